@@ -1,0 +1,1 @@
+"""How heterogeneous is my federation, and how many local steps can it afford?"""

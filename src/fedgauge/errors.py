@@ -1,0 +1,64 @@
+"""A user's mistake, answered in one sentence that names the argument, what is allowed and what was given."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable
+
+
+class InputError(ValueError):
+    """A mistake in what the user gave; its text is one sentence with a remedy.
+
+    The command line prints the sentence and exits with status 2.
+    """
+
+
+def nearest(name: str, allowed: Iterable[str]) -> str:
+    """Say which of ``allowed`` was probably meant, or list them all.
+
+    >>> nearest("fedavgg", ["fedavg", "fedadam"])
+    'did you mean fedavg?'
+    >>> nearest("x", ["fedavg", "fedadam"])
+    'choose one of fedavg, fedadam.'
+    """
+    allowed = list(allowed)
+    close = difflib.get_close_matches(name, allowed, n=1)
+    return f"did you mean {close[0]}?" if close else f"choose one of {', '.join(allowed)}."
+
+
+def _number(name: str, value: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(f"{name} must be a number, not {value!r}.")
+    return float(value)
+
+
+def positive(name: str, value: float) -> float:
+    """Return ``value`` as a float if it is finite and above zero."""
+    number = _number(name, value)
+    if not (math.isfinite(number) and number > 0):
+        raise InputError(f"{name} must be a finite number above 0, not {value!r}.")
+    return number
+
+
+def non_negative(name: str, value: float) -> float:
+    """Return ``value`` as a float if it is finite and at least zero."""
+    number = _number(name, value)
+    if not (math.isfinite(number) and number >= 0):
+        raise InputError(f"{name} must be a finite number of at least 0, not {value!r}.")
+    return number
+
+
+def fraction(name: str, value: float) -> float:
+    """Return ``value`` as a float if it lies in [0, 1)."""
+    number = _number(name, value)
+    if not 0 <= number < 1:
+        raise InputError(f"{name} must be at least 0 and below 1, not {value!r}.")
+    return number
+
+
+def count(name: str, value: int, least: int = 1) -> int:
+    """Return ``value`` if it is a whole number of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InputError(f"{name} must be a whole number of at least {least}, not {value!r}.")
+    return value

@@ -1,0 +1,88 @@
+"""One row per symbol: its name in code, its LaTeX, what it means and where the paper defines it.
+
+Documentation, tables and pages read this list; nothing else spells a symbol's LaTeX or meaning.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedgauge.errors import InputError, nearest
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A symbol of the paper.
+
+    Attributes:
+        name: how code, JSON and the command line spell it.
+        latex: how mathematics spells it.
+        meaning: one phrase for a table's cell.
+        defined: where the paper defines it, or "fedgauge" where it is ours.
+    """
+
+    name: str
+    latex: str
+    meaning: str
+    defined: str
+
+
+_ROWS = (
+    Symbol("N", r"N", "number of workers", "Section 3"),
+    Symbol("M", r"M", "workers sampled in a round", "Theorem 4.5"),
+    Symbol("R", r"R", "number of rounds", "Theorem 4.3"),
+    Symbol("I", r"I", "local steps in a round", "Section 3"),
+    Symbol("gamma", r"\gamma", "local learning rate", "Section 3"),
+    Symbol("eta", r"\eta", "global learning rate", "Section 3"),
+    Symbol("beta", r"\beta", "momentum of the local steps", "Algorithm 1"),
+    Symbol("beta1", r"\beta_1", "decay of FedAdam's first moment", "Algorithm 2"),
+    Symbol("beta2", r"\beta_2", "decay of FedAdam's second moment", "Algorithm 2"),
+    Symbol("tau", r"\tau", "FedAdam's floor under the second moment's root", "Algorithm 2"),
+    Symbol("mu", r"\mu", "strong convexity of f: the smallest eigenvalue of its Hessian", "Assumption A.8"),
+    Symbol("L_tilde", r"\tilde{L}", "largest smoothness of a local objective", "Assumption 3.1"),
+    Symbol("L_g", r"L_g", "smoothness of the global objective", "Assumption 4.1"),
+    Symbol("L_h", r"L_h", "pseudo-Lipschitz constant of the averaged gradients", "Assumption 4.2"),
+    Symbol("L_h_paper", r"\max_i\|A_i-A\|", "the paper's value of L_h for quadratics", "Proposition 5.3"),
+    Symbol("sigma", r"\sigma", "standard deviation of a stochastic gradient", "Assumption 3.2"),
+    Symbol("sigma2", r"\sigma^2", "variance of a stochastic gradient", "Assumption 3.2"),
+    Symbol("zeta", r"\zeta", "gradient divergence between workers", "Assumption 3.3"),
+    Symbol("zeta2", r"\zeta^2", "squared gradient divergence between workers", "Assumption 3.3"),
+    Symbol("G", r"G", "largest entry of a stochastic gradient", "Assumption A.6"),
+    Symbol("F", r"\mathcal{F}", "distance of the first loss from the least: f(x0) - f*", "Section 4"),
+    Symbol("d0", r"\|\bar{x}^0-x^*\|^2", "squared distance of the first model from the best", "Theorem A.9"),
+    Symbol("kappa", r"\kappa", "largest 1 - eigenvalue/norm of a local Hessian", "Appendix A.2"),
+    Symbol("varphi", r"\varphi(\kappa)", "largest of 1 and kappa: growth of one local step", "Theorem A.2"),
+    Symbol("phi", r"\phi(\kappa,k)", "sum of the first k even powers of varphi", "Theorem A.2"),
+    Symbol("x_star", r"x^*", "a minimiser of f", "Section 4"),
+    Symbol("f_star", r"f^*", "least value of f", "Section 4"),
+    Symbol("loss", r"f(\bar{x}^r)", "global objective at the global model", "Section 3"),
+    Symbol("grad2", r"\|\nabla f(\bar{x}^r)\|^2", "squared gradient norm at the global model", "Theorem 4.3"),
+    Symbol(
+        "spread",
+        r"\frac1N\sum_i\|x_i^{r,I}-\hat{x}^{r,I}\|^2",
+        "mean squared distance of local models from their mean",
+        "Assumption 4.2",
+    ),
+    Symbol(
+        "deviation2",
+        r"\|\frac1N\sum_i\nabla F_i(x_i^{r,I})-\nabla f(\hat{x}^{r,I})\|^2",
+        "squared distance of the averaged gradient from the gradient at the averaged model",
+        "Proposition 5.2",
+    ),
+)
+
+SYMBOLS: dict[str, Symbol] = {row.name: row for row in _ROWS}
+
+
+def symbol(name: str) -> Symbol:
+    """Look a symbol up by its name in code.
+
+    >>> symbol("L_h").latex
+    'L_h'
+    >>> symbol("L_hh")
+    Traceback (most recent call last):
+    fedgauge.errors.InputError: There is no symbol L_hh; did you mean L_h?
+    """
+    if name not in SYMBOLS:
+        raise InputError(f"There is no symbol {name}; {nearest(name, SYMBOLS)}")
+    return SYMBOLS[name]

@@ -1,0 +1,380 @@
+"""The frozen values that flow through the program, validated when made, with JSON both ways.
+
+JSON is written as Python's ``json`` module writes it: an infinite number appears as ``Infinity``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Literal, Self, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgauge.errors import InputError, nearest
+from fedgauge.symbols import symbol
+
+Array = npt.NDArray[Any]
+Number = float | Array
+"""A number, or an array of them where a formula is evaluated on a whole grid at once."""
+
+Kind = Literal["exact", "upper", "lower", "sample"]
+Version = Literal["printed", "corrected", "sharp", "prior"]
+Status = Literal["finished", "target", "diverged", "stopped"]
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, Value):
+        return value.to_json()
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {key: _encode(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_encode(item) for item in value]
+    return value
+
+
+def _decode(hint: Any, data: Any, where: str) -> Any:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        if data is None and type(None) in arguments:
+            return None
+        options = [argument for argument in arguments if argument is not type(None)]
+        if np.ndarray in [typing.get_origin(option) for option in options]:
+            return np.asarray(data) if isinstance(data, list) else _decode(float, data, where)
+        if len(options) == 1:
+            return _decode(options[0], data, where)
+        return data
+    if origin is Literal:
+        if data not in arguments:
+            raise InputError(f"{where} must be one of {', '.join(map(str, arguments))}, not {data!r}.")
+        return data
+    if origin is tuple:
+        if not isinstance(data, list | tuple):
+            raise InputError(f"{where} must be a list, not {data!r}.")
+        return tuple(_decode(arguments[0], item, where) for item in data)
+    if origin in (dict, Mapping):
+        if not isinstance(data, Mapping):
+            raise InputError(f"{where} must be an object, not {data!r}.")
+        return {key: _decode(arguments[1], item, f"{where}.{key}") for key, item in data.items()}
+    if origin is np.ndarray or hint is np.ndarray:
+        return np.asarray(data, dtype=float)
+    if isinstance(hint, type) and issubclass(hint, Value):
+        return hint.from_json(data)
+    if hint is float and isinstance(data, int) and not isinstance(data, bool):
+        return float(data)
+    if hint in (int, float, str, bool) and (
+        not isinstance(data, hint) or isinstance(data, bool) > (hint is bool)
+    ):
+        raise InputError(f"{where} must be of type {hint.__name__}, not {data!r}.")
+    return data
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+@dataclass(frozen=True)
+class Value:
+    """What every value shares: JSON both ways, with unknown and missing names told apart."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the value as plain lists, objects and numbers."""
+        return {item.name: _encode(getattr(self, item.name)) for item in dataclasses.fields(self)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Make the value from what :meth:`to_json` returned."""
+        if not isinstance(data, Mapping):
+            raise InputError(f"{cls.__name__} is read from a JSON object, not from {data!r}.")
+        fields = {item.name: item for item in dataclasses.fields(cls)}
+        for name in data:
+            if name not in fields:
+                raise InputError(f"{cls.__name__} has no entry {name!r}; {nearest(name, fields)}")
+        for name, item in fields.items():
+            optional = (
+                item.default is not dataclasses.MISSING or item.default_factory is not dataclasses.MISSING
+            )
+            if name not in data and not optional:
+                raise InputError(f"{cls.__name__} needs the entry {name!r}.")
+        hints = _hints(cls)
+        return cls(
+            **{name: _decode(hints[name], item, f"{cls.__name__}.{name}") for name, item in data.items()}
+        )
+
+
+@dataclass(frozen=True)
+class Estimate(Value):
+    """A measured or computed constant and how far it may be trusted.
+
+    Attributes:
+        symbol: its name in :mod:`fedgauge.symbols`.
+        value: the number.
+        low: lower end of its interval.
+        high: upper end of its interval.
+        kind: ``exact``; ``upper`` or ``lower`` for a bound on the constant; ``sample`` for an estimate that may
+            err on either side.
+        method: how it was obtained.
+        cost: what it took, e.g. ``{"gradient passes": 2}``.
+
+    >>> Estimate.exact("L_h", 0.5, "largest eigenvalue").certain
+    True
+    """
+
+    symbol: str
+    value: float
+    low: float
+    high: float
+    kind: Kind
+    method: str
+    cost: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        symbol(self.symbol)
+        if not self.low <= self.value <= self.high:
+            raise InputError(
+                f"{self.symbol} = {self.value!r} must lie in its interval, not outside [{self.low!r}, {self.high!r}]."
+            )
+
+    @classmethod
+    def exact(cls, symbol: str, value: float, method: str) -> Self:
+        """Make an estimate that is exact to rounding, with an interval of no width."""
+        return cls(symbol, value, value, value, "exact", method)
+
+    @property
+    def certain(self) -> bool:
+        """Whether a bound fed with it still holds: true for ``exact`` and ``upper``."""
+        return self.kind in ("exact", "upper")
+
+
+@dataclass(frozen=True)
+class Constants(Value):
+    """The constants of a federation, each an :class:`Estimate`, looked up by symbol.
+
+    >>> constants = Constants((Estimate.exact("L_h", 0.5, "eigenvalue"),))
+    >>> constants["L_h"].value, "L_g" in constants
+    (0.5, False)
+    """
+
+    estimates: tuple[Estimate, ...]
+
+    def __post_init__(self) -> None:
+        names = [estimate.symbol for estimate in self.estimates]
+        for name in names:
+            if names.count(name) > 1:
+                raise InputError(
+                    f"Constants must hold each symbol once, not {name} {names.count(name)} times."
+                )
+
+    def __getitem__(self, name: str) -> Estimate:
+        for estimate in self.estimates:
+            if estimate.symbol == name:
+                return estimate
+        raise InputError(f"{name} was not measured; {nearest(name, [e.symbol for e in self.estimates])}")
+
+    def __contains__(self, name: str) -> bool:
+        return any(estimate.symbol == name for estimate in self.estimates)
+
+    def __iter__(self) -> Iterator[Estimate]:
+        return iter(self.estimates)
+
+
+@dataclass(frozen=True)
+class Term(Value):
+    """One summand of a bound: its name, formula, value and the symbols in it."""
+
+    name: str
+    formula: str
+    value: Number
+    symbols: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        for name in self.symbols:
+            symbol(name)
+
+
+@dataclass(frozen=True)
+class Condition(Value):
+    """An inequality ``value <= limit`` that a bound needs.
+
+    Attributes:
+        name: what is limited, e.g. ``gamma``.
+        formula: the limit in symbols.
+        limit: the limit's value.
+        value: what is to stay at or below the limit.
+
+    >>> condition = Condition("gamma", "1/(2 I L_g)", limit=0.5, value=0.25)
+    >>> bool(condition.holds), float(condition.margin)
+    (True, 2.0)
+    """
+
+    name: str
+    formula: str
+    limit: Number
+    value: Number
+
+    @property
+    def holds(self) -> Any:
+        """Whether the value is within the limit (an array of answers on a grid)."""
+        return np.less_equal(self.value, self.limit)
+
+    @property
+    def margin(self) -> Any:
+        """How many times larger the value could be: above 1 where the condition holds."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.divide(self.limit, self.value)
+
+
+@dataclass(frozen=True)
+class Source(Value):
+    """Where a bound comes from and how it departs from print."""
+
+    paper: str
+    locator: str
+    version: Version
+    deviations: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Bound(Value):
+    """An upper bound on a quantity: terms that add up, conditions that must hold, and its source.
+
+    Attributes:
+        quantity: what is bounded, in symbols.
+        terms: the summands.
+        conditions: what must hold for the bound to be true.
+        source: theorem, version and deviations.
+        gamma_max: the largest gamma that meets every condition, all else (eta too) as given.
+        gamma_eta_max: the limit on the product gamma * eta by itself; infinite where there is none.
+        kinds: the kind of each constant that was put in; one that is neither ``exact`` nor ``upper`` makes the
+            bound a plug-in.
+    """
+
+    quantity: str
+    terms: tuple[Term, ...]
+    conditions: tuple[Condition, ...]
+    source: Source
+    gamma_max: Number = float("inf")
+    gamma_eta_max: Number = float("inf")
+    kinds: Mapping[str, Kind] = field(default_factory=dict)
+
+    @property
+    def total(self) -> Any:
+        """The sum of the terms."""
+        return sum((term.value for term in self.terms), start=cast(Number, 0.0))
+
+    @property
+    def admissible(self) -> Any:
+        """Whether every condition holds."""
+        return np.logical_and.reduce([condition.holds for condition in self.conditions])
+
+    @property
+    def certified(self) -> Any:
+        """Whether every condition holds and every constant is ``exact`` or ``upper``."""
+        return np.logical_and(
+            self.admissible, all(kind in ("exact", "upper") for kind in self.kinds.values())
+        )
+
+
+@dataclass(frozen=True)
+class Round(Value):
+    """What one round recorded.
+
+    Attributes:
+        round: r, counted from 0; the model is the global model before the round.
+        loss: f at the global model.
+        grad2: squared norm of f's gradient there.
+        spread: mean squared distance of the participants' models, after their local steps, from their mean;
+            missing for the model after the last round.
+        deviation2: squared distance between the participants' averaged gradient, each at its own model, and
+            their averaged gradient at the mean model (Proposition 5.2).
+    """
+
+    round: int
+    loss: float
+    grad2: float
+    spread: float | None = None
+    deviation2: float | None = None
+
+    @property
+    def L_h_ratio(self) -> float | None:  # noqa: N802
+        """sqrt(deviation2 / spread), a lower bound of L_h; missing where the local models agree."""
+        if self.deviation2 is None or not self.spread:
+            return None
+        return float((self.deviation2 / self.spread) ** 0.5)
+
+
+@dataclass(frozen=True, eq=False)
+class Trace(Value):
+    """A run: one record a round, the final model, and the settings that made it.
+
+    Attributes:
+        settings: what was asked, enough to run it again.
+        status: ``finished``; ``target`` where the target loss was reached first; ``diverged`` where the loss was
+            no longer finite; ``stopped`` where the run was interrupted.
+        stopped_at: the round at which it ended.
+        rounds: the records.
+        model: the last global model with a finite loss.
+        seconds: wall time of each record since the run began; not part of equality.
+    """
+
+    settings: Mapping[str, Any]
+    status: Status
+    stopped_at: int
+    rounds: tuple[Round, ...]
+    model: npt.NDArray[np.float64]
+    seconds: tuple[float, ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        """Compare everything but the wall times, bit by bit."""
+        return (
+            isinstance(other, Trace)
+            and (self.settings, self.status, self.stopped_at, self.rounds)
+            == (other.settings, other.status, other.stopped_at, other.rounds)
+            and np.array_equal(self.model, other.model)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.status, self.stopped_at, self.rounds))
+
+    @property
+    def losses(self) -> Array:
+        """The recorded losses as an array."""
+        return np.array([record.loss for record in self.rounds])
+
+    @property
+    def grad2(self) -> Array:
+        """The recorded squared gradient norms as an array."""
+        return np.array([record.grad2 for record in self.rounds])
+
+
+@dataclass(frozen=True)
+class Plan(Value):
+    """A choice of local steps and rates, with its reasons.
+
+    Attributes:
+        I: local steps a round.
+        gamma: local learning rate.
+        eta: global learning rate.
+        M: participants a round.
+        cost: what it is predicted to cost, e.g. ``{"seconds": 12.5}``.
+        binding_term: the largest term of the bound at the choice.
+        binding_condition: the condition that limits the rates.
+        rejected: what else was tried, and why it lost.
+    """
+
+    I: int  # noqa: E741
+    gamma: float
+    eta: float
+    M: int
+    cost: Mapping[str, float]
+    binding_term: str
+    binding_condition: str
+    rejected: Mapping[str, str] = field(default_factory=dict)
