@@ -10,7 +10,6 @@ import types
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, Literal, Self, cast
 
 import numpy as np
@@ -69,16 +68,9 @@ def _decode(hint: Any, data: Any, where: str) -> Any:
         return hint.from_json(data)
     if hint is float and isinstance(data, int) and not isinstance(data, bool):
         return float(data)
-    if hint in (int, float, str, bool) and (
-        not isinstance(data, hint) or isinstance(data, bool) > (hint is bool)
-    ):
+    if hint in (int, float, str, bool) and (not isinstance(data, hint) or isinstance(data, bool) > (hint is bool)):
         raise InputError(f"{where} must be of type {hint.__name__}, not {data!r}.")
     return data
-
-
-@cache
-def _hints(kind: type) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
 
 
 @dataclass(frozen=True)
@@ -99,15 +91,11 @@ class Value:
             if name not in fields:
                 raise InputError(f"{cls.__name__} has no entry {name!r}; {nearest(name, fields)}")
         for name, item in fields.items():
-            optional = (
-                item.default is not dataclasses.MISSING or item.default_factory is not dataclasses.MISSING
-            )
+            optional = item.default is not dataclasses.MISSING or item.default_factory is not dataclasses.MISSING
             if name not in data and not optional:
                 raise InputError(f"{cls.__name__} needs the entry {name!r}.")
-        hints = _hints(cls)
-        return cls(
-            **{name: _decode(hints[name], item, f"{cls.__name__}.{name}") for name, item in data.items()}
-        )
+        hints = typing.get_type_hints(cls)
+        return cls(**{name: _decode(hints[name], item, f"{cls.__name__}.{name}") for name, item in data.items()})
 
 
 @dataclass(frozen=True)
@@ -169,9 +157,7 @@ class Constants(Value):
         names = [estimate.symbol for estimate in self.estimates]
         for name in names:
             if names.count(name) > 1:
-                raise InputError(
-                    f"Constants must hold each symbol once, not {name} {names.count(name)} times."
-                )
+                raise InputError(f"Constants must hold each symbol once, not {name} {names.count(name)} times.")
 
     def __getitem__(self, name: str) -> Estimate:
         for estimate in self.estimates:
@@ -278,9 +264,7 @@ class Bound(Value):
     @property
     def certified(self) -> Any:
         """Whether every condition holds and every constant is ``exact`` or ``upper``."""
-        return np.logical_and(
-            self.admissible, all(kind in ("exact", "upper") for kind in self.kinds.values())
-        )
+        return np.logical_and(self.admissible, all(kind in ("exact", "upper") for kind in self.kinds.values()))
 
 
 @dataclass(frozen=True)
