@@ -1,0 +1,35 @@
+"""FedNova."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedgauge.algorithms.base import Algorithm, Tensors, sgd_step
+from fedgauge.errors import positive
+
+if TYPE_CHECKING:
+    import torch
+
+
+def fednova(gamma: float, eta: float = 1.0) -> Algorithm:
+    r"""FedAvg that counts every worker's change per step, so that unequal local steps keep the right objective.
+
+    .. math::
+        \bar x^{r+1} = \bar x^r - \eta\, \Bigl(\tfrac1M\sum_i I_i\Bigr)\,
+        \tfrac1M\sum_{i\in S_r} \frac{\bar x^r - x_i^{r,I_i}}{I_i}
+
+    Args:
+        gamma: local learning rate.
+        eta: global learning rate.
+
+    Source: Wang et al. 2020, for plain local SGD. With equal steps it is FedAvg.
+    """
+    gamma, eta = positive("gamma", gamma), positive("eta", eta)
+
+    def finish(model: torch.Tensor, local: Tensors, steps: torch.Tensor) -> tuple[Tensors, Tensors]:
+        return {"per_step": (model - local["x"]) / steps, "steps": steps}, {}
+
+    def update(model: torch.Tensor, server: Tensors, mean: Tensors, fraction: float) -> tuple[torch.Tensor, Tensors]:
+        return model - eta * mean["steps"] * mean["per_step"], {}
+
+    return Algorithm("fednova", {"gamma": gamma, "eta": eta}, step=sgd_step(gamma), update=update, finish=finish)

@@ -1,0 +1,65 @@
+"""Options that several commands share, and how they become values."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from fedgauge.algorithms.base import Algorithm
+    from fedgauge.participation import Participation
+
+FederationFile = Annotated[Path, typer.Argument(help="JSON file of a quadratic federation.", show_default=False)]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+Seed = Annotated[int, typer.Option(help="Seed of all randomness.")]
+AlgorithmName = Annotated[str, typer.Option("--algorithm", help="Which algorithm; see 'fedgauge algorithms'.")]
+Gamma = Annotated[float, typer.Option(help="Local learning rate.", show_default=False)]
+Eta = Annotated[float | None, typer.Option(help="Global learning rate [default: the algorithm's].")]
+Beta = Annotated[float | None, typer.Option(help="Momentum (momentum, slowmo).")]
+Beta1 = Annotated[float | None, typer.Option(help="Decay of the first moment (fedadam, fedadagrad, fedyogi).")]
+Beta2 = Annotated[float | None, typer.Option(help="Decay of the second moment (fedadam, fedyogi).")]
+Tau = Annotated[float | None, typer.Option(help="Floor of the adaptive step (fedadam, fedadagrad, fedyogi).")]
+Proximal = Annotated[float | None, typer.Option(help="Pull towards the global model (fedprox).")]
+LocalSteps = Annotated[int, typer.Option(help="Local steps I in a round.")]
+Rounds = Annotated[int, typer.Option(help="Rounds R.")]
+Participants = Annotated[int | None, typer.Option(help="Workers M in a round [default: all].")]
+SamplingName = Annotated[
+    str | None,
+    typer.Option(
+        "--sampling",
+        help="full, with-replacement, with-replacement-shared or without-replacement"
+        " [default: full; with-replacement where --participants is given].",
+    ),
+]
+Weights = Annotated[str | None, typer.Option(help="One weight a worker, with commas: 1,2,1 [default: equal].")]
+Plot = Annotated[Path | None, typer.Option(help="Save a picture here (.png, .pdf or .svg).")]
+
+
+def algorithm_from(name: str, **parameters: float | None) -> Algorithm:
+    """Make the algorithm from the options that were given."""
+    from fedgauge.algorithms import make_algorithm
+
+    return make_algorithm(name, **{key: value for key, value in parameters.items() if value is not None})
+
+
+def participation_from(participants: int | None, sampling: str | None, weights: str | None) -> Participation:
+    """Make the participation from its options."""
+    from fedgauge.errors import InputError
+    from fedgauge.participation import Participation
+
+    try:
+        numbers = None if weights is None else tuple(float(weight) for weight in weights.split(","))
+    except ValueError:
+        raise InputError(f"weights must be numbers with commas between, as in 1,2,1, not {weights!r}.") from None
+    chosen = sampling or ("full" if participants is None else "with-replacement")
+    return Participation(chosen, participants, numbers)  # type: ignore[arg-type]  # validated when made
+
+
+def print_json(data: Any) -> None:
+    """Print JSON on the standard output, floats to the last bit."""
+    json.dump(data, sys.stdout)
+    sys.stdout.write("\n")

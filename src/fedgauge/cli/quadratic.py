@@ -1,0 +1,134 @@
+"""Commands on quadratic federations: generate, constants, expect."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedgauge.cli import options
+
+
+def generate(
+    out: Annotated[Path, typer.Argument(help="JSON file to write.", show_default=False)],
+    workers: Annotated[int, typer.Option(help="Number of workers N.")] = 10,
+    dim: Annotated[int, typer.Option(help="Dimension d.")] = 20,
+    shape: Annotated[
+        str, typer.Option(help="convex (every worker), mean-convex (only f) or indefinite (not even f).")
+    ] = "convex",
+    hessian_spread: Annotated[float, typer.Option(help="Spread of Hessians, 0 to 1; sets L_h, 0 makes it 0.")] = 0.2,
+    linear_spread: Annotated[float, typer.Option(help="Spread of linear parts; zeta at x = 0.")] = 1.0,
+    conditioning: Annotated[float, typer.Option(help="Condition number of f.")] = 10.0,
+    smoothness: Annotated[float, typer.Option(help="Smoothness L_g of f.")] = 1.0,
+    sigma2: Annotated[float, typer.Option(help="Variance of the gradient noise.")] = 0.0,
+    seed: options.Seed = 0,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    json: options.Json = False,
+) -> None:
+    """Write a random quadratic federation whose heterogeneity is set.
+
+    Example: fedgauge generate fed.json --workers 10 --dim 50 --hessian-spread 0.1 --sigma2 0.01
+    """
+    from fedgauge.errors import InputError
+    from fedgauge.federation.generate import random_quadratics
+
+    federation = random_quadratics(
+        workers,
+        dim,
+        shape=shape,  # type: ignore[arg-type]  # validated there
+        hessian_spread=hessian_spread,
+        linear_spread=linear_spread,
+        conditioning=conditioning,
+        smoothness=smoothness,
+        sigma2=sigma2,
+        seed=seed,
+    )
+    if out.exists() and not force:
+        raise InputError(f"{out} exists; choose another name or overwrite it with --force.")
+    federation.write(out)
+    found = federation.constants()
+    if json:
+        options.print_json({"file": str(out), "constants": {e.symbol: e.value for e in found}})
+    else:
+        from fedgauge.report import terminal
+
+        terminal.show_estimates(f"{out}: {workers} workers, dimension {dim}", found)
+
+
+def constants(file: options.FederationFile, json: options.Json = False) -> None:
+    """Print the exact constants of a quadratic federation.
+
+    Example: fedgauge constants fed.json --json
+    """
+    from fedgauge.federation.quadratic import QuadraticFederation
+    from fedgauge.values import Estimate
+
+    federation = QuadraticFederation.read(file)
+    x_star, f_star = federation.minimiser()
+    first = federation.first_model
+    found = [
+        *federation.constants(),
+        Estimate.exact("zeta", float(federation.zeta(first).max()), "max_i |grad F_i - grad f| at the start"),
+        Estimate.exact("f_star", f_star, "f(x*)" if x_star is not None else "f is unbounded below"),
+    ]
+    if json:
+        answer = {e.symbol: {"value": e.value, "kind": e.kind} for e in found}
+        answer["x_star"] = {"value": None if x_star is None else x_star.tolist(), "kind": "exact"}
+        options.print_json(answer)
+    else:
+        from fedgauge.report import terminal
+
+        terminal.show_estimates(f"{file}: {federation.num_workers} workers, dimension {federation.dim}", found)
+
+
+def expect(
+    file: options.FederationFile,
+    gamma: options.Gamma,
+    algorithm: options.AlgorithmName = "fedavg",
+    eta: options.Eta = None,
+    beta: options.Beta = None,
+    local_steps: options.LocalSteps = 10,
+    rounds: options.Rounds = 100,
+    participants: options.Participants = None,
+    sampling: options.SamplingName = None,
+    weights: options.Weights = None,
+    iterations: Annotated[
+        bool | None,
+        typer.Option("--iterations/--rounds-only", help="Every iteration, not every round [default: for momentum]."),
+    ] = None,
+    plot: options.Plot = None,
+    json: options.Json = False,
+) -> None:
+    """Compute the exact expected loss and squared gradient norm of a run on quadratics.
+
+    Example: fedgauge expect fed.json --algorithm fedavg --gamma 0.05 --eta 1 --local-steps 10 --rounds 100
+    """
+    from fedgauge.expectation import expect as compute
+    from fedgauge.federation.quadratic import QuadraticFederation
+
+    chosen = options.algorithm_from(algorithm, gamma=gamma, eta=eta, beta=beta)
+    participation = options.participation_from(participants, sampling, weights)
+    answer = compute(
+        QuadraticFederation.read(file),
+        chosen,
+        local_steps=local_steps,
+        rounds=rounds,
+        participation=participation,
+        iterations=iterations,
+    )
+    if plot:
+        from fedgauge.report import figures
+
+        with figures.figure(plot, panels=2) as (left, right):
+            count = range(len(answer.loss))
+            common = {"title": chosen.name, "xlabel": answer.index}
+            figures.lines(left, count, {"E f": answer.loss}, ylabel="expected loss", log="", **common)
+            figures.lines(right, count, {"E |grad f|²": answer.grad2}, ylabel="expected |grad f|²", **common)
+    if json:
+        settings = {"algorithm": chosen.name, **chosen.parameters, "local_steps": local_steps, "rounds": rounds}
+        options.print_json({**settings, "participation": participation.to_json(), **answer.to_json()})
+    else:
+        from fedgauge.report import terminal
+
+        terminal.show_expectation(f"{chosen.name} on {file}, {local_steps} local steps", answer)

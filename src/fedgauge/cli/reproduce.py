@@ -1,0 +1,58 @@
+"""The paper's tables and figures by command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedgauge.cli import options
+
+app = typer.Typer(name="reproduce", help="Reproduce the paper's tables and figures.", no_args_is_help=True)
+
+
+@app.callback()
+def _group() -> None:
+    """Reproduce the paper's tables and figures.
+
+    Example: fedgauge reproduce table2 --out results/table2
+    """
+
+
+@app.command()
+def table2(
+    seeds: Annotated[int, typer.Option(help="Problems for each number of workers.")] = 12,
+    seed: Annotated[int, typer.Option(help="The first problem's seed.")] = 0,
+    jobs: Annotated[int | None, typer.Option(help="Processes [default: one a core].")] = None,
+    out: Annotated[Path | None, typer.Option(help="Directory for result.json, table2.png and finished cells.")] = None,
+    json: options.Json = False,
+) -> None:
+    """Table 2: rounds to reach a loss on quadratics with a common Hessian, for rates and local steps.
+
+    Example: fedgauge reproduce table2 --seeds 12 --out results/table2
+    """
+    from fedgauge.report import terminal
+    from fedgauge.reproduce import table2 as table
+
+    with terminal.progress() as bar:
+        task = bar.add_task("table 2", total=None)
+        result = table.run(
+            seeds,
+            seed,
+            keep=out / "cells" if out else None,
+            jobs=jobs,
+            told=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    if out:
+        from fedgauge.runs import write_json
+
+        out.mkdir(parents=True, exist_ok=True)
+        write_json(out / "result.json", result)
+        table.draw(result, out / "table2.png")
+    if json:
+        options.print_json(result)
+    else:
+        table.show(result)
+        if out:
+            terminal.out.print(f"Written: {out / 'result.json'}, {out / 'table2.png'}")

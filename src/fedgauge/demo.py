@@ -1,0 +1,119 @@
+"""The main idea in one run: two federations with the same zeta, one with L_h = 0, and FedAvg at several I.
+
+Where the Hessians agree (L_h = 0), more local steps always help, however far apart the workers' gradients are. Where
+they differ, drift grows with I until more local steps hurt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedgauge.algorithms import fedavg
+from fedgauge.expectation import expect
+from fedgauge.federation.generate import random_quadratics
+from fedgauge.report import figures, terminal
+
+LOCAL_STEPS = (1, 2, 5, 10, 20, 50)
+ROUNDS, GAMMA, SEED = 300, 0.05, 0
+SPREADS = {"equal Hessians": 0.0, "different Hessians": 0.5}
+
+
+def run(told: Callable[[int, int], None]) -> dict[str, Any]:
+    """Simulate both federations at every I, with the exact expectation beside each."""
+    from fedgauge.simulation import simulate
+
+    result: dict[str, Any] = {"gamma": GAMMA, "eta": 1.0, "rounds": ROUNDS, "seed": SEED, "federations": {}}
+    total = len(SPREADS) * len(LOCAL_STEPS) * ROUNDS
+    for number, (name, spread) in enumerate(SPREADS.items()):
+        federation = random_quadratics(10, 50, hessian_spread=spread, linear_spread=5.0, sigma2=0.1, seed=SEED)
+        constants = {e.symbol: e.value for e in federation.constants()}
+        constants["zeta"] = float(federation.zeta(federation.first_model).max())
+        _, least = federation.minimiser()
+        runs = []
+        for index, local_steps in enumerate(LOCAL_STEPS):
+            before = (number * len(LOCAL_STEPS) + index) * ROUNDS
+            algorithm = fedavg(GAMMA)
+            trace = simulate(
+                federation,
+                algorithm,
+                local_steps=local_steps,
+                rounds=ROUNDS,
+                seed=SEED,
+                observer=lambda done, record, before=before: told(before + done, total),  # type: ignore[misc]
+            )
+            exact = expect(federation, algorithm, local_steps=local_steps, rounds=ROUNDS)
+            runs.append(
+                {
+                    "local_steps": local_steps,
+                    "excess": [record.loss - least for record in trace.rounds],
+                    "expected_excess": [loss - least for loss in exact.loss],
+                    "L_h_seen": max(record.L_h_ratio or 0.0 for record in trace.rounds),
+                    "seconds": trace.seconds[-1],
+                }
+            )
+        result["federations"][name] = {"constants": constants, "f_star": least, "runs": runs}
+    return result
+
+
+def verdict(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Say in one sentence which number of local steps the exact expectations favour."""
+    final = {run["local_steps"]: run["expected_excess"][-1] for run in runs}
+    least, most = min(final.values()), max(final)
+    # One percent apart is the same for a person.
+    best = min(steps for steps, excess in final.items() if excess <= 1.01 * least)
+    if final[most] <= 1.01 * least:
+        return f"More local steps never hurt: I = {best} to {most} all end at the noise floor {least:.3g}."
+    return f"I = {best} is best; at I = {most} drift makes the error {final[most] / least:.0f} times as large."
+
+
+def show(result: Mapping[str, Any]) -> None:
+    """Print a table for each federation and what it says."""
+    for name, federation in result["federations"].items():
+        constants, runs = federation["constants"], federation["runs"]
+        rows = []
+        for run in runs:
+            after = [run["excess"][r] for r in (10, 100, ROUNDS)]
+            rows.append(
+                (str(run["local_steps"]), *map(terminal.number, after), terminal.number(run["expected_excess"][-1]))
+            )
+        head = ("I", "after 10 rounds", "after 100", f"after {ROUNDS}", "exact expectation")
+        terminal.table(f"{name}: L_h = {constants['L_h']:.3g}, zeta = {constants['zeta']:.3g}; f - f*", head, rows)
+        best = min(runs, key=lambda run: run["expected_excess"][-1])["local_steps"]
+        terminal.out.print(
+            f"  After {ROUNDS} rounds the best I is {best}: "
+            + (
+                "local steps cost nothing, whatever zeta is."
+                if constants["L_h"] == 0
+                else "beyond it, drift outweighs."
+            )
+            + "\n"
+        )
+
+
+def save(result: Mapping[str, Any], directory: Path) -> list[Path]:
+    """Write the JSON result and two pictures."""
+    from fedgauge.runs import write_json
+
+    directory.mkdir(parents=True, exist_ok=True)
+    written = [directory / name for name in ("result.json", "rounds.png", "local-steps.png")]
+    write_json(written[0], result)
+    federations = result["federations"]
+    with figures.figure(written[1], panels=len(federations)) as panels:
+        for axes, (name, federation) in zip(panels, federations.items(), strict=True):
+            series = {f"I = {run['local_steps']}": run["excess"] for run in federation["runs"]}
+            title = f"{name}: L_h = {federation['constants']['L_h']:.2g}"
+            figures.lines(axes, range(ROUNDS + 1), series, title=title, xlabel="round", ylabel="f - f*")
+    with figures.figure(written[2]) as (axes,):
+        for name, federation in federations.items():
+            steps = [run["local_steps"] for run in federation["runs"]]
+            (line,) = axes.plot(
+                steps, [run["expected_excess"][-1] for run in federation["runs"]], label=f"{name}, exact"
+            )
+            simulated = [run["excess"][-1] for run in federation["runs"]]
+            axes.plot(steps, simulated, "o", color=line.get_color(), label=f"{name}, simulated")
+        title = f"Error after {ROUNDS} rounds"
+        axes.set(xscale="log", yscale="log", xlabel="local steps I", ylabel="f - f*", title=title)
+        axes.legend()
+    return written

@@ -1,0 +1,1 @@
+"""Federations: what N workers compute on rows of models."""

@@ -1,0 +1,60 @@
+"""The central idea: a federation is a function on rows.
+
+Every federation offers the same few operations on a matrix whose row j is the flat model of worker ``workers[j]``.
+Whatever simulates or measures is short linear algebra on those rows, written once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import torch
+
+Indices = npt.NDArray[np.int64]
+"""Whole numbers, one per row: which worker a row belongs to, or which copy of it."""
+
+
+class Federation(Protocol):
+    """N workers, each with an objective F_i on R^d; f is their average."""
+
+    @property
+    def num_workers(self) -> int:
+        """N."""
+
+    @property
+    def dim(self) -> int:
+        """The dimension d of a flat model."""
+
+    @property
+    def digest(self) -> str:
+        """A fingerprint of the objectives and their noise, by which a resumed run knows its federation."""
+
+    def start(self, seed: int) -> torch.Tensor:
+        """The first global model of a run with this seed."""
+
+    def losses(self, models: torch.Tensor, workers: Indices) -> torch.Tensor:
+        """F_i(x_i), one number per row, exact."""
+
+    def gradients(self, models: torch.Tensor, workers: Indices) -> torch.Tensor:
+        """The exact local gradients, one row each."""
+
+    def evaluate(self, models: torch.Tensor, workers: Indices) -> tuple[torch.Tensor, torch.Tensor]:
+        """Losses and gradients from one pass, which costs little more than either."""
+
+    def draws(self, seed: int, round: int, workers: Indices, copies: Indices, steps: int) -> Sequence[Any]:
+        """The randomness of a round's stochastic gradients: entry k serves step k of every row.
+
+        Row j's draws depend on (seed, round, ``workers[j]``, ``copies[j]``) alone; ``copies`` tells apart several
+        runs of one worker in the same round.
+        """
+
+    def stochastic_gradients(self, models: torch.Tensor, workers: Indices, draws: Any) -> torch.Tensor:
+        """g_i(x_i), one row each; ``draws`` carries the randomness in."""
+
+    def hessian_products(self, models: torch.Tensor, vectors: torch.Tensor, workers: Indices) -> torch.Tensor:
+        """H_i(x_i) v_i, one row each."""

@@ -1,0 +1,351 @@
+"""Federations of quadratics, where every constant of the theory is known exactly.
+
+F_i(x) = x'A_i x / 2 + b_i'x + c_i, and a stochastic gradient is A_i x + b_i plus Gaussian noise of total variance
+sigma^2, the same in every direction.
+
+The numbers are kept in numpy, so that constants and exact expectations need no torch; the operations on rows give
+torch views of the same memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgauge.errors import InputError, nearest, non_negative
+from fedgauge.federation.base import Indices
+from fedgauge.randomness import Purpose, Streams
+from fedgauge.values import Constants, Estimate
+
+if TYPE_CHECKING:
+    import torch
+
+Floats = npt.NDArray[np.float64]
+
+_FILE_KEYS = ("hessians", "linear", "constant", "sigma2", "start")
+_ROUNDING = 1e-12
+"""Below this fraction of the largest eigenvalue, an eigenvalue is taken for zero."""
+
+
+def _array(name: str, data: Any, ndim: int, shape: str) -> Floats:
+    try:
+        array = np.array(data, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} must be a {shape} of numbers with rows of equal length.") from None
+    if array.ndim != ndim:
+        raise InputError(f"{name} must be a {shape} of numbers, not of shape {array.shape}.")
+    if not np.isfinite(array).all():
+        raise InputError(f"{name} must hold finite numbers, not NaN or infinity.")
+    return array
+
+
+def _mean(rows: Floats) -> Floats:
+    """The mean over the first axis; exactly the common row where all rows are equal."""
+    first = rows[0]
+    mean: Floats = first + (rows - first).mean(axis=0)
+    return mean
+
+
+def _norm(matrices: Floats) -> Floats:
+    """Spectral norms of symmetric matrices."""
+    norms: Floats = np.abs(np.linalg.eigvalsh(matrices)).max(axis=-1)
+    return norms
+
+
+def varphi(kappa: float) -> float:
+    """Growth of one local step at the largest admissible rate (Theorem A.2).
+
+    >>> varphi(0.3), varphi(1.5)
+    (1.0, 1.5)
+    """
+    return max(1.0, kappa)
+
+
+def phi(kappa: float, k: int) -> float:
+    """Sum of the first k even powers of varphi; its value at kappa = 1 is the limit k, where the paper has 0/0.
+
+    >>> phi(1.0, 5), phi(2.0, 2)
+    (5.0, 5.0)
+    """
+    return float(np.sum(varphi(kappa) ** (2.0 * np.arange(k))))
+
+
+class QuadraticFederation:
+    """A federation of quadratics with additive gradient noise.
+
+    Args:
+        hessians: A_i, of shape (N, d, d), each symmetric.
+        linear: b_i, of shape (N, d).
+        constant: c_i, of shape (N,); zero if not given.
+        sigma2: total variance of the noise in a stochastic gradient.
+        start: the first global model; zero if not given.
+
+    >>> federation = QuadraticFederation([[[1.0]], [[3.0]]], [[0.0], [2.0]])
+    >>> federation.constants()["L_h"].value
+    1.0
+    """
+
+    def __init__(
+        self, hessians: Any, linear: Any, constant: Any = None, sigma2: float = 0.0, start: Any = None
+    ) -> None:
+        self.hessians = _array("hessians", hessians, 3, "list of matrices")
+        num_workers, rows, columns = self.hessians.shape
+        if num_workers == 0 or rows == 0:
+            raise InputError("hessians must hold at least one worker's matrix of at least one row, not none.")
+        if rows != columns:
+            raise InputError(f"hessians must be square, not of {rows} rows and {columns} columns.")
+        self.linear = _array("linear", linear, 2, "list of vectors")
+        self.constant = _array("constant", np.zeros(num_workers) if constant is None else constant, 1, "list")
+        for name, found, wanted in (
+            ("linear", self.linear.shape, (num_workers, rows)),
+            ("constant", self.constant.shape, (num_workers,)),
+        ):
+            if found != wanted:
+                raise InputError(f"{name} must have shape {wanted} to fit the hessians, not {found}.")
+        skew = np.abs(self.hessians - self.hessians.swapaxes(1, 2)).max(axis=(1, 2))
+        # Matrices computed as products are symmetric to rounding only; more than that is a mistake.
+        bad = np.flatnonzero(skew > 1e-9 * np.abs(self.hessians).max(axis=(1, 2)))
+        if bad.size:
+            raise InputError(f"Each hessian must be symmetric, but that of worker {bad[0]} is not; use (A + A')/2.")
+        self.hessians = (self.hessians + self.hessians.swapaxes(1, 2)) / 2
+        self.sigma2 = non_negative("sigma2", sigma2)
+        self._start = None if start is None else _array("start", start, 1, "list")
+        if self._start is not None and self._start.shape != (rows,):
+            raise InputError(f"start must have {rows} entries to fit the hessians, not {self._start.size}.")
+        self._selected: tuple[bytes, tuple[torch.Tensor, torch.Tensor, torch.Tensor]] | None = None
+
+    # -- where federations come from ---------------------------------------------------------------------------
+
+    @classmethod
+    def least_squares(
+        cls, designs: Any, targets: Any, scale: float = 1.0, sigma2: float = 0.0, start: Any = None
+    ) -> Self:
+        """Make F_i(x) = (scale/2) ‖U_i x - v_i‖^2 from designs U_i (N, n, d) and targets v_i (N, n).
+
+        >>> QuadraticFederation.least_squares([[[2.0]]], [[6.0]]).minimiser()
+        (array([3.]), 0.0)
+        """
+        U, v = _array("designs", designs, 3, "list of matrices"), _array("targets", targets, 2, "list of vectors")
+        if v.shape != U.shape[:2]:
+            raise InputError(f"targets must have shape {U.shape[:2]} to fit the designs, not {v.shape}.")
+        gram = scale * np.einsum("nki,nkj->nij", U, U)
+        return cls(
+            hessians=(gram + gram.swapaxes(1, 2)) / 2,
+            linear=-scale * np.einsum("nki,nk->ni", U, v),
+            constant=scale / 2 * np.einsum("nk,nk->n", v, v),
+            sigma2=sigma2,
+            start=start,
+        )
+
+    @classmethod
+    def read(cls, path: str | Path) -> Self:
+        """Read a federation from the JSON file that :meth:`write` makes."""
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is not text"
+            raise InputError(f"Cannot read {path}: {reason}; name a JSON file that describes a federation.") from None
+        try:
+            data = json.loads(text)
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise InputError(f"{path} is not valid JSON ({error}); mend the file or write it anew.") from None
+        return cls.from_json(data, str(path))
+
+    @classmethod
+    def from_json(cls, data: Any, where: str = "The federation") -> Self:
+        """Make a federation from what :meth:`to_json` returned."""
+        if not isinstance(data, Mapping):
+            raise InputError(f"{where} must hold a JSON object with the entries {', '.join(_FILE_KEYS)}.")
+        for key in data:
+            if key not in _FILE_KEYS:
+                raise InputError(f"{where} has an unknown entry {key!r}; {nearest(key, _FILE_KEYS)}")
+        for key in ("hessians", "linear"):
+            if key not in data:
+                raise InputError(f"{where} needs the entry {key!r}.")
+        return cls(
+            data["hessians"],
+            data["linear"],
+            data.get("constant"),
+            data.get("sigma2", 0.0),
+            data.get("start"),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the federation as the object that its JSON file holds."""
+        data: dict[str, Any] = {
+            "hessians": self.hessians.tolist(),
+            "linear": self.linear.tolist(),
+            "constant": self.constant.tolist(),
+            "sigma2": self.sigma2,
+        }
+        if self._start is not None:
+            data["start"] = self._start.tolist()
+        return data
+
+    def write(self, path: str | Path) -> None:
+        """Write the federation to a JSON file, exactly: every float is read back bit by bit."""
+        Path(path).write_text(json.dumps(self.to_json()), encoding="utf-8")
+
+    # -- what is known exactly ---------------------------------------------------------------------------------
+
+    @property
+    def num_workers(self) -> int:
+        """N."""
+        return len(self.hessians)
+
+    @property
+    def dim(self) -> int:
+        """The dimension d."""
+        return int(self.hessians.shape[1])
+
+    @cached_property
+    def mean_hessian(self) -> Floats:
+        """A, the Hessian of f."""
+        return _mean(self.hessians)
+
+    @cached_property
+    def mean_linear(self) -> Floats:
+        """b, the linear part of f."""
+        return _mean(self.linear)
+
+    @cached_property
+    def mean_constant(self) -> float:
+        """c, the constant part of f."""
+        return float(_mean(self.constant[:, None])[0])
+
+    def minimiser(self) -> tuple[Floats | None, float]:
+        """x* (the shortest one, where there are many) and f*; ``None`` and -inf where f has no least value."""
+        values, vectors = np.linalg.eigh(self.mean_hessian)
+        b = vectors.T @ self.mean_linear
+        floor = _ROUNDING * np.abs(values).max()
+        flat = np.abs(values) <= floor
+        if (values < -floor).any() or (np.abs(b[flat]) > _ROUNDING * np.abs(b).max(initial=0.0)).any():
+            return None, -np.inf
+        coordinates = np.where(flat, 0.0, -b / np.where(flat, 1.0, values))
+        # Adding 0.0 turns a negative zero into zero.
+        return vectors @ coordinates + 0.0, float(self.mean_constant + b @ coordinates / 2)
+
+    def constants(self) -> Constants:
+        """The constants of the theory, each exact to rounding.
+
+        L_h is the tight one; ``L_h_paper`` is Proposition 5.3's max‖A_i - A‖, which is valid, never smaller, and
+        can exceed L_tilde. mu is the smallest eigenvalue of A, negative where f is not convex.
+        """
+        eigenvalues = np.linalg.eigvalsh(self.hessians)
+        norms = np.abs(eigenvalues).max(axis=1)
+        safe = np.where(norms > 0, norms, 1.0)
+        kappa = float(np.where(norms > 0, 1 - eigenvalues[:, 0] / safe, 1.0).max())
+        off = self.hessians - self.mean_hessian
+        tight = float(np.sqrt(max(np.linalg.eigvalsh(np.matmul(off, off).mean(axis=0))[-1], 0.0)))
+        rows = (
+            ("L_tilde", norms.max(), "max_i |A_i|"),
+            ("L_g", _norm(self.mean_hessian), "|A|"),
+            ("L_h", tight, "sqrt(lambda_max(mean_i (A_i - A)^2))"),
+            ("L_h_paper", _norm(off).max(), "max_i |A_i - A|"),
+            ("mu", np.linalg.eigvalsh(self.mean_hessian)[0], "lambda_min(A)"),
+            ("kappa", kappa, "max_ij 1 - lambda_j(A_i)/|A_i|"),
+            ("varphi", varphi(kappa), "max(1, kappa)"),
+            ("sigma", self.sigma2**0.5, "as given"),
+        )
+        return Constants(tuple(Estimate.exact(name, float(value), method) for name, value, method in rows))
+
+    def zeta(self, points: Any) -> Floats:
+        """‖∇F_i(x) - ∇f(x)‖ for every worker i (columns) at every given point x (rows).
+
+        Its largest entry is the zeta of the paper's assumption on those points; over all of R^d it is finite only
+        where the Hessians agree.
+        """
+        x = np.atleast_2d(_array("points", np.atleast_2d(points), 2, "list of vectors"))
+        if x.shape[1] != self.dim:
+            raise InputError(f"points must have {self.dim} entries each, not {x.shape[1]}.")
+        off = np.einsum("nij,pj->pni", self.hessians - self.mean_hessian, x) + (self.linear - self.mean_linear)
+        distances: Floats = np.linalg.norm(off, axis=-1)
+        return distances
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the numbers that define the federation."""
+        parts = (self.hessians, self.linear, self.constant, np.float64(self.sigma2), self.first_model)
+        return hashlib.sha256(b"".join(np.ascontiguousarray(part).tobytes() for part in parts)).hexdigest()
+
+    # -- operations on rows ------------------------------------------------------------------------------------
+
+    @property
+    def first_model(self) -> Floats:
+        """The first global model: as given, or zero."""
+        return np.zeros(self.dim) if self._start is None else self._start
+
+    def start(self, seed: int = 0) -> torch.Tensor:
+        """The first global model, the same for every seed."""
+        import torch
+
+        return torch.tensor(self.first_model)
+
+    @cached_property
+    def _tensors(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        import torch
+
+        return torch.tensor(self.hessians), torch.tensor(self.linear), torch.tensor(self.constant)
+
+    def _select(self, workers: Indices) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """A_i, b_i, c_i of the named workers; a view where they are neighbours, else a copy kept for the next call.
+
+        A round asks for the same workers at every step, and gathering their Hessians costs more than a product.
+        """
+        key = workers.tobytes()
+        if self._selected is None or self._selected[0] != key:
+            first, last = int(workers[0]), int(workers[-1])
+            neighbours = last - first + 1 == len(workers) and bool((np.diff(workers) == 1).all())
+            A, b, c = self._tensors
+            chosen = slice(first, last + 1) if neighbours else workers
+            self._selected = (key, (A[chosen], b[chosen], c[chosen]))
+        return self._selected[1]
+
+    def losses(self, models: torch.Tensor, workers: Indices) -> torch.Tensor:
+        """F_i(x_i), one number per row."""
+        return self.evaluate(models, workers)[0]
+
+    def gradients(self, models: torch.Tensor, workers: Indices) -> torch.Tensor:
+        """A_i x_i + b_i, one row each."""
+        import torch
+
+        A, b, _ = self._select(workers)
+        # Row times matrix: the Hessians are symmetric, and this order is four times as fast as matrix times column.
+        return torch.baddbmm(b.unsqueeze(1), models.unsqueeze(1), A).squeeze(1)
+
+    def evaluate(self, models: torch.Tensor, workers: Indices) -> tuple[torch.Tensor, torch.Tensor]:
+        """Losses and gradients from one product."""
+        _, b, c = self._select(workers)
+        gradients = self.gradients(models, workers)
+        return ((gradients + b) * models).sum(dim=1) / 2 + c, gradients
+
+    def draws(self, seed: int, round: int, workers: Indices, copies: Indices, steps: int) -> Sequence[Any]:
+        """Noise vectors of variance sigma^2, one tensor of rows for each step."""
+        if self.sigma2 == 0:
+            return [None] * steps
+        import torch
+
+        streams = Streams(seed, Purpose.NOISE)
+        noise = np.empty((len(workers), steps, self.dim))
+        for row, worker, copy in zip(noise, workers.tolist(), copies.tolist(), strict=True):
+            streams.at(round, worker, copy).standard_normal(out=row)
+        noise *= (self.sigma2 / self.dim) ** 0.5
+        return torch.from_numpy(noise).unbind(dim=1)
+
+    def stochastic_gradients(self, models: torch.Tensor, workers: Indices, draws: Any) -> torch.Tensor:
+        """A_i x_i + b_i + noise, one row each."""
+        gradients = self.gradients(models, workers)
+        return gradients if draws is None else gradients + draws
+
+    def hessian_products(self, models: torch.Tensor, vectors: torch.Tensor, workers: Indices) -> torch.Tensor:
+        """A_i v_i, one row each, whatever the models are."""
+        import torch
+
+        return torch.bmm(vectors.unsqueeze(1), self._select(workers)[0]).squeeze(1)

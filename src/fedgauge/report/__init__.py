@@ -1,0 +1,1 @@
+"""What a person sees: tables, pictures and progress. It reads results and computes none."""
