@@ -100,6 +100,7 @@ def _one_step(federation: QuadraticFederation, algorithm: Algorithm, local_steps
     )
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def local_maps(federation: QuadraticFederation, algorithm: Algorithm, local_steps: int) -> list[Maps]:
     """The workers' maps after 1, 2, ..., I local steps (one entry for mini-batch SGD)."""
     first, steps = _one_step(federation, algorithm, local_steps)
@@ -133,6 +134,7 @@ def _sampling_factors(participation: Participation, num_workers: int) -> tuple[f
 class _Advance:
     """One application of the recursion, for given maps, rates and sampling."""
 
+    @np.errstate(over="ignore", invalid="ignore")
     def __init__(self, maps: Maps, rates: Floats, scale: Floats, spread: float, noise: float) -> None:
         self.rates, self.spread = rates, spread
         D = (maps.T - np.eye(maps.T.shape[1])) * scale[:, None, None]
@@ -142,6 +144,8 @@ class _Advance:
         self.off_D, self.off_t = D - self.D, t - self.t
         self.noise = noise * (maps.Q * (scale**2)[:, None, None]).mean(axis=0)
 
+    # A diverging run overflows to infinity, which is its answer.
+    @np.errstate(over="ignore", invalid="ignore")
     def __call__(self, m: Floats, C: Floats) -> tuple[Floats, Floats]:
         added = self.noise
         if self.spread:

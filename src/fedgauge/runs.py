@@ -6,7 +6,7 @@
     timing.jsonl        wall time of each of those lines
     checkpoints/        the two newest states, each with a digest of its content
     model.safetensors   the final model
-    result.json         how the run ended; its presence means that it did
+    result.json         how the run ended, with digests of rounds and model; its presence means that it did
 
 Files are written beside their place and then moved into it, so a reader never sees half a file.
 """
@@ -21,15 +21,17 @@ import os
 import platform
 import shlex
 import sys
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
+from safetensors.numpy import load
 from safetensors.torch import save
 
 from fedgauge.errors import InputError
@@ -37,7 +39,10 @@ from fedgauge.values import Round, Trace
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 _KEPT_CHECKPOINTS = 2
+_UNFINISHED = ".part"
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,7 @@ class State:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that it is there whole or not at all, even if the machine stops."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside = path.with_name(f".{path.name}.{os.getpid()}{_UNFINISHED}")
     try:
         with open(beside, "wb") as file:
             file.write(content)
@@ -90,18 +95,33 @@ def _environment() -> dict[str, Any]:
 class RunDirectory:
     """One run's directory, locked against a second writer while it is open."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, settings: Mapping[str, Any], resume: bool) -> None:
         self.path = path
-        (path / "checkpoints").mkdir(parents=True, exist_ok=True)
         # The system drops the lock with the process, however it ends.
-        self._lock = (path / "lock").open("w")
+        self._lock = (path / ".lock").open("w")
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise InputError(
+                    f"Another process is writing the run in {path}; wait for it or choose another directory."
+                ) from None
+            # Once more, now that nobody else can begin a run here.
+            _check(path, settings, resume)
+            if not (path / "settings.json").exists():
+                write_json(path / "settings.json", dict(settings))
+            if not (path / "environment.json").exists():
+                write_json(path / "environment.json", _environment())
+            (path / "checkpoints").mkdir(exist_ok=True)
+            for place in (path, path / "checkpoints"):
+                for unfinished in place.glob(f".*{_UNFINISHED}"):
+                    unfinished.unlink()
+            self._rounds = (path / "rounds.jsonl").open("ab")
+            self._timing = (path / "timing.jsonl").open("ab")
+        except BaseException:
             self._lock.close()
-            raise InputError(f"Another process is writing the run in {path}; wait for it or choose another.") from None
-        self._rounds = (path / "rounds.jsonl").open("ab")
-        self._timing = (path / "timing.jsonl").open("ab")
+            raise
+        self._begin_digest(b"")
 
     def __enter__(self) -> Self:
         return self
@@ -120,45 +140,39 @@ class RunDirectory:
             resume: go on with the run in ``path``, which must have been asked the same; begin it if there is none.
         """
         path = Path(path)
-        if path.exists() and not path.is_dir():
-            raise InputError(f"{path} is a file; name a directory for the run.")
-        found = path / "settings.json"
-        if found.exists():
-            if not resume:
-                raise InputError(f"{path} already holds a run; resume it (--resume) or choose another directory.")
-            old = read_json(found)
-            differing = [key for key in {**old, **settings} if old.get(key) != settings.get(key)]
-            if differing:
-                key = differing[0]
-                raise InputError(
-                    f"The run in {path} has {key} = {old.get(key)!r}, not {settings.get(key)!r};"
-                    " resume it with the same settings or choose another directory."
-                )
-            return cls(path)
-        # A process killed at its first moment may leave a hidden file behind, and nothing else.
-        if path.exists() and any(not item.name.startswith(".") for item in path.iterdir()):
-            raise InputError(f"{path} holds files but no run; choose an empty or new directory.")
-        path.mkdir(parents=True, exist_ok=True)
-        write_json(found, dict(settings))
-        write_json(path / "environment.json", _environment())
-        return cls(path)
+        try:
+            _check(path, settings, resume)
+            path.mkdir(parents=True, exist_ok=True)
+            return cls(path, settings, resume)
+        except OSError as error:
+            raise InputError(
+                f"Cannot keep a run in {path}: {error.strerror}; name a directory that can be written."
+            ) from None
+
+    def _begin_digest(self, content: bytes) -> None:
+        self._sha = hashlib.sha256(content)
+        # The digests after the last two lines: an interrupted round leaves a line that its checkpoint is not to count.
+        self._digests = deque([(-1, self._sha.hexdigest())], maxlen=2)
 
     def append(self, record: Round, seconds: float) -> None:
         """Add a round; the line has reached the system before this returns."""
-        for file, data in (
-            (self._rounds, record.to_json()),
-            (self._timing, {"round": record.round, "seconds": seconds}),
-        ):
-            file.write(json.dumps(data).encode() + b"\n")
+        line = json.dumps(record.to_json()).encode() + b"\n"
+        timing = json.dumps({"round": record.round, "seconds": seconds}).encode() + b"\n"
+        for file, content in ((self._rounds, line), (self._timing, timing)):
+            file.write(content)
             file.flush()
+        self._sha.update(line)
+        self._digests.append((record.round, self._sha.hexdigest()))
 
     def checkpoint(self, state: State) -> None:
         """Save a state and drop all but the newest ones."""
-        os.fsync(self._rounds.fileno())
+        for file in (self._rounds, self._timing):
+            os.fsync(file.fileno())
+        rounds = next(digest for round, digest in reversed(self._digests) if round < state.round)
         tensors = {"model": state.model}
         tensors |= {f"server.{name}": tensor for name, tensor in state.server.items()}
         tensors |= {f"memory.{name}": tensor for name, tensor in state.memory.items()}
-        metadata = {"round": str(state.round), "sha256": _digest(state.round, tensors)}
+        metadata = {"round": str(state.round), "sha256": _digest(state.round, tensors), "rounds": rounds}
         contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
         write_atomically(self._checkpoint_path(state.round), save(contiguous, metadata))
         for old in self._checkpoints()[_KEPT_CHECKPOINTS:]:
@@ -167,37 +181,57 @@ class RunDirectory:
     def restore(self, record_every: int) -> tuple[State | None, list[Round], list[float]]:
         """The newest sound state with the rounds before it; no state where the run has to begin again.
 
-        A damaged checkpoint is named in the log and the one before it is used. Rounds after the state are cut from
-        the files: they are run again, to the same bits.
+        A damaged checkpoint is named in the log and set aside, and the one before it is used. Rounds after the
+        state are cut from the files: they are run again, to the same bits.
         """
-        rounds, timing = (read_lines(self.path / name) for name in ("rounds.jsonl", "timing.jsonl"))
-        for path in self._checkpoints():
+        content = (self.path / "rounds.jsonl").read_bytes()
+        rounds = read_lines(content, Round.from_json)
+        timing = read_lines((self.path / "timing.jsonl").read_bytes(), _seconds)
+        state, kept = None, 0
+        paths = self._checkpoints()
+        for path, before in zip(paths, [*paths[1:], None], strict=True):
             try:
-                state = _read_checkpoint(path)
-                kept = len(range(0, state.round, record_every))
+                found, digest = _read_checkpoint(path)
+                kept = len(range(0, found.round, record_every))
                 if min(len(rounds), len(timing)) < kept:
-                    raise ValueError("rounds before it are missing from rounds.jsonl")
+                    raise ValueError("rounds before it are missing from rounds.jsonl or timing.jsonl")
+                if digest != hashlib.sha256(content[: rounds[kept - 1].end if kept else 0]).hexdigest():
+                    raise ValueError("rounds before it were changed in rounds.jsonl")
             except (OSError, SafetensorError, ValueError, KeyError) as error:
-                logger.warning("%s is damaged (%s); using the checkpoint before it.", path, error)
+                remedy = f"using {before.name}, the one before it" if before else "beginning the run again"
+                logger.warning("The checkpoint %s is damaged (%s); %s.", path, error, remedy)
+                # Left where it is, it would pass for the newest one and push sound ones out.
+                path.replace(path.with_suffix(".damaged"))
+                kept = 0
                 continue
+            state = found
             break
-        else:
-            state, kept = None, 0
-        for file, lines in ((self._rounds, rounds), (self._timing, timing)):
-            file.truncate(lines[kept - 1].end if kept else 0)
-        records = [Round.from_json(line.data) for line in rounds[:kept]]
-        return state, records, [float(line.data["seconds"]) for line in timing[:kept]]
+        end = rounds[kept - 1].end if kept else 0
+        self._rounds.truncate(end)
+        self._timing.truncate(timing[kept - 1].end if kept else 0)
+        self._begin_digest(content[:end])
+        return state, [line.data for line in rounds[:kept]], [line.data for line in timing[:kept]]
 
     def finish(self, trace: Trace) -> None:
         """Write the final model, then how the run ended."""
-        model = {"model": torch.from_numpy(trace.model).contiguous()}
-        write_atomically(self.path / "model.safetensors", save(model, {"round": str(trace.stopped_at)}))
-        write_json(self.path / "result.json", {"status": trace.status, "stopped_at": trace.stopped_at})
+        model = save({"model": torch.from_numpy(trace.model).contiguous()}, {"round": str(trace.stopped_at)})
+        write_atomically(self.path / "model.safetensors", model)
+        os.fsync(self._rounds.fileno())
+        digests = {"rounds.jsonl": self._digests[-1][1], "model.safetensors": hashlib.sha256(model).hexdigest()}
+        ending = {"status": trace.status, "stopped_at": trace.stopped_at, "sha256": digests}
+        write_json(self.path / "result.json", ending)
 
     @property
     def finished(self) -> bool:
-        """Whether the run has come to its end."""
-        return (self.path / "result.json").exists()
+        """Whether the run has come to its end, and what it wrote is whole; damage is named in the log."""
+        if not (self.path / "result.json").exists():
+            return False
+        try:
+            read_trace(self.path)
+        except InputError as error:
+            logger.warning("%s Going on from the last sound checkpoint.", error)
+            return False
+        return True
 
     def _checkpoint_path(self, round: int) -> Path:
         return self.path / "checkpoints" / f"{round:09d}.safetensors"
@@ -207,7 +241,38 @@ class RunDirectory:
         return sorted((self.path / "checkpoints").glob("*.safetensors"), reverse=True)
 
 
-def _read_checkpoint(path: Path) -> State:
+def _check(path: Path, settings: Mapping[str, Any], resume: bool) -> None:
+    """Refuse a directory in which this run can neither begin nor go on."""
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{path} is a file; name a directory for the run.")
+    found = path / "settings.json"
+    if found.exists():
+        if not resume:
+            raise InputError(f"{path} already holds a run; resume it (--resume) or choose another directory.")
+        _refuse_other(path, read_json(found, "begin the run in another directory"), settings)
+    # A process killed at its first moment may leave hidden files behind, and nothing else.
+    elif path.exists() and any(not item.name.startswith(".") for item in path.iterdir()):
+        raise InputError(f"{path} holds files but no run; choose an empty or new directory.")
+
+
+def _refuse_other(path: Path, old: Any, new: Any, name: str = "") -> None:
+    """Refuse settings that are not those of the run, naming the first that differs."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for key in {**old, **new}:
+            _refuse_other(path, old.get(key), new.get(key), f"{name} {key}")
+    elif old != new:
+        raise InputError(
+            f"The run in {path} has{name} = {old!r}, not {new!r};"
+            " resume it with the same settings or choose another directory."
+        )
+
+
+def _seconds(data: Mapping[str, Any]) -> float:
+    return float(data["seconds"])
+
+
+def _read_checkpoint(path: Path) -> tuple[State, str]:
+    """The state, and the digest of the rounds before it."""
     with safe_open(path, framework="pt") as file:
         metadata = file.metadata() or {}
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
@@ -219,51 +284,65 @@ def _read_checkpoint(path: Path) -> State:
         if name != "model":
             part, _, key = name.partition(".")
             parts[part][key] = tensor
-    return State(round, tensors["model"], parts["server"], parts["memory"])
+    return State(round, tensors["model"], parts["server"], parts["memory"]), metadata["rounds"]
 
 
-class Line(NamedTuple):
+class Line(NamedTuple, Generic[T]):
     """A line of a file that is appended to: its content, and where it ends."""
 
-    data: dict[str, Any]
+    data: T
     end: int
 
 
-def read_lines(path: Path) -> list[Line]:
+def read_lines(content: bytes, decode: Callable[[Any], T]) -> list[Line[T]]:
     """The sound lines of a file that is appended to, up to the first that was cut short or damaged."""
-    lines: list[Line] = []
+    lines: list[Line[T]] = []
     end = 0
-    for text in path.read_bytes().split(b"\n")[:-1]:
+    for text in content.split(b"\n")[:-1]:
         end += len(text) + 1
         try:
-            lines.append(Line(json.loads(text), end))
-        except ValueError:
+            lines.append(Line(decode(json.loads(text)), end))
+        except (ValueError, TypeError, KeyError):
             break
     return lines
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path, remedy: str) -> dict[str, Any]:
     """Read one of a run's JSON files."""
+    content = _read(path)
     try:
-        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"Cannot read {path}: {error.strerror}; name a directory that holds a run.") from None
+        data = json.loads(content)
     except ValueError:
-        raise InputError(f"{path} is damaged; the run cannot be resumed, begin it in another directory.") from None
+        data = None
+    if not isinstance(data, dict):
+        raise InputError(f"{path} is damaged; {remedy}.")
     return data
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"Cannot read {path}: {error.strerror}; name a directory that holds a finished run.") from None
 
 
 def read_trace(path: str | Path) -> Trace:
     """Read a finished run."""
     path = Path(path)
-    result = read_json(path / "result.json")
-    with safe_open(path / "model.safetensors", framework="np") as file:
-        model = file.get_tensor("model")
-    return Trace(
-        settings=read_json(path / "settings.json"),
-        status=result["status"],
-        stopped_at=result["stopped_at"],
-        rounds=tuple(Round.from_json(line.data) for line in read_lines(path / "rounds.jsonl")),
-        model=model,
-        seconds=tuple(float(line.data["seconds"]) for line in read_lines(path / "timing.jsonl")),
-    )
+    remedy = "resume the run to mend it"
+    result = read_json(path / "result.json", remedy)
+    content = {name: _read(path / name) for name in ("rounds.jsonl", "model.safetensors", "timing.jsonl")}
+    try:
+        for name, digest in result["sha256"].items():
+            if hashlib.sha256(content[name]).hexdigest() != digest:
+                raise InputError(f"{path / name} is damaged; {remedy}.")
+        return Trace(
+            settings=read_json(path / "settings.json", remedy),
+            status=result["status"],
+            stopped_at=result["stopped_at"],
+            rounds=tuple(line.data for line in read_lines(content["rounds.jsonl"], Round.from_json)),
+            model=load(content["model.safetensors"])["model"],
+            seconds=tuple(line.data for line in read_lines(content["timing.jsonl"], _seconds)),
+        )
+    except (KeyError, AttributeError):
+        raise InputError(f"{path / 'result.json'} is damaged; {remedy}.") from None

@@ -16,7 +16,7 @@ from fedgauge.algorithms.base import Algorithm, Tensors
 from fedgauge.errors import InputError, count
 from fedgauge.federation.base import Federation
 from fedgauge.participation import Cohort, Participation
-from fedgauge.randomness import check_seed
+from fedgauge.randomness import Purpose, Streams, check_seed
 from fedgauge.runs import RunDirectory, State, read_trace
 from fedgauge.values import Round, Status, Trace
 
@@ -50,7 +50,8 @@ class _Spread:
 
     def add(self, rows: torch.Tensor, weights: torch.Tensor) -> None:
         weight = float(weights.sum())
-        mean = weights @ rows / weight
+        # Counted from the first row, so that equal rows have exactly that mean and no spread.
+        mean = rows[0] + weights @ (rows - rows[0]) / weight
         self.squares += float(weights @ (rows - mean).square().sum(dim=1))
         if self.mean is None:
             self.mean = mean
@@ -88,8 +89,9 @@ class _Loop:
         self.seed, self.chunk = seed, chunk
         self.steps = np.broadcast_to(np.asarray(local_steps), (N,))
         self.equal_steps = bool((self.steps == self.steps[0]).all())
-        weights = participation.objective(N)
-        self.everyone = Cohort(np.arange(N), np.zeros(N, dtype=np.int64), weights)
+        self.noise = Streams(seed, Purpose.NOISE)
+        # Everyone weighs in the objective, also where only some take part.
+        self.everyone = Participation(weights=participation.weights).cohort(N, seed, 0)
 
     def evaluate(self, model: torch.Tensor) -> tuple[float, float]:
         """f and the squared norm of its gradient at the global model."""
@@ -107,7 +109,7 @@ class _Loop:
         memory = {name: tensor[part.workers] for name, tensor in state.memory.items()}
         begun = self.algorithm.begin(state.model, state.server, memory)
         local: Tensors = {name: tensor.expand(rows, tensor.shape[-1]) for name, tensor in begun.items()}
-        draws = self.federation.draws(self.seed, state.round, part.workers, part.copies, int(steps.max()))
+        draws = self.federation.draws(self.noise, state.round, part.workers, part.copies, int(steps.max()))
         for k, draw in enumerate(draws):
             gradients = self.federation.stochastic_gradients(local["x"], part.workers, draw)
             moved = self.algorithm.step(local, gradients)
@@ -150,7 +152,8 @@ class _Loop:
     def round(self, state: State, watch: bool) -> tuple[State, _Phase]:
         """One round: from a state to the next."""
         N = self.federation.num_workers
-        cohort = self.participation.cohort(N, self.seed, state.round)
+        full = self.participation.sampling == "full"
+        cohort = self.everyone if full else self.participation.cohort(N, self.seed, state.round)
         phase = self.local_phase(state, cohort, watch)
         fraction = self.participation.num_participants(N) / N
         model, server = self.algorithm.update(state.model, state.server, phase.message, fraction)

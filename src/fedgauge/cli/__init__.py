@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 
 import typer
@@ -29,20 +30,40 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit status: 0, 2 for a user's mistake, 1 for the machine's, 130 for Ctrl-C."""
     logging.basicConfig(format="fedgauge: %(message)s")
     try:
-        status = app(args=arguments, standalone_mode=False)
+        status = app(args=arguments, prog_name="fedgauge", standalone_mode=False)
+        # Here, not when the interpreter ends, a reader who has left is still answered quietly.
+        sys.stdout.flush()
     except (InputError, TyperException) as error:
-        sentence = error.format_message() if isinstance(error, TyperException) else str(error)
-        if sentence:
-            print(f"fedgauge: {' '.join(sentence.split())}", file=sys.stderr)
-        return 2
+        return _say(_usage(error) if isinstance(error, TyperException) else str(error), 2)
     except BrokenPipeError:
         # The reader of a pipe has seen enough; what is still in the buffer has nowhere to go.
-        sys.stderr.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
-        print(f"fedgauge: {error.strerror or error}{where}; free the resource and run again.", file=sys.stderr)
-        return 1
+        return _say(f"{error.strerror or error}{where}; free the resource and run again.", 1)
+    except MemoryError as error:
+        return _say(f"There is not enough memory ({str(error) or 'none is left'}); ask for fewer workers or rows.", 1)
     except KeyboardInterrupt:
         return 130
     return status if isinstance(status, int) else 0
+
+
+def _say(sentence: str, status: int) -> int:
+    if sentence:
+        print(f"fedgauge: {' '.join(sentence.split())}", file=sys.stderr)
+    return status
+
+
+def _usage(error: TyperException) -> str:
+    """What the parser of the command line refused, with what was given and where help is."""
+    sentence = error.format_message().replace(". Did you mean", "; did you mean")
+    if isinstance(error, typer.BadParameter) and error.param and hasattr(error.__cause__, "errors"):
+        problem = error.__cause__.errors()[0]
+        kind = {"int_parsing": "whole number", "float_parsing": "number"}.get(problem["type"])
+        if kind:
+            sentence = f"{error.param.get_error_hint()} must be a {kind}, not {problem['input']!r}."
+    context = getattr(error, "ctx", None)
+    if context and sentence.endswith((".", "'")):
+        sentence = f"{sentence.rstrip('.')}; see '{context.command_path} --help'."
+    return sentence

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -36,6 +37,7 @@ SamplingName = Annotated[
     ),
 ]
 Weights = Annotated[str | None, typer.Option(help="One weight a worker, with commas: 1,2,1 [default: equal].")]
+_PICTURES = (".png", ".pdf", ".svg")
 Plot = Annotated[Path | None, typer.Option(help="Save a picture here (.png, .pdf or .svg).")]
 
 
@@ -63,3 +65,39 @@ def print_json(data: Any) -> None:
     """Print JSON on the standard output, floats to the last bit."""
     json.dump(data, sys.stdout)
     sys.stdout.write("\n")
+
+
+def check_file(path: Path, made: Path | None = None) -> None:
+    """Refuse, before any work is done, a place where no file can be written; ``made`` is a directory to come."""
+    from fedgauge.errors import InputError
+
+    if path.is_dir():
+        raise InputError(f"{path} is a directory; name a file.")
+    if path.parent == made:
+        return
+    if not path.parent.is_dir():
+        raise InputError(f"Cannot write {path}: there is no directory {path.parent}; make it or name another.")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise InputError(f"Cannot write {path}: permission denied; name a file that can be written.")
+
+
+def check_plot(path: Path | None, made: Path | None = None) -> None:
+    """Refuse, before any work is done, a picture that could not be saved."""
+    from fedgauge.errors import InputError
+
+    if path is None:
+        return
+    if path.suffix not in _PICTURES:
+        raise InputError(f"plot must be a file that ends in .png, .pdf or .svg, not {str(path)!r}.")
+    check_file(path, made)
+
+
+def check_directory(path: Path) -> None:
+    """Refuse, before any work is done, a place where no directory can be made."""
+    from fedgauge.errors import InputError
+
+    there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    if not there.is_dir():
+        raise InputError(f"out must be a directory, not {str(path)!r}: {there} is a file; name another.")
+    if not os.access(there, os.W_OK):
+        raise InputError(f"Cannot write to {there}: permission denied; name a directory that can be written.")

@@ -30,9 +30,13 @@ def generate(
 
     Example: fedgauge generate fed.json --workers 10 --dim 50 --hessian-spread 0.1 --sigma2 0.01
     """
-    from fedgauge.errors import InputError
+    from fedgauge.errors import InputError, count
     from fedgauge.federation.generate import random_quadratics
 
+    count("workers", workers)
+    options.check_file(out)
+    if out.exists() and not force:
+        raise InputError(f"{out} exists; choose another name or overwrite it with --force.")
     federation = random_quadratics(
         workers,
         dim,
@@ -44,16 +48,16 @@ def generate(
         sigma2=sigma2,
         seed=seed,
     )
-    if out.exists() and not force:
-        raise InputError(f"{out} exists; choose another name or overwrite it with --force.")
     federation.write(out)
     found = federation.constants()
     if json:
         options.print_json({"file": str(out), "constants": {e.symbol: e.value for e in found}})
     else:
+        from rich.markup import escape
+
         from fedgauge.report import terminal
 
-        terminal.show_estimates(f"{out}: {workers} workers, dimension {dim}", found)
+        terminal.show_estimates(escape(f"{out}: {workers} workers, dimension {dim}"), found)
 
 
 def constants(file: options.FederationFile, json: options.Json = False) -> None:
@@ -77,9 +81,12 @@ def constants(file: options.FederationFile, json: options.Json = False) -> None:
         answer["x_star"] = {"value": None if x_star is None else x_star.tolist(), "kind": "exact"}
         options.print_json(answer)
     else:
+        from rich.markup import escape
+
         from fedgauge.report import terminal
 
-        terminal.show_estimates(f"{file}: {federation.num_workers} workers, dimension {federation.dim}", found)
+        title = escape(f"{file}: {federation.num_workers} workers, dimension {federation.dim}")
+        terminal.show_estimates(title, found)
 
 
 def expect(
@@ -107,6 +114,7 @@ def expect(
     from fedgauge.expectation import expect as compute
     from fedgauge.federation.quadratic import QuadraticFederation
 
+    options.check_plot(plot)
     chosen = options.algorithm_from(algorithm, gamma=gamma, eta=eta, beta=beta)
     participation = options.participation_from(participants, sampling, weights)
     answer = compute(
@@ -129,6 +137,8 @@ def expect(
         settings = {"algorithm": chosen.name, **chosen.parameters, "local_steps": local_steps, "rounds": rounds}
         options.print_json({**settings, "participation": participation.to_json(), **answer.to_json()})
     else:
+        from rich.markup import escape
+
         from fedgauge.report import terminal
 
-        terminal.show_expectation(f"{chosen.name} on {file}, {local_steps} local steps", answer)
+        terminal.show_expectation(escape(f"{chosen.name} on {file}, {local_steps} local steps"), answer)

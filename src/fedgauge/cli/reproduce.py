@@ -9,7 +9,7 @@ import typer
 
 from fedgauge.cli import options
 
-app = typer.Typer(name="reproduce", help="Reproduce the paper's tables and figures.", no_args_is_help=True)
+app = typer.Typer(name="reproduce", no_args_is_help=True)
 
 
 @app.callback()
@@ -32,9 +32,14 @@ def table2(
 
     Example: fedgauge reproduce table2 --seeds 12 --out results/table2
     """
+    from fedgauge.errors import count
     from fedgauge.report import terminal
     from fedgauge.reproduce import table2 as table
 
+    if jobs is not None:
+        count("jobs", jobs)
+    if out:
+        options.check_directory(out)
     with terminal.progress() as bar:
         task = bar.add_task("table 2", total=None)
         result = table.run(
@@ -55,4 +60,4 @@ def table2(
     else:
         table.show(result)
         if out:
-            terminal.out.print(f"Written: {out / 'result.json'}, {out / 'table2.png'}")
+            print(f"Written: {out / 'result.json'}, {out / 'table2.png'}")

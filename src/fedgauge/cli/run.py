@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -65,6 +66,7 @@ def simulate(
 
     if resume and out is None:
         raise InputError("--resume needs --out, the directory of the run to go on with.")
+    options.check_plot(plot, made=out)
     rates = {"gamma": gamma, "eta": eta, "beta": beta, "beta1": beta1, "beta2": beta2, "tau": tau, "proximal": proximal}
     chosen = options.algorithm_from(algorithm, **rates)
     participation = options.participation_from(participants, sampling, weights)
@@ -101,10 +103,10 @@ def simulate(
     else:
         terminal.show_trace(trace)
         if out:
-            terminal.out.print(f"The run is in {out}.")
+            print(f"The run is in {out}.")
     if trace.status == "stopped":
-        if out:
-            terminal.err.print(f"Interrupted; go on with the same command and --out {out} --resume.")
+        remedy = f"the run in {out} goes on with the same command and --resume" if out else "--out would have kept it"
+        print(f"fedgauge: Interrupted in round {trace.stopped_at}; {remedy}.", file=sys.stderr)
         raise typer.Exit(130)
 
 
@@ -119,6 +121,7 @@ def demo(
     from fedgauge import demo as show
     from fedgauge.report import terminal
 
+    options.check_directory(out)
     with terminal.progress() as bar:
         task = bar.add_task("FedAvg", total=None)
         result = show.run(lambda done, total: bar.update(task, completed=done, total=total))
@@ -127,4 +130,4 @@ def demo(
         options.print_json(result)
     else:
         show.show(result)
-        terminal.out.print("Written: " + ", ".join(str(path) for path in written))
+        print("Written: " + ", ".join(str(path) for path in written))

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from fedgauge.randomness import Streams
+
 if TYPE_CHECKING:
     import torch
 
@@ -46,11 +48,11 @@ class Federation(Protocol):
     def evaluate(self, models: torch.Tensor, workers: Indices) -> tuple[torch.Tensor, torch.Tensor]:
         """Losses and gradients from one pass, which costs little more than either."""
 
-    def draws(self, seed: int, round: int, workers: Indices, copies: Indices, steps: int) -> Sequence[Any]:
+    def draws(self, streams: Streams, round: int, workers: Indices, copies: Indices, steps: int) -> Sequence[Any]:
         """The randomness of a round's stochastic gradients: entry k serves step k of every row.
 
-        Row j's draws depend on (seed, round, ``workers[j]``, ``copies[j]``) alone; ``copies`` tells apart several
-        runs of one worker in the same round.
+        Row j's draws depend on the streams' seed and (round, ``workers[j]``, ``copies[j]``) alone; ``copies`` tells
+        apart several runs of one worker in the same round.
         """
 
     def stochastic_gradients(self, models: torch.Tensor, workers: Indices, draws: Any) -> torch.Tensor:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from fedgauge.errors import InputError, nearest, non_negative
 from fedgauge.federation.base import Indices
-from fedgauge.randomness import Purpose, Streams
+from fedgauge.randomness import Streams
 from fedgauge.values import Constants, Estimate
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _ROUNDING = 1e-12
 
 def _array(name: str, data: Any, ndim: int, shape: str) -> Floats:
     try:
-        array = np.array(data, dtype=np.float64)
+        array = np.array(data, dtype=np.float64, order="C")
     except (TypeError, ValueError):
         raise InputError(f"{name} must be a {shape} of numbers with rows of equal length.") from None
     if array.ndim != ndim:
@@ -114,7 +114,8 @@ class QuadraticFederation:
         bad = np.flatnonzero(skew > 1e-9 * np.abs(self.hessians).max(axis=(1, 2)))
         if bad.size:
             raise InputError(f"Each hessian must be symmetric, but that of worker {bad[0]} is not; use (A + A')/2.")
-        self.hessians = (self.hessians + self.hessians.swapaxes(1, 2)) / 2
+        # In row-major order, on which the products below take a sixth of the time of any other.
+        self.hessians = np.ascontiguousarray(self.hessians + self.hessians.swapaxes(1, 2)) / 2
         self.sigma2 = non_negative("sigma2", sigma2)
         self._start = None if start is None else _array("start", start, 1, "list")
         if self._start is not None and self._start.shape != (rows,):
@@ -326,13 +327,12 @@ class QuadraticFederation:
         gradients = self.gradients(models, workers)
         return ((gradients + b) * models).sum(dim=1) / 2 + c, gradients
 
-    def draws(self, seed: int, round: int, workers: Indices, copies: Indices, steps: int) -> Sequence[Any]:
+    def draws(self, streams: Streams, round: int, workers: Indices, copies: Indices, steps: int) -> Sequence[Any]:
         """Noise vectors of variance sigma^2, one tensor of rows for each step."""
         if self.sigma2 == 0:
             return [None] * steps
         import torch
 
-        streams = Streams(seed, Purpose.NOISE)
         noise = np.empty((len(workers), steps, self.dim))
         for row, worker, copy in zip(noise, workers.tolist(), copies.tolist(), strict=True):
             streams.at(round, worker, copy).standard_normal(out=row)

@@ -20,7 +20,8 @@ _STYLE = {
     "axes.grid": True,
     "grid.alpha": 0.25,
     "lines.linewidth": 1.6,
-    "legend.frameon": False,
+    "legend.framealpha": 0.85,
+    "legend.edgecolor": "none",
     "svg.hashsalt": "fedgauge",
 }
 

@@ -52,7 +52,7 @@ def some(length: int, most: int = 12) -> list[int]:
     """At most ``most`` of the indices below ``length``, first and last included, denser at the start.
 
     >>> some(1000, 5)
-    [0, 4, 30, 177, 999]
+    [0, 5, 31, 177, 999]
     """
     if length <= most:
         return list(range(length))

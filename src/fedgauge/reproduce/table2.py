@@ -189,10 +189,11 @@ def show(result: Mapping[str, Any]) -> None:
         rows = [("paper", *(column["paper"] for column in columns))]
         for n in WORKERS:
             cells = [column["ours"][n] for column in columns]
-            rows.append((f"N = {n}: median", *(f"{cell['median']:g}" for cell in cells)))
-            rows.append(("   range over problems", *(f"{cell['low']}–{cell['high']}" for cell in cells)))
-            rows.append(("   ± by noise alone", *(f"{cell['noise_deviation']:.1f}" for cell in cells)))
-        terminal.table(title, ("", *(column["label"] for column in columns)), rows)
+            rows.append((f"N = {n}", *(f"{cell['median']:g}" for cell in cells)))
+            rows.append(("   range", *(f"{cell['low']}–{cell['high']}" for cell in cells)))
+            rows.append(("   ± noise", *(f"{cell['noise_deviation']:.1f}" for cell in cells)))
+        caption = "median and range over problems; ± noise: deviation over noise seeds on one problem"
+        terminal.table(title, ("", *(column["label"] for column in columns)), rows, caption)
     for n, literal in result["literal"].items():
         worst = max(literal["growth"], key=literal["growth"].get)
         terminal.out.print(
@@ -216,7 +217,7 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
                 middle = [cell["median"] for cell in ours]
                 below = [cell["median"] - cell["low"] for cell in ours]
                 above = [cell["high"] - cell["median"] for cell in ours]
-                shifted = [value * 1.04**n if axes is left else value + 0.03 * n for value in x]
+                shifted = [value * 1.02**n if axes is left else value + 0.03 * n for value in x]
                 axes.errorbar(shifted, middle, yerr=[below, above], fmt=marker, capsize=3, label=f"ours, N = {n}")
             axes.plot(x, [float(c["paper"].split()[0]) for c in columns], "k*", markersize=10, label="paper")
             axes.set_ylabel("rounds to f = 0.8")

@@ -1,0 +1,120 @@
+"""Each algorithm against a naive loop, and in the limits where it becomes another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.algorithms.naive import naive_models
+from tests.strategies import PARAMETERS, federations
+
+from fedgauge.algorithms import ALGORITHMS, make_algorithm
+from fedgauge.federation.quadratic import QuadraticFederation
+from fedgauge.participation import Participation
+from fedgauge.simulation import simulate
+from fedgauge.values import Trace
+
+
+def run(federation: QuadraticFederation, name: str, parameters: dict[str, float], **how: Any) -> Trace:
+    return simulate(federation, make_algorithm(name, **parameters), **{"local_steps": 4, "rounds": 3, "seed": 1, **how})
+
+
+def test_every_algorithm_has_parameters_to_be_tested_with() -> None:
+    assert set(PARAMETERS) == set(ALGORITHMS)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@settings(max_examples=25)
+@given(federation=federations(), data=st.data())
+def test_agrees_with_a_naive_loop(name: str, federation: QuadraticFederation, data: st.DataObject) -> None:
+    N = federation.num_workers
+    steps = data.draw(st.lists(st.integers(1, 4), min_size=N, max_size=N))
+    models = naive_models(federation, name, PARAMETERS[name], steps, rounds=3, seed=5)
+    trace = run(federation, name, PARAMETERS[name], local_steps=steps, seed=5)
+    scale = max(1.0, np.abs(models[-1]).max())
+    # Sums are taken in another order than in the loops, so the two agree to rounding, not to the bit.
+    np.testing.assert_allclose(trace.model / scale, models[-1] / scale, rtol=0, atol=1e-11)
+
+
+LIMITS = {
+    "fedprox with proximal 0": ("fedprox", {"proximal": 0.0}, {}),
+    "momentum with beta 0": ("momentum", {"beta": 0.0}, {}),
+    "slowmo with beta 0": ("slowmo", {"beta": 0.0}, {}),
+    "fednova with equal steps": ("fednova", {}, {}),
+    "scaffold's first round": ("scaffold", {}, {"rounds": 1}),
+    "minibatch with one gradient": ("minibatch", {}, {"local_steps": 1}),
+}
+
+
+@pytest.mark.parametrize("case", LIMITS)
+@settings(max_examples=25)
+@given(federation=federations(), eta=st.sampled_from([0.5, 1.0, 2.0]))
+def test_is_fedavg_in_the_limit(case: str, federation: QuadraticFederation, eta: float) -> None:
+    name, parameters, how = LIMITS[case]
+    rates = {"gamma": 0.1, "eta": eta}
+    expected = run(federation, "fedavg", rates, **how)
+    found = run(federation, name, {**rates, **parameters}, **how)
+    np.testing.assert_allclose(found.losses, expected.losses, rtol=1e-10, atol=1e-9)
+    np.testing.assert_allclose(found.model, expected.model, rtol=1e-10, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_parameter_changes_something(name: str) -> None:
+    from fedgauge.federation.generate import random_quadratics
+
+    federation = random_quadratics(4, 3, sigma2=0.1, seed=3)
+    # Unequal steps, because FedNova differs from FedAvg only there.
+    how = {"local_steps": [1, 2, 3, 4], "rounds": 4}
+    base = run(federation, name, PARAMETERS[name], **how)
+    for parameter, value in PARAMETERS[name].items():
+        changed = run(federation, name, {**PARAMETERS[name], parameter: value * 0.7}, **how)
+        assert not np.allclose(changed.model, base.model, rtol=1e-6), f"{parameter} changes nothing"
+
+
+CHOICES: dict[str, dict[str, Any]] = {
+    "local_steps": {"local_steps": 5},
+    "seed": {"seed": 2},
+    "sampling": {"participation": Participation("without-replacement", 2)},
+    "own runs": {"participation": Participation("with-replacement", 12)},
+    "shared runs": {"participation": Participation("with-replacement-shared", 12)},
+    "weights": {"participation": Participation(weights=(1, 2, 3, 4))},
+}
+
+
+def test_every_choice_of_the_run_changes_something() -> None:
+    from fedgauge.federation.generate import random_quadratics
+
+    federation = random_quadratics(4, 3, sigma2=0.1, seed=3)
+    models = {"base": run(federation, "fedavg", PARAMETERS["fedavg"]).model}
+    for case, how in CHOICES.items():
+        models[case] = run(federation, "fedavg", PARAMETERS["fedavg"], **how).model
+    assert len({model.tobytes() for model in models.values()}) == len(models)
+
+
+def test_fednova_keeps_the_objective_where_fedavg_loses_it() -> None:
+    # Common Hessian, no noise: FedNova finds x*, FedAvg favours the workers that take more steps.
+    from fedgauge.federation.generate import random_quadratics
+
+    federation = random_quadratics(3, 2, hessian_spread=0.0, linear_spread=5.0, conditioning=1.0, seed=0)
+    best, _ = federation.minimiser()
+    assert best is not None
+    how = {"local_steps": [1, 5, 20], "rounds": 400}
+    rates = {"gamma": 0.01, "eta": 1.0}
+    # With equal curvature 1 the fixed point of FedNova is off only by the differing contraction of the steps.
+    nova = np.linalg.norm(run(federation, "fednova", rates, **how).model - best)
+    avg = np.linalg.norm(run(federation, "fedavg", rates, **how).model - best)
+    assert nova < avg / 5
+
+
+def test_scaffold_corrects_the_drift_that_fedavg_keeps() -> None:
+    from fedgauge.federation.generate import random_quadratics
+
+    federation = random_quadratics(5, 4, hessian_spread=0.8, linear_spread=10.0, seed=2)
+    least = federation.minimiser()[1]
+    how = {"local_steps": 10, "rounds": 600}
+    rates = {"gamma": 0.1, "eta": 1.0}
+    assert run(federation, "scaffold", rates, **how).losses[-1] - least < 1e-9
+    assert run(federation, "fedavg", rates, **how).losses[-1] - least > 1e-3

@@ -1,0 +1,100 @@
+"""Nothing to the left imports anything to its right (design, section 1)."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fedgauge
+
+ROOT = Path(fedgauge.__file__).parent
+
+# From left to right; a package stands for its modules, which may import each other.
+LAYERS = (
+    "errors",
+    "symbols",
+    "values",
+    "randomness",
+    "federation",
+    "participation",
+    "algorithms",
+    "runs",
+    "simulation",
+    "expectation",
+    "report",
+    "reproduce",
+    "demo",
+    "cli",
+    "__main__",
+)
+WITHOUT_TORCH = (
+    "errors",
+    "symbols",
+    "values",
+    "randomness",
+    "federation",
+    "participation",
+    "algorithms",
+    "expectation",
+)
+
+
+def layer(module: str) -> str:
+    return module.removeprefix("fedgauge.").split(".")[0]
+
+
+def imports(path: Path, everywhere: bool = True) -> set[str]:
+    """The modules that a file imports; ``everywhere`` counts those inside functions and for type checking too."""
+    tree = ast.parse(path.read_text())
+    nodes = ast.walk(tree) if everywhere else iter(tree.body)
+    found: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+FILES = [path for path in sorted(ROOT.rglob("*.py")) if path != ROOT / "__init__.py"]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_left(path: Path) -> None:
+    own = layer(str(path.relative_to(ROOT).with_suffix("")).replace("/", "."))
+    assert own in LAYERS, f"{own} has no place in the order; add it to LAYERS"
+    for module in imports(path):
+        if module.startswith("fedgauge.") and layer(module) in LAYERS:
+            assert LAYERS.index(layer(module)) <= LAYERS.index(own), f"{own} imports {module}, which is to its right"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_torch_is_imported_at_the_top_only_by_what_always_needs_it(path: Path) -> None:
+    own = layer(str(path.relative_to(ROOT).with_suffix("")).replace("/", "."))
+    if own in WITHOUT_TORCH:
+        assert not {"torch", "safetensors"} & {name.split(".")[0] for name in imports(path, everywhere=False)}
+
+
+def test_constants_and_expectations_run_without_torch() -> None:
+    code = (
+        "import sys, fedgauge as fg;"
+        "f = fg.random_quadratics(3, 2); f.constants(); f.minimiser();"
+        "fg.expect(f, fg.fedavg(0.1), local_steps=2, rounds=2);"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_every_public_name_is_found_where_the_package_says() -> None:
+    tree = ast.parse((ROOT / "__init__.py").read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    typed = {alias.asname for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert typed == set(fedgauge.__all__)
+    for name in fedgauge.__all__:
+        assert getattr(fedgauge, name) is not None
+    with pytest.raises(AttributeError, match="no_such_name"):
+        fedgauge.no_such_name  # noqa: B018
