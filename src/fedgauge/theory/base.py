@@ -201,7 +201,8 @@ class Theorem:
         names = ("L_tilde" if name in ("L_g", "L_h") else name for name in self.needs)
         return tuple(dict.fromkeys(names))
 
-    def _prepare(self, version: Version, values: Mapping[str, Any]) -> Values:
+    def prepare(self, version: Version, values: Mapping[str, Any]) -> Values:
+        """Return the values that this version uses, checked, or say what is missing or wrong."""
         if version not in self.versions:
             raise InputError(
                 f"{self.name} ({self.locator}) has no version {version!r}; choose one of {', '.join(self.versions)}."
@@ -223,7 +224,7 @@ class Theorem:
 
     def evaluate(self, version: Version = "corrected", kinds: Mapping[str, Kind] | None = None, **values: Any) -> Bound:
         """Evaluate the theorem; see :func:`fedgauge.theory.evaluate`."""
-        v = self._prepare(version, values)
+        v = self.prepare(version, values)
         if version == "prior":
             v.pop("L_h_rms", None)
             replaced: Values = {name: v["L_tilde"] for name in ("L_g", "L_h") if name in self.needs}
