@@ -80,16 +80,7 @@ def show(result: Mapping[str, Any]) -> None:
             )
         head = ("I", "after 10 rounds", "after 100", f"after {ROUNDS}", "exact expectation")
         terminal.table(f"{name}: L_h = {constants['L_h']:.3g}, zeta = {constants['zeta']:.3g}; f - f*", head, rows)
-        best = min(runs, key=lambda run: run["expected_excess"][-1])["local_steps"]
-        terminal.out.print(
-            f"  After {ROUNDS} rounds the best I is {best}: "
-            + (
-                "local steps cost nothing, whatever zeta is."
-                if constants["L_h"] == 0
-                else "beyond it, drift outweighs."
-            )
-            + "\n"
-        )
+        terminal.out.print(f"  {verdict(runs)}\n")
 
 
 def save(result: Mapping[str, Any], directory: Path) -> list[Path]:

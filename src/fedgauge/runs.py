@@ -189,7 +189,7 @@ class RunDirectory:
         timing = read_lines((self.path / "timing.jsonl").read_bytes(), _seconds)
         state, kept = None, 0
         paths = self._checkpoints()
-        for path, before in zip(paths, [*paths[1:], None], strict=True):
+        for index, path in enumerate(paths):
             try:
                 found, digest = _read_checkpoint(path)
                 kept = len(range(0, found.round, record_every))
@@ -198,7 +198,8 @@ class RunDirectory:
                 if digest != hashlib.sha256(content[: rounds[kept - 1].end if kept else 0]).hexdigest():
                     raise ValueError("rounds before it were changed in rounds.jsonl")
             except (OSError, SafetensorError, ValueError, KeyError) as error:
-                remedy = f"using {before.name}, the one before it" if before else "beginning the run again"
+                last = index + 1 == len(paths)
+                remedy = "beginning the run again" if last else f"using {paths[index + 1].name}, the one before it"
                 logger.warning("The checkpoint %s is damaged (%s); %s.", path, error, remedy)
                 # Left where it is, it would pass for the newest one and push sound ones out.
                 path.replace(path.with_suffix(".damaged"))
