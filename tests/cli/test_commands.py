@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 import typer.main
 from tests.cli.command import FEDERATION, run, start
 
+import fedgauge.simulation  # noqa: F401 - torch is slow to import, and not to be waited for amidst a test
 from fedgauge import QuadraticFederation, expect, fedavg, minibatch, momentum
 from fedgauge.cli import app, main
 from fedgauge.participation import Participation
@@ -83,14 +85,19 @@ def test_help_imports_no_numbers() -> None:
 
 
 def test_help_answers_within_half_a_second(tmp_path: Path) -> None:
-    # Other work on the machine can only make it slower, so the best of several tries shows what the command itself
-    # takes: about 0.2 s, where torch alone would take more than a second.
-    for _ in range(10):
-        began = time.perf_counter()
+    # The time of the processor, not of the clock: one thread that waits for nothing takes the same of both on an idle
+    # machine, and other work on a busy one does not count. The best of several tries, for noise only adds: about
+    # 0.2 s, where torch alone would take more than a second.
+    def seconds() -> float:
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime
+
+    times = []
+    for _ in range(4):
+        before = seconds()
         assert run("--help", cwd=tmp_path).returncode == 0
-        if time.perf_counter() - began < 0.5:
-            return
-    pytest.fail("fedgauge --help took longer than 0.5 s ten times")
+        times.append(seconds() - before)
+    assert 0 < min(times) < 0.5
 
 
 # -- what they answer ----------------------------------------------------------------------------------------------
@@ -275,6 +282,13 @@ def test_algorithms(capsys: Capture) -> None:
     for name, entry in found.items():
         assert name in shown
         assert entry["summary"]
+
+
+def test_symbols(capsys: Capture) -> None:
+    found = answer(capsys, "symbols")
+    assert set(found) >= DOCUMENTED - {"x_star"}
+    shown = words(capsys, "symbols")
+    assert all(name in shown for name in found)
 
 
 @pytest.mark.parametrize("suffix", [".png", ".pdf", ".svg"])
