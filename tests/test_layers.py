@@ -26,13 +26,14 @@ LAYERS = (
     "runs",
     "simulation",
     "expectation",
+    "theory",
     "report",
     "reproduce",
     "demo",
     "cli",
     "__main__",
 )
-WITHOUT_TORCH = {*LAYERS[: LAYERS.index("runs")], "expectation"}
+WITHOUT_TORCH = {*LAYERS[: LAYERS.index("runs")], "expectation", "theory"}
 
 
 def layer(module: str) -> str:
@@ -69,6 +70,11 @@ def test_torch_is_imported_at_the_top_only_by_what_always_needs_it(path: Path) -
     own = layer(str(path.relative_to(ROOT).with_suffix("")).replace("/", "."))
     if own in WITHOUT_TORCH:
         assert not {"torch", "safetensors"} & {name.split(".")[0] for name in imports(path, everywhere=False)}
+
+
+def test_theory_knows_nothing_of_torch() -> None:
+    for path in (ROOT / "theory").glob("*.py"):
+        assert "torch" not in {name.split(".")[0] for name in imports(path)}, f"{path.name} imports torch"
 
 
 def test_constants_and_expectations_run_without_torch() -> None:

@@ -28,7 +28,7 @@ Version = Literal["printed", "corrected", "sharp", "prior"]
 Status = Literal["finished", "target", "diverged", "stopped"]
 
 
-def _is_safe(name: str, kind: Kind) -> bool:
+def is_safe(name: str, kind: Kind) -> bool:
     """Say whether a bound fed with this kind of a constant still holds.
 
     Every bound grows with its constants, but for mu: a convexity that is guessed too large is the dangerous one.
@@ -148,7 +148,7 @@ class Estimate(Value):
     @property
     def certain(self) -> bool:
         """Whether a bound fed with it still holds: true for ``exact`` and ``upper`` (for mu: ``lower``)."""
-        return _is_safe(self.symbol, self.kind)
+        return is_safe(self.symbol, self.kind)
 
 
 @dataclass(frozen=True)
@@ -274,7 +274,7 @@ class Bound(Value):
     @property
     def certified(self) -> Any:
         """Whether every condition holds and every constant is ``exact`` or ``upper`` (for mu: ``lower``)."""
-        return np.logical_and(self.admissible, all(_is_safe(name, kind) for name, kind in self.kinds.items()))
+        return np.logical_and(self.admissible, all(is_safe(name, kind) for name, kind in self.kinds.items()))
 
 
 @dataclass(frozen=True)
