@@ -234,6 +234,6 @@ def test_tune_frees_eta_above_a_floor(capsys: Capture) -> None:
     assert found["admissible"]
 
 
-@pytest.mark.parametrize("command", ["bound", "tune"])
+@pytest.mark.parametrize("command", ["bound", "tune", "region"])
 def test_help_has_an_example(command: str, capsys: Capture) -> None:
     assert f"Example: fedgauge {command} " in run(capsys, command, "--help")

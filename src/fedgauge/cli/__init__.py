@@ -29,6 +29,7 @@ for command in (
     run.simulate,
     theory.bound,
     theory.tune,
+    theory.region,
     run.algorithms,
     run.symbols,
 ):

@@ -136,3 +136,56 @@ def tune(
     given |= {"gamma": best.gamma, "eta": best.eta}  # type: ignore[dict-item]
     result = answer(theorem, version, kinds, sought, **given)  # type: ignore[arg-type]
     _show(result, json)
+
+
+Range = Annotated[
+    tuple[float, float] | None, typer.Option(metavar="LOW HIGH", help="Its range; from 0 the axis is linear, else log.")
+]
+
+
+def region(
+    numbers: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME=VALUE", help="F N L_g and what is on no axis, as L_h=0.1.", show_default=False),
+    ] = None,
+    x: Annotated[str, typer.Option(help="Horizontal axis: sigma, I, R, L_h or zeta.")] = "sigma",
+    y: Annotated[str, typer.Option(help="Vertical axis.")] = "I",
+    x_range: Range = None,
+    y_range: Range = None,
+    points: Annotated[int, typer.Option(help="Points along each axis.")] = 24,
+    dim: Annotated[int, typer.Option(help="Dimension of the quadratics.")] = 6,
+    conditioning: Annotated[float, typer.Option(help="Condition number of the quadratics' f.")] = 100.0,
+    plot: options.Plot = None,
+    json: options.Json = False,
+) -> None:
+    """Map where local SGD beats mini-batch SGD: by the bounds, and exactly on a matching family of quadratics.
+
+    Both have the same rounds and gradients, and each its own best gamma. Equal Hessians (L_h = 0) are judged by
+    Theorem 5.5, others by Theorem A.2, corrected.
+
+    Example: fedgauge region --x zeta --y L_h --x-range 0.01 10 I=16 R=100 sigma=0.1 --plot region.png
+    """
+    from fedgauge.region import compute, make_axis
+    from fedgauge.report import terminal
+    from fedgauge.theory.given import parse_numbers
+
+    options.check_plot(plot)
+    axes = make_axis(x, x_range, points), make_axis(y, y_range, points)
+    fixed: dict[str, Any] = dict(parse_numbers(numbers or ()))
+    with terminal.progress() as bar:
+        task = bar.add_task("region", total=None)
+        result = compute(
+            *axes,
+            dim=dim,
+            conditioning=conditioning,
+            told=lambda done, total: bar.update(task, completed=done, total=total),
+            **fixed,
+        )
+    from fedgauge.report import regions
+
+    if plot:
+        regions.draw(result, plot)
+    if json:
+        options.print_json(result.to_json())
+    else:
+        regions.show(result)
