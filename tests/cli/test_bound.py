@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fedgauge.cli import main
+from fedgauge.report import terminal
 from fedgauge.theory import THEOREMS, evaluate
 from fedgauge.theory.tune import best_gamma, best_local_steps
 
@@ -61,7 +62,7 @@ def test_json_holds_what_was_promised(name: str, version: Any, capsys: Capture) 
 
 @pytest.mark.parametrize(("name", "version"), EVERY)
 def test_table_shows_every_term_and_condition(name: str, version: str, capsys: Capture, monkeypatch: Any) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(terminal.out, "_width", 200)
     said = run(capsys, "bound", name, *arguments(), "--version", version)
     bound = evaluate(name, version, **VALUES)  # type: ignore[arg-type]
     for shown, formula in ((part.name, part.formula) for parts in (bound.terms, bound.conditions) for part in parts):
