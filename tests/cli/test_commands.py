@@ -272,7 +272,9 @@ def test_divergence_is_an_outcome(line: str, place: Path, capsys: Capture) -> No
 
 
 def test_divergence_at_the_start(place: Path, capsys: Capture) -> None:
-    (place / "fed.json").write_text(json.dumps({**FEDERATION, "start": [1e200, 0]}))
+    # Each number is small enough to be taken, and their product is not finite.
+    steep = {"hessians": [[[1e100, 0], [0, 1]]] * 2, "linear": [[0, 0]] * 2, "start": [1e150, 0]}
+    (place / "fed.json").write_text(json.dumps(steep))
     shown = words(capsys, "simulate fed.json --gamma 0.1 --out run --plot run/picture.svg")
     assert "Diverged in round 0" in shown
     assert (place / "run" / "rounds.jsonl").read_bytes() == b""

@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from mpmath import MPContext  # type: ignore[import-untyped]
+from mpmath import MPContext
 
 Real = Any  # an mpf; mpmath ships no types
 Answer = tuple[list[Real], dict[str, Real]]
@@ -59,8 +59,17 @@ def over(above: Real, below: Real) -> Real:
 
 
 def with_l_tilde(p: Any) -> Any:
-    """The same symbols with L_tilde in place of L_g and L_h (Proposition 5.1)."""
-    return SimpleNamespace(**{**vars(p), "L_g": p.L_tilde, "L_h": p.L_tilde})
+    """The same symbols with L_tilde in place of L_g and L_h (Proposition 5.1).
+
+    The mean of |A_i - A|^2 may exceed L_tilde^2, so L_tilde may not stand for its root: with A_i = Id - 2 e_i e_i' for
+    i = 1..N every |A_i| is 1 and every |A_i - A| is 2 - 2/N. |A_i - A| <= |A_i| + |A| <= 2 L_tilde may.
+    """
+    return SimpleNamespace(**{**vars(p), "L_g": p.L_tilde, "L_h": p.L_tilde, "L_h_rms": 2 * p.L_tilde})
+
+
+def l_h_rms(p: Any) -> Real:
+    """The root of the mean of |A_i - A|^2 where it is given, else L_h, which must then be max |A_i - A|."""
+    return getattr(p, "L_h_rms", p.L_h)
 
 
 # Theorem 4.3: the average over rounds of E|grad f(xbar^r)|^2, full participation.
@@ -148,11 +157,14 @@ def partial_corrected(p: Any) -> Answer:
 
 @oracle("partial", "sharp")
 def partial_sharp(p: Any) -> Answer:
-    """Constants 8, 8.4267, 33.28, 50, 108, 36: audit 2.3, whose 8.4267 is 8 + 128/300 rounded up."""
+    """Constants 8, 632/75, 832/25, 50, 108, 36: audit 2.3, which rounds the second up to 8.4267.
+
+    The proof leaves 8 + 32*4/300 = 632/75 and 32 + 32*12/300 = 832/25, as gamma^2 L_g^2 <= 1/(300 I^2); 50 = 8*5*5/4.
+    """
     terms = [
         8 * p.F / (p.gamma * p.eta * p.I * p.R),
-        mpf("8.4267") * p.gamma * p.eta * p.L_g * p.sigma2 / p.M,
-        mpf("33.28") * p.gamma * p.eta * p.L_g * p.I * p.zeta2 / p.M,
+        (8 + mpf(32 * 4) / 300) * p.gamma * p.eta * p.L_g * p.sigma2 / p.M,
+        (32 + mpf(32 * 12) / 300) * p.gamma * p.eta * p.L_g * p.I * p.zeta2 / p.M,
         50 * p.gamma**2 * p.L_g**2 * (p.I - 1) * p.sigma2 / p.N,
         108 * p.gamma**2 * p.L_h**2 * (p.I - 1) ** 2 * p.zeta2,
         36 * p.gamma**2 * p.L_h**2 * (p.I - 1) * p.sigma2,
@@ -268,7 +280,7 @@ def quadratic_printed(p: Any) -> Answer:
 
 @oracle("quadratic", "corrected")
 def quadratic_corrected(p: Any) -> Answer:
-    """Audit 4.4: the printed constants 4, 2, 16, 4 under 16 gamma^4 L_h^4 K <= 1 and eta = 1."""
+    """Audit 4.4: the printed constants 4, 2, 16, 4 under 16 gamma^4 L_h^2 L_h_rms^2 K <= 1 and eta = 1."""
     terms = [
         4 * p.F / (p.gamma * p.R * p.I),
         2 * p.gamma * p.L_g * p.sigma2 / p.N,
@@ -277,7 +289,9 @@ def quadratic_corrected(p: Any) -> Answer:
     ]
     limits = {
         "gamma <= 1/L_tilde": over(1, p.L_tilde),
-        "gamma <= (16 L_h^4 K)^(-1/4)": over(1, root(16 * p.L_h**4 * double_sum(p.kappa, p.I), 4)),
+        "gamma <= (16 L_h^2 L_h_rms^2 K)^(-1/4)": over(
+            1, root(16 * p.L_h**2 * l_h_rms(p) ** 2 * double_sum(p.kappa, p.I), 4)
+        ),
         "eta = 1": mpf(1),
     }
     return terms, limits
@@ -285,7 +299,7 @@ def quadratic_corrected(p: Any) -> Answer:
 
 @oracle("quadratic", "sharp")
 def quadratic_sharp(p: Any) -> Answer:
-    """Audit 4.4, "Sharp": constants 4, 2, 4, 2 under 4 gamma^4 L_h^4 K <= 1 and eta = 1."""
+    """Audit 4.4, "Sharp": constants 4, 2, 4, 2 under 4 gamma^4 L_h^2 L_h_rms^2 K <= 1 and eta = 1."""
     terms = [
         4 * p.F / (p.gamma * p.R * p.I),
         2 * p.gamma * p.L_g * p.sigma2 / p.N,
@@ -294,7 +308,9 @@ def quadratic_sharp(p: Any) -> Answer:
     ]
     limits = {
         "gamma <= 1/L_tilde": over(1, p.L_tilde),
-        "gamma <= (4 L_h^4 K)^(-1/4)": over(1, root(4 * p.L_h**4 * double_sum(p.kappa, p.I), 4)),
+        "gamma <= (4 L_h^2 L_h_rms^2 K)^(-1/4)": over(
+            1, root(4 * p.L_h**2 * l_h_rms(p) ** 2 * double_sum(p.kappa, p.I), 4)
+        ),
         "eta = 1": mpf(1),
     }
     return terms, limits
@@ -302,7 +318,7 @@ def quadratic_sharp(p: Any) -> Answer:
 
 @oracle("quadratic", "prior")
 def quadratic_prior(p: Any) -> Answer:
-    """The corrected Theorem A.2 in L_tilde: a yardstick only, since max |A_i - A| can exceed L_tilde."""
+    """The corrected Theorem A.2 with L_tilde for L_g and L_h, and 2 L_tilde for L_h_rms (see `with_l_tilde`)."""
     return quadratic_corrected(with_l_tilde(p))
 
 

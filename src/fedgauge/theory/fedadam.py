@@ -19,7 +19,8 @@ Bound:
     + 286 P Q gamma^3 L_h^2 (I-1)^2 sigma2/tau^2 + 858 P Q gamma^3 L_h^2 (I-1)^3 zeta2/tau^2
 Source:
     Theorem A.7. As printed it is false for long rounds: f = x^2/2, tau = 1, beta2 = 0.99, I = 24, eta = 192, R = 5
-    breaks it. The re-derivation spends 3/8 of the descent: 1/4 on the drift and 1/8 on the second moment.
+    breaks it. The re-derivation spends 1/2 of the descent on Young's inequality, 1/4 on the drift and 1/8 on the
+    second moment, and keeps 1/8. It does not need the third condition, which is print's, once the fourth has 13 I.
     ``printed`` reads its K as I and keeps its L_h where units ask for L_h^2. ``prior`` has L_tilde in place.
 
 >>> from fedgauge.theory import evaluate

@@ -3,7 +3,8 @@
 Setting:
     As for Theorem 4.3, with M workers drawn uniformly with replacement. Each draw is its own local run with its own
     noise. Where a worker drawn twice runs once, add 8 (M-1)/N to the constant of the gradient noise; where workers
-    are drawn without replacement, ask for gamma eta <= 1/(2 I L_g) instead of the second condition.
+    are drawn without replacement, ask for gamma eta <= M (N-1)/(2 N (M-1) I L_g) instead of the second condition,
+    for which 1/(2 I L_g) is enough.
 Quantity:
     min_r E|grad f(xbar^r)|^2 over the rounds r < R; the average over the rounds obeys the same bound.
 Conditions:
@@ -16,8 +17,9 @@ Bound:
     + 36 gamma^2 L_h^2 (I-1) sigma2 + 108 gamma^2 L_h^2 (I-1)^2 zeta2
     ``sharp`` keeps what the same proof gives: 8, 632/75, 832/25, 50, 36, 108; ``printed`` has 33 and 97 at the end.
 Source:
-    Theorem 4.5; the constants are those of its proof. As printed it is false from M = 31 on: 48 equal workers with
-    f = x^2/2 diverge at gamma eta = 3. ``prior`` has L_tilde in place of L_g and L_h.
+    Theorem 4.5; the constants are those of its proof. As printed it is false from M = 31 on, and from M = 29 on for
+    the average: 48 equal workers with f = x^2/2 diverge at gamma eta = 3. ``prior`` has L_tilde in place of L_g and
+    L_h.
 
 >>> from fedgauge.theory import evaluate
 >>> values = dict(F=0.5, I=1, R=2, N=48, M=48, sigma2=0, zeta2=0, L_g=1, L_h=0, gamma=1e-3, eta=3000)

@@ -84,8 +84,8 @@ def drift_sum_root(varphi: Array, I: Array) -> Array:  # noqa: E741
 def _limits(version: Version, v: Values) -> list[Condition]:
     I, L_h, varphi = v["I"], v["L_h"], v["varphi"]  # noqa: E741
     if version == "printed":
-        square = varphi * varphi
-        limit = over((square - 1) ** 3 * varphi ** (-2 * I - 4), 2 * L_h)
+        above = (varphi - 1) * (varphi + 1)  # varphi^2 - 1, to the last digit where varphi is near 1
+        limit = over(above**3 * varphi ** (-2 * I - 4), 2 * L_h)
         return [
             at_most(v, "gamma", "1/(2 L_h I)", over(1.0, 2 * L_h * I)),
             at_most(v, "gamma", "(varphi^2-1)^3/(2 L_h varphi^(2I+4))", limit),
