@@ -99,6 +99,16 @@ def nonconvex_corrected(p: Any) -> Answer:
     return nonconvex_printed(p)
 
 
+@oracle("nonconvex", "sharp")
+def nonconvex_sharp(p: Any) -> Answer:
+    """Lemma B.1 about grad f(xhat): S <= (4 J^3 zeta2 + 2 J^2 sigma2) gamma^2/(1 - 1/60), times 5 L_h^2/I."""
+    terms, limits = nonconvex_printed(p)
+    terms[3] = terms[3] / 24 * 5 * 2 / (1 - mpf(1) / 60)
+    terms[4] = terms[4] / 72 * 5 * 4 / (1 - mpf(1) / 60)
+    del limits["gamma <= 1/(sqrt(6 (L_h^2 + L_g^2)) I)"]
+    return terms, limits
+
+
 @oracle("nonconvex", "prior")
 def nonconvex_prior(p: Any) -> Answer:
     """Theorem 4.3 in L_tilde, the form that the text after it gives to Yu et al. and Yang et al."""

@@ -38,7 +38,7 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     ("quadratic", {"kappa": 3}, "kappa must be between 0 and 2"),
     ("strongly-convex", {"mu": 0}, "mu must be a finite number above 0, not 0."),
     ("nonconvx", {}, "There is no theorem nonconvx; did you mean nonconvex?"),
-    ("nonconvex", {"version": "sharp"}, "has no version 'sharp'; choose one of printed, corrected, prior."),
+    ("momentum", {"version": "sharp"}, "has no version 'sharp'; choose one of printed, corrected, prior."),
     ("nonconvex", {"kinds": {"L_h": "guess"}}, "The kind of L_h must be one of exact, upper, lower, sample"),
     ("nonconvex", {"kinds": {"L_hh": "exact"}}, "kinds names no symbol L_hh; did you mean L_h?"),
 ]  # fmt: skip

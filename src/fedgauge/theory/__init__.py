@@ -2,7 +2,7 @@
 
 >>> for theorem in THEOREMS.values():
 ...     print(f"{theorem.name:21}{theorem.locator:13}{', '.join(theorem.versions)}")
-nonconvex            Theorem 4.3  printed, corrected, prior
+nonconvex            Theorem 4.3  printed, corrected, sharp, prior
 partial              Theorem 4.5  printed, corrected, sharp, prior
 equal-hessians       Theorem 5.5  printed, corrected, prior
 minibatch            Theorem 5.5  printed, corrected, prior
