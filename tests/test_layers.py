@@ -25,6 +25,8 @@ LAYERS = (
     "runs",
     "simulation",
     "expectation",
+    "theory",
+    "falsify",
     "report",
     "reproduce",
     "demo",
@@ -40,6 +42,8 @@ WITHOUT_TORCH = (
     "participation",
     "algorithms",
     "expectation",
+    "theory",
+    "falsify",
 )
 
 

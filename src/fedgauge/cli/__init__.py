@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from typing import Any
 
 import typer
 from typer.exceptions import TyperException
 
-from fedgauge.cli import quadratic, reproduce, run
+from fedgauge.cli import falsify, quadratic, reproduce, run
 from fedgauge.errors import InputError
 
 app = typer.Typer(
@@ -21,7 +22,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (run.demo, quadratic.generate, quadratic.constants, quadratic.expect, run.simulate, run.algorithms):
+for command in (
+    run.demo,
+    quadratic.generate,
+    quadratic.constants,
+    quadratic.expect,
+    run.simulate,
+    run.algorithms,
+    falsify.falsify,
+):
     app.command()(command)
 app.add_typer(reproduce.app)
 
@@ -58,8 +67,9 @@ def _say(sentence: str, status: int) -> int:
 def _usage(error: TyperException) -> str:
     """What the parser of the command line refused, with what was given and where help is."""
     sentence = error.format_message().replace(". Did you mean", "; did you mean")
-    if isinstance(error, typer.BadParameter) and error.param and hasattr(error.__cause__, "errors"):
-        problem = error.__cause__.errors()[0]
+    cause: Any = error.__cause__
+    if isinstance(error, typer.BadParameter) and error.param and hasattr(cause, "errors"):
+        problem = cause.errors()[0]
         kind = {"int_parsing": "whole number", "float_parsing": "number"}.get(problem["type"])
         if kind:
             sentence = f"{error.param.get_error_hint()} must be a {kind}, not {problem['input']!r}."
