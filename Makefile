@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 
-.PHONY: demo test setup check bench clean
+.PHONY: demo test setup check bench falsify clean
 
 demo: setup
 	$(BIN)/fedgauge demo --out demo
@@ -20,6 +20,11 @@ check: setup
 bench: setup
 	$(BIN)/python benchmarks/quadratic.py
 
+# The whole search for violations; a few minutes on two cores.
+falsify: setup
+	rm -rf falsify
+	$(BIN)/fedgauge falsify --samples 2500 --seed 0 --out falsify
+
 setup: $(STAMP)
 
 # Installed anew only when what it installs has changed.
@@ -30,4 +35,4 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) demo falsify build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -15,7 +15,7 @@ from fedgauge.errors import InputError
 from fedgauge.expectation import expect
 from fedgauge.falsify import Case, pairs, run, save
 from fedgauge.falsify.check import Check, check
-from fedgauge.falsify.problem import FAMILIES, SETTINGS
+from fedgauge.falsify.problem import FAMILIES, SETTINGS, draw
 from fedgauge.falsify.search import climb, sample
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.participation import Participation
@@ -37,6 +37,17 @@ def test_no_violation_of_what_is_true(name: str, version: Version) -> None:
     ):
         assert not findings.cases
         assert all(np.min(form.slacks) > 1 - 1e-9 for form in findings.forms.values())
+
+
+@pytest.mark.parametrize(("name", "version"), pairs())
+def test_every_rate_tried_is_admissible_and_the_values_give_the_bound(name: str, version: Version) -> None:
+    setting, generator = SETTINGS[name], np.random.default_rng(2)
+    for _ in range(8):
+        for made in check(THEOREMS[name], version, draw(setting, generator), setting):
+            bound = evaluate(name, version, **{**made.values, "F": max(made.values.get("F", 0.0), 0.0)})
+            assert bound.admissible
+            if made.values.get("F", 0.0) >= 0 and made.form != "shared":
+                assert bound.total == pytest.approx(made.bound, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", FALSE)
@@ -67,6 +78,13 @@ def test_on_identical_workers_the_least_breaks_at_31_participants_and_the_averag
     checks = [check(THEOREMS["partial"], "printed", replace(start, R=R), SETTINGS["partial"]) for R in range(1, 40)]
     assert any(stated.violated for stated, _ in checks) == least
     assert any(telescoped.violated for _, telescoped in checks) == average
+
+
+@pytest.mark.parametrize(("I", "violated"), [(11, False), (12, True)])
+def test_fedadam_breaks_first_at_12_local_steps(I: int, violated: bool) -> None:  # noqa: E741
+    start = replace(FAMILIES["fedadam"](), I=I, eta=100.0 * I)
+    checks = [check(THEOREMS["fedadam"], "printed", replace(start, R=R), SETTINGS["fedadam"]) for R in (3, 10, 30)]
+    assert any(made.violated for (made,) in checks) is violated
 
 
 # -- the machine must be able to see a violation ------------------------------------------------------------------
