@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -28,6 +29,9 @@ def falsify(
 
     Example: fedgauge falsify partial --version printed --samples 500 --out broken
     """
+    from importlib.metadata import version as version_of
+    from platform import python_version
+
     from fedgauge.errors import InputError
     from fedgauge.falsify import run, save
     from fedgauge.report import terminal
@@ -50,6 +54,8 @@ def falsify(
         )
     cases = save(outcome.cases, out) if out else []
     result = {
+        "command": shlex.join(["fedgauge", *sys.argv[1:]]),
+        "versions": {"python": python_version(), **{name: version_of(name) for name in ("fedgauge", "numpy")}},
         "settings": outcome.settings,
         "complete": outcome.complete,
         "seconds": outcome.seconds,

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from fedgauge.errors import InputError, count, nearest
+from fedgauge.falsify.check import FORMS
 from fedgauge.falsify.search import Case, Findings, climb, replayable, sample
 from fedgauge.randomness import check_seed
 from fedgauge.theory import THEOREMS, find
@@ -206,8 +207,8 @@ def _sum_up(
     cases: list[Case] = []
     for pair in wanted:
         drawn, climbed = found["random", *pair], found["directed", *pair]
-        for form in sorted({*drawn.forms, *climbed.forms}) or ["stated"]:
-            rows.append(_row(form, drawn, climbed))
+        seen = {*drawn.forms, *climbed.forms} or {"stated"}
+        rows += [_row(form, drawn, climbed) for form in FORMS if form in seen]
         both = Findings(*pair)
         both.merge(climbed, keep)
         both.merge(drawn, keep)

@@ -28,6 +28,7 @@ from fedgauge.falsify.problem import Problem, Setting
 from fedgauge.theory import Theorem
 from fedgauge.values import Bound, Version
 
+FORMS = ("stated", "weighted", "telescoped", "shared")
 ROUNDING = 1e-12
 _PASSES = 12
 """How often gamma and G are fitted to each other before a problem is given up."""

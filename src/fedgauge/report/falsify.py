@@ -22,7 +22,9 @@ _CAPTION = (
 def _entry(value: float | None) -> str:
     if value is None:
         return "–"
-    return f"{value:.1e}" if abs(value) >= 1000 else f"{value:.3g}"
+    if abs(value) < 1000:
+        return f"{value:.3g}"
+    return f"{value:.0f}" if abs(value) < 1e5 else f"{value:.0e}"
 
 
 def cells(row: Row) -> tuple[str, ...]:
