@@ -41,6 +41,11 @@ class Case:
         return self.origin == "named", self.check.form == "stated", -self.check.slack
 
 
+def simulated(theorem: str, problem: Problem) -> bool:
+    """Whether the left-hand side is a mean over simulated runs."""
+    return SETTINGS[theorem].algorithm == "fedadam" and problem.federation.sigma2 > 0
+
+
 @dataclass
 class Form:
     """What was found about one form of a theorem: bound/exact of every check, and how many were violated or sampled."""
@@ -68,7 +73,7 @@ class Findings:
             form = self.forms.setdefault(made.form, Form())
             form.slacks.append(made.slack)
             form.violations += made.violated
-            form.monte_carlo += made.low != made.exact
+            form.monte_carlo += simulated(self.theorem, problem)
             if made.violated:
                 self.cases.append(Case(self.theorem, self.version, origin, problem, made))
 
@@ -84,10 +89,9 @@ class Findings:
 
 
 def replayable(case: Case) -> bool:
-    """Whether ``fedgauge bound`` shows the violation: it takes no F below 0, and knows nothing of shared runs."""
-    F = case.check.values.get("F", 0.0)
-    exact = case.check.low == case.check.exact
-    return exact and F >= 0 and np.isfinite(case.check.exact) and case.check.form != "shared"
+    """Whether the commands show it: ``bound`` takes no F below 0 and no shared runs, ``simulate`` gives no mean."""
+    shown = case.check.values.get("F", 0.0) >= 0 and case.check.form != "shared"
+    return shown and bool(np.isfinite(case.check.exact)) and not simulated(case.theorem, case.problem)
 
 
 def worst(cases: Iterable[Case], keep: int) -> list[Case]:
