@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.ready
 SUDO   := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
 APT    := $(SUDO) apt-get -qq update && $(SUDO) apt-get -qq install -y python3-venv
 
-.PHONY: demo test setup check bench clean
+.PHONY: demo test setup check bench falsify clean
 
 demo: setup
 	$(BIN)/fedgauge demo --out demo
@@ -25,6 +25,11 @@ bench: setup
 	$(BIN)/python benchmarks/quadratic.py
 	$(BIN)/python benchmarks/theory.py
 
+# The whole search for violations; a few minutes on two cores.
+falsify: setup
+	rm -rf falsify
+	$(BIN)/fedgauge falsify --samples 2500 --seed 0 --out falsify
+
 setup: $(STAMP)
 
 # Installed anew only when what it installs has changed.
@@ -36,4 +41,4 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) demo falsify build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 
 from fedgauge.algorithms import ALGORITHMS, make_algorithm
 from fedgauge.errors import InputError
-from fedgauge.expectation import expect, local_maps, moments
+from fedgauge.expectation import divergence, expect, local_maps, moments, states
 from fedgauge.federation.generate import random_quadratics
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.participation import Participation
@@ -139,3 +139,50 @@ def test_algorithms_without_expectations_say_so(name: str) -> None:
 def test_a_diverging_expectation_grows_without_a_warning() -> None:
     exact = expect(random_quadratics(2, 2), make_algorithm("fedavg", gamma=100.0), local_steps=50, rounds=50)
     assert not np.isfinite(exact.loss[-1])
+
+
+@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_states_are_the_moments_of_all_rounds(name: str, sampling: str) -> None:
+    federation = random_quadratics(3, 2, hessian_spread=0.9, sigma2=1.0, seed=2)
+    algorithm, who = make_algorithm(name, **PARAMETERS[name]), participation(sampling)
+    run = states(federation, algorithm, local_steps=3, rounds=4, participation=who)
+    single = list(moments(federation, algorithm, local_steps=3, rounds=4, participation=who))
+    np.testing.assert_array_equal(run.mean[:, :2], [point.mean for point in single])
+    np.testing.assert_array_equal(run.covariance[:, :2, :2], [point.covariance for point in single])
+
+
+def local_divergence(federation: QuadraticFederation, beta: float, runs: int, sigma: float) -> Any:
+    """Mean over workers and runs of |grad F_i - grad f|^2 at the local models, by the algorithm as it is written."""
+    A, b, N, d = federation.hessians, federation.linear, federation.num_workers, federation.dim
+    generator = np.random.default_rng(0)
+    x, u = np.tile(federation.first_model, (runs, 1)), np.zeros((runs, d))
+    found = np.zeros((4, 3))
+    for r in range(4):
+        xs, us = np.tile(x, (N, 1, 1)), np.tile(u, (N, 1, 1))
+        for k in range(3):
+            for i in range(N):
+                gap = xs[i] @ (A[i] - A.mean(axis=0)) + b[i] - b.mean(axis=0)
+                found[r, k] += np.mean(np.sum(gap**2, axis=1)) / N
+                g = xs[i] @ A[i] + b[i] + sigma / d**0.5 * generator.standard_normal((runs, d))
+                us[i] = beta * us[i] + g
+                xs[i] = xs[i] - 0.3 * us[i]
+        x, u = xs.mean(axis=0), us.mean(axis=0)
+    return found
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.6])
+def test_divergence_is_taken_at_the_workers_own_models(beta: float) -> None:
+    name, parameters = ("momentum", {"gamma": 0.3, "beta": beta}) if beta else ("fedavg", {"gamma": 0.3})
+    for sigma, runs, near in ((0.0, 1, 1e-12), (2.0, 20_000, 0.04)):
+        federation = random_quadratics(3, 2, hessian_spread=0.9, sigma2=sigma**2, seed=4)
+        run = states(federation, make_algorithm(name, **parameters), local_steps=3, rounds=4)
+        naive = local_divergence(federation, beta, runs, sigma)
+        np.testing.assert_allclose(divergence(federation, run), naive, rtol=near)
+
+
+def test_divergence_at_the_global_models_is_the_federations_zeta() -> None:
+    federation = random_quadratics(4, 3, seed=1)
+    run = states(federation, make_algorithm("fedavg", gamma=0.1), local_steps=2, rounds=5)
+    zeta = federation.zeta(run.mean[:-1])
+    np.testing.assert_allclose(divergence(federation, run)[:, 0], np.mean(zeta**2, axis=1), rtol=1e-12)

@@ -28,13 +28,14 @@ LAYERS = (
     "expectation",
     "theory",
     "region",
+    "falsify",
     "report",
     "reproduce",
     "demo",
     "cli",
     "__main__",
 )
-WITHOUT_TORCH = {*LAYERS[: LAYERS.index("runs")], "expectation", "theory", "region"}
+WITHOUT_TORCH = {*LAYERS[: LAYERS.index("runs")], "expectation", "theory", "region", "falsify"}
 
 
 def layer(module: str) -> str:

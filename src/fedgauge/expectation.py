@@ -158,6 +158,32 @@ class _Advance:
         return next_m, (next_C + next_C.T) / 2
 
 
+class _Recursion:
+    """The recursion of a run: the workers' maps, the rates, and the first mean and covariance of the state."""
+
+    def __init__(
+        self, federation: QuadraticFederation, algorithm: Algorithm, local_steps: int, participation: Participation
+    ) -> None:
+        N, d = federation.num_workers, federation.dim
+        participation.check(N)
+        self.maps = local_maps(federation, algorithm, count("local_steps", local_steps))
+        self.factors = _sampling_factors(participation, N)
+        self.scale = N * participation.objective(N)
+        size = self.maps[0].T.shape[1]
+        self.rates = np.ones(size)
+        self.rates[:d] = algorithm.parameters["eta"]
+        self.first = np.zeros(size), np.zeros((size, size))
+        self.first[0][:d] = federation.first_model
+
+    def to_next(self) -> _Advance:
+        """From a round to the next."""
+        return _Advance(self.maps[-1], self.rates, self.scale, *self.factors)
+
+    def within(self) -> list[_Advance]:
+        """From a round's start to its averaged models after 1, ..., I - 1 steps."""
+        return [_Advance(part, np.ones_like(self.rates), self.scale, *self.factors) for part in self.maps[:-1]]
+
+
 def moments(
     federation: QuadraticFederation,
     algorithm: Algorithm,
@@ -172,27 +198,89 @@ def moments(
     With ``iterations`` the averaged models x̂^{r,k} come between: at k < I the average of the participants' models
     after k steps, and at k = I the next global model.
     """
-    count("local_steps", local_steps)
-    count("rounds", rounds)
-    N, d = federation.num_workers, federation.dim
-    participation.check(N)
-    maps = local_maps(federation, algorithm, local_steps)
-    size = maps[0].T.shape[1]
-    spread, noise = _sampling_factors(participation, N)
-    scale = N * participation.objective(N)
-    rates = np.ones(size)
-    rates[:d] = algorithm.parameters["eta"]
-    to_next = _Advance(maps[-1], rates, scale, spread, noise)
-    within = [_Advance(part, np.ones(size), scale, spread, noise) for part in maps[:-1]] if iterations else []
-    m, C = np.zeros(size), np.zeros((size, size))
-    m[:d] = federation.first_model
+    d = federation.dim
+    recursion = _Recursion(federation, algorithm, local_steps, participation)
+    to_next, within = recursion.to_next(), recursion.within() if iterations else []
+    m, C = recursion.first
     yield Moments(0, 0, m[:d], C[:d, :d])
-    for r in range(rounds):
+    for r in range(count("rounds", rounds)):
         for k, advance in enumerate(within, start=1):
             mean, covariance = advance(m, C)
             yield Moments(r, k, mean[:d], covariance[:d, :d])
         m, C = to_next(m, C)
         yield Moments(r + 1, 0, m[:d], C[:d, :d])
+
+
+@dataclass(frozen=True, eq=False)
+class States:
+    """All rounds of a run at once, with the whole state z (the model, and for momentum the buffer after it).
+
+    Attributes:
+        maps: the workers' maps after 1, ..., I local steps.
+        mean: E z at the start of round r = 0..R, one row each.
+        covariance: its covariance, one matrix each.
+    """
+
+    maps: list[Maps]
+    mean: Floats
+    covariance: Floats
+
+    def before_steps(self) -> list[Maps]:
+        """The workers' maps from a round's start to where they take their gradients: after 0, ..., I - 1 steps."""
+        last = self.maps[-1]
+        still = np.broadcast_to(np.eye(last.t.shape[1]), last.T.shape)
+        return [Maps(still, np.zeros_like(last.t), np.zeros_like(last.Q)), *self.maps[:-1]]
+
+
+def states(
+    federation: QuadraticFederation,
+    algorithm: Algorithm,
+    *,
+    local_steps: int,
+    rounds: int,
+    participation: Participation = FULL,
+) -> States:
+    """Mean and covariance of the state at every round, stacked, for what looks at all of them together.
+
+    >>> from fedgauge import QuadraticFederation, fedavg
+    >>> federation = QuadraticFederation([[[1.0]]], [[0.0]], sigma2=1.0, start=[8.0])
+    >>> found = states(federation, fedavg(gamma=0.5), local_steps=1, rounds=2)
+    >>> found.mean.ravel().tolist(), found.covariance.ravel().tolist()
+    ([8.0, 4.0, 2.0], [0.0, 0.25, 0.3125])
+    """
+    recursion = _Recursion(federation, algorithm, local_steps, participation)
+    to_next, path = recursion.to_next(), [recursion.first]
+    for _ in range(count("rounds", rounds)):
+        path.append(to_next(*path[-1]))
+    means, covariances = zip(*path, strict=True)
+    return States(recursion.maps, np.array(means), np.array(covariances))
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def divergence(federation: QuadraticFederation, run: States) -> Floats:
+    """(1/N) sum_i E‖∇F_i(x_i) - ∇f(x_i)‖^2 at the workers' own models x_i^{r,k}, for r < R (rows) and k < I (columns).
+
+    Its largest entry is the only zeta^2 that the proofs of Theorems 4.3, 4.5, A.5, A.7 and A.9 use; its first column
+    is at the global models, where Theorem A.2 looks. Under sampling, a worker that is not drawn counts with the steps
+    that it would have taken. f is the plain average.
+
+    >>> from fedgauge import QuadraticFederation, fedavg
+    >>> federation = QuadraticFederation([[[1.0]], [[3.0]]], [[0.0], [0.0]], start=[1.0])
+    >>> divergence(federation, states(federation, fedavg(gamma=0.5), local_steps=2, rounds=1)).tolist()
+    [[1.0, 0.25]]
+    """
+    off = federation.hessians - federation.mean_hessian
+    shift = federation.linear - federation.mean_linear
+    N, d = shift.shape
+    m, C = run.mean[:-1], run.covariance[:-1]
+    columns = []
+    for maps in run.before_steps():
+        to_gap = off @ maps.T[:, :d]
+        gap = m @ to_gap.reshape(N * d, -1).T + (shift + np.einsum("nij,nj->ni", off, maps.t[:, :d])).ravel()
+        weight = np.tensordot(to_gap, to_gap, axes=([0, 1], [0, 1]))
+        noise = np.sum(off * (off @ maps.Q[:, :d, :d]))
+        columns.append((np.sum(gap * gap, axis=1) + np.sum(C * weight, axis=(1, 2)) + noise) / N)
+    return np.stack(columns, axis=1)
 
 
 def _objective(federation: QuadraticFederation, participation: Participation) -> tuple[Floats, Floats, float]:

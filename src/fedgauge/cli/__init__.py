@@ -9,7 +9,7 @@ import sys
 import typer
 from typer.exceptions import TyperException
 
-from fedgauge.cli import quadratic, reproduce, run, theory
+from fedgauge.cli import falsify, quadratic, reproduce, run, theory
 from fedgauge.errors import InputError
 
 app = typer.Typer(
@@ -30,6 +30,7 @@ for command in (
     theory.bound,
     theory.tune,
     theory.region,
+    falsify.falsify,
     run.algorithms,
     run.symbols,
 ):

@@ -1,0 +1,80 @@
+"""The command that tries to break the theorems."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedgauge.cli import options
+
+
+def falsify(
+    theorem: Annotated[
+        str | None, typer.Argument(help="Which theorem, e.g. partial [default: all].", show_default=False)
+    ] = None,
+    version: Annotated[str | None, typer.Option(help="printed, corrected, sharp or prior [default: all].")] = None,
+    samples: Annotated[int, typer.Option(help="Random federations for each theorem and version.")] = 2500,
+    searches: Annotated[int, typer.Option(help="Directed searches for each theorem and version.")] = 6,
+    seed: options.Seed = 0,
+    keep: Annotated[int, typer.Option(help="Violations to save for each theorem and version.")] = 5,
+    jobs: Annotated[int | None, typer.Option(help="Processes [default: one a core].")] = None,
+    out: Annotated[Path | None, typer.Option(help="Directory for result.json and each violation's files.")] = None,
+    json: options.Json = False,
+) -> None:
+    """Try to break the theorems: hold each against exact expectations on random and on sought-out quadratics.
+
+    Example: fedgauge falsify partial --version printed --samples 500 --out broken
+    """
+    from importlib.metadata import version as version_of
+    from platform import python_version
+
+    from fedgauge.errors import InputError
+    from fedgauge.falsify import run, save
+    from fedgauge.report import terminal
+
+    if out:
+        options.check_directory(out)
+        if (out / "result.json").exists():
+            raise InputError(f"{out} holds the result of an earlier search; name another directory.")
+    with terminal.progress() as bar:
+        task = bar.add_task("falsify", total=None)
+        outcome = run(
+            theorem,
+            version,
+            samples=samples,
+            searches=searches,
+            seed=seed,
+            keep=keep,
+            jobs=jobs,
+            told=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    cases = save(outcome.cases, out) if out else []
+    result = {
+        "command": shlex.join(["fedgauge", *sys.argv[1:]]),
+        "versions": {"python": python_version(), **{name: version_of(name) for name in ("fedgauge", "numpy")}},
+        "settings": outcome.settings,
+        "complete": outcome.complete,
+        "seconds": outcome.seconds,
+        "rows": [row.to_json() for row in outcome.rows],
+        "cases": cases,
+    }
+    if out:
+        from fedgauge.runs import write_json
+
+        out.mkdir(parents=True, exist_ok=True)
+        write_json(out / "result.json", result)
+    if json:
+        options.print_json(result)
+    else:
+        from fedgauge.report import falsify as report
+
+        report.show(outcome, cases)
+        if out:
+            print(f"Written: {out / 'result.json'}" + (f" and {len(cases)} cases beside it" if cases else ""))
+    if not outcome.complete:
+        print("fedgauge: Interrupted; the numbers are of the part that was done.", file=sys.stderr)
+        raise typer.Exit(130)

@@ -1,0 +1,13 @@
+"""A machine that tries to break the theorems: random and directed search on quadratics, where the truth is known.
+
+>>> from fedgauge.falsify import run
+>>> found = run("strongly-convex", "printed", samples=5, searches=1, jobs=1)
+>>> found.cases[0].origin, found.cases[0].check.violated
+('named', True)
+"""
+
+from fedgauge.falsify.campaign import Outcome, Row, pairs, run
+from fedgauge.falsify.replay import save
+from fedgauge.falsify.search import Case
+
+__all__ = ["Case", "Outcome", "Row", "pairs", "run", "save"]

@@ -1,0 +1,234 @@
+"""The whole search: all theorems and versions, in several processes, counted and summed up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from fedgauge.errors import InputError, count, nearest
+from fedgauge.falsify.check import FORMS
+from fedgauge.falsify.search import Case, Findings, climb, replayable, sample
+from fedgauge.randomness import check_seed
+from fedgauge.theory import THEOREMS, find
+from fedgauge.values import Value, Version
+
+CHUNK = 125
+"""Samples in one piece of work."""
+
+_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+class Piece(NamedTuple):
+    """A piece of work: some random samples, or one directed search."""
+
+    way: Literal["random", "directed"]
+    theorem: str
+    version: Version
+    seed: int
+    first: int
+    number: int
+    keep: int
+
+
+@dataclass(frozen=True)
+class Row(Value):
+    """What was found about one form of one version of a theorem.
+
+    Attributes:
+        theorem: its name.
+        version: which version.
+        form: which form; see :mod:`fedgauge.falsify.check`.
+        checks: random problems on which the form was tried.
+        vacuous: random problems for which the version admits no gamma.
+        monte_carlo: how many of the checks compared with a simulated mean.
+        violations: how many of the checks the bound failed.
+        smallest: the least bound/exact among them; below 1 where one failed.
+        median: the median of bound/exact.
+        directed: tops that directed searches reached.
+        directed_violations: how many of those the bound failed.
+        directed_smallest: the least bound/exact that they reached.
+    """
+
+    theorem: str
+    version: Version
+    form: str
+    checks: int
+    vacuous: int
+    monte_carlo: int
+    violations: int
+    smallest: float | None
+    median: float | None
+    directed: int
+    directed_violations: int
+    directed_smallest: float | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The answer of a search: one row a form, the worst cases, and whether it came to its end."""
+
+    rows: tuple[Row, ...]
+    cases: tuple[Case, ...]
+    settings: Mapping[str, Any]
+    seconds: float
+    complete: bool
+
+
+def _work(piece: Piece) -> tuple[Piece, Findings]:
+    theorem = THEOREMS[piece.theorem]
+    if piece.way == "directed":
+        return piece, climb(theorem, piece.version, piece.seed, piece.first)
+    return piece, sample(theorem, piece.version, piece.seed, piece.first, piece.number, piece.keep)
+
+
+def _ignore_interrupt() -> None:
+    # The first process hears Ctrl-C and ends the others when their piece is done.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Let processes that start meanwhile use one thread each: the matrices are small and the cores are taken."""
+    before = {name: os.environ.get(name) for name in _THREADS}
+    os.environ.update(dict.fromkeys(_THREADS, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _results(pieces: list[Piece], jobs: int) -> Iterator[tuple[Piece, Findings]]:
+    if jobs == 1:
+        yield from map(_work, pieces)
+        return
+    with _one_thread_each():
+        pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_ignore_interrupt)
+        try:
+            for done in as_completed([pool.submit(_work, piece) for piece in pieces]):
+                yield done.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def pairs(theorem: str | None = None, version: str | None = None) -> list[tuple[str, Version]]:
+    """The theorems and versions that a request names; all where it names none.
+
+    >>> pairs("quadratic")
+    [('quadratic', 'printed'), ('quadratic', 'corrected'), ('quadratic', 'sharp'), ('quadratic', 'prior')]
+    """
+    chosen = [find(theorem)] if theorem is not None else list(THEOREMS.values())
+    found = [(one.name, each) for one in chosen for each in one.versions if version in (None, each)]
+    if not found:
+        there = list(dict.fromkeys(each for one in chosen for each in one.versions))
+        whose = f"{theorem} has" if theorem else "There is"
+        raise InputError(f"{whose} no version {version!r}; {nearest(str(version), there)}")
+    return found
+
+
+def run(
+    theorem: str | None = None,
+    version: str | None = None,
+    *,
+    samples: int = 2500,
+    searches: int = 6,
+    seed: int = 0,
+    keep: int = 5,
+    jobs: int | None = None,
+    told: Callable[[int, int], None] = lambda done, total: None,
+) -> Outcome:
+    """Try to break the theorems on quadratic federations.
+
+    Args:
+        theorem: which one; all if not given.
+        version: which version; all that there are if not given.
+        samples: random problems for each.
+        searches: directed searches for each; the first starts from the theorem's named family, where it has one.
+        seed: of everything; the answer does not depend on ``jobs``.
+        keep: how many violating cases of each version are kept.
+        jobs: processes; one a core if not given.
+        told: called with problems done and problems in all.
+
+    Returns:
+        What was found; an interrupted search returns what it had found by then.
+
+    >>> outcome = run("minibatch", "corrected", samples=20, searches=0, jobs=1)
+    >>> [(row.form, row.violations) for row in outcome.rows]
+    [('stated', 0), ('telescoped', 0)]
+    """
+    wanted = pairs(theorem, version)
+    count("samples", samples)
+    count("searches", searches, least=0)
+    count("keep", keep, least=0)
+    check_seed(seed)
+    jobs = count("jobs", jobs if jobs is not None else os.cpu_count() or 1)
+    # Long pieces first, so that no process is left with one at the end.
+    pieces = [Piece("directed", *pair, seed, start, CHUNK, keep) for start in range(searches) for pair in wanted]
+    pieces += [
+        Piece("random", *pair, seed, first, min(CHUNK, samples - first), keep)
+        for first in range(0, samples, CHUNK)
+        for pair in wanted
+    ]
+    total, done, began = sum(piece.number for piece in pieces), 0, time.perf_counter()
+    results: dict[Piece, Findings] = {}
+    told(0, total)
+    try:
+        for piece, findings in _results(pieces, jobs):
+            results[piece] = findings
+            done += piece.number
+            told(done, total)
+    except KeyboardInterrupt:
+        pass
+    settings = {"theorem": theorem, "version": version, "samples": samples, "searches": searches, "seed": seed}
+    rows, cases = _sum_up(wanted, [(piece, results[piece]) for piece in pieces if piece in results], keep)
+    return Outcome(rows, cases, settings, time.perf_counter() - began, done == total)
+
+
+def _sum_up(
+    wanted: list[tuple[str, Version]], results: Iterable[tuple[Piece, Findings]], keep: int
+) -> tuple[tuple[Row, ...], tuple[Case, ...]]:
+    """Merge in the order of the pieces, not in that in which they were done."""
+    found = {(way, *pair): Findings(*pair) for way in ("random", "directed") for pair in wanted}
+    for piece, findings in results:
+        found[piece.way, piece.theorem, piece.version].merge(findings, keep)
+    rows: list[Row] = []
+    cases: list[Case] = []
+    for pair in wanted:
+        drawn, climbed = found["random", *pair], found["directed", *pair]
+        seen = {*drawn.forms, *climbed.forms} or {"stated"}
+        rows += [_row(form, drawn, climbed) for form in FORMS if form in seen]
+        both = Findings(*pair)
+        both.merge(climbed, keep)
+        both.merge(drawn, keep)
+        cases += filter(replayable, both.cases)
+    return tuple(rows), tuple(cases)
+
+
+def _row(form: str, drawn: Findings, climbed: Findings) -> Row:
+    random, directed = drawn.forms.get(form), climbed.forms.get(form)
+    return Row(
+        drawn.theorem,
+        drawn.version,
+        form,
+        checks=len(random.slacks) if random else 0,
+        vacuous=drawn.vacuous,
+        monte_carlo=random.monte_carlo if random else 0,
+        violations=random.violations if random else 0,
+        smallest=min(random.slacks) if random else None,
+        median=float(np.median(random.slacks)) if random else None,
+        directed=len(directed.slacks) if directed else 0,
+        directed_violations=directed.violations if directed else 0,
+        directed_smallest=min(directed.slacks) if directed else None,
+    )

@@ -1,0 +1,151 @@
+"""The two ways to look for a violation: at random, and uphill from where the bound is tightest.
+
+A piece of work is small, knows its own address in the random stream and returns what it found, so that the answer is
+the same in one process and in many.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedgauge.falsify.check import Check, check
+from fedgauge.falsify.problem import FAMILIES, SETTINGS, Problem, change, draw
+from fedgauge.randomness import Purpose, Streams
+from fedgauge.theory import THEOREMS, Theorem
+from fedgauge.values import Version
+
+STEPS = 300
+"""Changes that a directed search tries."""
+
+_SMALL = 3
+"""Dimension and workers of the problems from which it starts, at most."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A violation: the problem, both sides, and how it was found."""
+
+    theorem: str
+    version: Version
+    origin: str
+    problem: Problem
+    check: Check
+
+    @property
+    def rank(self) -> tuple[bool, bool, float]:
+        """The order in which cases are kept: the named one, which can be read, then those that break the statement."""
+        return self.origin == "named", self.check.form == "stated", -self.check.slack
+
+
+def simulated(theorem: str, problem: Problem) -> bool:
+    """Whether the left-hand side is a mean over simulated runs."""
+    return SETTINGS[theorem].algorithm == "fedadam" and problem.federation.sigma2 > 0
+
+
+@dataclass
+class Form:
+    """What was found about one form of a theorem: bound/exact of every check, and how many were violated or sampled."""
+
+    slacks: list[float] = field(default_factory=list)
+    violations: int = 0
+    monte_carlo: int = 0
+
+
+@dataclass
+class Findings:
+    """What a piece of work found about one version of a theorem."""
+
+    theorem: str
+    version: Version
+    vacuous: int = 0
+    forms: dict[str, Form] = field(default_factory=dict)
+    cases: list[Case] = field(default_factory=list)
+
+    def add(self, problem: Problem, checks: Iterable[Check], origin: str) -> None:
+        """Count the checks of one problem."""
+        checks = tuple(checks)
+        self.vacuous += not checks
+        for made in checks:
+            form = self.forms.setdefault(made.form, Form())
+            form.slacks.append(made.slack)
+            form.violations += made.violated
+            form.monte_carlo += simulated(self.theorem, problem)
+            if made.violated:
+                self.cases.append(Case(self.theorem, self.version, origin, problem, made))
+
+    def merge(self, other: Findings, keep: int) -> None:
+        """Add what another piece found, with the worst cases of both."""
+        self.vacuous += other.vacuous
+        for name, form in other.forms.items():
+            mine = self.forms.setdefault(name, Form())
+            mine.slacks += form.slacks
+            mine.violations += form.violations
+            mine.monte_carlo += form.monte_carlo
+        self.cases = worst([*self.cases, *other.cases], keep)
+
+
+def replayable(case: Case) -> bool:
+    """Whether the commands show it: ``bound`` takes no F below 0 and no shared runs, ``simulate`` gives no mean."""
+    shown = case.check.values.get("F", 0.0) >= 0 and case.check.form != "shared"
+    return shown and bool(np.isfinite(case.check.exact)) and not simulated(case.theorem, case.problem)
+
+
+def worst(cases: Iterable[Case], keep: int) -> list[Case]:
+    """The first cases by rank, those that can be replayed before those that cannot."""
+    return heapq.nlargest(keep, cases, key=lambda case: (replayable(case), case.rank))
+
+
+def _address(theorem: str) -> int:
+    return list(THEOREMS).index(theorem)
+
+
+def sample(theorem: Theorem, version: Version, seed: int, first: int, count: int, keep: int = 5) -> Findings:
+    """Try a theorem on random problems number ``first`` and following; all versions see the same federations."""
+    setting, found = SETTINGS[theorem.name], Findings(theorem.name, version)
+    streams = Streams(seed, Purpose.FALSIFY)
+    for index in range(first, first + count):
+        problem = draw(setting, streams.at(index, _address(theorem.name)))
+        found.add(problem, check(theorem, version, problem, setting), f"sample {index}")
+    found.cases = worst(found.cases, keep)
+    return found
+
+
+def _height(checks: Iterable[Check], form: str) -> float:
+    """log(exact/bound) of a form: above 0 where it is violated, infinite where the bound is below 0."""
+    for made in checks:
+        if made.form == form and made.exact > 0:
+            return np.inf if made.slack <= 0 else -float(np.log(made.slack))
+    return -np.inf
+
+
+def climb(theorem: Theorem, version: Version, seed: int, start: int, steps: int = STEPS) -> Findings:
+    """Change a problem little by little, keeping each change that brings the exact side closer to the bound.
+
+    Start 0 is the theorem's named family, where it has one; the others are small random problems. The starts take the
+    forms of the theorem in turn. The findings are of the top only, and of the named problem itself.
+    """
+    setting, found = SETTINGS[theorem.name], Findings(theorem.name, version)
+    generator = Streams(seed, Purpose.FALSIFY).at(start, _address(theorem.name), copy=1)
+    named = start == 0 and theorem.name in FAMILIES
+    problem = FAMILIES[theorem.name]() if named else draw(setting, generator, _SMALL)
+    checks = check(theorem, version, problem, setting)
+    if not checks:
+        found.add(problem, checks, f"directed {start}")
+        return found
+    form = checks[start % len(checks)].form
+    height = _height(checks, form)
+    if named:
+        found.add(problem, checks, "named")
+    for _ in range(steps):
+        if height == np.inf:
+            break
+        other = change(problem, setting, generator)
+        seen = check(theorem, version, other, setting)
+        if (reached := _height(seen, form)) > height:
+            problem, checks, height = other, seen, reached
+    found.add(problem, checks, f"directed {start}")
+    return found
