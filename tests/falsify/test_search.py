@@ -215,7 +215,7 @@ def test_an_interrupted_search_keeps_what_it_found() -> None:
     ("arguments", "sentence"),
     [
         ({"theorem": "nonconvx"}, "There is no theorem nonconvx; did you mean nonconvex?"),
-        ({"theorem": "nonconvex", "version": "sharp"}, "nonconvex has no version 'sharp'"),
+        ({"theorem": "momentum", "version": "sharp"}, "momentum has no version 'sharp'"),
         ({"version": "primted"}, "There is no version 'primted'; did you mean printed?"),
         ({"samples": 0}, "samples must be a whole number of at least 1, not 0."),
         ({"searches": -1}, "searches must be a whole number of at least 0, not -1."),

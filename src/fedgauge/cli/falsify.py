@@ -63,7 +63,7 @@ def falsify(
         "cases": cases,
     }
     if out:
-        from fedgauge.runs import write_json
+        from fedgauge.files import write_json
 
         out.mkdir(parents=True, exist_ok=True)
         write_json(out / "result.json", result)

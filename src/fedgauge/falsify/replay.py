@@ -77,7 +77,7 @@ def describe(case: Case, directory: Path) -> dict[str, Any]:
 
 def save(cases: Iterable[Case], out: Path) -> list[dict[str, Any]]:
     """Write each case to a directory of its own under ``out`` and return the descriptions."""
-    from fedgauge.runs import write_json
+    from fedgauge.files import write_json
 
     described: list[dict[str, Any]] = []
     numbers: dict[str, int] = {}

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rich.markup import escape
+from rich.text import Text
 
 from fedgauge.falsify import Outcome, Row
 from fedgauge.report import terminal
@@ -40,17 +41,17 @@ def cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def _rows(rows: Iterable[Row]) -> Iterator[list[str]]:
+def _rows(rows: Iterable[Row]) -> Iterator[list[str | Text]]:
     """The rows under the names of their theorems, with what is false in red."""
     theorem = ""
     for row in rows:
         if row.theorem != theorem:
             theorem = row.theorem
-            yield [f"[bold]{theorem}[/]", *[""] * (len(COLUMNS) - 1)]
-        shown = list(cells(row))
+            yield [Text(theorem, style="bold"), *[""] * (len(COLUMNS) - 1)]
+        shown: list[str | Text] = list(cells(row))
         for index, violations in ((3, row.violations), (6, row.directed_violations)):
             if violations:
-                shown[index] = f"[bold red]{shown[index]}[/]"
+                shown[index] = Text(str(shown[index]), style="bold red")
         yield shown
 
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from fedgauge.expectation import Expectation
 from fedgauge.symbols import symbol
@@ -27,17 +28,17 @@ def number(value: float | None) -> str:
     return "–" if value is None else f"{value:.4g}"
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], caption: str | None = None) -> None:
-    """Print a table: words to the left, numbers to the right."""
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str | Text]], caption: str | None = None) -> None:
+    """Print a table: words to the left, numbers to the right; a plain string is shown letter by letter."""
     rows = list(rows)
     grid = Table(
         title=escape(title), title_justify="left", box=box.SIMPLE_HEAD, caption=caption, caption_justify="left"
     )
     for index, column in enumerate(columns):
-        numeric = all(_NUMERIC.match(row[index]) for row in rows)
+        numeric = all(_NUMERIC.match(str(row[index])) for row in rows)
         grid.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        grid.add_row(*map(escape, row))
+        grid.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
     out.print(grid)
 
 
