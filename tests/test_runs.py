@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.cli.command import snapshot, start
 
 from fedgauge import QuadraticFederation, Trace, fedadam, random_quadratics, scaffold, simulate
 from fedgauge.algorithms import ALGORITHMS, Algorithm
@@ -23,6 +22,7 @@ from fedgauge.errors import InputError
 from fedgauge.federation.base import Indices
 from fedgauge.participation import Participation
 from fedgauge.runs import RunDirectory, State, read_trace
+from tests.cli.command import snapshot, start
 
 # What must be the same to the last bit, however often a run was killed.
 RESULTS = ("rounds.jsonl", "model.safetensors", "result.json", "settings.json")
@@ -51,7 +51,7 @@ def test_kill_9_at_random_moments(name: str, seed: int, tmp_path: Path, monkeypa
     """Ten kills each; the processes are real, and so are the files that they leave."""
     monkeypatch.chdir(tmp_path)
     random_quadratics(5, 4, sigma2=0.1).write("fed.json")
-    line = f"simulate fed.json {KILLED[name]} --local-steps 2 --rounds 2500 --checkpoint-every 7".split()
+    line = f"simulate fed.json {KILLED[name]} --local-steps 2 --rounds 1800 --checkpoint-every 7".split()
     assert main([*line, "--out", "whole"]) == 0
     expected = results(tmp_path / "whole")
 
@@ -72,7 +72,7 @@ def test_kill_9_at_random_moments(name: str, seed: int, tmp_path: Path, monkeypa
             process.communicate()
         if process.returncode == -signal.SIGKILL:
             kills += 1
-            within += size(run / "rounds.jsonl") > 0 and not (run / "result.json").exists()
+            within += size(run / "rounds.jsonl") != before
         else:
             # It was faster than the kills: it must be right, and the next ones fall on a new run.
             assert process.returncode == 0
@@ -88,14 +88,17 @@ def test_kill_9_at_random_moments(name: str, seed: int, tmp_path: Path, monkeypa
 # -- damage --------------------------------------------------------------------------------------------------------
 
 
-class Crash(Exception):
+NEWEST, OLDER = "000000020.safetensors", "000000010.safetensors"
+
+
+class CrashError(Exception):
     """Ends a run between two rounds and writes nothing, as a kill does."""
 
 
 def crash_at(round: int) -> Callable[[int, object], None]:
     def observer(done: int, record: object) -> None:
         if done == round:
-            raise Crash
+            raise CrashError
 
     return observer
 
@@ -125,14 +128,13 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def killed(tmp_path: Path) -> Path:
     """A run that ended at round 25, with checkpoints at 10 and 20."""
     run = tmp_path / "run"
-    with pytest.raises(Crash):
+    with pytest.raises(CrashError):
         go(run, observer=crash_at(25))
-    assert [path.name for path in sorted((run / "checkpoints").iterdir())] == [NEWEST.replace("20", "10"), NEWEST]
+    assert [path.name for path in sorted((run / "checkpoints").iterdir())] == [OLDER, NEWEST]
     assert len((run / "rounds.jsonl").read_bytes().splitlines()) == 25
     return run
 
 
-NEWEST, OLDER = "000000020.safetensors", "000000010.safetensors"
 Damage = Callable[[Path], None]
 
 
@@ -191,6 +193,10 @@ def on_older(change: Callable[[bytes], bytes]) -> Damage:
     return on(f"checkpoints/{OLDER}", change)
 
 
+def left_over(run: Path) -> None:
+    (run / "checkpoints" / f".{NEWEST}.123.part").write_bytes(b"half")
+
+
 # What happened to the files -> the round from which the run goes on, and the checkpoints named in the log.
 DAMAGES: dict[str, tuple[Damage, int, tuple[str, ...]]] = {
     "nothing": (both(), 20, ()),
@@ -202,11 +208,7 @@ DAMAGES: dict[str, tuple[Damage, int, tuple[str, ...]]] = {
     "bit flipped in the first byte": (on_newest(flipped(0.0)), 10, (NEWEST,)),
     "bit flipped in the header": (on_newest(flipped(0.3)), 10, (NEWEST,)),
     "bit flipped in the numbers": (on_newest(flipped(0.99)), 10, (NEWEST,)),
-    "checkpoint a directory": (
-        lambda run: ((run / "checkpoints" / NEWEST).unlink(), (run / "checkpoints" / NEWEST).mkdir())[1],
-        10,
-        (NEWEST,),
-    ),
+    "checkpoint gone": (lambda run: (run / "checkpoints" / NEWEST).unlink(), 10, ()),
     "older checkpoint": (on_older(half), 20, ()),
     "both checkpoints": (both(on_newest(half), on_older(flipped(0.99))), 0, (NEWEST, OLDER)),
     "no checkpoints": (lambda run: shutil.rmtree(run / "checkpoints"), 0, ()),
@@ -222,11 +224,7 @@ DAMAGES: dict[str, tuple[Damage, int, tuple[str, ...]]] = {
     "number changed in a line": (on("rounds.jsonl", other_digit), 0, (NEWEST, OLDER)),
     "times cut short": (on("timing.jsonl", lines(15)), 10, (NEWEST,)),
     "environment.json gone": (lambda run: (run / "environment.json").unlink(), 20, ()),
-    "left-overs of a killed write": (
-        lambda run: (run / "checkpoints" / f".{NEWEST}.123.part").write_bytes(b"half") and None,
-        20,
-        (),
-    ),
+    "left-over of a killed write": (left_over, 20, ()),
 }
 
 
@@ -255,7 +253,7 @@ def test_damage_is_named_and_mended(
         assert messages[-1].endswith(
             "beginning the run again." if begins == 0 else f"using {OLDER}, the one before it."
         )
-    # What is left is sound: two checkpoints, one for each record of time, and nothing half written.
+    # What is left is sound: two checkpoints, a time for each record, and nothing half written.
     assert [path.name for path in sorted((killed / "checkpoints").glob("*.safetensors"))] == [
         "000000030.safetensors",
         "000000040.safetensors",
@@ -267,7 +265,7 @@ def test_damage_is_named_and_mended(
 def test_damaged_checkpoints_do_not_push_out_sound_ones(killed: Path, whole: Path) -> None:
     """A run that has to begin again is killed again, before it reaches the damaged checkpoints' rounds."""
     both(on_newest(half), on_older(half))(killed)
-    with pytest.raises(Crash):
+    with pytest.raises(CrashError):
         go(killed, resume=True, checkpoint_every=3, observer=crash_at(8))
     rounds_run: list[int] = []
     go(killed, resume=True, observer=lambda done, record: rounds_run.append(done))
@@ -334,10 +332,7 @@ class Interrupting(QuadraticFederation):
         return super().stochastic_gradients(models, workers, draws)
 
 
-MEMORY = pytest.mark.xfail(reason="simulate saves a memory that the interrupted round has half written", strict=True)
-
-
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[MEMORY] if n == "scaffold" else []) for n in ALGORITHMS])
+@pytest.mark.parametrize("name", ALGORITHMS)
 def test_interrupt_within_a_round_is_resumed_to_the_same_bits(name: str, tmp_path: Path) -> None:
     federation = Interrupting.from_json(FEDERATION.to_json())
     algorithm: Algorithm = ALGORITHMS[name](gamma=0.1)
@@ -412,7 +407,7 @@ def test_how_often_a_state_is_saved_may_change(killed: Path, whole: Path) -> Non
 def test_sparse_records_are_resumed_too(record_every: int, tmp_path: Path) -> None:
     for crash in (5, 10, 39):
         run = tmp_path / f"crash{crash}"
-        with pytest.raises(Crash):
+        with pytest.raises(CrashError):
             go(run, record_every=record_every, observer=crash_at(crash))
         go(run, record_every=record_every, resume=True)
     go(tmp_path / "whole", record_every=record_every)

@@ -13,6 +13,7 @@ from typing import Any
 from fedgauge.algorithms import fedavg
 from fedgauge.expectation import expect
 from fedgauge.federation.generate import random_quadratics
+from fedgauge.files import write_json
 from fedgauge.report import figures, terminal
 
 LOCAL_STEPS = (1, 2, 5, 10, 20, 50)
@@ -85,8 +86,6 @@ def show(result: Mapping[str, Any]) -> None:
 
 def save(result: Mapping[str, Any], directory: Path) -> list[Path]:
     """Write the JSON result and two pictures."""
-    from fedgauge.runs import write_json
-
     directory.mkdir(parents=True, exist_ok=True)
     written = [directory / name for name in ("result.json", "rounds.png", "local-steps.png")]
     write_json(written[0], result)

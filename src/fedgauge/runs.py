@@ -35,6 +35,7 @@ from safetensors.numpy import load
 from safetensors.torch import save
 
 from fedgauge.errors import InputError
+from fedgauge.files import UNFINISHED, write_atomically, write_json
 from fedgauge.values import Round, Trace
 
 logger = logging.getLogger(__name__)
@@ -42,7 +43,6 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _KEPT_CHECKPOINTS = 2
-_UNFINISHED = ".part"
 
 
 @dataclass(frozen=True)
@@ -53,24 +53,6 @@ class State:
     model: torch.Tensor
     server: Mapping[str, torch.Tensor]
     memory: Mapping[str, torch.Tensor]
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that it is there whole or not at all, even if the machine stops."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}{_UNFINISHED}")
-    try:
-        with open(beside, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
-
-
-def write_json(path: Path, data: Any) -> None:
-    """Write a JSON file whole or not at all."""
-    write_atomically(path, (json.dumps(data, indent=2) + "\n").encode())
 
 
 def _digest(round: int, tensors: Mapping[str, torch.Tensor]) -> str:
@@ -114,7 +96,7 @@ class RunDirectory:
                 write_json(path / "environment.json", _environment())
             (path / "checkpoints").mkdir(exist_ok=True)
             for place in (path, path / "checkpoints"):
-                for unfinished in place.glob(f".*{_UNFINISHED}"):
+                for unfinished in place.glob(f".*{UNFINISHED}"):
                     unfinished.unlink()
             self._rounds = (path / "rounds.jsonl").open("ab")
             self._timing = (path / "timing.jsonl").open("ab")

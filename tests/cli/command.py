@@ -18,7 +18,8 @@ FEDERATION: dict[str, Any] = {
     "start": [1, 1],
 }
 
-_ENVIRONMENT = {**os.environ, "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "120"}
+# As in a user's shell: output to a pipe is held back until there is much of it, and has no colours.
+_ENVIRONMENT = {**os.environ, "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "120", "PYTHONUNBUFFERED": ""}
 
 
 def _default_interrupt() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 import typer.main
 from tests.cli.command import FEDERATION, run, start
 
+import fedgauge.simulation  # noqa: F401 - torch is slow to import, and not to be waited for amidst a test
 from fedgauge import QuadraticFederation, expect, fedavg, minibatch, momentum
 from fedgauge.cli import app, main
 from fedgauge.participation import Participation
@@ -83,14 +85,19 @@ def test_help_imports_no_numbers() -> None:
 
 
 def test_help_answers_within_half_a_second(tmp_path: Path) -> None:
-    # Other work on the machine can only make it slower, so the best of several tries shows what the command itself
-    # takes: about 0.2 s, where torch alone would take more than a second.
-    for _ in range(10):
-        began = time.perf_counter()
+    # The time of the processor, not of the clock: one thread that waits for nothing takes the same of both on an idle
+    # machine, and other work on a busy one does not count. The best of several tries, for noise only adds: about
+    # 0.2 s, where torch alone would take more than a second.
+    def seconds() -> float:
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime
+
+    times = []
+    for _ in range(4):
+        before = seconds()
         assert run("--help", cwd=tmp_path).returncode == 0
-        if time.perf_counter() - began < 0.5:
-            return
-    pytest.fail("fedgauge --help took longer than 0.5 s ten times")
+        times.append(seconds() - before)
+    assert 0 < min(times) < 0.5
 
 
 # -- what they answer ----------------------------------------------------------------------------------------------
@@ -262,7 +269,9 @@ def test_divergence_is_an_outcome(line: str, place: Path, capsys: Capture) -> No
 
 
 def test_divergence_at_the_start(place: Path, capsys: Capture) -> None:
-    (place / "fed.json").write_text(json.dumps({**FEDERATION, "start": [1e200, 0]}))
+    # Each number is small enough to be taken, and their product is not finite.
+    steep = {"hessians": [[[1e100, 0], [0, 1]]] * 2, "linear": [[0, 0]] * 2, "start": [1e150, 0]}
+    (place / "fed.json").write_text(json.dumps(steep))
     shown = words(capsys, "simulate fed.json --gamma 0.1 --out run --plot run/picture.svg")
     assert "Diverged in round 0" in shown
     assert (place / "run" / "rounds.jsonl").read_bytes() == b""
@@ -275,6 +284,13 @@ def test_algorithms(capsys: Capture) -> None:
     for name, entry in found.items():
         assert name in shown
         assert entry["summary"]
+
+
+def test_symbols(capsys: Capture) -> None:
+    found = answer(capsys, "symbols")
+    assert set(found) >= DOCUMENTED - {"x_star"}
+    shown = words(capsys, "symbols")
+    assert all(name in shown for name in found)
 
 
 @pytest.mark.parametrize("suffix", [".png", ".pdf", ".svg"])

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -29,12 +30,14 @@ def number(value: float | None) -> str:
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], caption: str | None = None) -> None:
     """Print a table: words to the left, numbers to the right."""
     rows = list(rows)
-    grid = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, caption=caption, caption_justify="left")
+    grid = Table(
+        title=escape(title), title_justify="left", box=box.SIMPLE_HEAD, caption=caption, caption_justify="left"
+    )
     for index, column in enumerate(columns):
         numeric = all(_NUMERIC.match(row[index]) for row in rows)
         grid.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        grid.add_row(*row)
+        grid.add_row(*map(escape, row))
     out.print(grid)
 
 
