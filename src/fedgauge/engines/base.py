@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Sequence
 from contextlib import suppress
-from multiprocessing import get_context
+from multiprocessing import get_all_start_methods, get_context
 from multiprocessing.connection import Connection
 from typing import Any, Protocol, Self
 
@@ -69,12 +69,11 @@ class Processes:
     """
 
     def __init__(self, work: Work, number: int) -> None:
-        methods = get_context().get_all_start_methods()
-        context = get_context("fork" if "fork" in methods else "spawn")
+        context: Any = get_context("fork" if "fork" in get_all_start_methods() else "spawn")
         self._links: list[tuple[Any, Connection]] = []
         for _ in range(number):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(work, theirs), daemon=True)  # type: ignore[attr-defined]
+            process = context.Process(target=_serve, args=(work, theirs), daemon=True)
             process.start()
             theirs.close()
             self._links.append((process, ours))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import torch
 from torch import nn
-from torch.nn import functional as F
+from torch.nn import functional
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -25,7 +25,7 @@ def squared_error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     0.5
     """
     if targets.dtype == torch.int64:
-        targets = F.one_hot(targets, outputs.shape[-1]).to(outputs.dtype)
+        targets = functional.one_hot(targets, outputs.shape[-1]).to(outputs.dtype)
     return (outputs - targets.reshape(outputs.shape)).square().sum(dim=-1).mean() / 2
 
 
@@ -40,7 +40,7 @@ class _Layer(NamedTuple):
 
 def _layers(module: nn.Module) -> list[_Layer] | None:
     """The layers of a chain of Linear and ReLU (a leading Flatten is allowed); ``None`` for any other module."""
-    parts = [part for part in ([*module] if isinstance(module, nn.Sequential) else [module])]
+    parts = list(module) if isinstance(module, nn.Sequential) else [module]
     if parts and isinstance(parts[0], nn.Flatten):
         parts = parts[1:]
     layers: list[_Layer] = []
@@ -66,7 +66,7 @@ class DenseStack:
     @classmethod
     def of(cls, module: nn.Module, loss: Loss) -> DenseStack | None:
         """Make it for a module that is such a chain; ``None`` for any other."""
-        layers = _layers(module) if loss in (F.cross_entropy, squared_error) else None
+        layers = _layers(module) if loss in (functional.cross_entropy, squared_error) else None
         return None if layers is None else cls(layers, loss)
 
     def _weights(self, models: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor | None]]:
@@ -94,7 +94,7 @@ class DenseStack:
 
     def _residual(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Gradient of the summed loss with respect to the outputs."""
-        residual = outputs.softmax(dim=2) if self._loss is F.cross_entropy else outputs.clone()
+        residual = outputs.softmax(dim=2) if self._loss is functional.cross_entropy else outputs.clone()
         if targets.dtype == torch.int64:
             residual.scatter_add_(2, targets.unsqueeze(2), residual.new_full((*targets.shape, 1), -1.0))
             return residual
@@ -106,8 +106,8 @@ class DenseStack:
         return self._summed(outputs, targets)
 
     def _summed(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        if self._loss is F.cross_entropy:
-            picked = F.cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="none")
+        if self._loss is functional.cross_entropy:
+            picked = functional.cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="none")
             return picked.view(targets.shape).sum(dim=1, dtype=torch.float64)
         batch = outputs.shape[1]
         each = torch.func.vmap(squared_error)(outputs, targets)

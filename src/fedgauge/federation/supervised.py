@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.nn import functional as F
+from torch.nn import functional
 
 from fedgauge.errors import InputError, count, non_negative
 from fedgauge.federation.base import Indices
@@ -54,8 +54,8 @@ class SupervisedFederation:
         path: ``auto``, ``dense`` (several workers in one product) or ``plain`` (any module, a worker at a time).
         device: where to compute.
 
-    >>> x, y = torch.randn(8, 3), torch.arange(8) % 2
-    >>> federation = SupervisedFederation(lambda: nn.Linear(3, 2), F.cross_entropy, x, y, [range(4), range(4, 8)])
+    >>> x, y, shards = torch.randn(8, 3), torch.arange(8) % 2, [range(4), range(4, 8)]
+    >>> federation = SupervisedFederation(lambda: nn.Linear(3, 2), functional.cross_entropy, x, y, shards)
     >>> federation.num_workers, federation.dim, federation.path
     (2, 8, 'dense')
     """
@@ -117,7 +117,7 @@ class SupervisedFederation:
     def _check_output(self) -> None:
         """Try the model on one sample, so that what does not fit is said here and not in the middle of a run."""
         x, y = self._batch(torch.zeros(1, dtype=torch.int64))
-        if self.targets.dtype == torch.int64 and self.loss is F.cross_entropy:
+        if self.targets.dtype == torch.int64 and self.loss is functional.cross_entropy:
             outputs = self._outputs(self._first, x)
             classes, labels = outputs.shape[-1], (int(self.targets.min()), int(self.targets.max()))
             if outputs.ndim != 2 or labels[0] < 0 or labels[1] >= classes:
@@ -140,7 +140,7 @@ class SupervisedFederation:
 
     def unflatten(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
         """The parameters by name, as views of a flat model."""
-        parts = row.split(self._sizes)
+        parts = torch.split(row, self._sizes)
         return {name: part.view(shape) for name, part, shape in zip(self._names, parts, self._shapes, strict=True)}
 
     @property
