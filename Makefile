@@ -23,6 +23,7 @@ check: setup
 
 bench: setup
 	$(BIN)/python benchmarks/quadratic.py
+	$(BIN)/python benchmarks/theory.py
 
 setup: $(STAMP)
 

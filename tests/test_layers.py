@@ -26,13 +26,15 @@ LAYERS = (
     "runs",
     "simulation",
     "expectation",
+    "theory",
+    "region",
     "report",
     "reproduce",
     "demo",
     "cli",
     "__main__",
 )
-WITHOUT_TORCH = {*LAYERS[: LAYERS.index("runs")], "expectation"}
+WITHOUT_TORCH = {*LAYERS[: LAYERS.index("runs")], "expectation", "theory", "region"}
 
 
 def layer(module: str) -> str:
@@ -71,11 +73,18 @@ def test_torch_is_imported_at_the_top_only_by_what_always_needs_it(path: Path) -
         assert not {"torch", "safetensors"} & {name.split(".")[0] for name in imports(path, everywhere=False)}
 
 
-def test_constants_and_expectations_run_without_torch() -> None:
+def test_theory_knows_nothing_of_torch() -> None:
+    for path in (ROOT / "theory").glob("*.py"):
+        assert "torch" not in {name.split(".")[0] for name in imports(path)}, f"{path.name} imports torch"
+
+
+def test_constants_expectations_and_regions_run_without_torch() -> None:
     code = (
         "import sys, fedgauge as fg;"
         "f = fg.random_quadratics(3, 2); f.constants(); f.minimiser();"
         "fg.expect(f, fg.fedavg(0.1), local_steps=2, rounds=2);"
+        "from fedgauge import region as r;"
+        "r.compute(r.make_axis('sigma', points=2), r.make_axis('I', points=2));"
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -43,6 +43,7 @@ _ROWS = (
     Symbol("L_g", r"L_g", "smoothness of the global objective", "Assumption 4.1"),
     Symbol("L_h", r"L_h", "pseudo-Lipschitz constant of the averaged gradients", "Assumption 4.2"),
     Symbol("L_h_paper", r"\max_i\|A_i-A\|", "the paper's value of L_h for quadratics", "Proposition 5.3"),
+    Symbol("L_h_rms", r"\sqrt{\frac1N\sum_i\|A_i-A\|^2}", "root mean square of |A_i - A|", "fedgauge"),
     Symbol("sigma", r"\sigma", "standard deviation of a stochastic gradient", "Assumption 3.2"),
     Symbol("sigma2", r"\sigma^2", "variance of a stochastic gradient", "Assumption 3.2"),
     Symbol("zeta", r"\zeta", "gradient divergence between workers", "Assumption 3.3"),

@@ -6,6 +6,7 @@ JSON is written as Python's ``json`` module writes it: an infinite number appear
 from __future__ import annotations
 
 import dataclasses
+import functools
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -25,6 +26,14 @@ Number = float | Array
 Kind = Literal["exact", "upper", "lower", "sample"]
 Version = Literal["printed", "corrected", "sharp", "prior"]
 Status = Literal["finished", "target", "diverged", "stopped"]
+
+
+def is_safe(name: str, kind: Kind) -> bool:
+    """Say whether a bound fed with this kind of a constant still holds.
+
+    Every bound grows with its constants, but for mu: a convexity that is guessed too large is the dangerous one.
+    """
+    return kind in ("exact", "lower" if name == "mu" else "upper")
 
 
 def _encode(value: Any) -> Any:
@@ -138,8 +147,8 @@ class Estimate(Value):
 
     @property
     def certain(self) -> bool:
-        """Whether a bound fed with it still holds: true for ``exact`` and ``upper``."""
-        return self.kind in ("exact", "upper")
+        """Whether a bound fed with it still holds: true for ``exact`` and ``upper`` (for mu: ``lower``)."""
+        return is_safe(self.symbol, self.kind)
 
 
 @dataclass(frozen=True)
@@ -239,8 +248,8 @@ class Bound(Value):
         source: theorem, version and deviations.
         gamma_max: the largest gamma that meets every condition, all else (eta too) as given.
         gamma_eta_max: the limit on the product gamma * eta by itself; infinite where there is none.
-        kinds: the kind of each constant that was put in; one that is neither ``exact`` nor ``upper`` makes the
-            bound a plug-in.
+        kinds: the kind of each constant that was put in; one that is neither ``exact`` nor ``upper`` (for mu:
+            ``lower``) makes the bound a plug-in.
     """
 
     quantity: str
@@ -259,12 +268,13 @@ class Bound(Value):
     @property
     def admissible(self) -> Any:
         """Whether every condition holds."""
-        return np.logical_and.reduce([condition.holds for condition in self.conditions])
+        holds = (condition.holds for condition in self.conditions)
+        return functools.reduce(np.logical_and, holds, np.True_)  # one condition may broadcast against another
 
     @property
     def certified(self) -> Any:
-        """Whether every condition holds and every constant is ``exact`` or ``upper``."""
-        return np.logical_and(self.admissible, all(kind in ("exact", "upper") for kind in self.kinds.values()))
+        """Whether every condition holds and every constant is ``exact`` or ``upper`` (for mu: ``lower``)."""
+        return np.logical_and(self.admissible, all(is_safe(name, kind) for name, kind in self.kinds.items()))
 
 
 @dataclass(frozen=True)

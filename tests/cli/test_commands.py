@@ -158,10 +158,13 @@ def test_constants(federation: dict[str, Any], expected: dict[str, Any], place: 
     (place / "fed.json").write_text(json.dumps(federation))
     found = answer(capsys, "constants fed.json")
     assert set(expected) == DOCUMENTED
-    assert set(found) == DOCUMENTED | {"sigma", "zeta"}
-    for entry in found.values():
+    bounded = {"d0"} if expected["x_star"] else set()
+    assert set(found) == DOCUMENTED | {"sigma", "zeta", "F", "N"} | bounded
+    for name, entry in found.items():
         assert set(entry) == {"value", "kind"}
-        assert entry["kind"] == "exact"
+        # Where the Hessians differ, the divergence at the start is only a lower bound of that over all models.
+        assert entry["kind"] == ("lower" if name == "zeta" and expected["L_h"] else "exact")
+    assert found["N"]["value"] == len(federation["hessians"])
     for name, value in expected.items():
         assert found[name]["value"] == (value if value is None else pytest.approx(value, abs=1e-14)), name
 

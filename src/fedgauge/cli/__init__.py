@@ -9,7 +9,7 @@ import sys
 import typer
 from typer.exceptions import TyperException
 
-from fedgauge.cli import quadratic, reproduce, run
+from fedgauge.cli import quadratic, reproduce, run, theory
 from fedgauge.errors import InputError
 
 app = typer.Typer(
@@ -27,6 +27,9 @@ for command in (
     quadratic.constants,
     quadratic.expect,
     run.simulate,
+    theory.bound,
+    theory.tune,
+    theory.region,
     run.algorithms,
     run.symbols,
 ):

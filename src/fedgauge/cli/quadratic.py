@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -69,11 +70,24 @@ def constants(file: options.FederationFile, json: options.Json = False) -> None:
     federation = QuadraticFederation.read(file)
     x_star, f_star = federation.minimiser()
     first = federation.first_model
-    found = [
-        *federation.constants(),
-        Estimate.exact("zeta", float(federation.zeta(first).max()), "max_i |grad F_i - grad f| at the start"),
-        Estimate.exact("f_star", f_star, "f(x*)" if x_star is not None else "f is unbounded below"),
-    ]
+    zeta = float(federation.zeta(first).max())
+    if (federation.hessians == federation.hessians[0]).all():
+        divergence = Estimate.exact("zeta", zeta, "max_i |grad F_i - grad f|, the same everywhere")
+    else:  # over all models the divergence is then unbounded
+        divergence = Estimate("zeta", zeta, zeta, math.inf, "lower", "max_i |grad F_i - grad f| at the start")
+    found = [*federation.constants(), divergence, Estimate.exact("N", federation.num_workers, "counted")]
+    if x_star is None:
+        found += [
+            Estimate.exact("f_star", f_star, "f is unbounded below"),
+            Estimate.exact("F", math.inf, "f is unbounded below"),
+        ]
+    else:
+        away = first - x_star
+        found += [
+            Estimate.exact("f_star", f_star, "f(x*)"),
+            Estimate.exact("F", float(away @ federation.mean_hessian @ away) / 2, "f(x0) - f*"),
+            Estimate.exact("d0", float(away @ away), "|x0 - x*|^2"),
+        ]
     if json:
         answer = {e.symbol: {"value": e.value, "kind": e.kind} for e in found}
         answer["x_star"] = {"value": None if x_star is None else x_star.tolist(), "kind": "exact"}

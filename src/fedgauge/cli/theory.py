@@ -1,0 +1,191 @@
+"""Commands on the theorems: bound, tune and region."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedgauge.cli import options
+
+TheoremName = Annotated[
+    str | None, typer.Argument(metavar="THEOREM", help="Which theorem; see --list.", show_default=False)
+]
+Numbers = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="NAME=VALUE", help="Numbers, as L_h=0.1; they override the file.", show_default=False),
+]
+VersionName = Annotated[str, typer.Option("--version", help="printed, corrected, sharp or prior.")]
+ValuesFile = Annotated[
+    Path | None,
+    typer.Option("--values", help='JSON file of numbers or {"value": …, "kind": …}, as \'fedgauge constants\' prints.'),
+]
+
+
+def bound(
+    theorem: TheoremName = None,
+    numbers: Numbers = None,
+    version: VersionName = "corrected",
+    values: ValuesFile = None,
+    listed: Annotated[bool, typer.Option("--list", help="Show all theorems and what each needs.")] = False,
+    json: options.Json = False,
+) -> None:
+    """Evaluate a convergence theorem: each term, each condition, each version, and whether it may be trusted.
+
+    Names: F I R N M sigma2 zeta2 L_g L_h L_h_rms L_tilde gamma eta beta kappa tau G beta1 beta2 mu d0. A plain number
+    counts as exact; sigma and zeta are squared where sigma2 and zeta2 are not given.
+
+    Example: fedgauge bound nonconvex F=1 I=8 R=500 N=10 sigma2=1 zeta2=4 L_g=1 L_h=0.1 L_tilde=1.2 gamma=0.01
+    """
+    from fedgauge.errors import InputError
+    from fedgauge.theory import THEOREMS, find
+    from fedgauge.theory.answer import answer
+    from fedgauge.theory.given import collect
+
+    if listed:
+        _list(json)
+        return
+    if theorem is None:
+        raise InputError(f"bound needs a theorem; choose one of {', '.join(THEOREMS)}.")
+    found = find(theorem)
+    given, kinds = collect(found, numbers or (), values)
+    result = answer(theorem, version, kinds, **given)  # type: ignore[arg-type]  # the version is validated there
+    _show(result, json)
+
+
+def _list(json: bool) -> None:
+    from fedgauge.theory import THEOREMS
+
+    if json:
+        options.print_json(
+            [
+                {
+                    "theorem": theorem.name,
+                    "title": theorem.title,
+                    "locator": theorem.locator,
+                    "versions": list(theorem.versions),
+                    "needs": list(theorem.needs),
+                    "optional": dict(theorem.optional),
+                }
+                for theorem in THEOREMS.values()
+            ]
+        )
+    else:
+        from fedgauge.report import bounds
+
+        bounds.show_theorems(THEOREMS.values())
+
+
+def _show(result: Any, json: bool) -> None:
+    if json:
+        options.print_json(result.to_json())
+    else:
+        from fedgauge.report import bounds
+        from fedgauge.theory import find
+
+        bounds.show_answer(result, find(result.theorem).title)
+
+
+def tune(
+    theorem: TheoremName = None,
+    numbers: Numbers = None,
+    version: VersionName = "corrected",
+    values: ValuesFile = None,
+    budget: Annotated[
+        float | None, typer.Option(help="Choose I and R too: all rounds may cost this much.", show_default=False)
+    ] = None,
+    communication: Annotated[float, typer.Option(help="Cost of a round's communication (with --budget).")] = 0.0,
+    step: Annotated[float, typer.Option(help="Cost of a local step (with --budget).")] = 1.0,
+    free_eta: Annotated[bool, typer.Option("--free-eta", help="Choose eta too; needs --gamma-min.")] = False,
+    gamma_min: Annotated[float | None, typer.Option(help="Floor under gamma.", show_default=False)] = None,
+    json: options.Json = False,
+) -> None:
+    """Find the gamma, and with a budget the local steps, for which a theorem's bound is least.
+
+    eta is as given (1 if it is not). Tuning both rates needs a floor under gamma: without one the best gamma is 0, and
+    L_h drops out of the bound.
+
+    Example: fedgauge tune nonconvex F=1 N=10 sigma2=1 zeta2=4 L_g=1 L_h=0.1 --budget 10000 --communication 10
+    """
+    from fedgauge.errors import InputError
+    from fedgauge.theory import THEOREMS, find
+    from fedgauge.theory.answer import answer
+    from fedgauge.theory.given import collect
+    from fedgauge.theory.tune import best_gamma, best_local_steps
+
+    if theorem is None:
+        raise InputError(f"tune needs a theorem; choose one of {', '.join(THEOREMS)}.")
+    found = find(theorem)
+    given, kinds = collect(found, numbers or (), values)
+    # A file may hold what is sought here; an argument that does is a mistake, and is answered below.
+    typed = {argument.partition("=")[0].strip() for argument in numbers or ()}
+    sought = ("gamma", *(("I", "R") if budget is not None else ()), *(("eta",) if free_eta else ()))
+    for name in sought:
+        if name in given and name not in typed:
+            del given[name]
+    if free_eta and "eta" in given:
+        raise InputError("eta is given and --free-eta asks to choose it; leave one of them out.")
+    eta = None if free_eta else given.pop("eta", 1.0)
+    shared: dict[str, Any] = {"version": version, "eta": eta, "gamma_min": gamma_min, **given}
+    if budget is None:
+        best = best_gamma(theorem, **shared)
+    else:
+        best = best_local_steps(theorem, budget=budget, communication=communication, step=step, **shared)
+        given |= {"I": best.I, "R": best.R}  # type: ignore[dict-item]  # one number each, as all that was given is
+    given |= {"gamma": best.gamma, "eta": best.eta}  # type: ignore[dict-item]
+    result = answer(theorem, version, kinds, sought, **given)  # type: ignore[arg-type]
+    _show(result, json)
+
+
+Range = Annotated[
+    tuple[float, float] | None, typer.Option(metavar="LOW HIGH", help="Its range; from 0 the axis is linear, else log.")
+]
+
+
+def region(
+    numbers: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME=VALUE", help="F N L_g and what is on no axis, as L_h=0.1.", show_default=False),
+    ] = None,
+    x: Annotated[str, typer.Option(help="Horizontal axis: sigma, I, R, L_h or zeta.")] = "sigma",
+    y: Annotated[str, typer.Option(help="Vertical axis.")] = "I",
+    x_range: Range = None,
+    y_range: Range = None,
+    points: Annotated[int, typer.Option(help="Points along each axis.")] = 24,
+    dim: Annotated[int, typer.Option(help="Dimension of the quadratics.")] = 6,
+    conditioning: Annotated[float, typer.Option(help="Condition number of the quadratics' f.")] = 100.0,
+    plot: options.Plot = None,
+    json: options.Json = False,
+) -> None:
+    """Map where local SGD beats mini-batch SGD: by the bounds, and exactly on a matching family of quadratics.
+
+    Both have the same rounds and gradients, and each its own best gamma. Equal Hessians (L_h = 0) are judged by
+    Theorem 5.5, others by Theorem A.2, corrected.
+
+    Example: fedgauge region --x zeta --y L_h --x-range 0.01 10 I=16 R=100 sigma=0.1 --plot region.png
+    """
+    from fedgauge.region import compute, make_axis
+    from fedgauge.report import terminal
+    from fedgauge.theory.given import parse_numbers
+
+    options.check_plot(plot)
+    axes = make_axis(x, x_range, points), make_axis(y, y_range, points)
+    fixed: dict[str, Any] = dict(parse_numbers(numbers or ()))
+    with terminal.progress() as bar:
+        task = bar.add_task("region", total=None)
+        result = compute(
+            *axes,
+            dim=dim,
+            conditioning=conditioning,
+            told=lambda done, total: bar.update(task, completed=done, total=total),
+            **fixed,
+        )
+    from fedgauge.report import regions
+
+    if plot:
+        regions.draw(result, plot)
+    if json:
+        options.print_json(result.to_json())
+    else:
+        regions.show(result)

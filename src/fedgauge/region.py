@@ -1,0 +1,367 @@
+"""Where local SGD beats mini-batch SGD: by the bounds, and exactly on a matching family of quadratics.
+
+The comparison is fair: both methods have the same R rounds and N I R gradients, and each has its own best gamma.
+
+By the bounds, gamma is the best that each theorem admits. Mini-batch SGD has Theorem 5.5, and so has local SGD where
+L_h = 0; elsewhere it has Theorem A.2, corrected. With I = 1 the two methods are one, and so are their bounds.
+
+Exactly, gamma is the best in (0, 1/L_g], and what counts is what the theorems bound: the average of E|grad f|^2 over
+all R I models xhat^t of local SGD, and over the R models of mini-batch SGD. The family has one federation for each
+(F, N, L_g, L_h, zeta, sigma). Along one direction, where f has curvature L_g, half of the workers have curvature
+L_g + L_h and pull by zeta, the others have L_g - L_h and pull back: |grad F_i - grad f| is zeta at the start and at x*.
+Along the others all workers agree; their curvatures fall geometrically from L_g to L_g/conditioning, and F is shared
+equally among them. All Hessians commute, so each direction is a recursion of two numbers, and a whole grid is
+evaluated at once.
+
+Where L_h = 0, local SGD with gamma/I does what mini-batch SGD does with gamma: by the bounds it never loses, and with
+much noise they tie. Corollary 5.6 asks for sigma2 <= F N L_g/(R I), where local SGD gains most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgauge.errors import InputError, count, nearest, positive
+from fedgauge.federation.quadratic import QuadraticFederation
+from fedgauge.theory.inputs import check_values
+from fedgauge.theory.tune import best_gamma, minimise
+from fedgauge.values import Value
+
+Floats = npt.NDArray[np.float64]
+
+DEFAULTS: dict[str, float] = {"F": 1, "N": 8, "L_g": 1, "sigma": 0.1, "zeta": 1, "L_h": 0, "I": 16, "R": 50}
+RANGES: dict[str, tuple[float, float]] = {
+    "sigma": (0.01, 100),
+    "I": (1, 64),
+    "R": (2, 500),
+    "L_h": (0.001, 1),
+    "zeta": (0.01, 100),
+}
+TIE = 0.01
+"""Results closer than this fraction count as equal."""
+_LARGEST = {"I": 10_000, "R": 1_000_000_000}  # the exact part takes every local step, and doubles the rounds
+_SMALLEST = 1e-9  # gamma L_g below which nothing is sought
+_CHUNK = 144  # points evaluated at once: enough to be quick, few enough to show progress
+
+
+@dataclass(frozen=True)
+class Axis(Value):
+    """One axis of the map: a symbol and its values, evenly spaced on a log scale unless they start at 0."""
+
+    name: str
+    values: tuple[float, ...]
+
+    @property
+    def log(self) -> bool:
+        """Whether the axis is logarithmic."""
+        return self.values[0] > 0
+
+
+@dataclass(frozen=True, eq=False)
+class Contest(Value):
+    """Both methods at every point of the map; rows follow y, columns x.
+
+    Attributes:
+        local: local SGD's least bound, or exact average of E|grad f|^2.
+        minibatch: the same of mini-batch SGD.
+        local_gamma: the rate that gives it.
+        minibatch_gamma: the same of mini-batch SGD.
+        log_ratio: log(local/minibatch): negative where local SGD is better.
+        winner: 1 where local SGD is better by more than 1%, -1 where mini-batch SGD is, else 0.
+    """
+
+    local: Floats
+    minibatch: Floats
+    local_gamma: Floats
+    minibatch_gamma: Floats
+    log_ratio: Floats
+    winner: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Region(Value):
+    """Who wins where.
+
+    Attributes:
+        x: the horizontal axis.
+        y: the vertical axis.
+        fixed: the symbols that are on no axis, and the family's dim and conditioning.
+        bound: the contest by the bounds.
+        exact: the contest by exact expectations.
+        corollary: sigma over the largest that Corollary 5.6 allows, sqrt(F N L_g/(R I)); None where some L_h > 0.
+    """
+
+    x: Axis
+    y: Axis
+    fixed: Mapping[str, float]
+    bound: Contest
+    exact: Contest
+    corollary: Floats | None
+
+    @property
+    def summary(self) -> str:
+        """One sentence on how much of the map each method wins."""
+        (local, mini), (local_bound, mini_bound) = (
+            ((contest.winner == 1).mean(), (contest.winner == -1).mean()) for contest in (self.exact, self.bound)
+        )
+        agree = (self.bound.winner == self.exact.winner).mean()
+        return (
+            f"Exactly, local SGD wins {local:.0%} of the map and mini-batch SGD {mini:.0%}; by the bounds "
+            f"{local_bound:.0%} and {mini_bound:.0%}; the two agree on {agree:.0%}."
+        )
+
+
+def make_axis(name: str, ends: tuple[float, float] | None = None, points: int = 24) -> Axis:
+    """Make an axis.
+
+    Args:
+        name: sigma, I, R, L_h or zeta.
+        ends: its first and last value; from 0 the axis is linear, from above it logarithmic.
+        points: how many; I and R keep whole numbers only, each once.
+
+    >>> make_axis("I", (1, 8), 6)
+    Axis(name='I', values=(1.0, 2.0, 3.0, 5.0, 8.0))
+    """
+    if name not in RANGES:
+        raise InputError(f"An axis cannot be {name}; {nearest(name, RANGES)}")
+    low, high = ends or RANGES[name]
+    count("points", points, least=2)
+    whole = name in ("I", "R")
+    for end in (low, high):
+        if not (np.isfinite(end) and end >= whole and (end == int(end) or not whole)):
+            allowed = "whole numbers of at least 1" if whole else "finite numbers of at least 0"
+            raise InputError(f"The range of {name} must consist of {allowed}, not {end!r}.")
+    if not low < high:
+        raise InputError(f"The range of {name} must rise, not run from {low!r} to {high!r}.")
+    values = np.geomspace(low, high, points) if low > 0 else np.linspace(low, high, points)
+    values[[0, -1]] = low, high
+    if whole:
+        values = np.unique(np.round(values))
+    return Axis(name, tuple(values.tolist()))
+
+
+def spectrum(L_g: float, dim: int, conditioning: float) -> Floats:
+    """Return f's curvatures: L_g where the workers differ, then from L_g down to L_g/conditioning."""
+    return np.concatenate([[L_g], L_g * np.geomspace(1.0, 1.0 / conditioning, dim - 1)])
+
+
+def family(
+    *,
+    F: float,
+    N: int,
+    L_g: float,
+    L_h: float,
+    zeta: float,
+    sigma: float,
+    dim: int = 6,
+    conditioning: float = 100.0,
+) -> QuadraticFederation:
+    """Make the federation of the family that has these constants.
+
+    >>> federation = family(F=1.0, N=4, L_g=1.0, L_h=0.25, zeta=3.0, sigma=0.5)
+    >>> found = federation.constants()
+    >>> found["L_h"].value, found["L_h_paper"].value, float(federation.zeta(federation.first_model).max())
+    (0.25, 0.25, 3.0)
+    """
+    curvature = spectrum(L_g, dim, conditioning)
+    side = np.where(np.arange(N) % 2, -1.0, 1.0)
+    hessians = np.tile(np.diag(curvature), (N, 1, 1))
+    hessians[:, 0, 0] += side * L_h
+    linear = np.zeros((N, dim))
+    linear[:, 0] = side * zeta
+    start = np.append(0.0, np.sqrt(2 * F / ((dim - 1) * curvature[1:])))
+    return QuadraticFederation(hessians, linear, sigma2=sigma**2, start=start)
+
+
+def _round_sums(P: Floats, t: Floats, q: Floats, start: Floats, rounds: npt.NDArray[np.int64]) -> tuple[Any, Any]:
+    """Sum E x and E x^2 over R rounds of x <- P x + t + noise of variance q, by doubling the number of rounds."""
+    step = np.zeros((*P.shape, 3, 3))  # acts on (1, E x, E x^2)
+    step[..., 0, 0] = 1.0
+    step[..., 1, 0], step[..., 1, 1] = t, P
+    step[..., 2, 0], step[..., 2, 1], step[..., 2, 2] = t * t + q, 2 * P * t, P * P
+    power, total = np.broadcast_to(np.eye(3), step.shape), np.zeros(step.shape)
+    for bit in reversed(range(int(rounds.max()).bit_length())):
+        total = total + power @ total
+        power = power @ power
+        odd = ((rounds >> bit) & 1).astype(bool)[..., None, None]
+        total = np.where(odd, total + power, total)
+        power = np.where(odd, power @ step, power)
+    first = np.stack(np.broadcast_arrays(np.ones(P.shape), start, start * start), axis=-1)
+    sums = (total @ first[..., None])[..., 0]
+    return sums[..., 1], sums[..., 2]
+
+
+def average_grad2(
+    gamma: Any,
+    *,
+    F: Any,
+    N: Any,
+    L_g: float,
+    L_h: Any,
+    zeta: Any,
+    sigma: Any,
+    I: Any,  # noqa: E741
+    R: Any,
+    minibatch: bool = False,
+    dim: int = 6,
+    conditioning: float = 100.0,
+) -> Floats:
+    """Return the exact average of E|grad f|^2 on the family, at many points at once.
+
+    Over the R I models xhat^t of local SGD, or over the R models of mini-batch SGD, which is local SGD with one step
+    and the noise of I gradients averaged. Every argument but L_g, dim and conditioning broadcasts.
+
+    >>> values = dict(F=1.0, N=8, L_g=1.0, L_h=0.0, zeta=1.0, sigma=0.0, R=10)
+    >>> local, other = (average_grad2(0.5, I=4, minibatch=m, **values) for m in (False, True))
+    >>> bool(local < other), bool(average_grad2(0.5, I=1, **values) == other)
+    (True, True)
+    """
+    gamma, F, N, L_h, zeta, sigma, I, R = (  # noqa: E741
+        np.asarray(value, dtype=float)[..., None] for value in np.broadcast_arrays(gamma, F, N, L_h, zeta, sigma, I, R)
+    )
+    curvature = spectrum(L_g, dim, conditioning)
+    differs = np.arange(dim) == 0
+    start = np.where(differs, 0.0, np.sqrt(2 * F / ((dim - 1) * curvature)))
+    steps, batch = (np.ones_like(I), I) if minibatch else (I, np.ones_like(I))
+    noise = gamma * gamma * sigma * sigma / (dim * N * batch)
+    # Two kinds of workers: after k steps, x is power x - side gamma zeta sums, with noise times squares.
+    side = np.array([1.0, -1.0])[:, None, None]
+    shrink = 1 - gamma * (curvature + side * L_h * differs)
+    power, sums, squares = np.ones(shrink.shape), np.zeros(shrink.shape), np.zeros(shrink.shape)
+    on_square, on_mean, alone = (np.zeros(shrink.shape[1:]) for _ in range(3))
+
+    def mean() -> tuple[Any, Any, Any]:
+        pull = -gamma * zeta * differs * (sums[0] - sums[1]) / 2
+        return (power[0] + power[1]) / 2, pull, noise * (squares[0] + squares[1]) / 2
+
+    for k in range(int(steps.max())):
+        live = k < steps
+        P, t, q = mean()
+        on_square = on_square + np.where(live, P * P, 0.0)
+        on_mean = on_mean + np.where(live, 2 * P * t, 0.0)
+        alone = alone + np.where(live, t * t + q, 0.0)
+        sums, squares = sums + np.where(live, power, 0.0), squares + np.where(live, power * power, 0.0)
+        power = np.where(live, power * shrink, power)
+    first, second = _round_sums(*mean(), start, R.astype(np.int64))
+    total = curvature * curvature * (on_square * second + on_mean * first + R * alone)
+    average: Floats = total.sum(axis=-1) / (R * steps)[..., 0]
+    return average
+
+
+def _contest(local: Floats, minibatch: Floats, local_gamma: Floats, minibatch_gamma: Floats) -> Contest:
+    log_ratio = np.log(local / minibatch)
+    edge = np.log1p(TIE)
+    winner = np.where(log_ratio < -edge, 1.0, np.where(log_ratio > edge, -1.0, 0.0))
+    return Contest(local, minibatch, local_gamma, minibatch_gamma, log_ratio, winner)
+
+
+def _by_bounds(points: Mapping[str, Floats], dim: int, conditioning: float) -> tuple[Floats, ...]:
+    v: dict[str, Any] = {name: points[name] for name in ("F", "N", "L_g", "I", "R")}
+    v["sigma2"] = points["sigma"] ** 2
+    L_g, L_h = points["L_g"], points["L_h"]
+    smallest = spectrum(1.0, dim, conditioning)[-1] * L_g
+    minibatch = best_gamma("minibatch", **v)
+    equal = best_gamma("equal-hessians", **v)
+    kappa = np.maximum(1 - np.minimum(smallest, L_g - L_h) / L_g, 1 - smallest / (L_g + L_h))
+    unequal = best_gamma("quadratic", **v, zeta2=points["zeta"] ** 2, L_h=L_h, L_tilde=L_g + L_h, kappa=kappa)
+    cases = [points["I"] == 1, L_h == 0]
+    total = np.select(cases, [minibatch.bound.total, equal.bound.total], unequal.bound.total)
+    gamma = np.select(cases, [np.asarray(minibatch.gamma), np.asarray(equal.gamma)], np.asarray(unequal.gamma))
+    return total, minibatch.bound.total, gamma, np.asarray(minibatch.gamma)
+
+
+def _exactly(points: Mapping[str, Floats], dim: int, conditioning: float) -> tuple[Floats, ...]:
+    L_g = float(points["L_g"][0])
+    rest = {name: value for name, value in points.items() if name != "L_g"}
+    high = np.full(points["I"].shape, 1 / L_g)
+    found = []
+    for minibatch in (False, True):
+
+        def value(gamma: Floats, minibatch: bool = minibatch) -> Floats:
+            return average_grad2(gamma, L_g=L_g, minibatch=minibatch, dim=dim, conditioning=conditioning, **rest)
+
+        gamma = minimise(value, _SMALLEST * high, high)
+        found.append((value(gamma), gamma))
+    (local, local_gamma), (other, other_gamma) = found
+    return local, other, local_gamma, other_gamma
+
+
+def _check(fixed: Mapping[str, float], axes: tuple[Axis, Axis]) -> dict[str, float]:
+    for name in fixed:
+        if name not in DEFAULTS:
+            raise InputError(f"The region knows no symbol {name}; {nearest(name, DEFAULTS)}")
+    if axes[0].name == axes[1].name:
+        raise InputError(f"The two axes must differ, not both be {axes[0].name}; choose two of {', '.join(RANGES)}.")
+    for axis in axes:
+        if axis.name in fixed:
+            raise InputError(f"{axis.name} is an axis; leave {axis.name}=… out or choose another axis.")
+    values = {**DEFAULTS, **fixed}
+    names = {"sigma": "sigma2", "zeta": "zeta2"}
+    check_values({name: value for name, value in values.items() if name not in names})
+    for name in names:
+        if not (np.isfinite(values[name]) and values[name] >= 0):
+            raise InputError(f"{name} must be a finite number of at least 0, not {values[name]!r}.")
+    for name, most in _LARGEST.items():
+        largest = max(axis.values[-1] if axis.name == name else values[name] for axis in axes)
+        if largest > most:
+            raise InputError(f"{name} must be at most {most:,} here, not {largest:g}.")
+    positive("F", values["F"])
+    positive("L_g", values["L_g"])
+    if values["N"] % 2:
+        raise InputError(f"N must be even, not {values['N']!r}: the family has two kinds of workers.")
+    largest = max(axis.values[-1] if axis.name == "L_h" else values["L_h"] for axis in axes)
+    if largest > values["L_g"]:
+        raise InputError(f"L_h must be at most L_g = {values['L_g']:g}, not {largest:g}, so that each F_i is convex.")
+    return values
+
+
+def compute(
+    x: Axis,
+    y: Axis,
+    *,
+    dim: int = 6,
+    conditioning: float = 100.0,
+    told: Callable[[int, int], None] = lambda done, total: None,
+    **fixed: Any,
+) -> Region:
+    """Compute who wins where.
+
+    Args:
+        x: the horizontal axis.
+        y: the vertical axis.
+        dim: the family's dimension, at least 2.
+        conditioning: the family's L_g over its smallest curvature.
+        told: called with the points done and their number.
+        **fixed: F, N, L_g and those of sigma, zeta, L_h, I, R that are on no axis; see :data:`DEFAULTS`.
+
+    >>> region = compute(make_axis("sigma", points=3), make_axis("I", (1, 16), 2), L_h=0.0)
+    >>> region.bound.winner.tolist()
+    [[0.0, 0.0, 0.0], [1.0, 1.0, 0.0]]
+    """
+    values = _check(fixed, (x, y))
+    count("dim", dim, least=2)
+    if positive("conditioning", conditioning) < 1:
+        raise InputError(f"conditioning must be at least 1, not {conditioning!r}.")
+    columns, rows = np.meshgrid(np.array(x.values), np.array(y.values))
+    grid = {name: np.full(columns.size, float(value)) for name, value in values.items()}
+    grid |= {x.name: columns.ravel(), y.name: rows.ravel()}
+    pieces: list[tuple[tuple[Floats, ...], tuple[Floats, ...]]] = []
+    told(0, columns.size)
+    for first in range(0, columns.size, _CHUNK):
+        part = {name: value[first : first + _CHUNK] for name, value in grid.items()}
+        pieces.append((_by_bounds(part, dim, conditioning), _exactly(part, dim, conditioning)))
+        told(min(first + _CHUNK, columns.size), columns.size)
+
+    def joined(side: int) -> Contest:
+        whole = (np.concatenate(part).reshape(columns.shape) for part in zip(*(p[side] for p in pieces), strict=True))
+        return _contest(*whole)
+
+    limit = np.sqrt(grid["F"] * grid["N"] * grid["L_g"] / (grid["R"] * grid["I"]))
+    corollary = (grid["sigma"] / limit).reshape(columns.shape) if not grid["L_h"].any() else None
+    kept = {name: float(value) for name, value in values.items() if name not in (x.name, y.name)}
+    return Region(x, y, {**kept, "dim": dim, "conditioning": conditioning}, joined(0), joined(1), corollary)

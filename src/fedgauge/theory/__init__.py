@@ -1,0 +1,88 @@
+"""The convergence theorems as values: term by term, as printed, corrected, sharp and prior.
+
+>>> for theorem in THEOREMS.values():
+...     print(f"{theorem.name:21}{theorem.locator:13}{', '.join(theorem.versions)}")
+nonconvex            Theorem 4.3  printed, corrected, sharp, prior
+partial              Theorem 4.5  printed, corrected, sharp, prior
+equal-hessians       Theorem 5.5  printed, corrected, prior
+minibatch            Theorem 5.5  printed, corrected, prior
+quadratic            Theorem A.2  printed, corrected, sharp, prior
+momentum             Theorem A.5  printed, corrected, prior
+fedadam              Theorem A.7  printed, corrected, prior
+strongly-convex      Theorem A.9  printed, corrected, sharp, prior
+strongly-convex-last Theorem A.9  printed, corrected, sharp, prior
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedgauge.errors import InputError, nearest
+from fedgauge.theory import (
+    equal_hessians,
+    fedadam,
+    minibatch,
+    momentum,
+    nonconvex,
+    partial,
+    quadratic,
+    strongly_convex,
+)
+from fedgauge.theory.base import Theorem
+from fedgauge.values import Bound, Kind, Version
+
+THEOREMS: dict[str, Theorem] = {
+    theorem.name: theorem
+    for theorem in (
+        nonconvex.THEOREM,
+        partial.THEOREM,
+        equal_hessians.THEOREM,
+        minibatch.THEOREM,
+        quadratic.THEOREM,
+        momentum.THEOREM,
+        fedadam.THEOREM,
+        strongly_convex.AVERAGE,
+        strongly_convex.LAST,
+    )
+}
+
+__all__ = ["THEOREMS", "Theorem", "evaluate", "find"]
+
+
+def find(name: str) -> Theorem:
+    """Look a theorem up by name.
+
+    >>> find("nonconvx")
+    Traceback (most recent call last):
+    fedgauge.errors.InputError: There is no theorem nonconvx; did you mean nonconvex?
+    """
+    if name not in THEOREMS:
+        raise InputError(f"There is no theorem {name}; {nearest(name, THEOREMS)}")
+    return THEOREMS[name]
+
+
+def evaluate(
+    name: str, version: Version = "corrected", kinds: Mapping[str, Kind] | None = None, **values: Any
+) -> Bound:
+    """Evaluate a theorem at given numbers.
+
+    A rate outside the conditions is no mistake: the bound comes back with a condition that does not hold.
+
+    Args:
+        name: the theorem, one of :data:`THEOREMS`.
+        version: ``printed``, ``corrected``, ``sharp`` or ``prior``, as far as the theorem has it.
+        kinds: the kind of each measured constant; one that may be too small makes the bound a plug-in.
+        **values: F I R N M sigma2 zeta2 L_g L_h L_tilde gamma eta beta kappa tau G beta1 beta2 mu d0 (and L_h_rms for
+            ``quadratic``), each a number or an array; arrays broadcast. Those that the theorem does not use are
+            checked and left aside.
+
+    Returns:
+        The bound: its terms add up to ``total``, and ``gamma_max`` is the largest admissible gamma.
+
+    >>> values = dict(F=1, R=100, N=8, sigma2=1, zeta2=1, L_g=1, L_h=0.1, gamma=0.01)
+    >>> bound = evaluate("nonconvex", I=[1, 4, 16], **values)
+    >>> bound.total.round(3).tolist(), bound.admissible.tolist()
+    ([4.005, 1.006, 0.275], [True, True, False])
+    """
+    return find(name).evaluate(version, kinds, **values)

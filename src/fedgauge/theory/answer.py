@@ -1,0 +1,203 @@
+"""A theorem's answer at given numbers, ready to be shown: shares, what dominates, what binds, and a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fedgauge.theory import find
+from fedgauge.theory.base import AS_PRINTED
+from fedgauge.values import Bound, Condition, Kind, Term, Value, Version, is_safe
+
+_RATES = ("gamma", "gamma eta")
+
+
+@dataclass(frozen=True)
+class Other(Value):
+    """What one version of the theorem says at the same numbers.
+
+    Attributes:
+        total: the bound; None where symbols are missing.
+        admissible: whether its conditions hold.
+        gamma_max: the largest gamma that they admit.
+        missing: the symbols that it needs and was not given.
+    """
+
+    total: float | None = None
+    admissible: bool | None = None
+    gamma_max: float | None = None
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Answer(Value):
+    """A bound at single numbers, with what a reader asks of it.
+
+    Attributes:
+        theorem: its name.
+        bound: the version asked for.
+        values: every number that entered, defaults included.
+        versions: all versions of the theorem at the same numbers.
+        chosen: the symbols that a search chose.
+    """
+
+    theorem: str
+    bound: Bound
+    values: Mapping[str, float]
+    versions: Mapping[str, Other]
+    chosen: tuple[str, ...] = field(default=())
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """Each term's share of the total; infinite terms share it among themselves."""
+        terms = np.array([term.value for term in self.bound.terms], dtype=float)
+        weights = np.isinf(terms).astype(float) if np.isinf(terms).any() else terms
+        total = weights.sum()
+        return tuple((weights / total if total > 0 else weights).tolist())
+
+    @property
+    def dominant(self) -> Term:
+        """The largest term."""
+        return self.bound.terms[int(np.argmax(self.shares))]
+
+    @property
+    def failed(self) -> tuple[Condition, ...]:
+        """The conditions that do not hold."""
+        return tuple(condition for condition in self.bound.conditions if not condition.holds)
+
+    @property
+    def binding(self) -> Condition:
+        """The condition on the rates that is nearest to its limit, or furthest beyond it."""
+        rates = [condition for condition in self.bound.conditions if condition.name in _RATES]
+        return min(rates, key=lambda condition: float(condition.margin))
+
+    @property
+    def uncertain(self) -> dict[str, Kind]:
+        """The constants that may be on the unsafe side, with their kind."""
+        return {name: kind for name, kind in self.bound.kinds.items() if not is_safe(name, kind)}
+
+    @property
+    def verdict(self) -> str:
+        """One sentence: certified, plug-in or neither and why, which term dominates and which condition binds."""
+        part = f"{max(self.shares):.0%} of the bound is the {self.dominant.name}"
+        size = part if self.bound.total > 0 else "every term is 0"
+        if self.failed:
+            reasons = " and ".join(_say_failed(condition) for condition in self.failed)
+            return f"Not certified: {reasons}, so that the theorem does not apply; {size}."
+        if self.uncertain:
+            kinds = " and ".join(f"{name} is a {kind} value" for name, kind in self.uncertain.items())
+            start = f"Plug-in: every condition holds, but {kinds}, so that the bound may be too small"
+        elif self.bound.source.version == "printed" and not self._print_is_right:
+            start = "Certified by the printed conditions only, which the corrected version mends"
+        else:
+            start = "Certified: every condition holds and every constant is exact or safe"
+        return f"{start}; {size}; {self._room}."
+
+    @property
+    def _room(self) -> str:
+        times = float(self.bound.gamma_max) / self.values["gamma"]
+        limit = f"{self.binding.name} <= {self.binding.formula}"
+        if np.isinf(times):
+            return "no condition limits gamma"
+        if times < 1.005:
+            return f"gamma is at the limit of {limit}"
+        return f"gamma could be {_digits(times)} times as large before {limit} fails"
+
+    @property
+    def _print_is_right(self) -> bool:
+        return find(self.theorem).versions["corrected"] == (AS_PRINTED,)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the answer flat, as the command line prints it."""
+        bound = self.bound
+        return {
+            "theorem": self.theorem,
+            "version": bound.source.version,
+            "source": bound.source.to_json(),
+            "quantity": bound.quantity,
+            "total": float(bound.total),
+            "terms": [
+                {"name": term.name, "formula": term.formula, "value": term.value, "share": share}
+                for term, share in zip(bound.terms, self.shares, strict=True)
+            ],
+            "conditions": [_condition(condition) for condition in bound.conditions],
+            "gamma_max": bound.gamma_max,
+            "gamma_eta_max": bound.gamma_eta_max,
+            "admissible": bool(bound.admissible),
+            "certified": bool(bound.certified),
+            "dominant": self.dominant.name,
+            "binding": f"{self.binding.name} <= {self.binding.formula}",
+            "verdict": self.verdict,
+            "values": dict(self.values),
+            "kinds": dict(bound.kinds),
+            "chosen": list(self.chosen),
+            "versions": {version: other.to_json() for version, other in self.versions.items()},
+        }
+
+
+def _condition(condition: Condition) -> dict[str, Any]:
+    margin = float(condition.margin)
+    return {
+        "name": condition.name,
+        "formula": condition.formula,
+        "limit": condition.limit,
+        "value": condition.value,
+        "holds": bool(condition.holds),
+        "margin": None if np.isnan(margin) else margin,  # 0 <= 0 holds with no margin to speak of
+    }
+
+
+def _digits(number: float) -> str:
+    return f"{number:.3g}"
+
+
+def _say_failed(condition: Condition) -> str:
+    name, value, limit = condition.name, float(condition.value), float(condition.limit)
+    if limit > 0:
+        much = f"is {_digits(value / limit)} times its limit {condition.formula}"
+    else:
+        much = "must be 0" if condition.formula == "0" else f"exceeds its limit {condition.formula}, which is 0"
+    return f"{name} = {_digits(value)} {much}"
+
+
+def _other(name: str, version: Version, values: Mapping[str, Any]) -> Other:
+    theorem = find(name)
+    missing = tuple(symbol for symbol in theorem.needed(version) if symbol not in values)
+    if missing:
+        return Other(missing=missing)
+    bound = theorem.evaluate(version, **values)
+    return Other(float(bound.total), bool(bound.admissible), float(bound.gamma_max))
+
+
+def answer(
+    name: str,
+    version: Version = "corrected",
+    kinds: Mapping[str, Kind] | None = None,
+    chosen: tuple[str, ...] = (),
+    **values: float,
+) -> Answer:
+    """Evaluate a theorem at single numbers, beside its other versions.
+
+    Args:
+        name: the theorem.
+        version: the version to show in full.
+        kinds: the kind of each constant; one that may be on the unsafe side makes the bound a plug-in.
+        chosen: the symbols that a search chose.
+        **values: the theorem's symbols.
+
+    >>> values = dict(F=1, I=4, R=1000, N=8, sigma2=1, zeta2=1, L_g=1, L_h=0.5, gamma=0.0134)
+    >>> found = answer("nonconvex", kinds={"L_h": "lower"}, **values)
+    >>> found.dominant.name, found.versions["prior"].missing
+    ('initial gap', ('L_tilde',))
+    >>> print(found.verdict)
+    Plug-in: every condition holds, but L_h is a lower value, so that the bound may be too small; 65% of the
+    bound is the initial gap; gamma could be 1.7 times as large before gamma <= 1/(2 sqrt(30) I L_g) fails.
+    """
+    theorem = find(name)
+    bound = theorem.evaluate(version, kinds, **values)
+    used = {symbol: value.item() for symbol, value in theorem.prepare(version, values).items()}
+    versions: dict[str, Other] = {other: _other(name, other, values) for other in theorem.versions}
+    return Answer(name, bound, used, versions, chosen)

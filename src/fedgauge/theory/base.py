@@ -1,0 +1,263 @@
+"""What the theorems share: the record of one and the pieces that a bound is built of.
+
+A theorem's file gives one function from values to a :class:`Statement`. Everything here broadcasts: a value may be a
+number or an array, and a bound is then evaluated at all points in one go.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedgauge.errors import InputError
+from fedgauge.theory.inputs import Array, Values, check_kinds, check_values
+from fedgauge.values import Bound, Condition, Kind, Number, Source, Term, Version
+
+PAPER = "A New Theoretical Perspective on Data Heterogeneity in Federated Optimization (ICML 2024)"
+AS_PRINTED = "The printed constants and conditions are right; this is the same formula."
+IN_PLACE = "The corrected formula with L_tilde in place of L_g and L_h, in the conditions as well."
+
+
+class Factor(NamedTuple):
+    """A factor of a term that is no single symbol: how it is written, its value, and the symbols in it."""
+
+    text: str
+    value: Array
+    symbols: tuple[str, ...]
+
+
+class Statement(NamedTuple):
+    """What a theorem says at given values: the quantity bounded, the terms and the conditions."""
+
+    quantity: str
+    terms: tuple[Term, ...]
+    conditions: tuple[Condition, ...]
+
+
+def over(top: Number, bottom: Number) -> Array:
+    """Divide, where dividing by zero means that there is no limit.
+
+    >>> over(1.0, np.array([2.0, 0.0])).tolist()
+    [0.5, inf]
+    """
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        return np.where(np.equal(bottom, 0), np.inf, np.divide(top, bottom))
+
+
+def largest_factor(limit: Number, other: Number) -> Array:
+    """Return the largest number whose product with ``other``, as rounded, is at most ``limit``.
+
+    >>> float(largest_factor(0.3, 3.0)) * 3.0 <= 0.3
+    True
+    """
+    factor = over(limit, other)
+    with np.errstate(invalid="ignore", over="ignore"):
+        # The quotient is rounded once, so that one step down is enough.
+        return np.where(factor * np.asarray(other) > limit, np.nextafter(factor, 0.0), factor)
+
+
+def _power(base: Array, exponent: int) -> Array:
+    result = base
+    for _ in range(exponent - 1):
+        result = result * base
+    return result
+
+
+def _product(v: Values, text: str, factors: Mapping[str, Factor]) -> tuple[list[Array], list[str], list[str]]:
+    values: list[Array] = []
+    texts: list[str] = []
+    symbols: list[str] = []
+    for token in text.split():
+        name, _, exponent = token.partition("^")
+        if name in factors:
+            factor = factors[name]
+            value, shown, used = factor.value, token.replace(name, factor.text), factor.symbols
+        elif name == "(I-1)":
+            value, shown, used = v["I"] - 1, token, ("I",)
+        else:
+            value, shown, used = v[name], token, (name,)
+        values.append(_power(value, int(exponent or 1)))
+        texts.append(shown)
+        symbols.extend(used)
+    return values, texts, symbols
+
+
+def term(
+    v: Values,
+    name: str,
+    constant: float | Fraction,
+    top: str,
+    bottom: str = "",
+    factors: Mapping[str, Factor] | None = None,
+) -> Term:
+    """Make a term from one text, which gives both the formula shown and the value, so that they cannot differ.
+
+    Args:
+        v: the values.
+        name: what the term is.
+        constant: its number in front.
+        top: symbols with whole powers, and ``(I-1)``, separated by spaces.
+        bottom: the same for the denominator.
+        factors: what stands for a name in either that is no symbol.
+
+    >>> made = term({"gamma": np.float64(0.5), "I": np.float64(3)}, "drift", 8, "gamma^2 (I-1)")
+    >>> made.formula, float(made.value)
+    ('8 gamma^2 (I-1)', 4.0)
+    """
+    values, texts, symbols = _product(v, top, factors or {})
+    ratio = isinstance(constant, Fraction) and constant.denominator > 1
+    shown = f"({constant})" if ratio else f"{float(constant):g}"
+    formula = " ".join(texts if constant == 1 else [shown, *texts])
+    with np.errstate(over="ignore", invalid="ignore"):
+        value = np.asarray(float(constant), dtype=float)
+        for factor in values:
+            value = value * factor
+        if np.isnan(value).any():
+            # Nothing times an overflow or an infinite constant is nothing.
+            zero = [np.equal(factor, 0) for factor in values]
+            value = np.where(np.logical_or.reduce(np.broadcast_arrays(*zero)), 0.0, value)
+    if bottom:
+        below, below_texts, below_symbols = _product(v, bottom, factors or {})
+        formula += f"/{below_texts[0]}" if len(below) == 1 else f"/({' '.join(below_texts)})"
+        symbols += below_symbols
+        divisor = below[0]
+        for factor in below[1:]:
+            divisor = divisor * factor
+        value = value / divisor
+    return Term(name, formula, value, tuple(dict.fromkeys(symbols)))
+
+
+def at_most(v: Values, name: str, formula: str, limit: Number) -> Condition:
+    """Make the condition that ``gamma`` or ``gamma eta`` stays at or below a limit."""
+    return Condition(name, formula, limit, v["gamma"] if name == "gamma" else v["gamma"] * v["eta"])
+
+
+def smoothness_limit(v: Values) -> Condition:
+    """Make the condition that Lemma B.2 needs: gamma <= 1/(sqrt(6 (L_h^2 + L_g^2)) I)."""
+    bottom = np.sqrt(6 * (v["L_h"] * v["L_h"] + v["L_g"] * v["L_g"])) * v["I"]
+    return at_most(v, "gamma", "1/(sqrt(6 (L_h^2 + L_g^2)) I)", over(1.0, bottom))
+
+
+def equals_one(v: Values) -> Condition:
+    """Make the condition eta = 1; another eta is an inadmissible rate, shown as one, and no gamma mends it."""
+    return Condition("|eta - 1|", "0", 0.0, np.abs(v["eta"] - 1))
+
+
+def ordered(v: Values, small: str, large: str) -> Condition:
+    """Make the condition ``small <= large`` on constants whose definitions imply it, forgiving rounding."""
+    least, most = v[small], v[large]
+    return Condition(small, large, most, np.where(least <= most * (1 + 1e-9), np.minimum(least, most), least))
+
+
+def _plain(value: Number) -> Number:
+    return float(value) if np.ndim(value) == 0 else np.asarray(value)
+
+
+def _largest_gamma(conditions: Iterable[Condition], eta: Number) -> tuple[Number, Number]:
+    gamma: Number = np.inf
+    product: Number = np.inf
+    others: Any = True
+    for condition in conditions:
+        if condition.name == "gamma":
+            gamma = np.minimum(gamma, condition.limit)
+        elif condition.name == "gamma eta":
+            product = np.minimum(product, condition.limit)
+        else:
+            others = np.logical_and(others, condition.holds)
+    return np.where(others, np.minimum(gamma, largest_factor(product, eta)), 0.0), product
+
+
+@dataclass(frozen=True)
+class Theorem:
+    """A theorem: what it needs, the versions it comes in, and what it says at given values.
+
+    Attributes:
+        name: how it is called, e.g. ``nonconvex``.
+        title: one phrase for a list.
+        locator: where the paper states it.
+        needs: the symbols that must be given (for ``prior``, L_tilde stands in for L_g and L_h).
+        versions: for each version, how it departs from print.
+        state: from version and values to the statement; it never sees ``prior``.
+        optional: symbols that may be given, with the value each has when it is not; None where another decides.
+    """
+
+    name: str
+    title: str
+    locator: str
+    needs: tuple[str, ...]
+    versions: Mapping[Version, tuple[str, ...]]
+    state: Callable[[Version, Values], Statement]
+    optional: Mapping[str, float | None] = field(default_factory=dict)
+
+    def needed(self, version: Version = "corrected") -> tuple[str, ...]:
+        """Return the symbols that this version needs."""
+        if version != "prior":
+            return self.needs
+        names = ("L_tilde" if name in ("L_g", "L_h") else name for name in self.needs)
+        return tuple(dict.fromkeys(names))
+
+    def prepare(self, version: Version, values: Mapping[str, Any]) -> Values:
+        """Return the values that this version uses, checked, or say what is missing or wrong."""
+        if version not in self.versions:
+            raise InputError(
+                f"{self.name} ({self.locator}) has no version {version!r}; choose one of {', '.join(self.versions)}."
+            )
+        v = check_values(values)
+        missing = [name for name in self.needed(version) if name not in v]
+        if missing:
+            spare = f" and may have {', '.join(self.optional)}" if self.optional else ""
+            raise InputError(
+                f"{self.name} ({self.locator}, {version}) lacks {', '.join(missing)}; "
+                f"it needs {', '.join(self.needed(version))}{spare}."
+            )
+        keep = (*self.needed(version), *self.optional)
+        v = {name: array for name, array in v.items() if name in keep}
+        for name, default in self.optional.items():
+            if name not in v and default is not None:
+                v[name] = np.asarray(default, dtype=float)
+        return v
+
+    def evaluate(self, version: Version = "corrected", kinds: Mapping[str, Kind] | None = None, **values: Any) -> Bound:
+        """Evaluate the theorem; see :func:`fedgauge.theory.evaluate`."""
+        v = self.prepare(version, values)
+        if version == "prior":
+            v.pop("L_h_rms", None)
+            replaced: Values = {name: v["L_tilde"] for name in ("L_g", "L_h") if name in self.needs}
+            if "L_h_rms" in self.optional:
+                replaced["L_h_rms"] = 2 * v["L_tilde"]  # |A_i - A| <= |A_i| + |A|, and no better in general
+            statement = _rename(self.state("corrected", {**v, **replaced}))
+        else:
+            statement = self.state(version, v)
+        gamma_max, gamma_eta_max = _largest_gamma(statement.conditions, v.get("eta", np.asarray(1.0)))
+        return Bound(
+            quantity=statement.quantity,
+            terms=tuple(Term(t.name, t.formula, _plain(t.value), t.symbols) for t in statement.terms),
+            conditions=tuple(
+                Condition(c.name, c.formula, _plain(c.limit), _plain(c.value)) for c in statement.conditions
+            ),
+            source=Source(PAPER, self.locator, version, self.versions[version]),
+            gamma_max=_plain(gamma_max),
+            gamma_eta_max=_plain(gamma_eta_max),
+            kinds=check_kinds(kinds or {}, v),
+        )
+
+
+def _rename(statement: Statement) -> Statement:
+    def text(formula: str) -> str:
+        return re.sub(r"\bL_[gh]\b", "L_tilde", formula.replace("L_h_rms", "(2 L_tilde)"))
+
+    def rename(part: Term) -> Term:
+        symbols = ("L_tilde" if name in ("L_g", "L_h", "L_h_rms") else name for name in part.symbols)
+        return Term(part.name, text(part.formula), part.value, tuple(dict.fromkeys(symbols)))
+
+    conditions = tuple(
+        Condition(c.name, text(c.formula), c.limit, c.value)
+        for c in statement.conditions
+        if c.name != "L_g"  # L_tilde <= L_tilde
+    )
+    return Statement(statement.quantity, tuple(map(rename, statement.terms)), conditions)

@@ -1,0 +1,62 @@
+"""Theorem 5.5, first half: local SGD on quadratics that share one Hessian, so that L_h = 0.
+
+Setting:
+    F_i = x'Ax/2 + b_i'x + c_i with the same A for all workers, unbiased gradients of variance sigma2, eta = 1. The
+    divergence zeta2 may be anything.
+Quantity:
+    min_t E|grad f(xhat^t)|^2 over all local steps t < R I, at the mean of the local models; the average over t obeys
+    the same bound. At the global models alone the bound does not hold.
+Conditions:
+    gamma <= 1/L_g
+    eta = 1, and L_h = 0 where an L_h is given
+Bound:
+    2 F/(gamma R I) + gamma L_g sigma2/N
+Source:
+    Theorem 5.5; the constants are those of its proof, re-derived and right as printed. With one Hessian L_tilde is
+    L_g, so that ``prior`` only renames it.
+
+>>> from fedgauge.theory import evaluate
+>>> bound = evaluate("equal-hessians", F=1, I=10, R=10, N=4, sigma2=0.08, L_g=1, gamma=1)
+>>> [(term.formula, round(term.value, 6)) for term in bound.terms]
+[('2 F/(gamma R I)', 0.02), ('gamma L_g sigma2/N', 0.02)]
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedgauge.theory.base import AS_PRINTED, Statement, Theorem, at_most, equals_one, over, term
+from fedgauge.theory.inputs import Values
+from fedgauge.values import Condition, Version
+
+
+def _state(version: Version, v: Values) -> Statement:
+    # Equal Hessians subtracted from their mean leave rounding behind.
+    L_h = np.where(v["L_h"] <= 1e-12 * v["L_g"], 0.0, v["L_h"])
+    return Statement(
+        "min_t E|grad f(xhat^t)|^2",
+        (
+            term(v, "initial gap", 2, "F", "gamma R I"),
+            term(v, "gradient noise", 1, "gamma L_g sigma2", "N"),
+        ),
+        (
+            at_most(v, "gamma", "1/L_g", over(1.0, v["L_g"])),
+            equals_one(v),
+            Condition("L_h", "0", 0.0, L_h),
+        ),
+    )
+
+
+THEOREM = Theorem(
+    name="equal-hessians",
+    title="local SGD, quadratics with one Hessian",
+    locator="Theorem 5.5",
+    needs=("F", "I", "R", "N", "sigma2", "L_g", "gamma"),
+    versions={
+        "printed": (),
+        "corrected": (AS_PRINTED,),
+        "prior": ("L_tilde is written for L_g; with one Hessian they are equal.",),
+    },
+    state=_state,
+    optional={"eta": 1.0, "L_h": 0.0},
+)

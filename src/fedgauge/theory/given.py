@@ -1,0 +1,126 @@
+"""What a user gives a theorem: numbers from a JSON file and from NAME=VALUE, spelled as the theorems spell them.
+
+A file is an object of ``name: number`` or ``name: {"value": number, "kind": kind}``, as ``fedgauge constants --json``
+prints it. A plain number counts as exact: whoever writes it vouches for it. Three symbols are translated where the
+theorems' own is not given beside them: sigma and zeta are squared to sigma2 and zeta2, and L_h_paper, which is never
+below L_h_rms, stands for it. What the theorem does not use is left aside.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from fedgauge.errors import InputError, nearest, non_negative
+from fedgauge.symbols import SYMBOLS
+from fedgauge.theory.base import Theorem
+from fedgauge.theory.inputs import ACCEPTED
+from fedgauge.values import Kind
+
+_SPELLED: dict[str, str] = {"sigma": "sigma2", "zeta": "zeta2", "L_h_paper": "L_h_rms"}
+
+
+def parse_numbers(arguments: Iterable[str]) -> dict[str, float]:
+    """Read NAME=VALUE arguments.
+
+    >>> parse_numbers(["I=4", "gamma=1e-2"])
+    {'I': 4, 'gamma': 0.01}
+    >>> parse_numbers(["gamma"])
+    Traceback (most recent call last):
+    fedgauge.errors.InputError: An argument must be NAME=VALUE, as in gamma=0.01, not 'gamma'.
+    """
+    found: dict[str, float] = {}
+    for argument in arguments:
+        name, equals, text = (part.strip() for part in argument.partition("="))
+        if not (name and equals and text):
+            raise InputError(f"An argument must be NAME=VALUE, as in gamma=0.01, not {argument!r}.")
+        if name in found:
+            raise InputError(f"{name} is given twice; give it once.")
+        try:
+            found[name] = _tidy(float(text))
+        except ValueError:
+            raise InputError(f"{name} must be a number, not {text!r}.") from None
+    return found
+
+
+def _tidy(number: float) -> float:
+    """Write a whole number as one, and one beyond all floats as infinite."""
+    try:
+        plain = float(number)
+    except OverflowError:
+        return math.inf
+    return int(plain) if plain.is_integer() and abs(plain) < 2**53 else plain
+
+
+def read_object(path: Path) -> Mapping[str, Any]:
+    """Read a file that holds one JSON object."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"Cannot read {path}: {error.strerror}; name a JSON file of symbols and numbers.") from None
+    except UnicodeDecodeError:
+        raise InputError(f"Cannot read {path}: it is not text; name a JSON file of symbols and numbers.") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not valid JSON ({error}); mend the file or write it anew.") from None
+    if not isinstance(data, Mapping):
+        raise InputError(f'{path} must hold a JSON object, as {{"L_g": 1.0, "sigma2": 0.1}}, not a {_kind_of(data)}.')
+    return data
+
+
+def _kind_of(data: Any) -> str:
+    return "list" if isinstance(data, list) else "text" if isinstance(data, str) else "single value"
+
+
+def _check_names(theorem: Theorem, names: Iterable[str]) -> None:
+    for name in names:
+        if name not in SYMBOLS:
+            needs = f"{theorem.name} needs {', '.join(theorem.needs)}"
+            raise InputError(f"There is no symbol {name} ({needs}); {nearest(name, ACCEPTED)}")
+
+
+def _entry(name: str, data: Any) -> tuple[float, Kind]:
+    value, kind = (data.get("value"), data.get("kind", "exact")) if isinstance(data, Mapping) else (data, "exact")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(f'{name} must be a number or {{"value": number, "kind": kind}}, not {data!r}.')
+    return _tidy(value), cast(Kind, kind)  # checked where it is used
+
+
+def _spell(entries: Mapping[str, tuple[float, Kind]]) -> dict[str, tuple[float, Kind]]:
+    """Translate the names that theorems spell otherwise, and drop those that none of them knows."""
+    spelled = {name: entry for name, entry in entries.items() if name in ACCEPTED}
+    for name, other in _SPELLED.items():
+        if name in entries and other not in entries:
+            value, kind = entries[name]
+            spelled[other] = (value if name == "L_h_paper" else non_negative(name, value) * value, kind)
+    return spelled
+
+
+def collect(
+    theorem: Theorem, arguments: Sequence[str] = (), path: Path | None = None
+) -> tuple[dict[str, float], dict[str, Kind]]:
+    """Merge a file of values with NAME=VALUE arguments, which override it.
+
+    Args:
+        theorem: whose symbols are sought; the file's others are left aside, whatever they are.
+        arguments: NAME=VALUE each.
+        path: a JSON file.
+
+    Returns:
+        The values and their kinds, by symbol.
+
+    >>> from fedgauge.theory import find
+    >>> collect(find("minibatch"), ["N=8", "sigma=3"])
+    ({'N': 8, 'sigma2': 9.0}, {'N': 'exact', 'sigma2': 'exact'})
+    """
+    used = {*theorem.needs, *theorem.optional, *(theorem.needed("prior") if "prior" in theorem.versions else ())}
+    used |= {name for name, other in _SPELLED.items() if other in used}
+    data = read_object(path) if path else {}
+    given = parse_numbers(arguments)
+    _check_names(theorem, [*data, *given])
+    from_file = _spell({name: _entry(name, item) for name, item in data.items() if name in used})
+    from_arguments = _spell({name: (value, "exact") for name, value in given.items()})
+    merged = {**from_file, **from_arguments}
+    return {name: value for name, (value, _) in merged.items()}, {name: kind for name, (_, kind) in merged.items()}

@@ -1,0 +1,92 @@
+"""The values that a theorem is given, checked: each mistake gets one sentence that says what to do.
+
+The names are those of :mod:`fedgauge.symbols`; a value is a number or an array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgauge.errors import InputError, nearest
+from fedgauge.values import Kind
+
+Array = npt.NDArray[np.float64]
+Values = dict[str, Array]
+
+COUNTS = ("I", "R", "N", "M")
+POSITIVE = ("gamma", "eta", "tau", "mu")
+NOT_NEGATIVE = ("F", "sigma2", "zeta2", "L_g", "L_h", "L_tilde", "L_h_rms", "G", "d0")
+FRACTIONS = ("beta", "beta1", "beta2")
+ACCEPTED = (*COUNTS, *POSITIVE, *NOT_NEGATIVE, *FRACTIONS, "kappa")
+# f may be unbounded below and the divergence unbounded above: the bound is then infinite, which is true.
+MAY_BE_INFINITE = ("F", "zeta2")
+
+
+def _shown(value: Any) -> str:
+    bad = np.asarray(value)
+    return repr(value) if bad.ndim == 0 else f"an array with {bad.ravel()[0].item()!r}"
+
+
+def _rule(name: str, value: Array) -> tuple[str, npt.NDArray[np.bool_]]:
+    finite = np.isfinite(value) | (np.isposinf(value) & (name in MAY_BE_INFINITE))
+    if name in COUNTS:
+        return "a whole number of at least 1", finite & (value >= 1) & (value == np.floor(value))
+    if name in POSITIVE:
+        return "a finite number above 0", finite & (value > 0)
+    if name in FRACTIONS:
+        return "at least 0 and below 1", (value >= 0) & (value < 1)
+    if name == "kappa":  # eigenvalues carry rounding
+        return "between 0 and 2, as 1 - eigenvalue/norm always is", (value >= -1e-9) & (value <= 2 + 1e-9)
+    return "a finite number of at least 0", finite & (value >= 0)
+
+
+def _check(name: str, value: Any) -> Array:
+    try:
+        array = np.asarray(value)
+    except ValueError:  # rows of different lengths
+        array = np.asarray(None)
+    if array.dtype.kind not in "iuf":
+        raise InputError(f"{name} must be a number or an array of numbers, not {value!r}.")
+    array = array.astype(float)
+    allowed, ok = _rule(name, array)
+    if not np.all(ok):
+        raise InputError(f"{name} must be {allowed}, not {_shown(array[~ok] if array.ndim else value)}.")
+    return array
+
+
+def check_values(values: Mapping[str, Any]) -> Values:
+    """Return the values as arrays, or say in one sentence what is wrong with one.
+
+    >>> check_values({"L_hh": 1.0})
+    Traceback (most recent call last):
+    fedgauge.errors.InputError: The theorems know no symbol L_hh; did you mean L_h?
+    """
+    for name in values:
+        if name not in ACCEPTED:
+            raise InputError(f"The theorems know no symbol {name}; {nearest(name, ACCEPTED)}")
+    checked = {name: _check(name, value) for name, value in values.items()}
+    try:
+        np.broadcast_shapes(*(array.shape for array in checked.values()))
+    except ValueError:
+        shapes = ", ".join(f"{name} {array.shape}" for name, array in checked.items() if array.ndim)
+        raise InputError(f"The arrays must broadcast to one shape, not {shapes}; reshape them.") from None
+    if "M" in checked and "N" in checked and (checked["M"] > checked["N"]).any():
+        raise InputError(
+            f"M must be at most N, not M = {_shown(values['M'])} of N = {_shown(values['N'])}; sample fewer workers."
+        )
+    return checked
+
+
+def check_kinds(kinds: Mapping[str, Kind], used: Values) -> dict[str, Kind]:
+    """Return the kinds of the constants in use, or say which name or kind is wrong."""
+    for name, kind in kinds.items():
+        if name not in ACCEPTED:
+            raise InputError(f"kinds names no symbol {name}; {nearest(name, ACCEPTED)}")
+        if kind not in get_args(Kind):
+            raise InputError(f"The kind of {name} must be one of {', '.join(get_args(Kind))}, not {kind!r}.")
+    # A constant that this theorem does not use says nothing about its bound.
+    return {name: kind for name, kind in kinds.items() if name in used}
