@@ -47,8 +47,11 @@ class Inline:
         return [getattr(self._work, method)(lane, *arguments) for lane in lanes]
 
 
-def _serve(work: Work, connection: Connection) -> None:
+def _serve(work: Work, connection: Connection, inherited: Sequence[Connection]) -> None:
     """A worker process: answer until the other end closes."""
+    # A forked process holds the parent's ends too; it would never see them close, not even when the parent is killed.
+    for other in inherited:
+        other.close()
     # Ctrl-C reaches the whole group of processes; the parent decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
@@ -71,9 +74,11 @@ class Processes:
     def __init__(self, work: Work, number: int) -> None:
         context: Any = get_context("fork" if "fork" in get_all_start_methods() else "spawn")
         self._links: list[tuple[Any, Connection]] = []
+        forked = context.get_start_method() == "fork"
         for _ in range(number):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(work, theirs), daemon=True)
+            inherited = [ours, *(connection for _, connection in self._links)] if forked else []
+            process = context.Process(target=_serve, args=(work, theirs, inherited), daemon=True)
             process.start()
             theirs.close()
             self._links.append((process, ours))
