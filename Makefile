@@ -4,6 +4,10 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 
+# Debian and Ubuntu ship Python without its venv module; it is installed where that is allowed.
+SUDO   := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
+APT    := $(SUDO) apt-get -qq update && $(SUDO) apt-get -qq install -y python3-venv
+
 .PHONY: demo test setup check bench clean
 
 demo: setup
@@ -25,7 +29,8 @@ setup: $(STAMP)
 # Installed anew only when what it installs has changed.
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedgauge needs Python 3.11 or newer; set PYTHON=…")'
-	$(PYTHON) -m venv $(VENV) || { echo "python3-venv is missing: apt-get install python3-venv"; exit 1; }
+	$(PYTHON) -m venv $(VENV) || { $(APT) && $(PYTHON) -m venv $(VENV); } \
+	  || { echo "Python cannot make a virtual environment; install python3-venv and run again."; exit 1; }
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $(STAMP)
 

@@ -16,6 +16,7 @@ ROOT = Path(fedgauge.__file__).parent
 # From left to right; a package stands for its modules, which may import each other.
 LAYERS = (
     "errors",
+    "files",
     "symbols",
     "values",
     "randomness",
@@ -31,16 +32,7 @@ LAYERS = (
     "cli",
     "__main__",
 )
-WITHOUT_TORCH = (
-    "errors",
-    "symbols",
-    "values",
-    "randomness",
-    "federation",
-    "participation",
-    "algorithms",
-    "expectation",
-)
+WITHOUT_TORCH = {*LAYERS[: LAYERS.index("runs")], "expectation"}
 
 
 def layer(module: str) -> str:

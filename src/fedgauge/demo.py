@@ -13,6 +13,7 @@ from typing import Any
 from fedgauge.algorithms import fedavg
 from fedgauge.expectation import expect
 from fedgauge.federation.generate import random_quadratics
+from fedgauge.files import write_json
 from fedgauge.report import figures, terminal
 
 LOCAL_STEPS = (1, 2, 5, 10, 20, 50)
@@ -80,22 +81,11 @@ def show(result: Mapping[str, Any]) -> None:
             )
         head = ("I", "after 10 rounds", "after 100", f"after {ROUNDS}", "exact expectation")
         terminal.table(f"{name}: L_h = {constants['L_h']:.3g}, zeta = {constants['zeta']:.3g}; f - f*", head, rows)
-        best = min(runs, key=lambda run: run["expected_excess"][-1])["local_steps"]
-        terminal.out.print(
-            f"  After {ROUNDS} rounds the best I is {best}: "
-            + (
-                "local steps cost nothing, whatever zeta is."
-                if constants["L_h"] == 0
-                else "beyond it, drift outweighs."
-            )
-            + "\n"
-        )
+        terminal.out.print(f"  {verdict(runs)}\n")
 
 
 def save(result: Mapping[str, Any], directory: Path) -> list[Path]:
     """Write the JSON result and two pictures."""
-    from fedgauge.runs import write_json
-
     directory.mkdir(parents=True, exist_ok=True)
     written = [directory / name for name in ("result.json", "rounds.png", "local-steps.png")]
     write_json(written[0], result)

@@ -230,6 +230,7 @@ def expect(
     """
     if iterations is None:
         iterations = algorithm.name == "momentum"
+    participation.check(federation.num_workers)
     A, b, c = _objective(federation, participation)
     grad2, loss = [], []
     point: Any = None

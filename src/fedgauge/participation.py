@@ -71,7 +71,8 @@ class Participation(Value):
         if self.weights is not None:
             array = np.asarray(self.weights, dtype=float)
             if not (np.isfinite(array).all() and (array >= 0).all() and array.sum() > 0):
-                raise InputError("weights must be finite numbers of at least 0 that are not all 0.")
+                given = ", ".join(f"{weight:g}" for weight in array)
+                raise InputError(f"weights must be finite numbers of at least 0 that are not all 0, not {given}.")
             object.__setattr__(self, "weights", tuple(array.tolist()))
 
     def check(self, num_workers: int) -> None:

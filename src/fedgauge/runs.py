@@ -35,6 +35,7 @@ from safetensors.numpy import load
 from safetensors.torch import save
 
 from fedgauge.errors import InputError
+from fedgauge.files import UNFINISHED, write_atomically, write_json
 from fedgauge.values import Round, Trace
 
 logger = logging.getLogger(__name__)
@@ -42,7 +43,6 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _KEPT_CHECKPOINTS = 2
-_UNFINISHED = ".part"
 
 
 @dataclass(frozen=True)
@@ -53,24 +53,6 @@ class State:
     model: torch.Tensor
     server: Mapping[str, torch.Tensor]
     memory: Mapping[str, torch.Tensor]
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that it is there whole or not at all, even if the machine stops."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}{_UNFINISHED}")
-    try:
-        with open(beside, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
-
-
-def write_json(path: Path, data: Any) -> None:
-    """Write a JSON file whole or not at all."""
-    write_atomically(path, (json.dumps(data, indent=2) + "\n").encode())
 
 
 def _digest(round: int, tensors: Mapping[str, torch.Tensor]) -> str:
@@ -114,7 +96,7 @@ class RunDirectory:
                 write_json(path / "environment.json", _environment())
             (path / "checkpoints").mkdir(exist_ok=True)
             for place in (path, path / "checkpoints"):
-                for unfinished in place.glob(f".*{_UNFINISHED}"):
+                for unfinished in place.glob(f".*{UNFINISHED}"):
                     unfinished.unlink()
             self._rounds = (path / "rounds.jsonl").open("ab")
             self._timing = (path / "timing.jsonl").open("ab")
@@ -189,7 +171,7 @@ class RunDirectory:
         timing = read_lines((self.path / "timing.jsonl").read_bytes(), _seconds)
         state, kept = None, 0
         paths = self._checkpoints()
-        for path, before in zip(paths, [*paths[1:], None], strict=True):
+        for index, path in enumerate(paths):
             try:
                 found, digest = _read_checkpoint(path)
                 kept = len(range(0, found.round, record_every))
@@ -198,7 +180,8 @@ class RunDirectory:
                 if digest != hashlib.sha256(content[: rounds[kept - 1].end if kept else 0]).hexdigest():
                     raise ValueError("rounds before it were changed in rounds.jsonl")
             except (OSError, SafetensorError, ValueError, KeyError) as error:
-                remedy = f"using {before.name}, the one before it" if before else "beginning the run again"
+                last = index + 1 == len(paths)
+                remedy = "beginning the run again" if last else f"using {paths[index + 1].name}, the one before it"
                 logger.warning("The checkpoint %s is damaged (%s); %s.", path, error, remedy)
                 # Left where it is, it would pass for the newest one and push sound ones out.
                 path.replace(path.with_suffix(".damaged"))

@@ -68,6 +68,7 @@ class _Phase:
     """What a round's local phase gives the server, and what was seen of it."""
 
     message: dict[str, torch.Tensor]
+    memory: dict[str, torch.Tensor]
     spread: float | None = None
     deviation2: float | None = None
 
@@ -121,11 +122,10 @@ class _Loop:
         return local, torch.as_tensor(steps, dtype=state.model.dtype).unsqueeze(1)
 
     def local_phase(self, state: State, cohort: Cohort, watch: bool) -> _Phase:
-        """Run all participants of a round, a chunk at a time, and stream their weighted sums.
-
-        What the workers remember is written to ``state.memory``, which the loop owns.
-        """
+        """Run all participants of a round, a chunk at a time, and stream their weighted sums."""
         message: dict[str, torch.Tensor] = {}
+        # A copy, so that a round that is interrupted leaves its state as it was.
+        memory = {name: rows.clone() for name, rows in state.memory.items()}
         spread, own_gradient = _Spread(), torch.zeros_like(state.model, dtype=torch.float64)
         for part in cohort.chunks(self.chunk):
             local, steps = self.local_steps(state, part)
@@ -135,19 +135,19 @@ class _Loop:
                 total = weights @ rows
                 message[name] = message[name] + total if name in message else total
             for name, rows in remembered.items():
-                state.memory[name][part.workers] = rows
+                memory[name][part.workers] = rows
             if watch:
                 spread.add(local["x"].double(), weights.double())
                 own_gradient += weights.double() @ self.federation.gradients(local["x"], part.workers).double()
         if not watch or spread.mean is None:
-            return _Phase(message)
+            return _Phase(message, memory)
         mean_model = spread.mean.to(state.model.dtype)
         gap = own_gradient
         for part in cohort.chunks(self.chunk):
             gradients = self.federation.gradients(mean_model.expand(len(part.workers), -1), part.workers)
             gap -= torch.from_numpy(part.weights) @ gradients.double()
         gap /= spread.weight
-        return _Phase(message, spread.squares / spread.weight, float(gap @ gap))
+        return _Phase(message, memory, spread.squares / spread.weight, float(gap @ gap))
 
     def round(self, state: State, watch: bool) -> tuple[State, _Phase]:
         """One round: from a state to the next."""
@@ -157,7 +157,7 @@ class _Loop:
         phase = self.local_phase(state, cohort, watch)
         fraction = self.participation.num_participants(N) / N
         model, server = self.algorithm.update(state.model, state.server, phase.message, fraction)
-        return State(state.round + 1, model, server, state.memory), phase
+        return State(state.round + 1, model, server, phase.memory), phase
 
     def first_state(self, model: torch.Tensor) -> State:
         remembered = self.algorithm.worker_init(model)

@@ -67,7 +67,9 @@ def fedadam(gamma: float, eta: float = 0.1, tau: float = 1e-3, beta1: float = 0.
 
 
 def fedadagrad(gamma: float, eta: float = 0.1, tau: float = 1e-3, beta1: float = 0.0) -> Algorithm:
-    r"""As FedAdam, with a second moment that only grows: :math:`v \leftarrow v + \Delta^2`.
+    r"""As FedAdam, with a second moment that only grows.
+
+    .. math:: v \leftarrow v + \Delta^2
 
     Args:
         gamma: local learning rate.
@@ -85,7 +87,9 @@ def fedadagrad(gamma: float, eta: float = 0.1, tau: float = 1e-3, beta1: float =
 
 
 def fedyogi(gamma: float, eta: float = 0.1, tau: float = 1e-3, beta1: float = 0.9, beta2: float = 0.99) -> Algorithm:
-    r"""As FedAdam, with :math:`v \leftarrow v - (1-\beta_2)\Delta^2\,\mathrm{sign}(v-\Delta^2)`.
+    r"""As FedAdam, with a second moment that moves by a step that does not depend on its distance.
+
+    .. math:: v \leftarrow v - (1-\beta_2)\Delta^2\,\mathrm{sign}(v-\Delta^2)
 
     Args:
         gamma: local learning rate.

@@ -21,7 +21,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (run.demo, quadratic.generate, quadratic.constants, quadratic.expect, run.simulate, run.algorithms):
+for command in (
+    run.demo,
+    quadratic.generate,
+    quadratic.constants,
+    quadratic.expect,
+    run.simulate,
+    run.algorithms,
+    run.symbols,
+):
     app.command()(command)
 app.add_typer(reproduce.app)
 
@@ -58,12 +66,13 @@ def _say(sentence: str, status: int) -> int:
 def _usage(error: TyperException) -> str:
     """What the parser of the command line refused, with what was given and where help is."""
     sentence = error.format_message().replace(". Did you mean", "; did you mean")
-    if isinstance(error, typer.BadParameter) and error.param and hasattr(error.__cause__, "errors"):
-        problem = error.__cause__.errors()[0]
+    problems = getattr(error.__cause__, "errors", None)
+    if problems and isinstance(error, typer.BadParameter) and error.param:
+        problem = problems()[0]
         kind = {"int_parsing": "whole number", "float_parsing": "number"}.get(problem["type"])
         if kind:
             sentence = f"{error.param.get_error_hint()} must be a {kind}, not {problem['input']!r}."
     context = getattr(error, "ctx", None)
-    if context and sentence.endswith((".", "'")):
+    if context and not sentence.endswith("?"):
         sentence = f"{sentence.rstrip('.')}; see '{context.command_path} --help'."
     return sentence

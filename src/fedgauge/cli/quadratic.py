@@ -53,11 +53,9 @@ def generate(
     if json:
         options.print_json({"file": str(out), "constants": {e.symbol: e.value for e in found}})
     else:
-        from rich.markup import escape
-
         from fedgauge.report import terminal
 
-        terminal.show_estimates(escape(f"{out}: {workers} workers, dimension {dim}"), found)
+        terminal.show_estimates(f"{out}: {workers} workers, dimension {dim}", found)
 
 
 def constants(file: options.FederationFile, json: options.Json = False) -> None:
@@ -81,11 +79,9 @@ def constants(file: options.FederationFile, json: options.Json = False) -> None:
         answer["x_star"] = {"value": None if x_star is None else x_star.tolist(), "kind": "exact"}
         options.print_json(answer)
     else:
-        from rich.markup import escape
-
         from fedgauge.report import terminal
 
-        title = escape(f"{file}: {federation.num_workers} workers, dimension {federation.dim}")
+        title = f"{file}: {federation.num_workers} workers, dimension {federation.dim}"
         terminal.show_estimates(title, found)
 
 
@@ -137,8 +133,6 @@ def expect(
         settings = {"algorithm": chosen.name, **chosen.parameters, "local_steps": local_steps, "rounds": rounds}
         options.print_json({**settings, "participation": participation.to_json(), **answer.to_json()})
     else:
-        from rich.markup import escape
-
         from fedgauge.report import terminal
 
-        terminal.show_expectation(escape(f"{chosen.name} on {file}, {local_steps} local steps"), answer)
+        terminal.show_expectation(f"{chosen.name} on {file}, {local_steps} local steps", answer)

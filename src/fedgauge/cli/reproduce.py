@@ -50,7 +50,7 @@ def table2(
             told=lambda done, total: bar.update(task, completed=done, total=total),
         )
     if out:
-        from fedgauge.runs import write_json
+        from fedgauge.files import write_json
 
         out.mkdir(parents=True, exist_ok=True)
         write_json(out / "result.json", result)

@@ -31,6 +31,24 @@ def algorithms(json: options.Json = False) -> None:
         )
 
 
+def symbols(json: options.Json = False) -> None:
+    """List the symbols with their meaning and where the paper defines them.
+
+    Example: fedgauge symbols
+    """
+    from fedgauge.symbols import SYMBOLS
+
+    if json:
+        options.print_json(
+            {s.name: {"latex": s.latex, "meaning": s.meaning, "defined": s.defined} for s in SYMBOLS.values()}
+        )
+    else:
+        from fedgauge.report import terminal
+
+        rows = [(s.name, s.meaning, s.defined) for s in SYMBOLS.values()]
+        terminal.table("Symbols", ("symbol", "meaning", "defined in"), rows)
+
+
 def simulate(
     file: options.FederationFile,
     gamma: options.Gamma,

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from fedgauge.errors import InputError, nearest, non_negative
 from fedgauge.federation.base import Indices
+from fedgauge.files import write_atomically
 from fedgauge.randomness import Streams
 from fedgauge.values import Constants, Estimate
 
@@ -34,15 +35,29 @@ _ROUNDING = 1e-12
 """Below this fraction of the largest eigenvalue, an eigenvalue is taken for zero."""
 
 
+_LARGEST = 1e150
+"""Beyond this size of a number, squares and products overflow."""
+
+
+def _all_numbers(data: Any) -> bool:
+    """Whether nested lists hold numbers only: JSON's true and "1" would pass for numbers in an array."""
+    if isinstance(data, list | tuple):
+        return all(map(_all_numbers, data))
+    return not isinstance(data, bool | str)
+
+
 def _array(name: str, data: Any, ndim: int, shape: str) -> Floats:
     try:
-        array = np.array(data, dtype=np.float64, order="C")
-    except (TypeError, ValueError):
-        raise InputError(f"{name} must be a {shape} of numbers with rows of equal length.") from None
+        array = np.array(data, dtype=np.float64, order="C") if _all_numbers(data) else None
+    except (TypeError, ValueError, OverflowError):
+        array = None
+    if array is None:
+        raise InputError(f"{name} must be a {shape} of numbers, with rows of equal length.")
     if array.ndim != ndim:
         raise InputError(f"{name} must be a {shape} of numbers, not of shape {array.shape}.")
-    if not np.isfinite(array).all():
-        raise InputError(f"{name} must hold finite numbers, not NaN or infinity.")
+    wrong = array[~(np.abs(array) <= _LARGEST)]
+    if wrong.size:
+        raise InputError(f"{name} must hold finite numbers of at most {_LARGEST:g} in size, not {wrong.flat[0]:g}.")
     return array
 
 
@@ -155,7 +170,7 @@ class QuadraticFederation:
             raise InputError(f"Cannot read {path}: {reason}; name a JSON file that describes a federation.") from None
         try:
             data = json.loads(text)
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{path} is not valid JSON ({error}); mend the file or write it anew.") from None
         return cls.from_json(data, str(path))
 
@@ -163,7 +178,8 @@ class QuadraticFederation:
     def from_json(cls, data: Any, where: str = "The federation") -> Self:
         """Make a federation from what :meth:`to_json` returned."""
         if not isinstance(data, Mapping):
-            raise InputError(f"{where} must hold a JSON object with the entries {', '.join(_FILE_KEYS)}.")
+            entries, given = ", ".join(_FILE_KEYS), type(data).__name__
+            raise InputError(f"{where} must hold a JSON object with the entries {entries}, not a {given}.")
         for key in data:
             if key not in _FILE_KEYS:
                 raise InputError(f"{where} has an unknown entry {key!r}; {nearest(key, _FILE_KEYS)}")
@@ -192,7 +208,7 @@ class QuadraticFederation:
 
     def write(self, path: str | Path) -> None:
         """Write the federation to a JSON file, exactly: every float is read back bit by bit."""
-        Path(path).write_text(json.dumps(self.to_json()), encoding="utf-8")
+        write_atomically(Path(path), json.dumps(self.to_json()).encode())
 
     # -- what is known exactly ---------------------------------------------------------------------------------
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from fedgauge.expectation import Expectation
 from fedgauge.symbols import symbol
 from fedgauge.values import Estimate, Trace
+
+_NUMERIC = re.compile(r"-?(\d|inf$|nan$)|–?$")
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -24,12 +28,16 @@ def number(value: float | None) -> str:
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], caption: str | None = None) -> None:
-    """Print a table whose first column is a label and whose others are numbers."""
-    grid = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, caption=caption, caption_justify="left")
+    """Print a table: words to the left, numbers to the right."""
+    rows = list(rows)
+    grid = Table(
+        title=escape(title), title_justify="left", box=box.SIMPLE_HEAD, caption=caption, caption_justify="left"
+    )
     for index, column in enumerate(columns):
-        grid.add_column(column, justify="right" if index else "left", overflow="fold")
+        numeric = all(_NUMERIC.match(row[index]) for row in rows)
+        grid.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        grid.add_row(*row)
+        grid.add_row(*map(escape, row))
     out.print(grid)
 
 

@@ -21,6 +21,7 @@ import numpy as np
 from fedgauge.algorithms import fedavg
 from fedgauge.errors import InputError, count
 from fedgauge.federation.quadratic import QuadraticFederation
+from fedgauge.files import write_json
 from fedgauge.randomness import Purpose, Streams, check_seed
 from fedgauge.report import figures, terminal
 
@@ -147,10 +148,8 @@ def run(
                 key = pending[future]
                 cells[key] = future.result()
                 if keep:
-                    from fedgauge.runs import write_atomically
-
                     keep.mkdir(parents=True, exist_ok=True)
-                    write_atomically(_kept(keep, key), json.dumps(cells[key]).encode())
+                    write_json(_kept(keep, key), cells[key])
                 told(len(cells), len(wanted))
     return {
         "settings": {"dim": DIM, "sigma2": SIGMA2, "target": TARGET, "seeds": seeds, "seed": seed},

@@ -1,0 +1,56 @@
+"""The command as a user runs it: a process of its own in a directory of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+# Two workers in two dimensions; what each test changes is written there.
+FEDERATION: dict[str, Any] = {
+    "hessians": [[[3, 0], [0, 1]], [[1, 0], [0, 1]]],
+    "linear": [[1, 0], [-3, 2]],
+    "constant": [0, 4],
+    "sigma2": 0.25,
+    "start": [1, 1],
+}
+
+# As in a user's shell: output to a pipe is held back until there is much of it, and has no colours.
+_ENVIRONMENT = {**os.environ, "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "120", "PYTHONUNBUFFERED": ""}
+
+
+def _default_interrupt() -> None:
+    """A shell starts background jobs with Ctrl-C ignored; a user's process does not ignore it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def start(*arguments: object, cwd: Path) -> subprocess.Popen[str]:
+    """Start ``fedgauge`` and return at once."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "fedgauge", *map(str, arguments)],
+        cwd=cwd,
+        env=_ENVIRONMENT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=_default_interrupt,
+    )
+
+
+def run(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run ``fedgauge`` to its end."""
+    with start(*arguments, cwd=cwd) as process:
+        out, err = process.communicate(timeout=120)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def snapshot(directory: Path) -> dict[str, bytes | None]:
+    """Everything below a directory, hidden files too: the bytes of each file, None for a directory."""
+    return {
+        str(path.relative_to(directory)): path.read_bytes() if path.is_file() else None
+        for path in sorted(directory.rglob("*"))
+    }
