@@ -20,6 +20,7 @@ LAYERS = (
     "symbols",
     "values",
     "randomness",
+    "data",
     "federation",
     "participation",
     "algorithms",
@@ -78,6 +79,11 @@ def test_constants_and_expectations_run_without_torch() -> None:
         "fg.expect(f, fg.fedavg(0.1), local_steps=2, rounds=2);"
         "sys.exit('torch' in sys.modules)"
     )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_data_is_loaded_without_torch() -> None:
+    code = "import sys, fedgauge as fg;fg.standardise(fg.load_dataset('digits'));sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

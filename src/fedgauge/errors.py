@@ -14,6 +14,13 @@ class InputError(ValueError):
     """
 
 
+class DownloadError(Exception):
+    """What the network did not deliver; its text is one sentence with a remedy.
+
+    The command line prints the sentence and exits with status 1.
+    """
+
+
 def nearest(name: str, allowed: Iterable[str]) -> str:
     """Say which of ``allowed`` was probably meant, or list them all.
 

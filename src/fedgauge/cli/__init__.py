@@ -9,8 +9,8 @@ import sys
 import typer
 from typer.exceptions import TyperException
 
-from fedgauge.cli import quadratic, reproduce, run
-from fedgauge.errors import InputError
+from fedgauge.cli import data, quadratic, reproduce, run
+from fedgauge.errors import DownloadError, InputError
 
 app = typer.Typer(
     name="fedgauge",
@@ -31,6 +31,7 @@ for command in (
     run.symbols,
 ):
     app.command()(command)
+app.add_typer(data.app)
 app.add_typer(reproduce.app)
 
 
@@ -43,6 +44,8 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout.flush()
     except (InputError, TyperException) as error:
         return _say(_usage(error) if isinstance(error, TyperException) else str(error), 2)
+    except DownloadError as error:
+        return _say(str(error), 1)
     except BrokenPipeError:
         # The reader of a pipe has seen enough; what is still in the buffer has nowhere to go.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
