@@ -82,8 +82,12 @@ def test_constants_and_expectations_run_without_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_data_is_loaded_without_torch() -> None:
-    code = "import sys, fedgauge as fg;fg.standardise(fg.load_dataset('digits'));sys.exit('torch' in sys.modules)"
+def test_data_is_loaded_and_shared_out_without_torch() -> None:
+    code = (
+        "import sys, fedgauge as fg;"
+        "fg.make_partition(fg.standardise(fg.load_dataset('digits')), 'paper', 10);"
+        "sys.exit('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

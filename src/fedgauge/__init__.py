@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from fedgauge.data.dataset import from_torch as from_torch
     from fedgauge.data.dataset import standardise as standardise
     from fedgauge.data.datasets import load_dataset as load_dataset
+    from fedgauge.data.partition import Partition as Partition
+    from fedgauge.data.schemes import make_partition as make_partition
     from fedgauge.errors import InputError as InputError
     from fedgauge.expectation import Expectation as Expectation
     from fedgauge.expectation import expect as expect
@@ -54,6 +56,8 @@ _HOMES = {
     ),
     "fedgauge.data.dataset": "Dataset from_torch standardise",
     "fedgauge.data.datasets": "load_dataset",
+    "fedgauge.data.partition": "Partition",
+    "fedgauge.data.schemes": "make_partition",
     "fedgauge.errors": "InputError",
     "fedgauge.expectation": "Expectation expect",
     "fedgauge.federation.base": "Federation",

@@ -11,6 +11,8 @@ import pytest
 from fedgauge.data.catalogue import status
 from fedgauge.data.dataset import Dataset, measure, standardise
 from fedgauge.data.datasets import load_dataset
+from fedgauge.data.schemes import make_partition
+from fedgauge.errors import InputError
 
 DATA = Path(os.environ["FEDGAUGE_TEST_DATA"])
 
@@ -55,9 +57,11 @@ def test_fashion_mnist() -> None:
 
 
 def test_the_writers_of_mnist() -> None:
-    sizes = np.unique(load("qmnist").ids["writer"], return_counts=True)[1]
-    assert len(sizes) == 539
-    assert np.quantile(sizes, (0, 0.5, 1)).tolist() == [19, 116, 131]
+    qmnist = load("qmnist")
+    made = make_partition(qmnist, "id", labels="writer")
+    assert made.num_workers == 539
+    assert np.quantile(made.sizes, (0, 0.5, 1)).tolist() == [19, 116, 131]
+    assert made.dropped == 0
 
 
 def test_cifar10() -> None:
@@ -87,3 +91,32 @@ def test_cifar100_whole_or_a_balanced_subset() -> None:
     elif len(cifar.train_labels) == 12_500:
         np.testing.assert_allclose(mean, (0.5081, 0.4860, 0.4402), atol=5e-5)
         np.testing.assert_allclose(std, (0.2675, 0.2569, 0.2763), atol=5e-5)
+
+
+@pytest.mark.parametrize("num_workers", [10, 100])
+@pytest.mark.parametrize("percent", [25.0, 50.0, 75.0])
+@pytest.mark.parametrize("name", ["mnist", "cifar10"])
+def test_the_papers_partitions(name: str, percent: float, num_workers: int) -> None:
+    dataset = load(name)
+    made = make_partition(dataset, "paper", num_workers, percent=percent)
+    n = dataset.num_train // num_workers
+    own = made.label_counts(dataset.train_labels)[np.arange(num_workers), np.arange(num_workers) % 10]
+    assert made.dropped == 0
+    assert (made.sizes == n).all()
+    assert (own >= n * percent / 100).all()
+
+
+def test_100_percent_of_cifar10_but_not_of_mnist() -> None:
+    cifar = load("cifar10")
+    counts = make_partition(cifar, "paper", 10, percent=100.0).label_counts(cifar.train_labels)
+    assert (counts == 5000 * np.eye(10)).all()
+    with pytest.raises(InputError, match="6000 of label 5, which has 5421"):
+        make_partition(load("mnist"), "paper", 10, percent=100.0)
+
+
+def test_cifar100_by_coarse_labels() -> None:
+    cifar = load("cifar100")
+    with pytest.raises(InputError, match="labels = 'coarse'"):
+        make_partition(cifar, "paper", 10, percent=50.0)
+    made = make_partition(cifar, "paper", 10, percent=50.0, labels="coarse")
+    assert (made.label_counts(cifar.ids["coarse"]).diagonal() >= cifar.num_train // 20).all()

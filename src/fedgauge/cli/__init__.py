@@ -31,6 +31,7 @@ for command in (
     run.symbols,
 ):
     app.command()(command)
+app.command()(data.partition)
 app.add_typer(data.app)
 app.add_typer(reproduce.app)
 
