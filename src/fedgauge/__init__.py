@@ -25,6 +25,12 @@ if TYPE_CHECKING:
     from fedgauge.algorithms import momentum as momentum
     from fedgauge.algorithms import scaffold as scaffold
     from fedgauge.algorithms import slowmo as slowmo
+    from fedgauge.data.dataset import Dataset as Dataset
+    from fedgauge.data.dataset import from_torch as from_torch
+    from fedgauge.data.dataset import standardise as standardise
+    from fedgauge.data.datasets import load_dataset as load_dataset
+    from fedgauge.data.partition import Partition as Partition
+    from fedgauge.data.schemes import make_partition as make_partition
     from fedgauge.errors import InputError as InputError
     from fedgauge.expectation import Expectation as Expectation
     from fedgauge.expectation import expect as expect
@@ -48,6 +54,10 @@ _HOMES = {
     "fedgauge.algorithms": (
         "ALGORITHMS fedadagrad fedadam fedavg fednova fedprox fedyogi make_algorithm minibatch momentum scaffold slowmo"
     ),
+    "fedgauge.data.dataset": "Dataset from_torch standardise",
+    "fedgauge.data.datasets": "load_dataset",
+    "fedgauge.data.partition": "Partition",
+    "fedgauge.data.schemes": "make_partition",
     "fedgauge.errors": "InputError",
     "fedgauge.expectation": "Expectation expect",
     "fedgauge.federation.base": "Federation",

@@ -21,6 +21,7 @@ class Purpose(IntEnum):
     SAMPLING = 2
     PROBLEM = 3
     START = 4
+    PARTITION = 5
 
 
 def check_seed(seed: int) -> int:

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from fedgauge.participation import Participation
 
 FederationFile = Annotated[Path, typer.Argument(help="JSON file of a quadratic federation.", show_default=False)]
+Data = Annotated[
+    Path | None,
+    typer.Option("--data", help="Directory of data [default: $FEDGAUGE_DATA or the user's own].", show_default=False),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 Seed = Annotated[int, typer.Option(help="Seed of all randomness.")]
 AlgorithmName = Annotated[str, typer.Option("--algorithm", help="Which algorithm; see 'fedgauge algorithms'.")]
@@ -92,12 +96,12 @@ def check_plot(path: Path | None, made: Path | None = None) -> None:
     check_file(path, made)
 
 
-def check_directory(path: Path) -> None:
+def check_directory(path: Path, name: str = "out") -> None:
     """Refuse, before any work is done, a place where no directory can be made."""
     from fedgauge.errors import InputError
 
     there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     if not there.is_dir():
-        raise InputError(f"out must be a directory, not {str(path)!r}: {there} is a file; name another.")
+        raise InputError(f"{name} must be a directory, not {str(path)!r}: {there} is a file; name another.")
     if not os.access(there, os.W_OK):
         raise InputError(f"Cannot write to {there}: permission denied; name a directory that can be written.")

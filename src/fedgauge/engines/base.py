@@ -12,11 +12,8 @@ from typing import Any, Protocol, Self
 
 import torch
 
-from fedgauge.engines.work import Work, one_thread
-
-
-class EngineError(RuntimeError):
-    """Something the machine did to a run, told in one sentence; the run can be resumed."""
+from fedgauge.engines.work import Work
+from fedgauge.errors import MachineError
 
 
 class Engine(Protocol):
@@ -108,7 +105,7 @@ class Processes:
                     raise answer
                 results[index::number] = answer
         except (EOFError, BrokenPipeError, ConnectionResetError):
-            raise EngineError(self._obituary()) from None
+            raise MachineError(self._obituary()) from None
         return results
 
     def _obituary(self) -> str:
@@ -124,6 +121,3 @@ def engine(work: Work, processes: int | None) -> Engine:
     """Make an engine of so many processes; one a core if not said, and none beyond this one if that is one."""
     number = processes if processes is not None else (os.cpu_count() or 1)
     return Inline(work) if number == 1 else Processes(work, number)
-
-
-__all__ = ["Engine", "EngineError", "Inline", "Processes", "engine", "one_thread"]

@@ -67,3 +67,18 @@ def lines(
     if "y" in log:
         axes.set_yscale("log")
     axes.legend()
+
+
+def matrix(
+    axes: Axes, values: Any, *, title: str, xlabel: str, ylabel: str, columns: Sequence[str] = (), colour: str = ""
+) -> None:
+    """Draw a matrix as coloured cells, its first row on top, with a bar that says what the colours mean."""
+    axes.grid(visible=False)
+    image = axes.imshow(values, aspect="auto", cmap="viridis", vmin=0, interpolation="nearest")
+    axes.set(title=title, xlabel=xlabel, ylabel=ylabel)
+    if 0 < len(columns) <= 20:
+        axes.set_xticks(range(len(columns)), columns, rotation=45 if max(map(len, columns)) > 3 else 0)
+    if len(values) <= 20:
+        axes.set_yticks(range(len(values)))
+    if axes.figure is not None:
+        axes.figure.colorbar(image, ax=axes, label=colour)

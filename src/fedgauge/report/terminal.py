@@ -9,7 +9,16 @@ from contextlib import contextmanager
 from rich import box
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 from rich.table import Table
 
 from fedgauge.expectation import Expectation
@@ -27,11 +36,18 @@ def number(value: float | None) -> str:
     return "–" if value is None else f"{value:.4g}"
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], caption: str | None = None) -> None:
-    """Print a table: words to the left, numbers to the right."""
+def table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], caption: str | None = None, padding: int = 1
+) -> None:
+    """Print a table: words to the left, numbers to the right; without ``padding`` where it has many columns."""
     rows = list(rows)
     grid = Table(
-        title=escape(title), title_justify="left", box=box.SIMPLE_HEAD, caption=caption, caption_justify="left"
+        title=escape(title),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        caption=caption,
+        caption_justify="left",
+        padding=(0, padding),
     )
     for index, column in enumerate(columns):
         numeric = all(_NUMERIC.match(row[index]) for row in rows)
@@ -49,6 +65,21 @@ def progress() -> Iterator[Progress]:
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=err, disable=not err.is_terminal, transient=True) as bar:
+        yield bar
+
+
+@contextmanager
+def download_progress() -> Iterator[Progress]:
+    """As :func:`progress`, for bytes."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
     )
