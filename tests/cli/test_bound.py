@@ -161,7 +161,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["bound", "nonconvex", *arguments(I=2.5)], "I must be a whole number of at least 1, not 2.5."),
     (["bound", "partial", *arguments(M=9)], "M must be at most N, not M = 9 of N = 8"),
     (["bound", "nonconvex", *arguments(zeta2="nan")], "zeta2 must be a finite number of at least 0, not nan."),
-    (["bound", "momentum", *arguments(beta=0.5), "--version", "sharp"], "has no version 'sharp'; choose one of printed"),
+    (["bound", "momentum", *arguments(beta=0.5), "--version", "sharp"], "has no version 'sharp'; choose one"),
     (["bound", "nonconvex", "gamma"], "An argument must be NAME=VALUE, as in gamma=0.01, not 'gamma'."),
     (["bound", "nonconvex", "=1"], "An argument must be NAME=VALUE"),
     (["bound", "nonconvex", "gamma=fast"], "gamma must be a number, not 'fast'."),
