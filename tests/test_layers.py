@@ -28,6 +28,11 @@ LAYERS = (
     "engines",
     "runs",
     "simulation",
+    "toml",
+    "experiment",
+    "execution",
+    "archive",
+    "sweep",
     "expectation",
     "theory",
     "region",
@@ -46,6 +51,7 @@ NEEDS_TORCH = {
     "engines.base",
     "runs",
     "simulation",
+    "execution",
 }
 
 

@@ -32,8 +32,11 @@ if TYPE_CHECKING:
     from fedgauge.data.partition import Partition as Partition
     from fedgauge.data.schemes import make_partition as make_partition
     from fedgauge.errors import InputError as InputError
+    from fedgauge.execution import execute as execute
+    from fedgauge.execution import prepare as prepare
     from fedgauge.expectation import Expectation as Expectation
     from fedgauge.expectation import expect as expect
+    from fedgauge.experiment import Experiment as Experiment
     from fedgauge.federation.base import Federation as Federation
     from fedgauge.federation.generate import random_quadratics as random_quadratics
     from fedgauge.federation.quadratic import QuadraticFederation as QuadraticFederation
@@ -59,7 +62,9 @@ _HOMES = {
     "fedgauge.data.partition": "Partition",
     "fedgauge.data.schemes": "make_partition",
     "fedgauge.errors": "InputError",
+    "fedgauge.execution": "execute prepare",
     "fedgauge.expectation": "Expectation expect",
+    "fedgauge.experiment": "Experiment",
     "fedgauge.federation.base": "Federation",
     "fedgauge.federation.generate": "random_quadratics",
     "fedgauge.federation.quadratic": "QuadraticFederation",

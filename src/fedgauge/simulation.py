@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -22,7 +24,20 @@ from fedgauge.runs import RunDirectory, State, read_trace
 from fedgauge.values import Round, Status, Trace
 
 Observer = Callable[[int, Round | None], None]
-"""Called after every round with the number of rounds done and the record, where one was made."""
+"""Called after every round with the number of rounds done and the record, where one was made; and with the record
+that ends the run."""
+
+
+class Evaluator(Protocol):
+    """Says how good a global model is on data that no worker trains on."""
+
+    @property
+    def digest(self) -> str:
+        """A fingerprint of that data, by which a resumed run knows it."""
+
+    def accuracy(self, model: torch.Tensor) -> float:
+        """The part of the examples that the model gets right, from 0 to 1."""
+
 
 FULL = Participation()
 
@@ -95,12 +110,16 @@ def simulate(
     seed: int = 0,
     record_every: int = 1,
     target_loss: float | None = None,
+    target_accuracy: float | None = None,
+    evaluator: Evaluator | None = None,
+    watch: bool = True,
     chunk: int = 32,
     processes: int = 1,
     run: str | Path | None = None,
     resume: bool = False,
     checkpoint_every: int = 100,
     observer: Observer | None = None,
+    description: str | None = None,
 ) -> Trace:
     """Run an algorithm on a federation.
 
@@ -113,12 +132,16 @@ def simulate(
         seed: of all randomness in the run.
         record_every: record every so many rounds (and the last); recording takes three exact gradient passes.
         target_loss: stop at the first recorded loss at or below it.
+        target_accuracy: stop at the first recorded test accuracy at or above it.
+        evaluator: gives the test accuracy of each record.
+        watch: record also how far the local models spread, and L_h seen; it takes two of the three passes.
         chunk: how many workers' rows are held at once. It groups the sums, so other values agree to rounding only.
         processes: how many share the workers' part of a round; the results are the same bits.
         run: directory for the run; nothing is written without it.
         resume: go on with the run in that directory.
         checkpoint_every: save the state every so many rounds.
         observer: told of every round.
+        description: TOML text that is kept with the run as experiment.toml.
 
     Returns:
         The trace; ``diverged`` where the loss or the model was no longer finite, with all rounds before that.
@@ -143,6 +166,8 @@ def simulate(
         )
     if target_loss is not None and not np.isfinite(target_loss):
         raise InputError(f"target_loss must be a finite number, not {target_loss!r}.")
+    if target_accuracy is not None and evaluator is None:
+        raise InputError("target_accuracy needs an evaluator, which has data to test on; give one or leave it out.")
     settings: dict[str, Any] = {
         "federation": federation.digest,
         "algorithm": {"name": algorithm.name, **algorithm.parameters},
@@ -154,17 +179,39 @@ def simulate(
         "target_loss": target_loss,
         "chunk": chunk,
     }
+    # Only where they are asked for, so that runs without them are what they always were.
+    if evaluator is not None:
+        settings |= {"evaluator": evaluator.digest, "target_accuracy": target_accuracy}
+    if not watch:
+        settings["watch"] = False
     with ExitStack() as stack:
         stack.enter_context(one_thread())
         work = Work(federation, algorithm, steps, seed)
         directory = None
         if run is not None:
-            directory = stack.enter_context(RunDirectory.open(run, settings, resume))
+            directory = stack.enter_context(RunDirectory.open(run, settings, resume, description))
             if directory.finished:
                 return read_trace(run)
         running = stack.enter_context(engine(work, processes))
         loop = _Loop(work, running, participation, seed, chunk)
-        return _run(loop, settings, directory, checkpoint_every, observer or (lambda done, record: None))
+        told = observer or (lambda done, record: None)
+        trace = _run(loop, settings, directory, checkpoint_every, told, evaluator)
+        if directory and trace.status != "stopped":
+            directory.finish(trace, _named(federation, trace))
+        return trace
+
+
+def _named(federation: Federation, trace: Trace) -> dict[str, torch.Tensor]:
+    """The final model as its module's ``state_dict``; nothing where the federation has no module."""
+    module, unflatten = getattr(federation, "module", None), getattr(federation, "unflatten", None)
+    if module is None or unflatten is None:
+        return {}
+    module = copy.deepcopy(module).cpu()
+    values = unflatten(torch.from_numpy(trace.model))
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            parameter.copy_(values[name])
+    return {name: tensor.detach().clone().contiguous() for name, tensor in module.state_dict().items()}
 
 
 def _run(
@@ -173,7 +220,9 @@ def _run(
     directory: RunDirectory | None,
     checkpoint_every: int,
     observer: Observer,
+    evaluator: Evaluator | None,
 ) -> Trace:
+    target_accuracy, watch = settings.get("target_accuracy"), settings.get("watch", True)
     rounds, record_every, target_loss = settings["rounds"], settings["record_every"], settings["target_loss"]
     restored, records, seconds = directory.restore(record_every) if directory else (None, [], [])
     state = restored or loop.first_state()
@@ -196,15 +245,19 @@ def _run(
                 if not np.isfinite(loss + grad2):
                     status = "diverged"
                     break
-                record = Round(state.round, loss, grad2)
+                accuracy = evaluator.accuracy(state.model) if evaluator else None
+                record = Round(state.round, loss, grad2, accuracy=accuracy)
                 if target_loss is not None and loss <= target_loss:
+                    status = "target"
+                if target_accuracy is not None and accuracy is not None and accuracy >= target_accuracy:
                     status = "target"
                 if last or status == "target":
                     keep(record)
+                    observer(state.round, record)
                     break
-            following, spread, deviation2 = loop.round(state, watch=due)
+            following, spread, deviation2 = loop.round(state, watch=due and watch)
             if record is not None:
-                record = Round(state.round, record.loss, record.grad2, spread, deviation2)
+                record = dataclasses.replace(record, spread=spread, deviation2=deviation2)
                 keep(record)
             previous, state = state, following
             if not torch.isfinite(state.model).all():
@@ -216,9 +269,7 @@ def _run(
     except KeyboardInterrupt:
         status = "stopped"
     model = (previous if status == "diverged" else state).model
-    trace = Trace(settings, status, state.round, tuple(records), model.detach().numpy().copy(), tuple(seconds))
+    trace = Trace(settings, status, state.round, tuple(records), model.detach().cpu().numpy().copy(), tuple(seconds))
     if directory and status == "stopped":
         directory.checkpoint(state)
-    elif directory:
-        directory.finish(trace)
     return trace

@@ -45,7 +45,7 @@ def list_(data: options.Data = None, json: options.Json = False) -> None:
 def get(
     name: Annotated[str, typer.Argument(help="Which data set; see 'fedgauge data list'.", show_default=False)],
     data: options.Data = None,
-    url: Annotated[str | None, typer.Option(help="Folder to download from [default: the publisher's].")] = None,
+    url: Annotated[str | None, typer.Option(help="Folder to download from \\[default: the publisher's].")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that are not the published ones.")] = False,
     json: options.Json = False,
 ) -> None:
@@ -81,20 +81,20 @@ def partition(
     ] = "digits",
     scheme: Annotated[str, typer.Option(help="paper, iid, dirichlet, shards, quantity or id.")] = "paper",
     workers: Annotated[
-        int | None, typer.Option(help="Number of workers N [default: 10; for id, one an id].", show_default=False)
+        int | None, typer.Option(help="Number of workers N \\[default: 10; for id, one an id].", show_default=False)
     ] = None,
-    percent: Annotated[float | None, typer.Option(help="Part X of one label (paper) [default: 50].")] = None,
+    percent: Annotated[float | None, typer.Option(help="Part X of one label (paper) \\[default: 50].")] = None,
     labels: Annotated[str | None, typer.Option(help="Go by these instead of the labels: coarse, writer, ...")] = None,
     labels_per_worker: Annotated[
-        int | None, typer.Option(help="Labels of a worker's own (paper) [default: 1].")
+        int | None, typer.Option(help="Labels of a worker's own (paper) \\[default: 1].")
     ] = None,
-    per_worker: Annotated[int | None, typer.Option(help="Examples a worker (paper) [default: all, shared].")] = None,
+    per_worker: Annotated[int | None, typer.Option(help="Examples a worker (paper) \\[default: all, shared].")] = None,
     fill: Annotated[
         bool | None, typer.Option("--fill", help="Where a label runs out, fill up from the rest (paper).")
     ] = None,
-    alpha: Annotated[float | None, typer.Option(help="Concentration (dirichlet [0.5], quantity [1]).")] = None,
-    least: Annotated[int | None, typer.Option(help="Fewest examples of a worker (dirichlet, quantity) [1].")] = None,
-    shards: Annotated[int | None, typer.Option(help="Shards a worker (shards) [2].")] = None,
+    alpha: Annotated[float | None, typer.Option(help="Concentration (dirichlet \\[0.5], quantity \\[1]).")] = None,
+    least: Annotated[int | None, typer.Option(help="Fewest examples of a worker (dirichlet, quantity) \\[1].")] = None,
+    shards: Annotated[int | None, typer.Option(help="Shards a worker (shards) \\[2].")] = None,
     seed: options.Seed = 0,
     data: options.Data = None,
     plot: options.Plot = None,

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 FederationFile = Annotated[Path, typer.Argument(help="JSON file of a quadratic federation.", show_default=False)]
 Data = Annotated[
     Path | None,
-    typer.Option("--data", help="Directory of data [default: $FEDGAUGE_DATA or the user's own].", show_default=False),
+    typer.Option("--data", help="Directory of data \\[default: $FEDGAUGE_DATA or the user's own].", show_default=False),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 Seed = Annotated[int, typer.Option(help="Seed of all randomness.")]
 AlgorithmName = Annotated[str, typer.Option("--algorithm", help="Which algorithm; see 'fedgauge algorithms'.")]
 Gamma = Annotated[float, typer.Option(help="Local learning rate.", show_default=False)]
-Eta = Annotated[float | None, typer.Option(help="Global learning rate [default: the algorithm's].")]
+Eta = Annotated[float | None, typer.Option(help="Global learning rate \\[default: the algorithm's].")]
 Beta = Annotated[float | None, typer.Option(help="Momentum (momentum, slowmo).")]
 Beta1 = Annotated[float | None, typer.Option(help="Decay of the first moment (fedadam, fedadagrad, fedyogi).")]
 Beta2 = Annotated[float | None, typer.Option(help="Decay of the second moment (fedadam, fedyogi).")]
@@ -31,16 +31,16 @@ Tau = Annotated[float | None, typer.Option(help="Floor of the adaptive step (fed
 Proximal = Annotated[float | None, typer.Option(help="Pull towards the global model (fedprox).")]
 LocalSteps = Annotated[int, typer.Option(help="Local steps I in a round.")]
 Rounds = Annotated[int, typer.Option(help="Rounds R.")]
-Participants = Annotated[int | None, typer.Option(help="Workers M in a round [default: all].")]
+Participants = Annotated[int | None, typer.Option(help="Workers M in a round \\[default: all].")]
 SamplingName = Annotated[
     str | None,
     typer.Option(
         "--sampling",
         help="full, with-replacement, with-replacement-shared or without-replacement"
-        " [default: full; with-replacement where --participants is given].",
+        " \\[default: full; with-replacement where --participants is given].",
     ),
 ]
-Weights = Annotated[str | None, typer.Option(help="One weight a worker, with commas: 1,2,1 [default: equal].")]
+Weights = Annotated[str | None, typer.Option(help="One weight a worker, with commas: 1,2,1 \\[default: equal].")]
 _PICTURES = (".png", ".pdf", ".svg")
 Plot = Annotated[Path | None, typer.Option(help="Save a picture here (.png, .pdf or .svg).")]
 
@@ -63,6 +63,12 @@ def participation_from(participants: int | None, sampling: str | None, weights: 
         raise InputError(f"weights must be numbers with commas between, as in 1,2,1, not {weights!r}.") from None
     chosen = sampling or ("full" if participants is None else "with-replacement")
     return Participation(chosen, participants, numbers)  # type: ignore[arg-type]  # validated when made
+
+
+def allow_own_modules() -> None:
+    """Let a model of the user's own be found where the user works, as ``python -m`` does."""
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
 
 
 def print_json(data: Any) -> None:
