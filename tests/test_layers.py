@@ -32,6 +32,7 @@ LAYERS = (
     "experiment",
     "execution",
     "archive",
+    "observers",
     "sweep",
     "expectation",
     "theory",

@@ -25,14 +25,14 @@ import platform
 import shlex
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from io import FileIO
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from typing import Any, Self
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -40,12 +40,10 @@ from safetensors.numpy import load
 from safetensors.torch import save
 
 from fedgauge.errors import InputError, MachineError
-from fedgauge.files import UNFINISHED, write_atomically, write_json
+from fedgauge.files import UNFINISHED, read_lines, write_atomically, write_json
 from fedgauge.values import Round, Trace
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 _KEPT_CHECKPOINTS = 2
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -303,26 +301,6 @@ def _read_checkpoint(path: Path) -> tuple[State, str]:
             part, _, key = name.partition(".")
             parts[part][key] = tensor
     return State(round, tensors["model"], parts["server"], parts["memory"]), metadata["rounds"]
-
-
-class Line(NamedTuple, Generic[T]):
-    """A line of a file that is appended to: its content, and where it ends."""
-
-    data: T
-    end: int
-
-
-def read_lines(content: bytes, decode: Callable[[Any], T]) -> list[Line[T]]:
-    """The sound lines of a file that is appended to, up to the first that was cut short or damaged."""
-    lines: list[Line[T]] = []
-    end = 0
-    for text in content.split(b"\n")[:-1]:
-        end += len(text) + 1
-        try:
-            lines.append(Line(decode(json.loads(text)), end))
-        except (ValueError, TypeError, KeyError):
-            break
-    return lines
 
 
 def read_json(path: Path, remedy: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import sys
 import typer
 from typer.exceptions import TyperException
 
-from fedgauge.cli import data, quadratic, reproduce, run, theory
+from fedgauge.cli import data, quadratic, reproduce, run, runs, sweep, theory
 from fedgauge.errors import InputError, MachineError
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ for command in (
     quadratic.constants,
     quadratic.expect,
     run.simulate,
+    sweep.sweep,
     theory.bound,
     theory.tune,
     theory.region,
@@ -36,6 +37,7 @@ for command in (
     app.command()(command)
 app.command()(data.partition)
 app.add_typer(data.app)
+app.add_typer(runs.app)
 app.add_typer(reproduce.app)
 
 
