@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -94,23 +95,34 @@ def simulate(
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Directory for the pictures and the JSON result.")] = Path("demo"),
+    out: Annotated[Path, typer.Option(help="Directory for runs, pictures and the JSON result.")] = Path("demo"),
     json: options.Json = False,
 ) -> None:
-    """Show the main idea in half a minute: local steps hurt through L_h, not through zeta.
+    """Show the main idea in half a minute: a network on digits, and quadratics where local steps hurt through L_h.
 
     Example: fedgauge demo --out demo
     """
-    from fedgauge import demo as show
+    from fedgauge.files import write_json
     from fedgauge.report import terminal
 
     options.check_directory(out)
+    with terminal.run_progress() as told:
+        from fedgauge.demo import digits, quadratics
+
+        result: dict[str, Any] = {"digits": digits.run(out / "runs", told)}
     with terminal.progress() as bar:
-        task = bar.add_task("FedAvg", total=None)
-        result = show.run(lambda done, total: bar.update(task, completed=done, total=total))
-    written = show.save(result, out)
+        task = bar.add_task("quadratics", total=None)
+        result |= quadratics.run(lambda done, total: bar.update(task, completed=done, total=total))
+    write_json(out / "result.json", result)
+    pictures = [*digits.save(result["digits"], out), *quadratics.save(result, out)]
     if json:
         options.print_json(result)
-    else:
-        show.show(result)
-        print("Written: " + ", ".join(str(path) for path in written))
+        return
+    digits.show(result["digits"])
+    quadratics.show(result)
+    print("Pictures: " + ", ".join(str(path) for path in pictures))
+    print(f"Numbers: {out / 'result.json'}")
+    runs = " ".join(shlex.quote(str(out / "runs" / f"I={steps}")) for steps in digits.LOCAL_STEPS)
+    print(f"Runs: {out / 'runs'}; compare them with: fedgauge runs compare {runs}")
+    again = shlex.quote(str(out / "runs" / f"I={digits.LOCAL_STEPS[-1]}" / "experiment.toml"))
+    print(f"Try: fedgauge simulate {again} --percent 90 --out runs/mine")
