@@ -22,6 +22,7 @@ import numpy as np
 
 from fedgauge.errors import InputError, MachineError, count, nearest
 from fedgauge.experiment import Experiment, keys
+from fedgauge.values import Round
 
 Told = Callable[[int, int, int], None]
 """Called with rounds done, rounds in all, and runs that have ended."""
@@ -93,6 +94,33 @@ def shown(value: Any) -> str:
     return str(value).removesuffix(".0").replace("/", "_")
 
 
+def _run(cell: Cell, directory: str, tell: Callable[[int], None]) -> dict[str, Any]:
+    """One run, as far as it goes; ``tell`` is told how many rounds more are done."""
+    from fedgauge.execution import execute
+
+    done = 0
+
+    def observer(rounds: int, record: Round | None) -> None:
+        nonlocal done
+        tell(rounds - done)
+        done = rounds
+
+    trace = execute(cell.experiment, run=Path(directory) / cell.name, resume=True, observer=observer)
+    if trace.status != "stopped":
+        tell(cell.experiment.run.rounds - done)
+    return {
+        "run": cell.name,
+        "seed": cell.experiment.run.seed,
+        "status": trace.status,
+        "stopped_at": trace.stopped_at,
+        "rounds": [record.round for record in trace.rounds],
+        "loss": trace.losses.tolist(),
+        "accuracy": [record.accuracy for record in trace.rounds],
+        "L_h_seen": max((record.L_h_ratio or 0.0 for record in trace.rounds), default=0.0) or None,
+        "seconds": trace.seconds[-1] if trace.seconds else 0.0,
+    }
+
+
 # -- in a process of the sweep -----------------------------------------------------------------------------------
 
 _progress: Any = None
@@ -112,38 +140,20 @@ def _begin(progress: Any, parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _run(cell: Cell, directory: str) -> dict[str, Any]:
-    """One run, as far as it goes."""
+def _run_there(cell: Cell, directory: str) -> dict[str, Any]:
+    """One run in such a process; after Ctrl-C the runs that are still to come are left alone."""
     global _interrupted
-    from fedgauge.execution import execute
-
-    total, done = cell.experiment.run.rounds, 0
 
     def tell(rounds: int) -> None:
-        nonlocal done
         with _progress.get_lock():
-            _progress.value += rounds - done
-        done = rounds
+            _progress.value += rounds
 
-    if _interrupted:
-        return {"status": "stopped"}
-    trace = execute(
-        cell.experiment, run=Path(directory) / cell.name, resume=True, observer=lambda rounds, record: tell(rounds)
-    )
-    _interrupted = trace.status == "stopped"
-    if not _interrupted:
-        tell(total)
-    return {
-        "run": cell.name,
-        "seed": cell.experiment.run.seed,
-        "status": trace.status,
-        "stopped_at": trace.stopped_at,
-        "rounds": [record.round for record in trace.rounds],
-        "loss": trace.losses.tolist(),
-        "accuracy": [record.accuracy for record in trace.rounds],
-        "L_h_seen": max((record.L_h_ratio or 0.0 for record in trace.rounds), default=0.0) or None,
-        "seconds": trace.seconds[-1] if trace.seconds else 0.0,
-    }
+    try:
+        result = {"status": "stopped"} if _interrupted else _run(cell, directory, tell)
+    except KeyboardInterrupt:
+        result = {"status": "stopped"}
+    _interrupted = result["status"] == "stopped"
+    return result
 
 
 # -- in the sweep's own process ----------------------------------------------------------------------------------
@@ -155,34 +165,61 @@ def run_sweep(sweep: Sweep, out: Path, jobs: int | None = None, told: Told = lam
     Args:
         sweep: what to run.
         out: directory for the runs.
-        jobs: how many at once; one a core if not given.
-        told: is told of the progress about twice a second.
+        jobs: how many at once; one a core if not given, and all in this process if it is one.
+        told: is told of the progress.
 
     Returns:
         ``None`` where it was interrupted; else an object with one entry a combination, and all runs' curves.
     """
     cells = sweep.cells
-    total = sum(cell.experiment.run.rounds for cell in cells)
+    number = min(jobs or os.cpu_count() or 1, len(cells))
+    out.mkdir(parents=True, exist_ok=True)
+    results = _here(cells, out, told) if number == 1 else _there(cells, out, number, told)
+    if len(results) < len(cells) or any(result["status"] == "stopped" for result in results.values()):
+        return None
+    return _summary(sweep, results)
+
+
+def _total(cells: Sequence[Cell]) -> int:
+    return sum(cell.experiment.run.rounds for cell in cells)
+
+
+def _here(cells: Sequence[Cell], out: Path, told: Told) -> dict[str, dict[str, Any]]:
+    """Run one after another."""
+    results: dict[str, dict[str, Any]] = {}
+    done = 0
+
+    def tell(rounds: int) -> None:
+        nonlocal done
+        done += rounds
+        told(done, _total(cells), len(results))
+
+    for cell in cells:
+        results[cell.name] = _run(cell, str(out), tell)
+        if results[cell.name]["status"] == "stopped":
+            break
+    return results
+
+
+def _there(cells: Sequence[Cell], out: Path, number: int, told: Told) -> dict[str, dict[str, Any]]:
+    """Run side by side in processes."""
     context = get_context("spawn")
     progress = context.Value("q", 0)
-    out.mkdir(parents=True, exist_ok=True)
     results: dict[str, dict[str, Any]] = {}
-    pool = ProcessPoolExecutor(
-        min(jobs or os.cpu_count() or 1, len(cells)), context, initializer=_begin, initargs=(progress, os.getpid())
-    )
     finished = threading.Event()
 
     def watch() -> None:
         while not finished.wait(0.5):
-            told(progress.value, total, len(results))
+            told(progress.value, _total(cells), len(results))
 
+    pool = ProcessPoolExecutor(number, context, initializer=_begin, initargs=(progress, os.getpid()))
     threading.Thread(target=watch, daemon=True).start()
     try:
-        pending = {pool.submit(_run, cell, str(out)): cell.name for cell in cells}
+        pending = {pool.submit(_run_there, cell, str(out)): cell.name for cell in cells}
         for future in as_completed(pending):
             results[pending[future]] = future.result()
     except KeyboardInterrupt:
-        return None
+        pass
     except BrokenProcessPool:
         raise MachineError(
             "A process of the sweep died; the same command goes on with the runs that are kept, --jobs 1 takes less"
@@ -191,9 +228,7 @@ def run_sweep(sweep: Sweep, out: Path, jobs: int | None = None, told: Told = lam
     finally:
         finished.set()
         pool.shutdown(wait=True, cancel_futures=True)
-    if any(result["status"] == "stopped" for result in results.values()):
-        return None
-    return _summary(sweep, results)
+    return results
 
 
 def _summary(sweep: Sweep, results: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
