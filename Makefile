@@ -8,13 +8,18 @@ STAMP  := $(VENV)/.ready
 SUDO   := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
 APT    := $(SUDO) apt-get -qq update && $(SUDO) apt-get -qq install -y python3-venv
 
-.PHONY: demo test setup check bench falsify clean
+.PHONY: demo test test-data setup check bench falsify clean
 
 demo: setup
 	$(BIN)/fedgauge demo --out demo
 
 test: check
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# The loaders on the real files, which are in the directory DATA in their published layouts.
+test-data: setup
+	@test -n "$(DATA)" || { echo "Say where the data is: make test-data DATA=DIR"; exit 2; }
+	FEDGAUGE_TEST_DATA="$(abspath $(DATA))" $(BIN)/python -m pytest tests/data_real
 
 check: setup
 	$(BIN)/ruff check .

@@ -20,11 +20,20 @@ LAYERS = (
     "symbols",
     "values",
     "randomness",
+    "data",
     "federation",
     "participation",
     "algorithms",
+    "models",
+    "engines",
     "runs",
     "simulation",
+    "toml",
+    "experiment",
+    "execution",
+    "archive",
+    "observers",
+    "sweep",
     "expectation",
     "theory",
     "region",
@@ -35,7 +44,17 @@ LAYERS = (
     "cli",
     "__main__",
 )
-WITHOUT_TORCH = {*LAYERS[: LAYERS.index("runs")], "expectation", "theory", "region", "falsify"}
+# What always needs torch; everything else imports it inside the functions that do, or not at all.
+NEEDS_TORCH = {
+    "federation.dense",
+    "federation.supervised",
+    "models",
+    "engines.work",
+    "engines.base",
+    "runs",
+    "simulation",
+    "execution",
+}
 
 
 def layer(module: str) -> str:
@@ -69,9 +88,9 @@ def test_imports_point_left(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_torch_is_imported_at_the_top_only_by_what_always_needs_it(path: Path) -> None:
-    own = layer(str(path.relative_to(ROOT).with_suffix("")).replace("/", "."))
-    if own in WITHOUT_TORCH:
-        assert not {"torch", "safetensors"} & {name.split(".")[0] for name in imports(path, everywhere=False)}
+    name = str(path.relative_to(ROOT).with_suffix("")).replace("/", ".")
+    heavy = {"torch", "safetensors"} & {module.split(".")[0] for module in imports(path, everywhere=False)}
+    assert bool(heavy) == (name in NEEDS_TORCH)
 
 
 def test_theory_knows_nothing_of_torch() -> None:
@@ -86,6 +105,15 @@ def test_constants_expectations_and_regions_run_without_torch() -> None:
         "fg.expect(f, fg.fedavg(0.1), local_steps=2, rounds=2);"
         "from fedgauge import region as r;"
         "r.compute(r.make_axis('sigma', points=2), r.make_axis('I', points=2));"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_data_is_loaded_and_shared_out_without_torch() -> None:
+    code = (
+        "import sys, fedgauge as fg;"
+        "fg.make_partition(fg.standardise(fg.load_dataset('digits')), 'paper', 10);"
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -25,9 +25,18 @@ if TYPE_CHECKING:
     from fedgauge.algorithms import momentum as momentum
     from fedgauge.algorithms import scaffold as scaffold
     from fedgauge.algorithms import slowmo as slowmo
+    from fedgauge.data.dataset import Dataset as Dataset
+    from fedgauge.data.dataset import from_torch as from_torch
+    from fedgauge.data.dataset import standardise as standardise
+    from fedgauge.data.datasets import load_dataset as load_dataset
+    from fedgauge.data.partition import Partition as Partition
+    from fedgauge.data.schemes import make_partition as make_partition
     from fedgauge.errors import InputError as InputError
+    from fedgauge.execution import execute as execute
+    from fedgauge.execution import prepare as prepare
     from fedgauge.expectation import Expectation as Expectation
     from fedgauge.expectation import expect as expect
+    from fedgauge.experiment import Experiment as Experiment
     from fedgauge.federation.base import Federation as Federation
     from fedgauge.federation.generate import random_quadratics as random_quadratics
     from fedgauge.federation.quadratic import QuadraticFederation as QuadraticFederation
@@ -48,8 +57,14 @@ _HOMES = {
     "fedgauge.algorithms": (
         "ALGORITHMS fedadagrad fedadam fedavg fednova fedprox fedyogi make_algorithm minibatch momentum scaffold slowmo"
     ),
+    "fedgauge.data.dataset": "Dataset from_torch standardise",
+    "fedgauge.data.datasets": "load_dataset",
+    "fedgauge.data.partition": "Partition",
+    "fedgauge.data.schemes": "make_partition",
     "fedgauge.errors": "InputError",
+    "fedgauge.execution": "execute prepare",
     "fedgauge.expectation": "Expectation expect",
+    "fedgauge.experiment": "Experiment",
     "fedgauge.federation.base": "Federation",
     "fedgauge.federation.generate": "random_quadratics",
     "fedgauge.federation.quadratic": "QuadraticFederation",

@@ -14,6 +14,13 @@ class InputError(ValueError):
     """
 
 
+class MachineError(Exception):
+    """What the machine or the network did to a sound command; its text is one sentence with a remedy.
+
+    The command line prints the sentence and exits with status 1.
+    """
+
+
 def nearest(name: str, allowed: Iterable[str]) -> str:
     """Say which of ``allowed`` was probably meant, or list them all.
 

@@ -1,11 +1,14 @@
-"""Files that are there whole or not at all."""
+"""Files that are there whole or not at all, and files that are appended to."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
+
+T = TypeVar("T")
 
 UNFINISHED = ".part"
 """How the name of a file ends while it is being written; one left behind belongs to a process that was killed."""
@@ -27,3 +30,23 @@ def write_atomically(path: Path, content: bytes) -> None:
 def write_json(path: Path, data: Any) -> None:
     """Write a JSON file whole or not at all."""
     write_atomically(path, (json.dumps(data, indent=2) + "\n").encode())
+
+
+class Line(NamedTuple, Generic[T]):
+    """A line of a file that is appended to: its content, and where it ends."""
+
+    data: T
+    end: int
+
+
+def read_lines(content: bytes, decode: Callable[[Any], T]) -> list[Line[T]]:
+    """The sound lines of a file that is appended to, up to the first that was cut short or damaged."""
+    lines: list[Line[T]] = []
+    end = 0
+    for text in content.split(b"\n")[:-1]:
+        end += len(text) + 1
+        try:
+            lines.append(Line(decode(json.loads(text)), end))
+        except (ValueError, TypeError, KeyError):
+            break
+    return lines

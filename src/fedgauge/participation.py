@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +18,7 @@ Sampling = Literal["full", "with-replacement", "with-replacement-shared", "witho
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Cohort:
+class Cohort(NamedTuple):
     """The local runs of one round, in order of worker.
 
     Attributes:

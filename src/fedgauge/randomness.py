@@ -22,6 +22,7 @@ class Purpose(IntEnum):
     PROBLEM = 3
     START = 4
     FALSIFY = 5
+    PARTITION = 6
 
 
 def check_seed(seed: int) -> int:

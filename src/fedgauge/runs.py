@@ -1,11 +1,13 @@
 """A run on disk: settings, environment, append-only rounds, checkpoints and the final model.
 
     settings.json       what was asked; a resumed run must ask the same
+    experiment.toml     the experiment, where the run comes from one: 'fedgauge simulate' runs it again
     environment.json    versions, machine and command, for the record
     rounds.jsonl        one line a recorded round, the same bits whenever the run is repeated
     timing.jsonl        wall time of each of those lines
     checkpoints/        the two newest states, each with a digest of its content
-    model.safetensors   the final model
+    model.safetensors   the final model, flat
+    state_dict.safetensors  the same with its parameters by name, where it is a torch module's
     result.json         how the run ended, with digests of rounds and model; its presence means that it did
 
 Files are written beside their place and then moved into it, so a reader never sees half a file.
@@ -13,6 +15,7 @@ Files are written beside their place and then moved into it, so a reader never s
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -22,27 +25,28 @@ import platform
 import shlex
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
+from io import FileIO
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from typing import Any, Self
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load
 from safetensors.torch import save
 
-from fedgauge.errors import InputError
-from fedgauge.files import UNFINISHED, write_atomically, write_json
+from fedgauge.errors import InputError, MachineError
+from fedgauge.files import UNFINISHED, read_lines, write_atomically, write_json
 from fedgauge.values import Round, Trace
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 _KEPT_CHECKPOINTS = 2
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ def _digest(round: int, tensors: Mapping[str, torch.Tensor]) -> str:
     sha = hashlib.sha256(str(round).encode())
     for name in sorted(tensors):
         sha.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}".encode())
-        sha.update(tensors[name].contiguous().numpy().tobytes())
+        sha.update(tensors[name].contiguous().cpu().numpy().tobytes())
     return sha.hexdigest()
 
 
@@ -74,10 +78,16 @@ def _environment() -> dict[str, Any]:
     }
 
 
+def _write(file: FileIO, content: bytes) -> None:
+    """Write all of it; the system may take a part at a time."""
+    while content:
+        content = content[file.write(content) :]
+
+
 class RunDirectory:
     """One run's directory, locked against a second writer while it is open."""
 
-    def __init__(self, path: Path, settings: Mapping[str, Any], resume: bool) -> None:
+    def __init__(self, path: Path, settings: Mapping[str, Any], resume: bool, description: str | None = None) -> None:
         self.path = path
         # The system drops the lock with the process, however it ends.
         self._lock = (path / ".lock").open("w")
@@ -92,14 +102,17 @@ class RunDirectory:
             _check(path, settings, resume)
             if not (path / "settings.json").exists():
                 write_json(path / "settings.json", dict(settings))
+            if description is not None and not (path / "experiment.toml").exists():
+                write_atomically(path / "experiment.toml", description.encode())
             if not (path / "environment.json").exists():
                 write_json(path / "environment.json", _environment())
             (path / "checkpoints").mkdir(exist_ok=True)
             for place in (path, path / "checkpoints"):
                 for unfinished in place.glob(f".*{UNFINISHED}"):
                     unfinished.unlink()
-            self._rounds = (path / "rounds.jsonl").open("ab")
-            self._timing = (path / "timing.jsonl").open("ab")
+            # Without a buffer: what could not be written is not tried once more when the file is closed.
+            self._rounds = (path / "rounds.jsonl").open("ab", buffering=0)
+            self._timing = (path / "timing.jsonl").open("ab", buffering=0)
         except BaseException:
             self._lock.close()
             raise
@@ -113,20 +126,25 @@ class RunDirectory:
             file.close()
 
     @classmethod
-    def open(cls, path: str | Path, settings: Mapping[str, Any], resume: bool = False) -> Self:
+    def open(
+        cls, path: str | Path, settings: Mapping[str, Any], resume: bool = False, description: str | None = None
+    ) -> Self:
         """Begin a run in a new or empty directory, or go on with the one that is there.
 
         Args:
             path: the directory.
             settings: what is asked.
             resume: go on with the run in ``path``, which must have been asked the same; begin it if there is none.
+            description: the experiment as TOML, kept beside the settings.
         """
         path = Path(path)
         try:
             _check(path, settings, resume)
             path.mkdir(parents=True, exist_ok=True)
-            return cls(path, settings, resume)
+            return cls(path, settings, resume, description)
         except OSError as error:
+            if error.errno in _NO_SPACE:
+                raise MachineError(f"Cannot begin the run in {path}: {error.strerror}; make space.") from None
             raise InputError(
                 f"Cannot keep a run in {path}: {error.strerror}; name a directory that can be written."
             ) from None
@@ -140,23 +158,24 @@ class RunDirectory:
         """Add a round; the line has reached the system before this returns."""
         line = json.dumps(record.to_json()).encode() + b"\n"
         timing = json.dumps({"round": record.round, "seconds": seconds}).encode() + b"\n"
-        for file, content in ((self._rounds, line), (self._timing, timing)):
-            file.write(content)
-            file.flush()
+        with self._stopping():
+            for file, content in ((self._rounds, line), (self._timing, timing)):
+                _write(file, content)
         self._sha.update(line)
         self._digests.append((record.round, self._sha.hexdigest()))
 
     def checkpoint(self, state: State) -> None:
         """Save a state and drop all but the newest ones."""
-        for file in (self._rounds, self._timing):
-            os.fsync(file.fileno())
         rounds = next(digest for round, digest in reversed(self._digests) if round < state.round)
         tensors = {"model": state.model}
         tensors |= {f"server.{name}": tensor for name, tensor in state.server.items()}
         tensors |= {f"memory.{name}": tensor for name, tensor in state.memory.items()}
         metadata = {"round": str(state.round), "sha256": _digest(state.round, tensors), "rounds": rounds}
         contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
-        write_atomically(self._checkpoint_path(state.round), save(contiguous, metadata))
+        with self._stopping():
+            for file in (self._rounds, self._timing):
+                os.fsync(file.fileno())
+            write_atomically(self._checkpoint_path(state.round), save(contiguous, metadata))
         for old in self._checkpoints()[_KEPT_CHECKPOINTS:]:
             old.unlink()
 
@@ -195,14 +214,28 @@ class RunDirectory:
         self._begin_digest(content[:end])
         return state, [line.data for line in rounds[:kept]], [line.data for line in timing[:kept]]
 
-    def finish(self, trace: Trace) -> None:
-        """Write the final model, then how the run ended."""
+    def finish(self, trace: Trace, named: Mapping[str, torch.Tensor] | None = None) -> None:
+        """Write the final model, flat and with its parameters by name where it has names, then how the run ended."""
         model = save({"model": torch.from_numpy(trace.model).contiguous()}, {"round": str(trace.stopped_at)})
-        write_atomically(self.path / "model.safetensors", model)
-        os.fsync(self._rounds.fileno())
         digests = {"rounds.jsonl": self._digests[-1][1], "model.safetensors": hashlib.sha256(model).hexdigest()}
         ending = {"status": trace.status, "stopped_at": trace.stopped_at, "sha256": digests}
-        write_json(self.path / "result.json", ending)
+        with self._stopping():
+            write_atomically(self.path / "model.safetensors", model)
+            if named:
+                write_atomically(self.path / "state_dict.safetensors", save(dict(named)))
+            os.fsync(self._rounds.fileno())
+            write_json(self.path / "result.json", ending)
+
+    @contextmanager
+    def _stopping(self) -> Iterator[None]:
+        """What the disk refuses stops the run, in one sentence; what was recorded before stays readable."""
+        try:
+            yield
+        except OSError as error:
+            raise MachineError(
+                f"The run in {self.path} stopped: {error.strerror}; what was recorded can be read"
+                " ('fedgauge runs show'), and with space made the same command and --resume go on."
+            ) from None
 
     @property
     def finished(self) -> bool:
@@ -268,26 +301,6 @@ def _read_checkpoint(path: Path) -> tuple[State, str]:
             part, _, key = name.partition(".")
             parts[part][key] = tensor
     return State(round, tensors["model"], parts["server"], parts["memory"]), metadata["rounds"]
-
-
-class Line(NamedTuple, Generic[T]):
-    """A line of a file that is appended to: its content, and where it ends."""
-
-    data: T
-    end: int
-
-
-def read_lines(content: bytes, decode: Callable[[Any], T]) -> list[Line[T]]:
-    """The sound lines of a file that is appended to, up to the first that was cut short or damaged."""
-    lines: list[Line[T]] = []
-    end = 0
-    for text in content.split(b"\n")[:-1]:
-        end += len(text) + 1
-        try:
-            lines.append(Line(decode(json.loads(text)), end))
-        except (ValueError, TypeError, KeyError):
-            break
-    return lines
 
 
 def read_json(path: Path, remedy: str) -> dict[str, Any]:

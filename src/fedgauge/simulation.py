@@ -2,168 +2,94 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
-from fedgauge.algorithms.base import Algorithm, Tensors
+from fedgauge.algorithms.base import Algorithm
+from fedgauge.engines.base import Engine, engine
+from fedgauge.engines.work import Sums, Work, lanes, one_thread
 from fedgauge.errors import InputError, count
 from fedgauge.federation.base import Federation
-from fedgauge.participation import Cohort, Participation
-from fedgauge.randomness import Purpose, Streams, check_seed
+from fedgauge.participation import Participation
+from fedgauge.randomness import check_seed
 from fedgauge.runs import RunDirectory, State, read_trace
 from fedgauge.values import Round, Status, Trace
 
 Observer = Callable[[int, Round | None], None]
-"""Called after every round with the number of rounds done and the record, where one was made."""
+"""Called after every round with the number of rounds done and the record, where one was made; and with the record
+that ends the run."""
+
+
+class Evaluator(Protocol):
+    """Says how good a global model is on data that no worker trains on."""
+
+    @property
+    def digest(self) -> str:
+        """A fingerprint of that data, by which a resumed run knows it."""
+
+    def accuracy(self, model: torch.Tensor) -> float:
+        """The part of the examples that the model gets right, from 0 to 1."""
+
 
 FULL = Participation()
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Let torch use one thread: the sums are then the same on every machine, and rows are too small to share.
-
-    Two threads that wait for each other on a busy machine were seen to take fifty times as long as one.
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-@dataclass
-class _Spread:
-    """Mean of rows and their weighted squared distance from it, merged chunk by chunk without cancellation."""
-
-    weight: float = 0.0
-    mean: torch.Tensor | None = None
-    squares: float = 0.0
-
-    def add(self, rows: torch.Tensor, weights: torch.Tensor) -> None:
-        weight = float(weights.sum())
-        # Counted from the first row, so that equal rows have exactly that mean and no spread.
-        mean = rows[0] + weights @ (rows - rows[0]) / weight
-        self.squares += float(weights @ (rows - mean).square().sum(dim=1))
-        if self.mean is None:
-            self.mean = mean
-        else:
-            gap = mean - self.mean
-            total = self.weight + weight
-            self.squares += float(gap @ gap) * self.weight * weight / total
-            self.mean = self.mean + gap * (weight / total)
-        self.weight += weight
-
-
-@dataclass(frozen=True)
-class _Phase:
-    """What a round's local phase gives the server, and what was seen of it."""
-
-    message: dict[str, torch.Tensor]
-    memory: dict[str, torch.Tensor]
-    spread: float | None = None
-    deviation2: float | None = None
 
 
 class _Loop:
     """The parts of a run that do not change from round to round."""
 
-    def __init__(
-        self,
-        federation: Federation,
-        algorithm: Algorithm,
-        local_steps: int | Sequence[int],
-        participation: Participation,
-        seed: int,
-        chunk: int,
-    ) -> None:
-        N = federation.num_workers
-        self.federation, self.algorithm, self.participation = federation, algorithm, participation
-        self.seed, self.chunk = seed, chunk
-        self.steps = np.broadcast_to(np.asarray(local_steps), (N,))
-        self.equal_steps = bool((self.steps == self.steps[0]).all())
-        self.noise = Streams(seed, Purpose.NOISE)
+    def __init__(self, work: Work, engine: Engine, participation: Participation, seed: int, chunk: int) -> None:
+        self._work, self._engine, self._participation = work, engine, participation
+        self.seed, self._chunk = seed, chunk
+        self._num_workers = work.federation.num_workers
         # Everyone weighs in the objective, also where only some take part.
-        self.everyone = Participation(weights=participation.weights).cohort(N, seed, 0)
+        self._everyone = Participation(weights=participation.weights).cohort(self._num_workers, seed, 0)
 
     def evaluate(self, model: torch.Tensor) -> tuple[float, float]:
         """f and the squared norm of its gradient at the global model."""
-        loss, gradient = 0.0, torch.zeros_like(model, dtype=torch.float64)
-        for part in self.everyone.chunks(self.chunk):
-            weights = torch.from_numpy(part.weights)
-            losses, gradients = self.federation.evaluate(model.expand(len(weights), -1), part.workers)
-            loss += float(weights @ losses.double())
-            gradient += weights @ gradients.double()
-        return loss, float(gradient @ gradient)
+        losses, gradients = zip(*self._engine.map("evaluate", lanes(self._everyone, self._chunk), model), strict=True)
+        gradient = sum(gradients[1:], start=gradients[0])
+        return sum(losses), float(gradient @ gradient)
 
-    def local_steps(self, state: State, part: Cohort) -> tuple[Tensors, torch.Tensor]:
-        """Run the local steps of one chunk of participants; return their final local states and step counts."""
-        rows, steps = len(part.workers), self.steps[part.workers]
-        memory = {name: tensor[part.workers] for name, tensor in state.memory.items()}
-        begun = self.algorithm.begin(state.model, state.server, memory)
-        local: Tensors = {name: tensor.expand(rows, tensor.shape[-1]) for name, tensor in begun.items()}
-        draws = self.federation.draws(self.noise, state.round, part.workers, part.copies, int(steps.max()))
-        for k, draw in enumerate(draws):
-            gradients = self.federation.stochastic_gradients(local["x"], part.workers, draw)
-            moved = self.algorithm.step(local, gradients)
-            if self.equal_steps:
-                local = moved
-            else:
-                still = torch.from_numpy(k < steps).unsqueeze(1)
-                local = {name: torch.where(still, moved[name], local[name]) for name in moved}
-        return local, torch.as_tensor(steps, dtype=state.model.dtype).unsqueeze(1)
-
-    def local_phase(self, state: State, cohort: Cohort, watch: bool) -> _Phase:
-        """Run all participants of a round, a chunk at a time, and stream their weighted sums."""
-        message: dict[str, torch.Tensor] = {}
+    def round(self, state: State, watch: bool) -> tuple[State, float | None, float | None]:
+        """One round: the next state, and where ``watch`` asks for it the workers' spread and deviation."""
+        N = self._num_workers
+        full = self._participation.sampling == "full"
+        cohort = self._everyone if full else self._participation.cohort(N, self.seed, state.round)
+        dealt = lanes(cohort, self._chunk, state.memory)
+        sums = Sums()
+        for lane in self._engine.map("local_phase", dealt, state.round, state.model, state.server, watch):
+            sums.add(lane)
         # A copy, so that a round that is interrupted leaves its state as it was.
         memory = {name: rows.clone() for name, rows in state.memory.items()}
-        spread, own_gradient = _Spread(), torch.zeros_like(state.model, dtype=torch.float64)
-        for part in cohort.chunks(self.chunk):
-            local, steps = self.local_steps(state, part)
-            sent, remembered = self.algorithm.finish(state.model, local, steps)
-            weights = torch.from_numpy(part.weights).to(state.model.dtype)
-            for name, rows in sent.items():
-                total = weights @ rows
-                message[name] = message[name] + total if name in message else total
+        for workers, remembered in sums.memory:
             for name, rows in remembered.items():
-                memory[name][part.workers] = rows
-            if watch:
-                spread.add(local["x"].double(), weights.double())
-                own_gradient += weights.double() @ self.federation.gradients(local["x"], part.workers).double()
-        if not watch or spread.mean is None:
-            return _Phase(message, memory)
-        mean_model = spread.mean.to(state.model.dtype)
-        gap = own_gradient
-        for part in cohort.chunks(self.chunk):
-            gradients = self.federation.gradients(mean_model.expand(len(part.workers), -1), part.workers)
-            gap -= torch.from_numpy(part.weights) @ gradients.double()
-        gap /= spread.weight
-        return _Phase(message, memory, spread.squares / spread.weight, float(gap @ gap))
+                memory[name][workers] = rows
+        fraction = self._participation.num_participants(N) / N
+        model, server = self._work.algorithm.update(state.model, state.server, sums.message, fraction)
+        following = State(state.round + 1, model, server, memory)
+        if sums.spread.mean is None or sums.gradient is None:
+            return following, None, None
+        mean_model = sums.spread.mean.to(state.model.dtype)
+        gap = sums.gradient
+        for _, gradient in self._engine.map("evaluate", lanes(cohort, self._chunk), mean_model):
+            gap = gap - gradient
+        gap = gap / sums.spread.weight
+        return following, sums.spread.squares / sums.spread.weight, float(gap @ gap)
 
-    def round(self, state: State, watch: bool) -> tuple[State, _Phase]:
-        """One round: from a state to the next."""
-        N = self.federation.num_workers
-        full = self.participation.sampling == "full"
-        cohort = self.everyone if full else self.participation.cohort(N, self.seed, state.round)
-        phase = self.local_phase(state, cohort, watch)
-        fraction = self.participation.num_participants(N) / N
-        model, server = self.algorithm.update(state.model, state.server, phase.message, fraction)
-        return State(state.round + 1, model, server, phase.memory), phase
-
-    def first_state(self, model: torch.Tensor) -> State:
-        remembered = self.algorithm.worker_init(model)
-        N = self.federation.num_workers
-        memory = {name: vector.expand(N, -1).clone() for name, vector in remembered.items()}
-        return State(0, model, self.algorithm.init(model), memory)
+    def first_state(self) -> State:
+        """The state before the first round."""
+        model = self._work.federation.start(self.seed)
+        remembered = self._work.algorithm.worker_init(model)
+        memory = {name: vector.expand(self._num_workers, -1).clone() for name, vector in remembered.items()}
+        return State(0, model, self._work.algorithm.init(model), memory)
 
 
 def _check_steps(local_steps: int | Sequence[int], num_workers: int) -> int | list[int]:
@@ -184,11 +110,16 @@ def simulate(
     seed: int = 0,
     record_every: int = 1,
     target_loss: float | None = None,
+    target_accuracy: float | None = None,
+    evaluator: Evaluator | None = None,
+    watch: bool = True,
     chunk: int = 32,
+    processes: int = 1,
     run: str | Path | None = None,
     resume: bool = False,
     checkpoint_every: int = 100,
     observer: Observer | None = None,
+    description: str | None = None,
 ) -> Trace:
     """Run an algorithm on a federation.
 
@@ -201,11 +132,16 @@ def simulate(
         seed: of all randomness in the run.
         record_every: record every so many rounds (and the last); recording takes three exact gradient passes.
         target_loss: stop at the first recorded loss at or below it.
+        target_accuracy: stop at the first recorded test accuracy at or above it.
+        evaluator: gives the test accuracy of each record.
+        watch: record also how far the local models spread, and L_h seen; it takes two of the three passes.
         chunk: how many workers' rows are held at once. It groups the sums, so other values agree to rounding only.
+        processes: how many share the workers' part of a round; the results are the same bits.
         run: directory for the run; nothing is written without it.
         resume: go on with the run in that directory.
         checkpoint_every: save the state every so many rounds.
         observer: told of every round.
+        description: TOML text that is kept with the run as experiment.toml.
 
     Returns:
         The trace; ``diverged`` where the loss or the model was no longer finite, with all rounds before that.
@@ -220,6 +156,7 @@ def simulate(
     count("rounds", rounds)
     count("record_every", record_every)
     count("chunk", chunk)
+    count("processes", processes)
     count("checkpoint_every", checkpoint_every)
     participation.check(N)
     if not algorithm.repeats and participation.sampling.startswith("with-replacement"):
@@ -229,6 +166,8 @@ def simulate(
         )
     if target_loss is not None and not np.isfinite(target_loss):
         raise InputError(f"target_loss must be a finite number, not {target_loss!r}.")
+    if target_accuracy is not None and evaluator is None:
+        raise InputError("target_accuracy needs an evaluator, which has data to test on; give one or leave it out.")
     settings: dict[str, Any] = {
         "federation": federation.digest,
         "algorithm": {"name": algorithm.name, **algorithm.parameters},
@@ -240,15 +179,39 @@ def simulate(
         "target_loss": target_loss,
         "chunk": chunk,
     }
-    loop = _Loop(federation, algorithm, steps, participation, seed, chunk)
+    # Only where they are asked for, so that runs without them are what they always were.
+    if evaluator is not None:
+        settings |= {"evaluator": evaluator.digest, "target_accuracy": target_accuracy}
+    if not watch:
+        settings["watch"] = False
     with ExitStack() as stack:
         stack.enter_context(one_thread())
+        work = Work(federation, algorithm, steps, seed)
         directory = None
         if run is not None:
-            directory = stack.enter_context(RunDirectory.open(run, settings, resume))
+            directory = stack.enter_context(RunDirectory.open(run, settings, resume, description))
             if directory.finished:
                 return read_trace(run)
-        return _run(loop, settings, directory, checkpoint_every, observer or (lambda done, record: None))
+        running = stack.enter_context(engine(work, processes))
+        loop = _Loop(work, running, participation, seed, chunk)
+        told = observer or (lambda done, record: None)
+        trace = _run(loop, settings, directory, checkpoint_every, told, evaluator)
+        if directory and trace.status != "stopped":
+            directory.finish(trace, _named(federation, trace))
+        return trace
+
+
+def _named(federation: Federation, trace: Trace) -> dict[str, torch.Tensor]:
+    """The final model as its module's ``state_dict``; nothing where the federation has no module."""
+    module, unflatten = getattr(federation, "module", None), getattr(federation, "unflatten", None)
+    if module is None or unflatten is None:
+        return {}
+    module = copy.deepcopy(module).cpu()
+    values = unflatten(torch.from_numpy(trace.model))
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            parameter.copy_(values[name])
+    return {name: tensor.detach().clone().contiguous() for name, tensor in module.state_dict().items()}
 
 
 def _run(
@@ -257,10 +220,12 @@ def _run(
     directory: RunDirectory | None,
     checkpoint_every: int,
     observer: Observer,
+    evaluator: Evaluator | None,
 ) -> Trace:
+    target_accuracy, watch = settings.get("target_accuracy"), settings.get("watch", True)
     rounds, record_every, target_loss = settings["rounds"], settings["record_every"], settings["target_loss"]
     restored, records, seconds = directory.restore(record_every) if directory else (None, [], [])
-    state = restored or loop.first_state(loop.federation.start(loop.seed))
+    state = restored or loop.first_state()
     began = time.perf_counter() - (seconds[-1] if seconds else 0.0)
     status: Status = "finished"
     previous = state
@@ -280,15 +245,19 @@ def _run(
                 if not np.isfinite(loss + grad2):
                     status = "diverged"
                     break
-                record = Round(state.round, loss, grad2)
+                accuracy = evaluator.accuracy(state.model) if evaluator else None
+                record = Round(state.round, loss, grad2, accuracy=accuracy)
                 if target_loss is not None and loss <= target_loss:
+                    status = "target"
+                if target_accuracy is not None and accuracy is not None and accuracy >= target_accuracy:
                     status = "target"
                 if last or status == "target":
                     keep(record)
+                    observer(state.round, record)
                     break
-            following, phase = loop.round(state, watch=due)
+            following, spread, deviation2 = loop.round(state, watch=due and watch)
             if record is not None:
-                record = Round(state.round, record.loss, record.grad2, phase.spread, phase.deviation2)
+                record = dataclasses.replace(record, spread=spread, deviation2=deviation2)
                 keep(record)
             previous, state = state, following
             if not torch.isfinite(state.model).all():
@@ -300,9 +269,7 @@ def _run(
     except KeyboardInterrupt:
         status = "stopped"
     model = (previous if status == "diverged" else state).model
-    trace = Trace(settings, status, state.round, tuple(records), model.detach().numpy().copy(), tuple(seconds))
+    trace = Trace(settings, status, state.round, tuple(records), model.detach().cpu().numpy().copy(), tuple(seconds))
     if directory and status == "stopped":
         directory.checkpoint(state)
-    elif directory:
-        directory.finish(trace)
     return trace

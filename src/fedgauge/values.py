@@ -289,6 +289,7 @@ class Round(Value):
             missing for the model after the last round.
         deviation2: squared distance between the participants' averaged gradient, each at its own model, and
             their averaged gradient at the mean model (Proposition 5.2).
+        accuracy: of the global model on the test data, from 0 to 1, where there is such.
     """
 
     round: int
@@ -296,6 +297,12 @@ class Round(Value):
     grad2: float
     spread: float | None = None
     deviation2: float | None = None
+    accuracy: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as an object; without an accuracy it has no such entry."""
+        entries = super().to_json()
+        return entries if self.accuracy is not None else {k: v for k, v in entries.items() if k != "accuracy"}
 
     @property
     def L_h_ratio(self) -> float | None:  # noqa: N802
@@ -311,8 +318,8 @@ class Trace(Value):
 
     Attributes:
         settings: what was asked, enough to run it again.
-        status: ``finished``; ``target`` where the target loss was reached first; ``diverged`` where the loss was
-            no longer finite; ``stopped`` where the run was interrupted.
+        status: ``finished``; ``target`` where a target loss or accuracy was reached first; ``diverged`` where the
+            loss was no longer finite; ``stopped`` where the run was interrupted.
         stopped_at: the round at which it ended.
         rounds: the records.
         model: the last global model with a finite loss.
@@ -347,6 +354,11 @@ class Trace(Value):
     def grad2(self) -> Array:
         """The recorded squared gradient norms as an array."""
         return np.array([record.grad2 for record in self.rounds])
+
+    @property
+    def accuracies(self) -> Array:
+        """The recorded test accuracies as an array; NaN where there is none."""
+        return np.array([np.nan if record.accuracy is None else record.accuracy for record in self.rounds])
 
 
 @dataclass(frozen=True)

@@ -214,7 +214,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "xyz": ("xyz", "fedgauge --help"),
     "simulate fed.json": ("--gamma", "fedgauge simulate --help"),
     "expect fed.json": ("--gamma", "fedgauge expect --help"),
-    "simulate --gamma 0.1": ("file", "fedgauge simulate --help"),
+    "simulate --gamma 0.1": ("source", "fedgauge simulate --help"),
     "simulate fed.json --gamma": ("--gamma", "argument"),
     f"{RUN} --gama 1": ("--gama", "--gamma"),
     f"{RUN} --nonsense": ("--nonsense", "fedgauge simulate --help"),

@@ -19,6 +19,7 @@ from tests.cli.command import FEDERATION, run, start
 
 import fedgauge.simulation  # noqa: F401 - torch is slow to import, and not to be waited for amidst a test
 from fedgauge import QuadraticFederation, expect, fedavg, minibatch, momentum
+from fedgauge.archive import look
 from fedgauge.cli import app, main
 from fedgauge.participation import Participation
 from fedgauge.values import Trace
@@ -324,10 +325,17 @@ def test_demo(tmp_path: Path) -> None:
     done = run("demo", "--out", "my demo", "--json", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     result = json.loads(done.stdout)
-    written = {path.name: path.read_bytes() for path in (tmp_path / "my demo").iterdir()}
-    assert set(written) == {"result.json", "rounds.png", "local-steps.png"}
+    written = {path.name: path.read_bytes() for path in (tmp_path / "my demo").iterdir() if path.is_file()}
+    pictures = {"partition.png", "digits.png", "rounds.png", "local-steps.png"}
+    assert set(written) == {"result.json", *pictures}
     assert json.loads(written["result.json"]) == result
-    assert all(written[name].startswith(b"\x89PNG") for name in ("rounds.png", "local-steps.png"))
+    assert all(written[name].startswith(b"\x89PNG") for name in pictures)
+    # On digits, more local steps make a round worth more.
+    losses = [run["loss"][-1] for run in result["digits"]["runs"]]
+    assert losses == sorted(losses, reverse=True)
+    assert result["digits"]["runs"][-1]["accuracy"][-1] > 0.9
+    kept = [look(path) for path in sorted((tmp_path / "my demo" / "runs").iterdir())]
+    assert [run.status for run in kept] == ["finished"] * 3
     # The idea that it shows: with equal Hessians the most local steps are as good as any, with others they are not.
     ends = {
         name: [run["expected_excess"][-1] for run in federation["runs"]]

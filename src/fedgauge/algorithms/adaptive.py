@@ -39,7 +39,7 @@ def _adaptive(
         return model - eta * m / (v.sqrt() + tau), {"m": m, "v": v}
 
     parameters = {"gamma": gamma, "eta": eta, "tau": tau, "beta1": beta1, **parameters}
-    return Algorithm(name, parameters, step=sgd_step(gamma), update=update, init=init)
+    return Algorithm(name, parameters, step=sgd_step(gamma), update=update, init=init, sgd_rate=gamma)
 
 
 def fedadam(gamma: float, eta: float = 0.1, tau: float = 1e-3, beta1: float = 0.9, beta2: float = 0.99) -> Algorithm:

@@ -69,6 +69,8 @@ class Algorithm:
         step: local state from (local state, stochastic gradients at its ``"x"``).
         finish: (messages, memories) from (model, local state, steps taken by each row as a column).
         update: (model, server state) from (model, server state, averaged messages, fraction M/N of participants).
+        sgd_rate: gamma, where ``step`` is a plain SGD step and begins at the model; the federation may then take all
+            local steps in one go.
         repeats: whether one worker may run several times in a round; not where workers remember.
     """
 
@@ -80,4 +82,5 @@ class Algorithm:
     worker_init: Callable[[torch.Tensor], Tensors] = no_state
     begin: Callable[[torch.Tensor, Tensors, Tensors], Tensors] = begin_at_model
     finish: Callable[[torch.Tensor, Tensors, torch.Tensor], tuple[Tensors, Tensors]] = send_change
+    sgd_rate: float | None = None
     repeats: bool = True

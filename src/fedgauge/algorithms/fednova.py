@@ -32,4 +32,6 @@ def fednova(gamma: float, eta: float = 1.0) -> Algorithm:
     def update(model: torch.Tensor, server: Tensors, mean: Tensors, fraction: float) -> tuple[torch.Tensor, Tensors]:
         return model - eta * mean["steps"] * mean["per_step"], {}
 
-    return Algorithm("fednova", {"gamma": gamma, "eta": eta}, step=sgd_step(gamma), update=update, finish=finish)
+    return Algorithm(
+        "fednova", {"gamma": gamma, "eta": eta}, step=sgd_step(gamma), update=update, finish=finish, sgd_rate=gamma
+    )

@@ -35,4 +35,4 @@ def slowmo(gamma: float, beta: float = 0.5, eta: float = 1.0) -> Algorithm:
         return model - eta * gamma * u, {"u": u}
 
     parameters = {"gamma": gamma, "beta": beta, "eta": eta}
-    return Algorithm("slowmo", parameters, step=sgd_step(gamma), update=update, init=init)
+    return Algorithm("slowmo", parameters, step=sgd_step(gamma), update=update, init=init, sgd_rate=gamma)

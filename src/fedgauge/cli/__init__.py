@@ -9,8 +9,8 @@ import sys
 import typer
 from typer.exceptions import TyperException
 
-from fedgauge.cli import falsify, quadratic, reproduce, run, theory
-from fedgauge.errors import InputError
+from fedgauge.cli import data, falsify, quadratic, reproduce, run, runs, sweep, theory
+from fedgauge.errors import InputError, MachineError
 
 app = typer.Typer(
     name="fedgauge",
@@ -27,6 +27,7 @@ for command in (
     quadratic.constants,
     quadratic.expect,
     run.simulate,
+    sweep.sweep,
     theory.bound,
     theory.tune,
     theory.region,
@@ -35,6 +36,9 @@ for command in (
     run.symbols,
 ):
     app.command()(command)
+app.command()(data.partition)
+app.add_typer(data.app)
+app.add_typer(runs.app)
 app.add_typer(reproduce.app)
 
 
@@ -47,6 +51,8 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout.flush()
     except (InputError, TyperException) as error:
         return _say(_usage(error) if isinstance(error, TyperException) else str(error), 2)
+    except MachineError as error:
+        return _say(str(error), 1)
     except BrokenPipeError:
         # The reader of a pipe has seen enough; what is still in the buffer has nowhere to go.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

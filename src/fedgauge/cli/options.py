@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,11 +16,15 @@ if TYPE_CHECKING:
     from fedgauge.participation import Participation
 
 FederationFile = Annotated[Path, typer.Argument(help="JSON file of a quadratic federation.", show_default=False)]
+Data = Annotated[
+    Path | None,
+    typer.Option("--data", help="Directory of data \\[default: $FEDGAUGE_DATA or the user's own].", show_default=False),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 Seed = Annotated[int, typer.Option(help="Seed of all randomness.")]
 AlgorithmName = Annotated[str, typer.Option("--algorithm", help="Which algorithm; see 'fedgauge algorithms'.")]
 Gamma = Annotated[float, typer.Option(help="Local learning rate.", show_default=False)]
-Eta = Annotated[float | None, typer.Option(help="Global learning rate [default: the algorithm's].")]
+Eta = Annotated[float | None, typer.Option(help="Global learning rate \\[default: the algorithm's].")]
 Beta = Annotated[float | None, typer.Option(help="Momentum (momentum, slowmo).")]
 Beta1 = Annotated[float | None, typer.Option(help="Decay of the first moment (fedadam, fedadagrad, fedyogi).")]
 Beta2 = Annotated[float | None, typer.Option(help="Decay of the second moment (fedadam, fedyogi).")]
@@ -27,16 +32,16 @@ Tau = Annotated[float | None, typer.Option(help="Floor of the adaptive step (fed
 Proximal = Annotated[float | None, typer.Option(help="Pull towards the global model (fedprox).")]
 LocalSteps = Annotated[int, typer.Option(help="Local steps I in a round.")]
 Rounds = Annotated[int, typer.Option(help="Rounds R.")]
-Participants = Annotated[int | None, typer.Option(help="Workers M in a round [default: all].")]
+Participants = Annotated[int | None, typer.Option(help="Workers M in a round \\[default: all].")]
 SamplingName = Annotated[
     str | None,
     typer.Option(
         "--sampling",
         help="full, with-replacement, with-replacement-shared or without-replacement"
-        " [default: full; with-replacement where --participants is given].",
+        " \\[default: full; with-replacement where --participants is given].",
     ),
 ]
-Weights = Annotated[str | None, typer.Option(help="One weight a worker, with commas: 1,2,1 [default: equal].")]
+Weights = Annotated[str | None, typer.Option(help="One weight a worker, with commas: 1,2,1 \\[default: equal].")]
 _PICTURES = (".png", ".pdf", ".svg")
 Plot = Annotated[Path | None, typer.Option(help="Save a picture here (.png, .pdf or .svg).")]
 
@@ -59,6 +64,17 @@ def participation_from(participants: int | None, sampling: str | None, weights: 
         raise InputError(f"weights must be numbers with commas between, as in 1,2,1, not {weights!r}.") from None
     chosen = sampling or ("full" if participants is None else "with-replacement")
     return Participation(chosen, participants, numbers)  # type: ignore[arg-type]  # validated when made
+
+
+def allow_own_modules() -> None:
+    """Let a model of the user's own be found where the user works, as ``python -m`` does."""
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+
+
+def command_line() -> str:
+    """The command as it was given, for the record."""
+    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
 
 
 def print_json(data: Any) -> None:
@@ -92,12 +108,12 @@ def check_plot(path: Path | None, made: Path | None = None) -> None:
     check_file(path, made)
 
 
-def check_directory(path: Path) -> None:
+def check_directory(path: Path, name: str = "out") -> None:
     """Refuse, before any work is done, a place where no directory can be made."""
     from fedgauge.errors import InputError
 
     there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     if not there.is_dir():
-        raise InputError(f"out must be a directory, not {str(path)!r}: {there} is a file; name another.")
+        raise InputError(f"{name} must be a directory, not {str(path)!r}: {there} is a file; name another.")
     if not os.access(there, os.W_OK):
         raise InputError(f"Cannot write to {there}: permission denied; name a directory that can be written.")

@@ -112,7 +112,7 @@ def expect(
     weights: options.Weights = None,
     iterations: Annotated[
         bool | None,
-        typer.Option("--iterations/--rounds-only", help="Every iteration, not every round [default: for momentum]."),
+        typer.Option("--iterations/--rounds-only", help="Every iteration, not every round \\[default: for momentum]."),
     ] = None,
     plot: options.Plot = None,
     json: options.Json = False,

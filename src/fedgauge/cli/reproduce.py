@@ -24,7 +24,7 @@ def _group() -> None:
 def table2(
     seeds: Annotated[int, typer.Option(help="Problems for each number of workers.")] = 12,
     seed: Annotated[int, typer.Option(help="The first problem's seed.")] = 0,
-    jobs: Annotated[int | None, typer.Option(help="Processes [default: one a core].")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Processes \\[default: one a core].")] = None,
     out: Annotated[Path | None, typer.Option(help="Directory for result.json, table2.png and finished cells.")] = None,
     json: options.Json = False,
 ) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from fedgauge.cli import options
+from fedgauge.cli.experiments import takes_experiment
+from fedgauge.experiment import Experiment
 
 
 def algorithms(json: options.Json = False) -> None:
@@ -49,73 +52,36 @@ def symbols(json: options.Json = False) -> None:
         terminal.table("Symbols", ("symbol", "meaning", "defined in"), rows)
 
 
+@takes_experiment
 def simulate(
-    file: options.FederationFile,
-    gamma: options.Gamma,
-    algorithm: options.AlgorithmName = "fedavg",
-    eta: options.Eta = None,
-    beta: options.Beta = None,
-    beta1: options.Beta1 = None,
-    beta2: options.Beta2 = None,
-    tau: options.Tau = None,
-    proximal: options.Proximal = None,
-    local_steps: options.LocalSteps = 10,
-    rounds: options.Rounds = 100,
-    participants: options.Participants = None,
-    sampling: options.SamplingName = None,
-    weights: options.Weights = None,
-    seed: options.Seed = 0,
-    record_every: Annotated[int, typer.Option(help="Record every so many rounds.")] = 1,
-    target_loss: Annotated[float | None, typer.Option(help="Stop at this loss.")] = None,
-    chunk: Annotated[int, typer.Option(help="Workers whose models are held at once.")] = 32,
+    experiment: Experiment,
     out: Annotated[Path | None, typer.Option(help="Directory that keeps the run.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
-    checkpoint_every: Annotated[int, typer.Option(help="Save the state every so many rounds.")] = 100,
     plot: options.Plot = None,
     json: options.Json = False,
 ) -> None:
-    """Run an algorithm on a federation, round by round.
+    """Run an experiment, round by round: a TOML file, a quadratic federation or a data set; options override the file.
 
-    Example: fedgauge simulate fed.json --algorithm fedavg --gamma 0.05 --local-steps 10 --rounds 200 --out runs/first
+    Example: fedgauge simulate digits --model mlp --percent 50 --gamma 0.1 --local-steps 10 --out runs/first
+    Example: fedgauge simulate fed.json --algorithm fedavg --gamma 0.05 --local-steps 10 --rounds 200
+    Example: fedgauge simulate runs/first/experiment.toml --gamma 0.05 --out runs/second
     """
     from fedgauge.errors import InputError
-    from fedgauge.federation.quadratic import QuadraticFederation
     from fedgauge.report import terminal
 
     if resume and out is None:
         raise InputError("--resume needs --out, the directory of the run to go on with.")
     options.check_plot(plot, made=out)
-    rates = {"gamma": gamma, "eta": eta, "beta": beta, "beta1": beta1, "beta2": beta2, "tau": tau, "proximal": proximal}
-    chosen = options.algorithm_from(algorithm, **rates)
-    participation = options.participation_from(participants, sampling, weights)
-    federation = QuadraticFederation.read(file)
-    with terminal.progress() as bar:
-        task = bar.add_task(chosen.name, total=rounds)
-        from fedgauge.simulation import simulate as run
+    options.allow_own_modules()
+    with terminal.run_progress() as told:
+        from fedgauge.execution import execute
 
-        trace = run(
-            federation,
-            chosen,
-            local_steps=local_steps,
-            rounds=rounds,
-            participation=participation,
-            seed=seed,
-            record_every=record_every,
-            target_loss=target_loss,
-            chunk=chunk,
-            run=out,
-            resume=resume,
-            checkpoint_every=checkpoint_every,
-            observer=lambda done, record: bar.update(task, completed=done),
-        )
+        observer = told(experiment.algorithm.name, experiment.run.rounds)
+        trace = execute(experiment, run=out, resume=resume, observer=observer)
     if plot:
-        from fedgauge.report import figures
+        from fedgauge.report import runs
 
-        rounds_seen = [record.round for record in trace.rounds]
-        with figures.figure(plot, panels=2) as (left, right):
-            common = {"title": chosen.name, "xlabel": "round"}
-            figures.lines(left, rounds_seen, {"f": trace.losses.tolist()}, ylabel="loss", log="", **common)
-            figures.lines(right, rounds_seen, {"|grad f|²": trace.grad2.tolist()}, ylabel="|grad f|²", **common)
+        runs.draw_trace(plot, trace)
     if json:
         options.print_json(trace.to_json())
     else:
@@ -129,23 +95,34 @@ def simulate(
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Directory for the pictures and the JSON result.")] = Path("demo"),
+    out: Annotated[Path, typer.Option(help="Directory for runs, pictures and the JSON result.")] = Path("demo"),
     json: options.Json = False,
 ) -> None:
-    """Show the main idea in half a minute: local steps hurt through L_h, not through zeta.
+    """Show the main idea in half a minute: a network on digits, and quadratics where local steps hurt through L_h.
 
     Example: fedgauge demo --out demo
     """
-    from fedgauge import demo as show
+    from fedgauge.files import write_json
     from fedgauge.report import terminal
 
     options.check_directory(out)
+    with terminal.run_progress() as told:
+        from fedgauge.demo import digits, quadratics
+
+        result: dict[str, Any] = {"digits": digits.run(out / "runs", told)}
     with terminal.progress() as bar:
-        task = bar.add_task("FedAvg", total=None)
-        result = show.run(lambda done, total: bar.update(task, completed=done, total=total))
-    written = show.save(result, out)
+        task = bar.add_task("quadratics", total=None)
+        result |= quadratics.run(lambda done, total: bar.update(task, completed=done, total=total))
+    write_json(out / "result.json", result)
+    pictures = [*digits.save(result["digits"], out), *quadratics.save(result, out)]
     if json:
         options.print_json(result)
-    else:
-        show.show(result)
-        print("Written: " + ", ".join(str(path) for path in written))
+        return
+    digits.show(result["digits"])
+    quadratics.show(result)
+    print("Pictures: " + ", ".join(str(path) for path in pictures))
+    print(f"Numbers: {out / 'result.json'}")
+    runs = " ".join(shlex.quote(str(out / "runs" / f"I={steps}")) for steps in digits.LOCAL_STEPS)
+    print(f"Runs: {out / 'runs'}; compare them with: fedgauge runs compare {runs}")
+    again = shlex.quote(str(out / "runs" / f"I={digits.LOCAL_STEPS[-1]}" / "experiment.toml"))
+    print(f"Try: fedgauge simulate {again} --percent 90 --out runs/mine")

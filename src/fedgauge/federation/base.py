@@ -58,5 +58,8 @@ class Federation(Protocol):
     def stochastic_gradients(self, models: torch.Tensor, workers: Indices, draws: Any) -> torch.Tensor:
         """g_i(x_i), one row each; ``draws`` carries the randomness in."""
 
+    def local_sgd(self, models: torch.Tensor, workers: Indices, draws: Sequence[Any], gamma: float) -> torch.Tensor:
+        """The models after one step x_i <- x_i - gamma g_i(x_i) for each entry of ``draws``."""
+
     def hessian_products(self, models: torch.Tensor, vectors: torch.Tensor, workers: Indices) -> torch.Tensor:
         """H_i(x_i) v_i, one row each."""

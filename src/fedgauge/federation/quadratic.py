@@ -360,6 +360,12 @@ class QuadraticFederation:
         gradients = self.gradients(models, workers)
         return gradients if draws is None else gradients + draws
 
+    def local_sgd(self, models: torch.Tensor, workers: Indices, draws: Sequence[Any], gamma: float) -> torch.Tensor:
+        """The models after a step of SGD for each draw."""
+        for draw in draws:
+            models = models.sub(self.stochastic_gradients(models, workers, draw), alpha=gamma)
+        return models
+
     def hessian_products(self, models: torch.Tensor, vectors: torch.Tensor, workers: Indices) -> torch.Tensor:
         """A_i v_i, one row each, whatever the models are."""
         import torch

@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
 from fedgauge.expectation import Expectation
 from fedgauge.symbols import symbol
-from fedgauge.values import Estimate, Trace
+from fedgauge.values import Estimate, Round, Trace
+
+Observer = Callable[[int, Round | None], None]
+"""What ``simulate`` tells of its rounds."""
 
 _NUMERIC = re.compile(r"-?(\d|inf$|nan$)|–?$")
 
@@ -28,11 +43,25 @@ def number(value: float | None) -> str:
     return "–" if value is None else f"{value:.4g}"
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str | Text]], caption: str | None = None) -> None:
-    """Print a table: words to the left, numbers to the right; a plain string is shown letter by letter."""
+def table(
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str | Text]],
+    caption: str | None = None,
+    padding: int = 1,
+) -> None:
+    """Print a table: words to the left, numbers to the right; a plain string is shown letter by letter.
+
+    A table of many columns goes without ``padding``.
+    """
     rows = list(rows)
     grid = Table(
-        title=escape(title), title_justify="left", box=box.SIMPLE_HEAD, caption=caption, caption_justify="left"
+        title=escape(title),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        caption=caption,
+        caption_justify="left",
+        padding=(0, padding),
     )
     for index, column in enumerate(columns):
         numeric = all(_NUMERIC.match(str(row[index])) for row in rows)
@@ -50,6 +79,63 @@ def progress() -> Iterator[Progress]:
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=err, disable=not err.is_terminal, transient=True) as bar:
+        yield bar
+
+
+class _Rate(ProgressColumn):
+    """Rounds a second, or seconds a round."""
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        if not speed:
+            return Text("")
+        return Text(f"{speed:.1f} rounds/s" if speed >= 1 else f"{1 / speed:.1f} s/round")
+
+
+@contextmanager
+def run_progress() -> Iterator[Callable[[str, int], Observer]]:
+    """A live bar a run, with rate, time left and the latest loss and accuracy, on the error stream of a terminal.
+
+    Gives a function that begins a run's bar from its name and its number of rounds, and returns its observer.
+    """
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        _Rate(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[latest]}"),
+    )
+    with Progress(*columns, console=err, disable=not err.is_terminal, transient=True) as bar:
+
+        def begin(name: str, rounds: int) -> Observer:
+            task = bar.add_task(escape(name), total=rounds, latest="")
+
+            def observer(done: int, record: Round | None) -> None:
+                if record is None:
+                    bar.update(task, completed=done)
+                    return
+                tested = "" if record.accuracy is None else f", accuracy {record.accuracy:.1%}"
+                bar.update(task, completed=done, latest=f"loss {number(record.loss)}{tested}")
+
+            return observer
+
+        yield begin
+
+
+@contextmanager
+def download_progress() -> Iterator[Progress]:
+    """As :func:`progress`, for bytes."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
     )
@@ -79,24 +165,47 @@ def show_estimates(title: str, estimates: Iterable[Estimate]) -> None:
 
 def show_trace(trace: Trace) -> None:
     """Print some rounds of a run and how it ended."""
-    algorithm = trace.settings["algorithm"]
+    show_rounds(title_of(trace.settings), trace.rounds)
+    out.print(ending(trace))
+
+
+def title_of(settings: Mapping[str, Any]) -> str:
+    """The algorithm of a run with its parameters, its local steps and its seed."""
+    algorithm = settings["algorithm"]
     rates = ", ".join(f"{name} {value:g}" for name, value in algorithm.items() if name != "name")
-    rows = []
-    for index in some(len(trace.rounds)):
-        r = trace.rounds[index]
-        rows.append((str(r.round), *map(number, (r.loss, r.grad2, r.spread, r.L_h_ratio))))
-    table(
-        f"{algorithm['name']} ({rates}), {trace.settings['local_steps']} local steps, seed {trace.settings['seed']}",
-        ("round", "loss f", "|grad f|^2", "spread of workers", "L_h seen (lower)"),
-        rows,
+    return f"{algorithm['name']} ({rates}), {settings['local_steps']} local steps, seed {settings['seed']}"
+
+
+def show_rounds(title: str, rounds: Sequence[Round]) -> None:
+    """Print some rounds; accuracy and what was seen of the workers only where they were recorded."""
+    tested = any(r.accuracy is not None for r in rounds)
+    watched = not rounds or any(r.spread is not None for r in rounds)
+    head = (
+        "round",
+        "loss f",
+        *["accuracy"] * tested,
+        "|grad f|^2",
+        *["spread of workers", "L_h seen (lower)"] * watched,
     )
-    endings = {
+    rows = []
+    for index in some(len(rounds)):
+        r = rounds[index]
+        accuracy = ["–" if r.accuracy is None else f"{r.accuracy:.2%}"] * tested
+        seen = [number(r.spread), number(r.L_h_ratio)] * watched
+        rows.append((str(r.round), number(r.loss), *accuracy, number(r.grad2), *seen))
+    table(title, head, rows)
+
+
+def ending(trace: Trace) -> str:
+    """How a run ended, in one sentence."""
+    target = trace.settings.get("target_accuracy")
+    met = target is not None and bool(trace.rounds) and (trace.rounds[-1].accuracy or 0.0) >= target
+    return {
         "finished": f"Finished {trace.stopped_at} rounds.",
-        "target": f"Reached the target loss in round {trace.stopped_at}.",
+        "target": f"Reached the target {'accuracy' if met else 'loss'} in round {trace.stopped_at}.",
         "diverged": f"Diverged in round {trace.stopped_at}; try a smaller gamma or eta, or fewer local steps.",
         "stopped": f"Stopped in round {trace.stopped_at}.",
-    }
-    out.print(endings[trace.status])
+    }[trace.status]
 
 
 def show_expectation(title: str, expectation: Expectation) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 from fedgauge.algorithms import fedavg
 from fedgauge.expectation import expect
 from fedgauge.federation.generate import random_quadratics
-from fedgauge.files import write_json
 from fedgauge.report import figures, terminal
 
 LOCAL_STEPS = (1, 2, 5, 10, 20, 50)
@@ -85,17 +84,15 @@ def show(result: Mapping[str, Any]) -> None:
 
 
 def save(result: Mapping[str, Any], directory: Path) -> list[Path]:
-    """Write the JSON result and two pictures."""
-    directory.mkdir(parents=True, exist_ok=True)
-    written = [directory / name for name in ("result.json", "rounds.png", "local-steps.png")]
-    write_json(written[0], result)
+    """Draw the error against rounds, and against local steps."""
+    written = [directory / name for name in ("rounds.png", "local-steps.png")]
     federations = result["federations"]
-    with figures.figure(written[1], panels=len(federations)) as panels:
+    with figures.figure(written[0], panels=len(federations)) as panels:
         for axes, (name, federation) in zip(panels, federations.items(), strict=True):
             series = {f"I = {run['local_steps']}": run["excess"] for run in federation["runs"]}
             title = f"{name}: L_h = {federation['constants']['L_h']:.2g}"
             figures.lines(axes, range(ROUNDS + 1), series, title=title, xlabel="round", ylabel="f - f*")
-    with figures.figure(written[2]) as (axes,):
+    with figures.figure(written[1]) as (axes,):
         for name, federation in federations.items():
             steps = [run["local_steps"] for run in federation["runs"]]
             (line,) = axes.plot(

@@ -1,0 +1,131 @@
+"""Runs as they are found on disk: finished, going on, or broken off, each as far as it goes."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedgauge.errors import InputError
+from fedgauge.files import read_lines
+from fedgauge.values import Round, Value
+
+
+@dataclass(frozen=True)
+class FoundRun(Value):
+    """What can be read of a run.
+
+    Attributes:
+        path: its directory.
+        status: how it ended; ``unfinished`` where it has not, or where that cannot be read.
+        stopped_at: the round at which it ended, or of the last record.
+        settings: what was asked.
+        experiment: the experiment that it comes from, where it does.
+        environment: versions, machine and command.
+        rounds: the records that are whole.
+        seconds: the wall time of each, where that is written.
+        note: what could not be read.
+    """
+
+    path: str
+    status: str
+    stopped_at: int
+    settings: Mapping[str, Any]
+    experiment: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    rounds: tuple[Round, ...] = ()
+    seconds: tuple[float, ...] = ()
+    note: str = ""
+
+    @property
+    def last(self) -> Round | None:
+        """The last record."""
+        return self.rounds[-1] if self.rounds else None
+
+    @property
+    def source(self) -> str:
+        """What it was run on, in a word or two."""
+        data, model = self.experiment.get("data", {}), self.experiment.get("model", {})
+        name = str(data.get("name", "–"))
+        return name if name.endswith(".json") or name == "–" else f"{name}, {model.get('name', 'mlp')}"
+
+    @property
+    def L_h_seen(self) -> float | None:  # noqa: N802
+        """The largest ratio of the records, a lower bound of L_h."""
+        return max((record.L_h_ratio or 0.0 for record in self.rounds), default=0.0) or None
+
+    @property
+    def steps(self) -> list[float]:
+        """Local steps of a worker before each record; the mean over workers where they differ."""
+        given = self.settings.get("local_steps", 1)
+        each = sum(given) / len(given) if isinstance(given, list) else given
+        return [record.round * each for record in self.rounds]
+
+
+def look(path: str | Path) -> FoundRun:
+    """Read a run as far as it goes; nothing of it is changed or locked."""
+    path = Path(path)
+    if not (path / "settings.json").is_file():
+        what = "there is no such directory" if not path.is_dir() else "it has no settings.json"
+        raise InputError(f"{path} holds no run: {what}; see 'fedgauge runs list DIR'.")
+    notes: list[str] = []
+    settings = _object(path / "settings.json", notes)
+    result = _object(path / "result.json", notes) if (path / "result.json").exists() else {}
+    rounds = _lines(path / "rounds.jsonl", Round.from_json, notes)
+    seconds = _lines(path / "timing.jsonl", lambda data: float(data["seconds"]), notes)
+    last = rounds[-1].round if rounds else 0
+    return FoundRun(
+        path=str(path),
+        status=str(result.get("status", "unfinished")),
+        stopped_at=int(result.get("stopped_at", last)),
+        settings=settings,
+        experiment=_experiment(path / "experiment.toml", notes),
+        environment=_object(path / "environment.json", notes),
+        rounds=tuple(rounds),
+        seconds=tuple(seconds[: len(rounds)]),
+        note="; ".join(notes),
+    )
+
+
+def find(directory: str | Path) -> list[FoundRun]:
+    """The runs in a directory and below, by path."""
+    directory = Path(directory)
+    if not directory.is_dir():
+        raise InputError(f"There is no directory {directory}; name one that holds runs.")
+    return [look(settings.parent) for settings in sorted(directory.rglob("settings.json"))]
+
+
+def _object(path: Path, notes: list[str]) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_bytes())
+        if isinstance(data, dict):
+            return data
+        notes.append(f"{path.name} is damaged")
+    except (OSError, ValueError):
+        notes.append(f"{path.name} cannot be read")
+    return {}
+
+
+def _experiment(path: Path, notes: list[str]) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        notes.append(f"{path.name} cannot be read")
+        return {}
+
+
+def _lines(path: Path, decode: Any, notes: list[str]) -> list[Any]:
+    try:
+        content = path.read_bytes()
+    except OSError:
+        notes.append(f"{path.name} cannot be read")
+        return []
+    lines = read_lines(content, decode)
+    if (lines[-1].end if lines else 0) < len(content):
+        notes.append(f"{path.name} is whole up to line {len(lines)}")
+    return [line.data for line in lines]

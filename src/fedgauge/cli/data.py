@@ -1,0 +1,157 @@
+"""Commands on data: list, get, partition."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedgauge.cli import options
+
+app = typer.Typer(name="data", no_args_is_help=True)
+
+
+@app.callback()
+def _group() -> None:
+    """Find and fetch data sets.
+
+    Example: fedgauge data list
+    """
+
+
+@app.command("list")
+def list_(data: options.Data = None, json: options.Json = False) -> None:
+    """Show which data sets are found where, and what is missing; checksums are compared.
+
+    Example: fedgauge data list --data datasets
+    """
+    from fedgauge.data.catalogue import ENTRIES, data_directory, status
+    from fedgauge.report import terminal
+
+    found = []
+    with terminal.progress() as bar:
+        for name in bar.track(ENTRIES, description="checksums"):
+            found.append(status(name, data))
+    if json:
+        options.print_json({"data": str(data_directory(data)), "datasets": [each.to_json() for each in found]})
+    else:
+        from fedgauge.report import datasets
+
+        datasets.show_data(found, data_directory(data))
+
+
+@app.command()
+def get(
+    name: Annotated[str, typer.Argument(help="Which data set; see 'fedgauge data list'.", show_default=False)],
+    data: options.Data = None,
+    url: Annotated[str | None, typer.Option(help="Folder to download from \\[default: the publisher's].")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace files that are not the published ones.")] = False,
+    json: options.Json = False,
+) -> None:
+    """Download a data set's published files; a download that broke off goes on where it was.
+
+    Example: fedgauge data get mnist --data datasets
+    """
+    from fedgauge.data.catalogue import data_directory
+    from fedgauge.data.fetch import fetch
+    from fedgauge.report import terminal
+
+    options.check_directory(data_directory(data), "data")
+    with terminal.download_progress() as bar:
+        tasks: dict[str, object] = {}
+
+        def told(file: str, here: int, total: int | None) -> None:
+            if file not in tasks:
+                tasks[file] = bar.add_task(file, total=total)
+            bar.update(tasks[file], completed=here, total=total)  # type: ignore[arg-type]
+
+        written = fetch(name, data, url=url, force=force, told=told)
+    if json:
+        options.print_json({"name": name, "written": [str(path) for path in written]})
+    elif written:
+        print("Written: " + ", ".join(str(path) for path in written))
+    else:
+        print(f"{name} is complete in {data_directory(data)}.")
+
+
+def partition(
+    name: Annotated[
+        str, typer.Argument(help="A data set ('fedgauge data list') or an .npz file.", show_default=False)
+    ] = "digits",
+    scheme: Annotated[str, typer.Option(help="paper, iid, dirichlet, shards, quantity or id.")] = "paper",
+    workers: Annotated[
+        int | None, typer.Option(help="Number of workers N \\[default: 10; for id, one an id].", show_default=False)
+    ] = None,
+    percent: Annotated[float | None, typer.Option(help="Part X of one label (paper) \\[default: 50].")] = None,
+    labels: Annotated[str | None, typer.Option(help="Go by these instead of the labels: coarse, writer, ...")] = None,
+    labels_per_worker: Annotated[
+        int | None, typer.Option(help="Labels of a worker's own (paper) \\[default: 1].")
+    ] = None,
+    per_worker: Annotated[int | None, typer.Option(help="Examples a worker (paper) \\[default: all, shared].")] = None,
+    fill: Annotated[
+        bool | None, typer.Option("--fill", help="Where a label runs out, fill up from the rest (paper).")
+    ] = None,
+    alpha: Annotated[float | None, typer.Option(help="Concentration (dirichlet \\[0.5], quantity \\[1]).")] = None,
+    least: Annotated[int | None, typer.Option(help="Fewest examples of a worker (dirichlet, quantity) \\[1].")] = None,
+    shards: Annotated[int | None, typer.Option(help="Shards a worker (shards) \\[2].")] = None,
+    seed: options.Seed = 0,
+    data: options.Data = None,
+    plot: options.Plot = None,
+    out: Annotated[Path | None, typer.Option(help="Write the partition to this JSON file.")] = None,
+    json: options.Json = False,
+) -> None:
+    """Share out a data set among workers, and show who has what.
+
+    Example: fedgauge partition mnist --scheme paper --percent 50 --workers 10 --plot partition.png
+    """
+    from fedgauge.data.datasets import load_dataset
+    from fedgauge.data.schemes import make_partition
+    from fedgauge.report import terminal
+
+    options.check_plot(plot)
+    if out:
+        options.check_file(out)
+    given = {
+        "percent": percent,
+        "labels_per_worker": labels_per_worker,
+        "per_worker": per_worker,
+        "fill": fill,
+        "alpha": alpha,
+        "least": least,
+        "shards": shards,
+    }
+    parameters = {key: value for key, value in given.items() if value is not None}
+    with terminal.progress() as bar:
+        task = bar.add_task(name, total=None)
+        dataset = load_dataset(name, data, told=lambda done, total: bar.update(task, completed=done, total=total))
+    number = 10 if workers is None and scheme != "id" else workers
+    made = make_partition(dataset, scheme, number, labels=labels, seed=seed, **parameters)
+    # People want to see what a writer's digits are, but for labels that were gone by, those.
+    by_class = labels is None or scheme == "id"
+    shown = dataset.train_labels if by_class else dataset.labels_by(labels)
+    counts = made.label_counts(shown, dataset.num_classes if by_class else None)
+    names = dataset.classes if by_class else tuple(str(label) for label in range(counts.shape[1]))
+    settings = ", ".join(
+        f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in made.parameters.items()
+    )
+    title = f"{dataset.name}: {scheme}, {made.num_workers} workers" + (f" ({settings})" if settings else "")
+    if out:
+        made.write(out)
+    if plot:
+        from fedgauge.report import partitions
+
+        partitions.draw_partition(plot, f"{dataset.name}: {scheme}, {made.num_workers} workers", counts, names)
+    if json:
+        summary = {key: value for key, value in made.to_json().items() if key != "indices"}
+        shape = {"num_workers": made.num_workers, "dropped": made.dropped}
+        options.print_json(
+            {"dataset": dataset.name, **summary, **shape, "labels": list(names), "label_counts": counts.tolist()}
+        )
+    else:
+        from fedgauge.report import partitions
+
+        partitions.show_partition(title, made, counts, names)
+        written = [str(path) for path in (out, plot) if path]
+        if written:
+            print("Written: " + ", ".join(written))

@@ -1,0 +1,128 @@
+"""The options of an experiment, read off its keys, so that every key of the file is an option of the command."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import tomllib
+import typing
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from fedgauge.errors import InputError
+from fedgauge.experiment import Experiment, Key, keys
+from fedgauge.toml import alternatives
+
+SOURCE = "Experiment (.toml), quadratic federation (.json), data set ('fedgauge data list') or .npz file."
+
+
+def _annotation(key: Key) -> Any:
+    """How the command line takes a key: plain types as they are, all others as text."""
+    kinds = alternatives(key.hint)
+    kind = kinds[0] if len(kinds) == 1 and kinds[0] in (int, float, bool) else str
+    default = "" if key.default in (None, dataclasses.MISSING) else f" [default: {key.default}]"
+    # A bracket opens markup in what the parser prints, unless it is escaped.
+    said = f"{key.help.rstrip('.')}{default}.".replace("[", r"\[")
+    flag = f"--{key.option.replace('_', '-')}"
+    if key.option == "source":
+        return Annotated[str, typer.Argument(help=SOURCE, show_default=False)]
+    if key.option == "model_option":
+        return Annotated[list[str] | None, typer.Option(flag, metavar="NAME=VALUE", help=said, show_default=False)]
+    flags = (f"{flag}/--no-{flag[2:]}",) if kind is bool else (flag,)
+    metavar = {"data": "DIRECTORY"}.get(key.option)
+    panel = {"data": "Data", "model": "Model", "algorithm": "Algorithm", "run": "Run"}[key.section]
+    option = typer.Option(*flags, help=said, show_default=False, metavar=metavar, rich_help_panel=panel)
+    return Annotated[kind | None, option]
+
+
+def takes_experiment(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of an experiment; it gets the experiment as its first argument.
+
+    The command's own options follow; its first parameter, the experiment, is replaced by all of the keys.
+    """
+    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+    known = list(keys())
+
+    def with_options(**given: Any) -> None:
+        command(experiment_from({key.option: given.pop(key.option) for key in known}), **given)
+
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = []
+    for key in known:
+        default = inspect.Parameter.empty if key.option == "source" else None
+        parameters.append(inspect.Parameter(key.option, keyword, default=default, annotation=_annotation(key)))
+    parameters += [parameter.replace(kind=keyword) for parameter in own]
+    with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    with_options.__name__, with_options.__doc__ = command.__name__, command.__doc__
+    return with_options
+
+
+def experiment_from(given: Mapping[str, Any]) -> Experiment:
+    """The experiment that a file and options, or options alone, describe."""
+    source = str(given["source"])
+    hints = {key.option: key.hint for key in keys()}
+    changes = {}
+    for option, value in given.items():
+        if option == "source" or value is None or value == []:
+            continue
+        changes[option] = _options(value) if option == "model_option" else parse(option, hints[option], value)
+    if source.endswith(".toml"):
+        return Experiment.read(source, changes)
+    if Path(source).is_dir():
+        raise InputError(f"{source} is a directory; name an experiment, a federation or a data set.")
+    return Experiment.of({"source": source, **changes})
+
+
+def parse(option: str, hint: Any, value: Any) -> Any:
+    """A value as the command line gives it, made one of those that the key allows."""
+    if not isinstance(value, str):
+        return value
+    kinds = alternatives(hint)
+    names = [name for kind in kinds if typing.get_origin(kind) is Literal for name in typing.get_args(kind)]
+    if value in names or str in kinds:
+        return value
+    numbers = [kind for kind in kinds if typing.get_origin(kind) is tuple]
+    if numbers:
+        return _numbers(option, value, typing.get_args(numbers[0])[0], single=int in kinds)
+    for kind in kinds:
+        if kind in (int, float):
+            return _number(option, value, kind)
+        if kind is bool and value in ("true", "false"):
+            return value == "true"
+    return value  # refused with the experiment's own words
+
+
+def _number(option: str, value: str, kind: type) -> Any:
+    try:
+        return kind(value)
+    except ValueError:
+        what = "a whole number" if kind is int else "a number"
+        raise InputError(f"--{option.replace('_', '-')} must be {what}, not {value!r}.") from None
+
+
+def _numbers(option: str, value: str, kind: type, single: bool) -> Any:
+    parts = value.split(",")
+    try:
+        numbers = [kind(part) for part in parts]
+    except ValueError:
+        what = "a whole number, or one a worker with commas between," if kind is int else "numbers with commas between,"
+        raise InputError(f"--{option.replace('_', '-')} must be {what} as in 1,2,1, not {value!r}.") from None
+    return numbers[0] if single and len(numbers) == 1 else numbers
+
+
+def _options(pairs: list[str]) -> dict[str, Any]:
+    """Options of a model: numbers and truth values as TOML writes them, anything else is text."""
+    found = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not (name and equals):
+            raise InputError(f"--model-option must be NAME=VALUE, as in width=200, not {pair!r}.")
+        try:
+            found[name] = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            found[name] = text
+    return found

@@ -1,0 +1,110 @@
+"""Commands on runs that are kept: list, show, compare, export."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedgauge.cli import options
+
+app = typer.Typer(name="runs", no_args_is_help=True)
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a run.", show_default=False)]
+
+
+@app.callback()
+def _group() -> None:
+    """Look at runs that are kept, finished or not.
+
+    Example: fedgauge runs list
+    """
+
+
+@app.command("list")
+def list_(
+    directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where to look, and below.")] = Path("runs"),
+    json: options.Json = False,
+) -> None:
+    """List the runs below a directory, with how far each has come.
+
+    Example: fedgauge runs list runs
+    """
+    from fedgauge.archive import find
+    from fedgauge.report import runs
+
+    found = find(directory)
+    if json:
+        options.print_json([runs.outline(run) for run in found])
+    else:
+        runs.show_list(found, directory)
+
+
+@app.command()
+def show(run: Run, json: options.Json = False) -> None:
+    """Show a run: what was asked, what was recorded, how it ended; as far as it goes.
+
+    Example: fedgauge runs show runs/first
+    """
+    from fedgauge.archive import look
+    from fedgauge.report import runs
+
+    found = look(run)
+    if json:
+        options.print_json(found.to_json())
+    else:
+        runs.show_run(found)
+
+
+@app.command()
+def compare(
+    run: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Directories of runs.", show_default=False)],
+    plot: options.Plot = None,
+    json: options.Json = False,
+) -> None:
+    """Compare runs: where their settings differ, how far each came, and loss and accuracy in one picture.
+
+    Example: fedgauge runs compare runs/first runs/second --plot compare.png
+    """
+    from fedgauge.archive import look
+    from fedgauge.report import runs
+
+    options.check_plot(plot)
+    found = [look(path) for path in run]
+    if plot:
+        runs.draw_comparison(plot, found)
+    if json:
+        options.print_json([runs.outline(each) for each in found])
+    else:
+        runs.show_comparison(found)
+        if plot:
+            print(f"Written: {plot}")
+
+
+@app.command()
+def export(
+    run: Run,
+    tensorboard: Annotated[
+        Path | None, typer.Option(help="Directory for TensorBoard's event file.", show_default=False)
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Write a run's records for another tool to show.
+
+    Example: fedgauge runs export runs/first --tensorboard board
+    """
+    from fedgauge.archive import look
+    from fedgauge.errors import InputError
+
+    if tensorboard is None:
+        raise InputError("export needs a format; give --tensorboard DIR.")
+    options.check_directory(tensorboard, "tensorboard")
+    found = look(run)
+    from fedgauge.observers import TensorBoard, replay
+
+    with TensorBoard(tensorboard) as board:
+        replay(found, board)
+    if json:
+        options.print_json({"run": str(run), "tensorboard": str(tensorboard), "records": len(found.rounds)})
+    else:
+        print(f"Written: {len(found.rounds)} records; look at them with: tensorboard --logdir {tensorboard}")

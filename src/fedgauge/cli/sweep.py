@@ -1,0 +1,85 @@
+"""The command that runs an experiment many times."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedgauge.cli import options
+from fedgauge.cli.experiments import parse, takes_experiment
+from fedgauge.experiment import Experiment, keys
+
+
+@takes_experiment
+def sweep(
+    experiment: Experiment,
+    over: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE,VALUE", help="A key and its values; may be repeated.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="How many seeds, counted up from --seed.")] = 1,
+    out: Annotated[Path | None, typer.Option(help="Directory for the runs, the pictures and result.json.")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Runs at once \\[default: one a core].")] = None,
+    json: options.Json = False,
+) -> None:
+    """Run an experiment for every combination of values and every seed; the same command again goes on.
+
+    Each run is kept in OUT/runs. There is a picture for each combination of all keys but the first, with a line for
+    each value of the first.
+
+    Example: fedgauge sweep docs/results/mnist.toml --over local_steps=1,5,20 --over percent=50,75 --seeds 5 --out mnist
+    """
+    from fedgauge.errors import InputError, count
+
+    if out is None:
+        raise InputError("sweep needs --out, the directory that keeps its runs; name a new one.")
+    options.check_directory(out)
+    options.allow_own_modules()
+    if jobs is not None:
+        count("jobs", jobs)
+    values = _values(over or [])
+    from fedgauge.files import write_json
+    from fedgauge.report import sweeps, terminal
+    from fedgauge.sweep import Sweep, run_sweep
+
+    asked = Sweep(experiment, values, seeds)
+    with terminal.progress() as bar:
+        task = bar.add_task("", total=None)
+
+        def told(done: int, total: int, ended: int) -> None:
+            runs = f"{ended} of {len(asked.cells)} runs, rounds"
+            bar.update(task, completed=done, total=total, description=runs)
+
+        result = run_sweep(asked, out / "runs", jobs, told)
+    if result is None:
+        print(f"fedgauge: Interrupted; the same command goes on with the runs in {out}.", file=sys.stderr)
+        raise typer.Exit(130)
+    result["command"] = options.command_line()
+    write_json(out / "result.json", result)
+    pictures = sweeps.draw_sweep(result, out)
+    if json:
+        options.print_json(result)
+    else:
+        sweeps.show_sweep(result)
+        print("Written: " + ", ".join(str(path) for path in (out / "result.json", *pictures)))
+
+
+def _values(over: list[str]) -> dict[str, list[Any]]:
+    """The values of each key, of the key's type."""
+    from fedgauge.errors import InputError, nearest
+
+    hints = {key.option: key.hint for key in keys()}
+    found: dict[str, list[Any]] = {}
+    for text in over:
+        name, equals, values = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or not values:
+            raise InputError(f"--over must be KEY=VALUE,VALUE, as in local_steps=1,5,20, not {text!r}.")
+        if name not in hints:
+            raise InputError(f"--over names no key of an experiment: {name!r}; {nearest(name, hints)}")
+        if name in found:
+            raise InputError(f"--over names {name} twice; give all of its values at once.")
+        found[name] = [parse(name, hints[name], value.strip()) for value in values.split(",")]
+    return found

@@ -1,0 +1,96 @@
+"""Data sets by name: digits, MNIST, QMNIST, Fashion-MNIST, CIFAR-10, CIFAR-100, CINIC-10, and any ``.npz`` file."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+
+from fedgauge.data import catalogue
+from fedgauge.data.catalogue import Entry
+from fedgauge.data.cifar import read_cifar10, read_cifar100
+from fedgauge.data.dataset import DamagedFileError, Dataset, Told, read_npz
+from fedgauge.data.folders import read_folders
+from fedgauge.data.idx import read_mnist
+from fedgauge.errors import InputError
+
+_EVERY = 5
+"""Every fifth of scikit-learn's digits is there to test on; it has no split of its own."""
+
+
+def load_dataset(name: str = "digits", data: str | Path | None = None, told: Told | None = None) -> Dataset:
+    """Load a data set by name, or from an ``.npz`` file.
+
+    Inputs come as they were published, mostly bytes; :func:`~fedgauge.data.dataset.standardise` scales them.
+
+    Args:
+        name: one of ``digits``, ``mnist``, ``qmnist`` (MNIST with the id ``writer``), ``fashion-mnist``, ``cifar10``,
+            ``cifar100`` (with the id ``coarse``), ``cinic10``; or the path of a file that ends in ``.npz``.
+        data: directory of data; ``FEDGAUGE_DATA`` or the user's own if not given.
+        told: is called with how many pictures are read and how many there are, where that takes time.
+
+    >>> digits = load_dataset("digits")
+    >>> digits.train_inputs.shape, digits.num_test, digits.num_classes
+    ((1438, 1, 8, 8), 359, 10)
+    """
+    if name.endswith(".npz"):
+        return read_npz(name)
+    known = catalogue.entry(name)
+    if name == "digits":
+        return _digits()
+    root = catalogue.data_directory(data)
+    if data and not root.is_dir():
+        raise InputError(f"data must be a directory, not {str(data)!r}, which is none; name the directory of data.")
+    try:
+        dataset = _read(known, data, told)
+    except DamagedFileError as damage:
+        raise _explained(known, damage, data) from None
+    return dataclasses.replace(dataset, mean=known.mean, std=known.std)
+
+
+def _read(known: Entry, data: str | Path | None, told: Told | None) -> Dataset:
+    if not known.files:
+        folder = catalogue.find_folder(known, data)
+        if folder is None:
+            place = catalogue.data_directory(data)
+            raise InputError(
+                f"{known.name} is not in {place}: there are no folders train and test with its classes;"
+                f" {catalogue.remedy(known, data)}."
+            )
+        return read_folders(folder, known.name, known.classes, told)
+    files = catalogue.find(known, data)
+    for file, md5 in known.files.items():
+        if file not in files:
+            raise InputError(
+                f"{known.name} is not complete in {catalogue.data_directory(data)}: {file} is missing (MD5 {md5});"
+                f" {catalogue.remedy(known, data, file=file)}."
+            )
+    if known.name == "cifar10":
+        return read_cifar10(files)
+    if known.name == "cifar100":
+        return read_cifar100(files)
+    return read_mnist(files, known.name, known.classes)
+
+
+def _explained(known: Entry, damage: DamagedFileError, data: str | Path | None) -> InputError:
+    """The damage, with the checksums of the file where it has a published one, and what mends it."""
+    published = {**known.files, **known.optional}
+    name = next((name for name in published if damage.path.name in (name, name.removesuffix(".gz"))), None)
+    sums = f" (MD5 {catalogue.md5_of(damage.path)}; published: {published[name]})" if name else ""
+    remedy = catalogue.remedy(known, data, force=True, file=name)
+    return InputError(f"{damage.path} cannot be read: {damage.reason}{sums}; {remedy}.")
+
+
+def _digits() -> Dataset:
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError:
+        raise InputError(
+            "The data set digits is inside scikit-learn, which is not installed; run: pip install 'fedgauge[data]'."
+        ) from None
+    bunch = load_digits()
+    images, labels = bunch.images.astype(np.uint8)[:, np.newaxis], bunch.target.astype(np.int64)
+    test = np.arange(len(labels)) % _EVERY == _EVERY - 1
+    known = catalogue.entry("digits")
+    return Dataset("digits", images[~test], labels[~test], images[test], labels[test], known.classes, peak=16.0)

@@ -1,0 +1,228 @@
+"""Published files over HTTP: with progress, resumed where they broke off, checked, and in place whole or not at all.
+
+A file grows as ``NAME.part``, which a later call goes on with, and gets its name once its checksum is right.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import http.client
+import os
+import tarfile
+import time
+import urllib.error
+import urllib.request
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from fedgauge.data import catalogue
+from fedgauge.data.catalogue import Entry, md5_of
+from fedgauge.errors import InputError, MachineError
+from fedgauge.files import UNFINISHED
+
+Progress = Callable[[str, int, int | None], None]
+"""Called with a file's name, the bytes that are here and, if the server says it, how many there are."""
+
+_BLOCK = 2**16
+_TRIES = 5
+_TIMEOUT = 30.0
+
+
+def fetch(
+    name: str,
+    data: str | Path | None = None,
+    *,
+    url: str | None = None,
+    force: bool = False,
+    told: Progress | None = None,
+    pause: float = 1.0,
+) -> list[Path]:
+    """Bring the published files of a data set into the directory of data; return those that were written.
+
+    A file that is there already with the published checksum is left as it is. One with another checksum is refused,
+    because it may be a subset of the user's own, unless ``force``.
+
+    Args:
+        name: of the data set.
+        data: directory of data.
+        url: where to take the files from instead of their publisher; their checksums stay the published ones.
+        force: replace files that are not the published ones.
+        told: hears of the progress.
+        pause: seconds before the second try after a broken connection; it doubles each time.
+    """
+    known = catalogue.entry(name)
+    base = url or known.url
+    if name == "digits" or not known.files:
+        raise InputError(f"{name} is not downloaded as files; {catalogue.remedy(known, data)}.")
+    if base is None:
+        raise InputError(f"{name} has no address to download from; {catalogue.remedy(known, data)}, or give url.")
+    if not base.startswith(("http://", "https://")):
+        raise InputError(f"url must begin with http:// or https://, not {base!r}; give the address of the folder.")
+    base = base.rstrip("/")
+    told = told or (lambda *_: None)
+    folder = catalogue.data_directory(data) / known.folders[0]
+    wanted = _wanted(known, folder, force)
+    if not wanted:
+        return []
+    folder.mkdir(parents=True, exist_ok=True)
+    if known.archive is not None:
+        return _through_archive(known, folder, base, wanted, told, pause)
+    return [download(f"{base}/{file}", folder / file, known.files[file], told, pause) for file in wanted]
+
+
+def _wanted(known: Entry, folder: Path, force: bool) -> list[str]:
+    wanted = []
+    for file in known.files:
+        path = folder / file
+        found = catalogue.file_status(known, file, path if path.is_file() else None)
+        if found.state == "differs" and not force:
+            raise InputError(
+                f"{path} is there and is not the published file (MD5 {found.md5_found}; published: {found.md5});"
+                " move it away or replace it with --force."
+            )
+        if found.state != "published":
+            wanted.append(file)
+    return wanted
+
+
+def download(url: str, path: Path, md5: str, told: Progress, pause: float = 1.0) -> Path:
+    """Download one file to ``path``, going on with what an earlier call left of it."""
+    part = path.with_name(path.name + UNFINISHED)
+    with part.open("ab") as file, _nothing_left(part):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise MachineError(f"Another process is downloading {path}; wait for it to end.") from None
+        resumed = file.tell() > 0
+        if not (resumed and md5_of(part) == md5):
+            _complete(url, file, path.name, told, pause)
+            if resumed and md5_of(part) != md5:
+                # What was left may be of another file; once more from the start.
+                file.truncate(0)
+                _complete(url, file, path.name, told, pause)
+        found = md5_of(part)
+        if found != md5:
+            part.unlink()
+            raise MachineError(
+                f"{url} is not the published {path.name}: its MD5 is {found}, not {md5}; try again later or from"
+                " another address with --url."
+            )
+        os.fsync(file.fileno())
+        os.replace(part, path)
+    return path
+
+
+@contextmanager
+def _nothing_left(part: Path) -> Iterator[None]:
+    """Leave no file behind that has nothing in it."""
+    try:
+        yield
+    finally:
+        if part.exists() and part.stat().st_size == 0:
+            part.unlink()
+
+
+def _complete(url: str, file: BinaryIO, name: str, told: Progress, pause: float) -> None:
+    """Append to ``file`` until it is as long as the server says, over several connections if need be."""
+    for attempt in range(_TRIES):
+        if attempt:
+            time.sleep(pause * 2 ** (attempt - 1))
+        try:
+            if _append(url, file, name, told):
+                return
+            reason = "the connection broke off"
+        except urllib.error.HTTPError as error:
+            reason = f"the server answers {error.code} {error.reason}"
+            if error.code < 500 and error.code not in (408, 429):
+                break
+        except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
+            reason = str(getattr(error, "reason", "") or error or type(error).__name__)
+    here = file.seek(0, os.SEEK_END)
+    kept = f"run again to go on after the {here:,} bytes that are here" if here else "try again later"
+    raise MachineError(f"{url} cannot be downloaded: {reason}; {kept}, or give another address with --url.")
+
+
+def _append(url: str, file: BinaryIO, name: str, told: Progress) -> bool:
+    """Ask for what is missing, append it, and say whether that was all."""
+    start = file.seek(0, os.SEEK_END)
+    request = urllib.request.Request(url, headers={"Accept-Encoding": "identity", "User-Agent": "fedgauge"})
+    if start:
+        request.add_header("Range", f"bytes={start}-")
+    try:
+        answer = urllib.request.urlopen(request, timeout=_TIMEOUT)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE or not start:
+            raise
+        # More is here than there: it is of another file, so begin again.
+        file.truncate(0)
+        return _append(url, file, name, told)
+    with answer:
+        if not str(answer.headers.get("Content-Range", "")).startswith(f"bytes {start}-"):
+            # The server sends the whole of it, whatever was asked.
+            file.truncate(0)
+            start = 0
+        length = answer.headers.get("Content-Length")
+        total = start + int(length) if length and length.isdigit() else None
+        here = start
+        told(name, here, total)
+        while block := answer.read(_BLOCK):
+            file.write(block)
+            here += len(block)
+            told(name, here, total)
+        file.flush()
+    return total is None or here == total
+
+
+def _through_archive(
+    known: Entry, folder: Path, base: str, wanted: list[str], told: Progress, pause: float
+) -> list[Path]:
+    assert known.archive is not None
+    name, md5 = known.archive
+    archive = folder.parent / name
+    brought = not (archive.is_file() and md5_of(archive) == md5)
+    if brought:
+        download(f"{base}/{name}", archive, md5, told, pause)
+    extra = [file for file in known.optional if not (folder / file).exists()]
+    written = unpack(archive, folder, {file: {**known.files, **known.optional}[file] for file in [*wanted, *extra]})
+    if brought:
+        archive.unlink()
+    return written
+
+
+def unpack(archive: Path, folder: Path, wanted: dict[str, str]) -> list[Path]:
+    """Take the wanted files, each with its MD5, out of ``folder.name`` in a tar archive, and nothing else."""
+    written = []
+    try:
+        with tarfile.open(archive, "r|gz") as tar:
+            for member in tar:
+                place, _, file = member.name.removeprefix("./").rpartition("/")
+                content = tar.extractfile(member) if member.isreg() else None
+                if place != folder.name or file not in wanted or content is None:
+                    continue
+                part = folder / (file + UNFINISHED)
+                with part.open("wb") as out:
+                    while block := content.read(_BLOCK):
+                        out.write(block)
+                    out.flush()
+                    os.fsync(out.fileno())
+                found = md5_of(part)
+                if found != wanted[file]:
+                    part.unlink()
+                    raise MachineError(
+                        f"{archive} holds a {file} that is not the published one: its MD5 is {found}, not"
+                        f" {wanted[file]}; remove {archive} and run again."
+                    )
+                os.replace(part, folder / file)
+                written.append(folder / file)
+    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # a full disk, not a damaged archive
+            raise
+        raise MachineError(f"{archive} is damaged ({error}); remove it and run again.") from None
+    missing = [file for file in wanted if folder / file not in written]
+    if missing:
+        raise MachineError(f"{archive} does not hold {missing[0]}; remove it and run again.")
+    return written

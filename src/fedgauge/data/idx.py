@@ -1,0 +1,77 @@
+"""The idx files of MNIST and its relatives, plain or gzipped."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from fedgauge.data.dataset import Array, DamagedFileError, Dataset, Labels
+from fedgauge.errors import InputError
+
+_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+_GZIP = b"\x1f\x8b"
+
+
+def read_idx(path: Path) -> Array:
+    """Read an idx file: two zeros, the type, the number of axes, each axis's length, then the numbers."""
+    raw = path.read_bytes()
+    if raw[:2] == _GZIP:
+        try:
+            raw = gzip.decompress(raw)
+        except (OSError, EOFError, zlib.error) as error:
+            raise DamagedFileError(path, f"its gzip compression is damaged ({error})") from None
+    if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] not in _TYPES:
+        raise DamagedFileError(path, f"it begins with {raw[:4].hex() or 'nothing'}, which is not the magic of idx")
+    dtype, axes = np.dtype(_TYPES[raw[2]]), raw[3]
+    start = 4 + 4 * axes
+    if len(raw) < start:
+        raise DamagedFileError(path, f"it ends within the lengths of its {axes} axes")
+    shape = tuple(int(n) for n in np.frombuffer(raw, ">u4", axes, 4))
+    wanted = start + math.prod(shape) * dtype.itemsize
+    if len(raw) != wanted:
+        raise DamagedFileError(path, f"its {shape} numbers need {wanted} bytes, and it has {len(raw)}")
+    numbers = np.frombuffer(raw, dtype, offset=start).reshape(shape)
+    return numbers.astype(dtype.newbyteorder("="), copy=False)
+
+
+def read_mnist(files: Mapping[str, Path], name: str, classes: tuple[str, ...]) -> Dataset:
+    """Read MNIST or a data set in its files, given by their published names.
+
+    ``qmnist-train-labels-idx2-int.gz``, where it is among them, adds the writer of each training digit.
+    """
+    train = _pair(files["train-images-idx3-ubyte.gz"], files["train-labels-idx1-ubyte.gz"], len(classes))
+    test = _pair(files["t10k-images-idx3-ubyte.gz"], files["t10k-labels-idx1-ubyte.gz"], len(classes))
+    table = files.get("qmnist-train-labels-idx2-int.gz")
+    ids = {} if table is None else {"writer": _writers(table, train[1])}
+    return Dataset(name, *train, *test, classes, ids)
+
+
+def _pair(images: Path, labels: Path, num_classes: int) -> tuple[Array, Labels]:
+    x, y = read_idx(images), read_idx(labels)
+    if x.ndim != 3 or x.dtype != np.uint8:
+        raise DamagedFileError(images, f"it must hold images of bytes, not {x.dtype} of shape {x.shape}")
+    if y.ndim != 1 or y.dtype != np.uint8:
+        raise DamagedFileError(labels, f"it must hold labels of bytes, not {y.dtype} of shape {y.shape}")
+    if len(x) != len(y):
+        raise DamagedFileError(labels, f"it has {len(y)} labels, and {images.name} has {len(x)} images")
+    if y.size and y.max() >= num_classes:
+        raise DamagedFileError(labels, f"the label {y.max()} is outside its classes 0 to {num_classes - 1}")
+    return x[:, np.newaxis], y.astype(np.int64)
+
+
+def _writers(path: Path, labels: Labels) -> Labels:
+    """Column 2 of QMNIST's table, whose column 0 repeats MNIST's labels in order."""
+    table = read_idx(path)
+    if table.ndim != 2 or table.shape[1] < 3:
+        raise DamagedFileError(path, f"it must be a table of at least 3 columns, not of shape {table.shape}")
+    if len(table) != len(labels) or (table[:, 0] != labels).any():
+        raise InputError(
+            f"{path} does not belong to these images: its digits are not MNIST's training labels in order;"
+            " use it with MNIST's own training files."
+        )
+    return table[:, 2].astype(np.int64)

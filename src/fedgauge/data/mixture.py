@@ -1,0 +1,135 @@
+"""The paper's partition: X% of each worker's data from one label, the rest spread uniformly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgauge.data.dataset import Labels
+from fedgauge.data.partition import Indices, Partition
+from fedgauge.data.sharing import check, from_groups, group
+from fedgauge.errors import InputError, count
+from fedgauge.randomness import Purpose, Streams
+
+
+def paper(
+    labels: Labels,
+    num_workers: int,
+    *,
+    percent: float = 50.0,
+    labels_per_worker: int = 1,
+    per_worker: int | None = None,
+    fill: bool = False,
+    seed: int = 0,
+) -> Partition:
+    """X% of a worker's examples from its own label, the rest spread uniformly; all workers have equally many.
+
+    The paper says no more than that (section 6), so this is what it means here. With n examples a worker, by default
+    floor(examples / N), and C labels that occur:
+
+    1. Worker i's own labels are number i k, ..., i k + k - 1 modulo C, where k is ``labels_per_worker``: for k = 1,
+       label i mod C. It draws n X / 100 of its n examples, rounded to the nearest, from them, evenly.
+    2. All that is left is shuffled, and each worker takes from it what it still needs. Examples of its own labels may
+       be among them, so with 10 equal labels and 10 workers at 50%, its label makes up about 55%.
+    3. What then is left, at most N - 1 examples unless ``per_worker`` says otherwise, is dropped, so that all workers
+       count alike and f is the plain average over the examples that are held.
+
+    Where labels have unequally many examples (MNIST: 5,421 to 6,742), a worker can want more of its label than there
+    is (100% of 6,000 fives). That is refused, with the ways out, unless ``fill``.
+
+    Args:
+        labels: of the examples.
+        num_workers: N; a multiple of the number of labels makes every label the own one of equally many workers.
+        percent: X, 0 to 100.
+        labels_per_worker: k.
+        per_worker: n.
+        fill: let workers whose own label runs out share it evenly and fill up from the rest.
+        seed: of the draws.
+
+    >>> labels = np.arange(1000) % 10
+    >>> paper(labels, 10, percent=100.0).label_counts(labels).diagonal()
+    array([100, 100, 100, 100, 100, 100, 100, 100, 100, 100])
+    """
+    labels = check(labels, num_workers)
+    examples = group(labels)
+    supply = np.array([len(part) for part in examples])
+    percent = _percent(percent)
+    if count("labels_per_worker", labels_per_worker) > len(supply):
+        raise InputError(
+            f"labels_per_worker must be at most the {len(supply)} labels, not {labels_per_worker}; ask for fewer."
+        )
+    n = len(labels) // num_workers if per_worker is None else count("per_worker", per_worker)
+    if n * num_workers > len(labels):
+        raise InputError(
+            f"per_worker must be at most {len(labels) // num_workers}, so that {num_workers} workers can share"
+            f" {len(labels)} examples, not {n}; ask for fewer."
+        )
+    own = np.arange(num_workers * labels_per_worker).reshape(num_workers, -1) % len(supply)
+    wanted = _wanted(own, n, percent)
+    demand = np.bincount(own.ravel(), wanted.ravel(), minlength=len(supply)).astype(np.int64)
+    if (demand > supply).any() and not fill:
+        raise _impossible(np.unique(labels), supply, demand, num_workers, n, percent, labels_per_worker)
+    streams = Streams(seed, Purpose.PARTITION)
+    parts: list[list[Indices]] = [[] for _ in range(num_workers)]
+    left = []
+    for label, pool in enumerate(examples):
+        shuffled = streams.at(worker=label).permutation(pool)
+        workers, places = np.nonzero(own == label)
+        ends = np.cumsum(wanted[workers, places])
+        if demand[label] > supply[label]:
+            # Everybody's part of what there is; rounding down the ends gives nobody more than was wanted.
+            ends = ends * supply[label] // demand[label]
+        *taken, rest = np.split(shuffled, ends)
+        for worker, part in zip(workers, taken, strict=True):
+            parts[worker].append(part)
+        left.append(rest)
+    rest = streams.at(round=1).permutation(np.concatenate(left))
+    needs = n - np.array([sum(map(len, held)) for held in parts])
+    for held, part in zip(parts, np.split(rest, np.cumsum(needs))[:num_workers], strict=True):
+        held.append(part)
+    parameters: dict[str, Any] = {"percent": percent, "labels_per_worker": labels_per_worker, "per_worker": n}
+    if fill:
+        parameters["fill"] = True
+    return from_groups("paper", parameters, seed, len(labels), [np.concatenate(held) for held in parts])
+
+
+def _percent(given: float) -> float:
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= 100:
+        raise InputError(f"percent must be a number from 0 to 100, not {given!r}.")
+    return float(given)
+
+
+def _wanted(own: npt.NDArray[np.int64], n: int, percent: float) -> Indices:
+    """How many of each of its own labels each worker draws."""
+    k = own.shape[1]
+    total = int(np.floor(n * percent / 100 + 0.5))
+    return np.broadcast_to(total // k + (np.arange(k) < total % k), own.shape).astype(np.int64)
+
+
+def _fits(supply: Indices, num_workers: int, n: int, percent: float, k: int) -> bool:
+    own = np.arange(num_workers * k).reshape(num_workers, -1) % len(supply)
+    demand = np.bincount(own.ravel(), _wanted(own, n, percent).ravel(), minlength=len(supply))
+    return bool((demand <= supply).all())
+
+
+def _impossible(
+    names: Labels, supply: Indices, demand: Indices, num_workers: int, n: int, percent: float, k: int
+) -> InputError:
+    """Say which label is too small, and what would do."""
+    worst = int(np.argmax(demand - supply))
+    low, high = 0, n  # the largest number of examples a worker that would do
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if _fits(supply, num_workers, middle, percent, k) else (low, middle)
+    ways = [f"fewer examples (per_worker = {low})"] if low else []
+    more = next((m for m in range(k + 1, len(supply) + 1) if _fits(supply, num_workers, n, percent, m)), None)
+    if more:
+        ways.append(f"several labels a worker (labels_per_worker = {more})")
+    ways.append("coarser labels (labels = 'coarse', where the data set has them)")
+    ways.append("what there is (fill)")
+    return InputError(
+        f"percent = {percent:g} of {n} examples a worker asks for {demand[worst]} of label {names[worst]}, which has"
+        f" {supply[worst]}; take {', '.join(ways[:-1])} or {ways[-1]}."
+    )

@@ -1,0 +1,157 @@
+"""A partition: which training examples each worker holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgauge.data.dataset import Labels
+from fedgauge.errors import InputError, count
+from fedgauge.files import write_atomically
+from fedgauge.randomness import check_seed
+from fedgauge.values import Value
+
+Indices = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Partition(Value):
+    """Disjoint sets of examples, one a worker, kept as one array of indices and the size of each set.
+
+    Attributes:
+        scheme: how it was made, one of :data:`fedgauge.data.schemes.SCHEMES`.
+        parameters: of the scheme.
+        seed: of its randomness.
+        num_examples: how many examples there are to share out.
+        sizes: how many each worker has.
+        indices: the examples of worker 0, then those of worker 1, and so on.
+
+    >>> halves = Partition("iid", {}, 0, 5, [2, 2], [0, 3, 1, 4])
+    >>> halves.worker(1), halves.dropped
+    (array([1, 4]), 1)
+    >>> Partition.from_json(halves.to_json()) == halves
+    True
+    """
+
+    scheme: str
+    parameters: Mapping[str, Any]
+    seed: int
+    num_examples: int
+    sizes: Indices
+    indices: Indices
+
+    def __post_init__(self) -> None:
+        count("num_examples", self.num_examples)
+        check_seed(self.seed)
+        for name in ("sizes", "indices"):
+            object.__setattr__(self, name, _whole(name, getattr(self, name)))
+        if len(self.sizes) == 0 or self.sizes.min() < 0 or self.sizes.sum() != len(self.indices):
+            raise InputError(
+                f"sizes must be numbers of at least 0, one a worker, that add up to the {len(self.indices)} indices,"
+                f" not to {self.sizes.sum()}; read the partition from an unchanged file."
+            )
+        if len(self.indices) and not 0 <= self.indices.min() <= self.indices.max() < self.num_examples:
+            raise InputError(
+                f"indices must lie in 0 to {self.num_examples - 1}, not in {self.indices.min()} to"
+                f" {self.indices.max()}; make the partition from the data set that it is for."
+            )
+        times = np.bincount(self.indices, minlength=self.num_examples)
+        if times.max() > 1:
+            raise InputError(f"indices must differ, and {times.argmax()} occurs {times.max()} times; keep one of them.")
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Make the partition from what :meth:`to_json` returned."""
+        try:
+            return super().from_json(data)
+        except InputError:
+            raise
+        except (TypeError, ValueError):
+            raise InputError(
+                "sizes and indices of a partition must be lists of whole numbers; mend its file."
+            ) from None
+
+    @classmethod
+    def read(cls, path: str | Path) -> Self:
+        """Read a partition from a JSON file."""
+        try:
+            return cls.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            raise InputError(f"There is no file {path}; write it with 'fedgauge partition NAME --out FILE'.") from None
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise InputError(f"{path} is not JSON ({error}); write it again with 'fedgauge partition'.") from None
+
+    def write(self, path: str | Path) -> None:
+        """Write the partition to a JSON file, whole or not at all."""
+        write_atomically(Path(path), (json.dumps(self.to_json()) + "\n").encode())
+
+    def __eq__(self, other: object) -> bool:
+        """Compare everything."""
+        return (
+            isinstance(other, Partition)
+            and (self.scheme, self.parameters, self.seed, self.num_examples)
+            == (other.scheme, other.parameters, other.seed, other.num_examples)
+            and np.array_equal(self.sizes, other.sizes)
+            and np.array_equal(self.indices, other.indices)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.scheme, self.seed, self.num_examples, self.indices.tobytes()))
+
+    @property
+    def num_workers(self) -> int:
+        """N."""
+        return len(self.sizes)
+
+    @property
+    def dropped(self) -> int:
+        """How many examples no worker has."""
+        return self.num_examples - len(self.indices)
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """Each worker's part of the examples: with these weights, f is the average over all of them."""
+        return tuple((self.sizes / self.sizes.sum()).tolist())
+
+    @cached_property
+    def _ends(self) -> Indices:
+        return np.cumsum(self.sizes)
+
+    def worker(self, number: int) -> Indices:
+        """The examples of a worker, in increasing order where a scheme has made them."""
+        if not 0 <= number < self.num_workers:
+            raise InputError(f"worker must lie in 0 to {self.num_workers - 1}, not {number}.")
+        end = int(self._ends[number])
+        return self.indices[end - int(self.sizes[number]) : end]
+
+    def label_counts(self, labels: Labels, num_classes: int | None = None) -> Indices:
+        """How many examples of each label each worker has: one row a worker, one column a label.
+
+        >>> Partition("iid", {}, 0, 4, [2, 2], [0, 1, 2, 3]).label_counts(np.array([0, 0, 0, 1]))
+        array([[2, 0],
+               [1, 1]])
+        """
+        if len(labels) != self.num_examples:
+            raise InputError(f"labels must be those of the {self.num_examples} examples, not {len(labels)} of them.")
+        classes = max(int(labels.max()) + 1, num_classes or 0)
+        owners = np.repeat(np.arange(self.num_workers), self.sizes)
+        cells = np.bincount(owners * classes + labels[self.indices], minlength=self.num_workers * classes)
+        return cells.reshape(self.num_workers, classes)
+
+
+def _whole(name: str, given: npt.ArrayLike) -> Indices:
+    array = np.asarray(given)
+    if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.number)):
+        raise InputError(f"{name} must be a list of whole numbers, not of shape {array.shape}.")
+    whole = array.astype(np.int64)
+    if (whole != array).any():
+        raise InputError(f"{name} must be whole numbers, not {array[whole != array][0]!r}.")
+    whole.flags.writeable = False
+    return whole

@@ -1,0 +1,232 @@
+"""How examples are shared out among workers; each scheme is a function of labels, a number of workers and a seed.
+
+Every scheme gives disjoint sets, the same for the same seed. ``paper`` leaves out what does not divide evenly; the
+others give every example to somebody.
+"""
+
+from __future__ import annotations
+
+import heapq
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgauge.data.dataset import Dataset, Labels
+from fedgauge.data.mixture import paper
+from fedgauge.data.partition import Indices, Partition
+from fedgauge.data.sharing import check, from_groups, group
+from fedgauge.errors import InputError, count, nearest, positive
+from fedgauge.randomness import Purpose, Streams
+
+# Beyond this, a Dirichlet's parts are equal to far below one example.
+_LARGEST_ALPHA = 1e15
+
+
+def iid(labels: Labels, num_workers: int, *, seed: int = 0) -> Partition:
+    """Shuffle, then cut into equal parts; sizes differ by at most one.
+
+    >>> iid(np.zeros(10, int), 3).sizes
+    array([4, 3, 3])
+    """
+    labels = check(labels, num_workers)
+    order = Streams(seed, Purpose.PARTITION).at().permutation(len(labels))
+    return from_groups("iid", {}, seed, len(labels), np.array_split(order, num_workers))
+
+
+def dirichlet(labels: Labels, num_workers: int, *, alpha: float = 0.5, least: int = 1, seed: int = 0) -> Partition:
+    """Cut each label's examples in parts that are Dirichlet(alpha, ..., alpha) over workers (Yurochkin et al. 2019).
+
+    Small alpha gives each label to few workers. There is one draw a label, never a second one: a worker that ends with
+    fewer than ``least`` examples is filled up with random ones of whoever has the most, so it ends for every alpha
+    and N.
+
+    Args:
+        labels: of the examples.
+        num_workers: N.
+        alpha: above 0; it may be as small or large as a float allows.
+        least: fewest examples of a worker; 0 admits workers without any.
+        seed: of the draws.
+
+    >>> int(dirichlet(np.arange(1000) % 10, 50, alpha=1e-300).sizes.min())
+    1
+    """
+    labels = check(labels, num_workers, least)
+    alpha = positive("alpha", alpha)
+    streams = Streams(seed, Purpose.PARTITION)
+    owners = np.empty(len(labels), np.int64)
+    for number, examples in enumerate(group(labels)):
+        generator = streams.at(worker=number)
+        parts = _dirichlet(alpha, num_workers, generator)
+        owners[generator.permutation(examples)] = np.repeat(np.arange(num_workers), _cut(parts, len(examples)))
+    groups = _raise(group(owners, num_workers), least, streams.at(round=1))
+    return from_groups("dirichlet", {"alpha": alpha, "least": least}, seed, len(labels), groups)
+
+
+def quantity(labels: Labels, num_workers: int, *, alpha: float = 1.0, least: int = 1, seed: int = 0) -> Partition:
+    """Shuffle, then cut into parts whose sizes are Dirichlet(alpha, ..., alpha): alike but of unequal size.
+
+    Args:
+        labels: of the examples; only their number counts.
+        num_workers: N.
+        alpha: above 0; small alpha gives few workers nearly everything.
+        least: fewest examples of a worker; 0 admits workers without any.
+        seed: of the draws.
+
+    >>> len(quantity(np.zeros(100, int), 4, alpha=1.0).indices)
+    100
+    """
+    labels = check(labels, num_workers, least)
+    alpha = positive("alpha", alpha)
+    generator = Streams(seed, Purpose.PARTITION).at()
+    order = generator.permutation(len(labels))
+    sizes = _cut(_dirichlet(alpha, num_workers, generator), len(labels))
+    groups = _raise(np.split(order, np.cumsum(sizes)[:-1]), least, generator)
+    return from_groups("quantity", {"alpha": alpha, "least": least}, seed, len(labels), groups)
+
+
+def shards(labels: Labels, num_workers: int, *, shards: int = 2, seed: int = 0) -> Partition:
+    """Sort by label, cut into N times ``shards`` pieces and deal each worker that many at random (McMahan et al. 2017).
+
+    Pieces differ in size by at most one example. Within a label the order is shuffled first.
+
+    >>> labels = np.arange(100) % 10
+    >>> shards(labels, 10, shards=1).label_counts(labels).max(axis=1)
+    array([10, 10, 10, 10, 10, 10, 10, 10, 10, 10])
+    """
+    labels = check(labels, num_workers)
+    pieces = num_workers * count("shards", shards)
+    if pieces > len(labels):
+        raise InputError(
+            f"{num_workers} workers with {shards} shards each need {pieces} examples, not {len(labels)};"
+            " ask for fewer workers or shards."
+        )
+    streams = Streams(seed, Purpose.PARTITION)
+    shuffled = streams.at().permutation(len(labels))
+    cut = np.array_split(shuffled[np.argsort(labels[shuffled], kind="stable")], pieces)
+    dealt = streams.at(round=1).permutation(pieces).reshape(num_workers, shards)
+    groups = [np.concatenate([cut[piece] for piece in row]) for row in dealt]
+    return from_groups("shards", {"shards": shards}, seed, len(labels), groups)
+
+
+def by_id(labels: Labels, num_workers: int | None = None, *, seed: int = 0) -> Partition:
+    """Give each worker the examples of one id, such as a writer's digits, in the order of the ids.
+
+    With ``num_workers``, the ids themselves are dealt at random to so many workers, as evenly as goes.
+
+    >>> by_id(np.array([7, 9, 7, 7])).sizes
+    array([3, 1])
+    """
+    labels = check(labels, 1)
+    groups = group(labels)
+    if num_workers is not None:
+        if count("workers", num_workers) > len(groups):
+            raise InputError(
+                f"workers must be at most the {len(groups)} different ids, not {num_workers}; ask for fewer."
+            )
+        order = Streams(seed, Purpose.PARTITION).at().permutation(len(groups))
+        groups = [np.concatenate([groups[i] for i in part]) for part in np.array_split(order, num_workers)]
+    return from_groups("id", {}, seed, len(labels), groups)
+
+
+SCHEMES: Mapping[str, Callable[..., Partition]] = {
+    "paper": paper,
+    "iid": iid,
+    "dirichlet": dirichlet,
+    "shards": shards,
+    "quantity": quantity,
+    "id": by_id,
+}
+
+
+def parameters_of(scheme: str) -> list[str]:
+    """The parameters that a scheme takes beside the labels, the number of workers and the seed.
+
+    >>> parameters_of("dirichlet")
+    ['alpha', 'least']
+    """
+    if scheme not in SCHEMES:
+        raise InputError(f"There is no scheme {scheme!r}; {nearest(scheme, SCHEMES)}")
+    names = inspect.signature(SCHEMES[scheme]).parameters
+    return [name for name in names if name not in ("labels", "num_workers", "seed")]
+
+
+def make_partition(
+    dataset: Dataset,
+    scheme: str = "paper",
+    num_workers: int | None = None,
+    *,
+    labels: str | None = None,
+    seed: int = 0,
+    **parameters: Any,
+) -> Partition:
+    """Share out a data set's training examples among workers.
+
+    Args:
+        dataset: whose examples to share out.
+        scheme: one of :data:`SCHEMES`.
+        num_workers: N; the scheme ``id`` may do without, one worker an id.
+        labels: one of the data set's ``ids`` to go by instead of its labels, such as ``coarse`` or ``writer``.
+        seed: of the draws.
+        parameters: of the scheme.
+
+    >>> from fedgauge.data.datasets import load_dataset
+    >>> make_partition(load_dataset("digits"), "paper", 10, percent=50.0).sizes
+    array([143, 143, 143, 143, 143, 143, 143, 143, 143, 143])
+    """
+    allowed = parameters_of(scheme)
+    for given in parameters:
+        if given not in allowed:
+            takes = ", ".join(allowed) or "none"
+            raise InputError(f"The scheme {scheme} has no parameter {given} (it takes: {takes}); leave it out.")
+    if num_workers is None and scheme != "id":
+        raise InputError(f"The scheme {scheme} needs workers, their number N; give a whole number of at least 1.")
+    if scheme == "id" and labels is None:
+        if len(dataset.ids) != 1:
+            known = ", ".join(dataset.ids) or "none"
+            raise InputError(
+                f"The scheme id needs labels, the name of the ids to go by; {dataset.name} has: {known} (writers come"
+                " with qmnist)."
+            )
+        labels = next(iter(dataset.ids))
+    made = SCHEMES[scheme](dataset.labels_by(labels), num_workers, seed=seed, **parameters)
+    by = {} if labels is None else {"labels": labels}
+    return Partition(scheme, {**by, **made.parameters}, seed, made.num_examples, made.sizes, made.indices)
+
+
+def _dirichlet(alpha: float, length: int, generator: np.random.Generator) -> npt.NDArray[np.float64]:
+    """One draw from the symmetric Dirichlet distribution, for every alpha above 0.
+
+    A Gamma(alpha) variable is Gamma(alpha + 1) U^(1/alpha); kept as logarithms relative to the largest U, it cannot
+    become 0 everywhere, however small alpha is.
+    """
+    alpha = min(alpha, _LARGEST_ALPHA)
+    exponential = generator.standard_exponential(length)  # -log U
+    with np.errstate(over="ignore"):
+        logs = np.log(generator.standard_gamma(alpha + 1.0, length)) - (exponential - exponential.min()) / alpha
+    parts = np.exp(logs - logs.max())
+    scaled: npt.NDArray[np.float64] = parts / parts.sum()
+    return scaled
+
+
+def _cut(parts: npt.NDArray[np.float64], total: int) -> Indices:
+    """Whole numbers that add up to ``total`` and are nearest to its parts, cumulatively."""
+    ends = np.rint(np.cumsum(parts) * total).astype(np.int64)
+    ends[-1] = total
+    return np.diff(np.minimum(ends, total), prepend=0)
+
+
+def _raise(groups: Sequence[Indices], least: int, generator: np.random.Generator) -> list[Indices]:
+    """Give groups below ``least`` random examples of whichever group is the largest at the time."""
+    held = [generator.permutation(group).tolist() for group in groups]
+    donors = [(-len(examples), worker) for worker, examples in enumerate(held)]
+    heapq.heapify(donors)
+    for examples in held:
+        while len(examples) < least:
+            size, donor = heapq.heappop(donors)
+            if -size == len(held[donor]):
+                examples.append(held[donor].pop())
+            heapq.heappush(donors, (-len(held[donor]), donor))
+    return [np.array(examples, np.int64) for examples in held]

@@ -1,0 +1,105 @@
+"""The paper's MLP on scikit-learn's digits, shared out among ten workers, with FedAvg at several I.
+
+Half of each worker's digits are of one kind, so their gradients are far apart; yet more local steps make a round worth
+more, for L_h, as far as it shows along the way, is small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedgauge.experiment import Experiment
+from fedgauge.report import figures, partitions, terminal
+from fedgauge.values import Round
+
+LOCAL_STEPS = (1, 5, 20)
+ROUNDS, TARGET = 60, 0.9
+EXPERIMENT = {
+    "source": "digits",
+    "scheme": "paper",
+    "workers": 10,
+    "percent": 50,
+    "model": "mlp",
+    "algorithm": "fedavg",
+    "gamma": 0.1,
+    "eta": 2,
+    "rounds": ROUNDS,
+    # A round takes a few milliseconds here, which is no work to share.
+    "processes": 1,
+}
+
+
+def run(directory: Path, told: Callable[[str, int], Callable[[int, Round | None], None]]) -> dict[str, Any]:
+    """Run every I, each kept in a directory of its own; one that is there and finished is read."""
+    from fedgauge.execution import execute, prepare
+
+    base = Experiment.of(EXPERIMENT)
+    prepared = prepare(base)
+    runs = []
+    for local_steps in LOCAL_STEPS:
+        trace = execute(
+            base.changed({"local_steps": local_steps}),
+            prepared=prepared,
+            run=directory / f"I={local_steps}",
+            resume=True,
+            observer=told(f"digits, I = {local_steps}", ROUNDS),
+        )
+        reached = [record.round for record in trace.rounds if (record.accuracy or 0.0) >= TARGET]
+        runs.append(
+            {
+                "local_steps": local_steps,
+                "rounds": [record.round for record in trace.rounds],
+                "loss": trace.losses.tolist(),
+                "accuracy": trace.accuracies.tolist(),
+                "rounds_to_target": reached[0] if reached else None,
+                "L_h_seen": max(record.L_h_ratio or 0.0 for record in trace.rounds),
+                "seconds": trace.seconds[-1],
+            }
+        )
+    assert prepared.dataset is not None
+    assert prepared.partition is not None
+    counts = prepared.partition.label_counts(prepared.dataset.train_labels, prepared.dataset.num_classes)
+    return {
+        "experiment": base.to_json(),
+        "target": TARGET,
+        "label_counts": counts.tolist(),
+        "classes": list(prepared.dataset.classes),
+        "runs": runs,
+    }
+
+
+def show(result: Mapping[str, Any]) -> None:
+    """Print a line for each I."""
+    rows = [
+        (
+            str(run["local_steps"]),
+            "–" if run["rounds_to_target"] is None else str(run["rounds_to_target"]),
+            terminal.number(run["loss"][-1]),
+            f"{run['accuracy'][-1]:.1%}",
+            terminal.number(run["L_h_seen"]),
+            f"{run['seconds']:.1f}",
+        )
+        for run in result["runs"]
+    ]
+    head = ("I", f"rounds to {TARGET:.0%}", f"loss after {ROUNDS}", "accuracy", "L_h seen (lower)", "seconds")
+    terminal.table("digits: MLP, 10 workers, half of each one's data of one label", head, rows)
+
+
+def save(result: Mapping[str, Any], directory: Path) -> list[Path]:
+    """Draw the partition, and loss and accuracy against rounds."""
+    import numpy as np
+
+    written = [directory / name for name in ("partition.png", "digits.png")]
+    counts = np.array(result["label_counts"])
+    partitions.draw_partition(written[0], "digits: half of one label", counts, result["classes"])
+    with figures.figure(written[1], panels=2) as panels:
+        for axes, key, ylabel, log in zip(
+            panels, ("loss", "accuracy"), ("training loss f", "test accuracy"), ("y", ""), strict=True
+        ):
+            series = {f"I = {run['local_steps']}": run[key] for run in result["runs"]}
+            figures.lines(
+                axes, range(ROUNDS + 1), series, title="digits, MLP, 10 workers", xlabel="round", ylabel=ylabel, log=log
+            )
+    return written

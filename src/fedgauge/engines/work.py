@@ -1,0 +1,168 @@
+"""The workers' part of a round: local steps and exact passes, a chunk of rows at a time, streamed into sums.
+
+Chunks are dealt to a fixed number of lanes, a lane adds up its chunks in order, and the lanes are added up in order.
+The lanes are the units that an engine may run anywhere, so the sums are the same bits wherever they ran.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from fedgauge.algorithms.base import Algorithm, Tensors
+from fedgauge.federation.base import Federation
+from fedgauge.participation import Cohort
+from fedgauge.randomness import Purpose, Streams
+
+LANES = 8
+"""A constant, not a consequence of the machine: it groups the sums, and so their rounding."""
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch use one thread: the sums are then the same on every machine, and rows are too small to share.
+
+    Two threads that wait for each other on a busy machine were seen to take fifty times as long as one.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class Part(NamedTuple):
+    """A chunk of participants with what they remember."""
+
+    cohort: Cohort
+    memory: Tensors
+
+
+def lanes(cohort: Cohort, chunk: int, memory: Tensors | None = None) -> list[list[Part]]:
+    """Deal a cohort's chunks to the lanes; a lane that gets none is left out."""
+    dealt: list[list[Part]] = [[] for _ in range(LANES)]
+    for index, part in enumerate(cohort.chunks(chunk)):
+        rows = {name: tensor[part.workers] for name, tensor in (memory or {}).items()}
+        dealt[index % LANES].append(Part(part, rows))
+    return [lane for lane in dealt if lane]
+
+
+@dataclass
+class Spread:
+    """Mean of rows and their weighted squared distance from it, merged without cancellation."""
+
+    weight: float = 0.0
+    mean: torch.Tensor | None = None
+    squares: float = 0.0
+
+    def add_rows(self, rows: torch.Tensor, weights: torch.Tensor) -> None:
+        """Take in a chunk."""
+        weight = float(weights.sum())
+        # Counted from the first row, so that equal rows have exactly that mean and no spread.
+        mean = rows[0] + weights @ (rows - rows[0]) / weight
+        self.add(Spread(weight, mean, float(weights @ (rows - mean).square().sum(dim=1))))
+
+    def add(self, other: Spread) -> None:
+        """Take in what another has seen."""
+        if self.mean is None or other.mean is None:
+            self.mean = other.mean if self.mean is None else self.mean
+        else:
+            gap = other.mean - self.mean
+            total = self.weight + other.weight
+            self.squares += float(gap @ gap) * self.weight * other.weight / total
+            self.mean = self.mean + gap * (other.weight / total)
+        self.squares += other.squares
+        self.weight += other.weight
+
+
+@dataclass
+class Sums:
+    """What comes back from local steps: weighted sums of the messages, memories, and what was seen on the way.
+
+    Attributes:
+        message: weighted sums of what the participants send.
+        memory: for each chunk, its workers and what they remember.
+        spread: of the local models, where it was asked for.
+        gradient: weighted sum of the exact gradients, each at its worker's own model, where it was asked for.
+    """
+
+    message: dict[str, torch.Tensor] = field(default_factory=dict)
+    memory: list[tuple[Any, Tensors]] = field(default_factory=list)
+    spread: Spread = field(default_factory=Spread)
+    gradient: torch.Tensor | None = None
+
+    def add(self, other: Sums) -> None:
+        """Add another lane's sums."""
+        for name, total in other.message.items():
+            self.message[name] = self.message[name] + total if name in self.message else total
+        self.memory += other.memory
+        self.spread.add(other.spread)
+        if other.gradient is not None:
+            self.gradient = other.gradient if self.gradient is None else self.gradient + other.gradient
+
+
+class Work:
+    """What the workers of a federation can be asked to do, for one algorithm and seed."""
+
+    def __init__(
+        self, federation: Federation, algorithm: Algorithm, local_steps: int | Sequence[int], seed: int
+    ) -> None:
+        self.federation, self.algorithm = federation, algorithm
+        self._steps = np.broadcast_to(np.asarray(local_steps), (federation.num_workers,))
+        self._equal_steps = bool((self._steps == self._steps[0]).all())
+        self._noise = Streams(seed, Purpose.NOISE)
+
+    def evaluate(self, lane: list[Part], model: torch.Tensor) -> tuple[float, torch.Tensor]:
+        """Weighted sums of the workers' losses and gradients at one model."""
+        loss, gradient = 0.0, torch.zeros(len(model), dtype=torch.float64)
+        for (workers, _, weights), _ in lane:
+            shares = torch.from_numpy(weights)
+            losses, gradients = self.federation.evaluate(model.expand(len(workers), -1), workers)
+            loss += float(shares @ losses.double())
+            gradient += shares @ gradients.double()
+        return loss, gradient
+
+    def local_phase(self, lane: list[Part], round: int, model: torch.Tensor, server: Tensors, watch: bool) -> Sums:
+        """Run the local steps of a lane's participants; ``watch`` looks at where they ended."""
+        sums = Sums()
+        for part in lane:
+            local, steps = self._local_steps(part, round, model, server)
+            sent, remembered = self.algorithm.finish(model, local, steps)
+            workers, _, weights = part.cohort
+            shares = torch.from_numpy(weights)
+            own = None
+            if watch:
+                spread = Spread()
+                spread.add_rows(local["x"].double(), shares)
+                own = shares @ self.federation.gradients(local["x"], workers).double()
+            message = {name: shares.to(rows.dtype) @ rows for name, rows in sent.items()}
+            memory = [(workers, remembered)] if remembered else []
+            sums.add(Sums(message, memory, spread if watch else Spread(), own))
+        return sums
+
+    def _local_steps(
+        self, part: Part, round: int, model: torch.Tensor, server: Tensors
+    ) -> tuple[Tensors, torch.Tensor]:
+        """The participants' final local states and their step counts as a column."""
+        workers, copies, _ = part.cohort
+        steps = self._steps[workers]
+        begun = self.algorithm.begin(model, server, part.memory)
+        local: Tensors = {name: tensor.expand(len(workers), tensor.shape[-1]) for name, tensor in begun.items()}
+        draws = self.federation.draws(self._noise, round, workers, copies, int(steps.max()))
+        column = torch.as_tensor(steps, dtype=model.dtype).unsqueeze(1)
+        if self.algorithm.sgd_rate is not None and self._equal_steps:
+            return {"x": self.federation.local_sgd(local["x"], workers, draws, self.algorithm.sgd_rate)}, column
+        for k, draw in enumerate(draws):
+            moved = self.algorithm.step(local, self.federation.stochastic_gradients(local["x"], workers, draw))
+            if self._equal_steps:
+                local = moved
+            else:
+                still = torch.from_numpy(k < steps).unsqueeze(1)
+                local = {name: torch.where(still, moved[name], local[name]) for name in moved}
+        return local, column

@@ -1,0 +1,264 @@
+"""Many runs of one experiment: every combination of some keys' values, each with several seeds.
+
+Every run has its own directory, so a sweep that was interrupted, or is asked for more values or seeds, goes on with
+what is there. Runs go side by side, one process each.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedgauge.errors import InputError, MachineError, count, nearest
+from fedgauge.experiment import Experiment, keys
+from fedgauge.values import Round
+
+Told = Callable[[int, int, int], None]
+"""Called with rounds done, rounds in all, and runs that have ended."""
+
+
+class Cell(NamedTuple):
+    """One run of a sweep: its name, the values that make it, and the whole experiment."""
+
+    name: str
+    values: Mapping[str, Any]
+    experiment: Experiment
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """An experiment, the values that some of its keys take in turn, and how often each is run.
+
+    Attributes:
+        experiment: what all runs share; its seed is the first.
+        over: for each key, named as the command's option is, its values.
+        seeds: how many seeds.
+
+    >>> base = Experiment.of({"source": "digits", "gamma": 0.1})
+    >>> [cell.name for cell in Sweep(base, {"local_steps": [1, 5]}, seeds=2).cells]
+    ['local_steps=1,seed=0', 'local_steps=1,seed=1', 'local_steps=5,seed=0', 'local_steps=5,seed=1']
+    """
+
+    experiment: Experiment
+    over: Mapping[str, Sequence[Any]]
+    seeds: int = 1
+
+    def __post_init__(self) -> None:
+        count("seeds", self.seeds)
+        known = [key.option for key in keys() if key.option not in ("seed", "model_option")]
+        for key, values in self.over.items():
+            if key == "seed":
+                raise InputError("A sweep runs over seeds with --seeds, their number; leave seed out of --over.")
+            if key not in known:
+                raise InputError(f"A sweep cannot go over {key!r}; {nearest(key, known)}")
+            if not values or len(set(map(str, values))) < len(values):
+                raise InputError(f"The values of {key} must be at least one, and differ, not {list(values)!r}.")
+        _ = self.cells  # every combination is a sound experiment, or is refused before the first is run
+
+    @property
+    def combinations(self) -> list[dict[str, Any]]:
+        """The values of the keys, one after another, the last key's changing fastest."""
+        return [dict(zip(self.over, values, strict=True)) for values in itertools.product(*self.over.values())]
+
+    @property
+    def cells(self) -> list[Cell]:
+        """All runs."""
+        first = self.experiment.run.seed
+        cells = []
+        for values in self.combinations:
+            for seed in range(first, first + self.seeds):
+                # A process for each run is faster than several for one.
+                changes = {"processes": 1, **values, "seed": seed}
+                name = ",".join(f"{key}={shown(value)}" for key, value in {**values, "seed": seed}.items())
+                cells.append(Cell(name, values, self.experiment.changed(changes)))
+        return cells
+
+
+def shown(value: Any) -> str:
+    """A value in a table or in a file's name.
+
+    >>> shown(50.0), shown("a/b")
+    ('50', 'a_b')
+    """
+    return str(value).removesuffix(".0").replace("/", "_")
+
+
+def _run(cell: Cell, directory: str, tell: Callable[[int], None]) -> dict[str, Any]:
+    """One run, as far as it goes; ``tell`` is told how many rounds more are done."""
+    from fedgauge.execution import execute
+
+    done = 0
+
+    def observer(rounds: int, record: Round | None) -> None:
+        nonlocal done
+        tell(rounds - done)
+        done = rounds
+
+    trace = execute(cell.experiment, run=Path(directory) / cell.name, resume=True, observer=observer)
+    if trace.status != "stopped":
+        tell(cell.experiment.run.rounds - done)
+    return {
+        "run": cell.name,
+        "seed": cell.experiment.run.seed,
+        "status": trace.status,
+        "stopped_at": trace.stopped_at,
+        "rounds": [record.round for record in trace.rounds],
+        "loss": trace.losses.tolist(),
+        "accuracy": [record.accuracy for record in trace.rounds],
+        "L_h_seen": max((record.L_h_ratio or 0.0 for record in trace.rounds), default=0.0) or None,
+        "seconds": trace.seconds[-1] if trace.seconds else 0.0,
+    }
+
+
+# -- in a process of the sweep -----------------------------------------------------------------------------------
+
+_progress: Any = None
+_interrupted = False
+
+
+def _begin(progress: Any, parent: int) -> None:
+    """Begin a process: it tells of its rounds through ``progress`` and ends when the sweep's own process is gone."""
+    global _progress
+    _progress = progress
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _run_there(cell: Cell, directory: str) -> dict[str, Any]:
+    """One run in such a process; after Ctrl-C the runs that are still to come are left alone."""
+    global _interrupted
+
+    def tell(rounds: int) -> None:
+        with _progress.get_lock():
+            _progress.value += rounds
+
+    try:
+        result = {"status": "stopped"} if _interrupted else _run(cell, directory, tell)
+    except KeyboardInterrupt:
+        result = {"status": "stopped"}
+    _interrupted = result["status"] == "stopped"
+    return result
+
+
+# -- in the sweep's own process ----------------------------------------------------------------------------------
+
+
+def run_sweep(sweep: Sweep, out: Path, jobs: int | None = None, told: Told = lambda done, total, ended: None) -> Any:
+    """Run all that is not finished in ``out``, and sum it up.
+
+    Args:
+        sweep: what to run.
+        out: directory for the runs.
+        jobs: how many at once; one a core if not given, and all in this process if it is one.
+        told: is told of the progress.
+
+    Returns:
+        ``None`` where it was interrupted; else an object with one entry a combination, and all runs' curves.
+    """
+    cells = sweep.cells
+    number = min(jobs or os.cpu_count() or 1, len(cells))
+    out.mkdir(parents=True, exist_ok=True)
+    results = _here(cells, out, told) if number == 1 else _there(cells, out, number, told)
+    if len(results) < len(cells) or any(result["status"] == "stopped" for result in results.values()):
+        return None
+    return _summary(sweep, results)
+
+
+def _total(cells: Sequence[Cell]) -> int:
+    return sum(cell.experiment.run.rounds for cell in cells)
+
+
+def _here(cells: Sequence[Cell], out: Path, told: Told) -> dict[str, dict[str, Any]]:
+    """Run one after another."""
+    results: dict[str, dict[str, Any]] = {}
+    done = 0
+
+    def tell(rounds: int) -> None:
+        nonlocal done
+        done += rounds
+        told(done, _total(cells), len(results))
+
+    for cell in cells:
+        results[cell.name] = _run(cell, str(out), tell)
+        if results[cell.name]["status"] == "stopped":
+            break
+    return results
+
+
+def _there(cells: Sequence[Cell], out: Path, number: int, told: Told) -> dict[str, dict[str, Any]]:
+    """Run side by side in processes."""
+    context = get_context("spawn")
+    progress = context.Value("q", 0)
+    results: dict[str, dict[str, Any]] = {}
+    finished = threading.Event()
+
+    def watch() -> None:
+        while not finished.wait(0.5):
+            told(progress.value, _total(cells), len(results))
+
+    pool = ProcessPoolExecutor(number, context, initializer=_begin, initargs=(progress, os.getpid()))
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        pending = {pool.submit(_run_there, cell, str(out)): cell.name for cell in cells}
+        for future in as_completed(pending):
+            results[pending[future]] = future.result()
+    except KeyboardInterrupt:
+        pass
+    except BrokenProcessPool:
+        raise MachineError(
+            "A process of the sweep died; the same command goes on with the runs that are kept, --jobs 1 takes less"
+            " memory."
+        ) from None
+    finally:
+        finished.set()
+        pool.shutdown(wait=True, cancel_futures=True)
+    return results
+
+
+def _summary(sweep: Sweep, results: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    cells = sweep.cells
+    combinations = []
+    for values in sweep.combinations:
+        runs = [results[cell.name] for cell in cells if cell.values == values]
+        combinations.append({"values": values, **_over_seeds(runs), "runs": runs})
+    return {
+        "experiment": sweep.experiment.to_json(),
+        "over": {key: list(values) for key, values in sweep.over.items()},
+        "seeds": sweep.seeds,
+        "combinations": combinations,
+    }
+
+
+def _over_seeds(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Mean and standard deviation over seeds, of the last records and of the curves as far as all runs go."""
+    common = sorted(set.intersection(*(set(run["rounds"]) for run in runs)))
+    found: dict[str, Any] = {
+        "diverged": sum(run["status"] == "diverged" for run in runs),
+        "rounds": common,
+        "seconds": sum(run["seconds"] for run in runs),
+    }
+    for name in ("loss", "accuracy"):
+        rows = [[run[name][run["rounds"].index(r)] for r in common] for run in runs]
+        if any(value is None for row in rows for value in row):
+            found[name] = None
+            continue
+        curves = np.array(rows, dtype=float)
+        deviation = curves.std(axis=0, ddof=1) if len(runs) > 1 else np.zeros(len(common))
+        found[name] = {"mean": curves.mean(axis=0).tolist(), "deviation": deviation.tolist()}
+    return found

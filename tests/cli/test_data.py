@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.data import made
+
+from fedgauge.cli import main
+from fedgauge.data.partition import Partition
+
+
+@pytest.fixture(autouse=True)
+def no_other_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("FEDGAUGE_DATA", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+
+
+def test_list_says_what_is_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made.cifar100(tmp_path / "data/cifar-100-python")
+    assert main(["data", "list"]) == 0
+    said = capsys.readouterr().out
+    assert "not as published" in said
+    assert "mnist: run: fedgauge data get mnist" in said
+    assert main(["data", "list", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["data"] == str(tmp_path / "data")
+    assert {each["name"]: each["state"] for each in found["datasets"]}["cifar100"] == "other"
+
+
+def test_partition_prints_draws_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["partition", "digits", "--scheme", "paper", "--percent", "50", "--workers", "10", "--seed", "3"]
+    assert main([*arguments, "--plot", "p.png", "--out", "p.json"]) == 0
+    said = capsys.readouterr()
+    assert "8 of 1438 examples dropped" in said.out
+    assert said.err == ""
+    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+    written = Partition.read(tmp_path / "p.json")
+    assert main([*arguments, "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["sizes"] == written.sizes.tolist() == [143] * 10
+    assert summary["parameters"] == {"percent": 50.0, "labels_per_worker": 1, "per_worker": 143}
+    assert (summary["dataset"], summary["seed"], summary["dropped"], summary["num_workers"]) == ("digits", 3, 8, 10)
+    assert np.sum(summary["label_counts"], axis=1).tolist() == [143] * 10
+
+
+@pytest.mark.parametrize("suffix", ["pdf", "svg"])
+def test_partitions_of_many_workers_and_labels_are_shown_shortly(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], suffix: str
+) -> None:
+    made.cifar100(tmp_path / "data/cifar-100-python")
+    plot = f"p.{suffix}"
+    assert main(["partition", "cifar100", "--scheme", "dirichlet", "--workers", "50", "--plot", plot]) == 0
+    said = capsys.readouterr().out
+    assert "and 30 workers more" in said
+    assert "labels held" in said
+    assert (tmp_path / plot).stat().st_size > 1000
+
+
+def test_writers_become_workers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    labels = made.mnist(tmp_path / "data/MNIST/raw")["train-labels-idx1-ubyte"]
+    made.writers(tmp_path / "data/MNIST/raw", labels)
+    assert main(["partition", "qmnist", "--scheme", "id", "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["sizes"] == [7] * 5 + [5]
+    assert summary["labels"] == list("0123456789")
+
+
+def test_an_npz_file_is_partitioned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.savez(tmp_path / "mine.npz", x=np.zeros((30, 2)), y=np.arange(30) % 3)
+    assert main(["partition", "mine.npz", "--scheme", "shards", "--shards", "1", "--workers", "3", "--json"]) == 0
+    assert np.array(json.loads(capsys.readouterr().out)["label_counts"]).max() == 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("partition digits --percent 101", "percent must be a number from 0 to 100, not 101.0."),
+        (
+            "partition digits --workers 1439",
+            "workers must be at most the 1438 examples, not 1439; ask for fewer workers.",
+        ),
+        ("partition mnist", "mnist is not complete in {data}: train-images-idx3-ubyte.gz is missing"),
+        ("partition digits --alpha 1", "The scheme paper has no parameter alpha"),
+        ("partition digits --plot p.gif", "plot must be a file that ends in .png"),
+        ("partition digits --out none/p.json", "Cannot write none/p.json: there is no directory none"),
+        ("partition nothing", "There is no data set 'nothing'"),
+        ("data get nothing", "There is no data set 'nothing'"),
+        ("data get digits", "digits is not downloaded as files"),
+        ("data get mnist --url ftp://x", "url must begin with http:// or https://"),
+    ],
+)
+def test_a_mistake_is_answered_in_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: str, sentence: str
+) -> None:
+    assert main(arguments.split()) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("fedgauge: " + sentence.format(data=tmp_path / "data"))
+    assert said.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
