@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import os
+import pickle
 import signal
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing import get_all_start_methods, get_context
 from multiprocessing.connection import Connection, wait
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, cast
 
 import torch
 
@@ -45,6 +47,25 @@ class Inline:
         return [getattr(self._work, method)(lane, *arguments) for lane in lanes]
 
 
+class _Pickler(pickle.Pickler):
+    """Writes tensors as their bytes, in a tenth of the time of a file of shared memory for each."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if type(value) is torch.Tensor and value.device.type == "cpu" and value.dtype != torch.bfloat16:
+            return torch.from_numpy, (value.detach().numpy(),)
+        return NotImplemented
+
+
+def _send(connection: Connection, message: Any) -> None:
+    buffer = io.BytesIO()
+    _Pickler(buffer, protocol=5).dump(message)
+    connection.send_bytes(buffer.getbuffer())
+
+
+def _receive(connection: Connection) -> Any:
+    return pickle.loads(connection.recv_bytes())
+
+
 def _serve(work: Work, connection: Connection, inherited: Sequence[Connection]) -> None:
     """A worker process: answer until the other end closes."""
     # A forked process holds the parent's ends too; it would never see them close, not even when the parent is killed.
@@ -56,12 +77,12 @@ def _serve(work: Work, connection: Connection, inherited: Sequence[Connection]) 
     # The other end is closed while this one listens, or while it computes what nobody waits for any more.
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
-            method, lanes, arguments = connection.recv()
+            method, lanes, arguments = _receive(connection)
             try:
                 answer: Any = [getattr(work, method)(lane, *arguments) for lane in lanes]
             except Exception as error:
                 answer = error
-            connection.send(answer)
+            _send(connection, answer)
 
 
 class Processes:
@@ -111,12 +132,12 @@ class Processes:
         busy: dict[Any, int] = {}
         try:
             for index, (_, connection) in enumerate(self._links[: len(lanes)]):
-                connection.send((method, lanes[index::number], arguments))
+                _send(connection, (method, lanes[index::number], arguments))
                 busy[connection] = index
             while busy:
                 # Whoever is ready first, so that a death is noticed while the others compute.
                 for connection in wait(list(busy)):
-                    answer = connection.recv()  # type: ignore[union-attr]
+                    answer = _receive(cast(Connection, connection))
                     if isinstance(answer, Exception):
                         raise answer
                     results[busy.pop(connection) :: number] = answer

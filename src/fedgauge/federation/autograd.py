@@ -74,11 +74,12 @@ class Autograd:
 
     def descend(
         self, models: torch.Tensor, draws: Sequence[torch.Tensor], gather: Gather, gamma: float, decay: float
-    ) -> None:
-        """An SGD step for each entry of ``draws``, in place: models <- decay models - gamma gradient.
+    ) -> torch.Tensor:
+        """An SGD step for each entry of ``draws``: models <- decay models - gamma gradient.
 
         A row takes all its steps before the next one begins, while its parameters are in the cache.
         """
+        models = models.clone(memory_format=torch.contiguous_format)
         for row in range(len(models)):
             leaves = self._leaves(models[row])
             held = list(leaves.values())
@@ -88,6 +89,7 @@ class Autograd:
                     if decay != 1.0:
                         torch._foreach_mul_(held, decay)
                     torch._foreach_add_(held, gradients, alpha=-gamma)
+        return models
 
     def hessian_products(
         self, models: torch.Tensor, vectors: torch.Tensor, x: torch.Tensor, y: torch.Tensor

@@ -373,6 +373,4 @@ class SupervisedFederation:
 
     def local_sgd(self, models: torch.Tensor, workers: Indices, draws: Sequence[Any], gamma: float) -> torch.Tensor:
         """All local steps of plain SGD at once: what repeated steps along ``stochastic_gradients`` give."""
-        models = models.clone(memory_format=torch.contiguous_format)
-        self._rows.descend(models, draws, self._gather, gamma, 1.0 - gamma * self.l2)
-        return models
+        return self._rows.descend(models, draws, self._gather, gamma, 1.0 - gamma * self.l2)
