@@ -92,7 +92,7 @@ def loop(work: Workload, data: Data, threads: int) -> Rounds:
     if len(work.shape) == 3:
         x = x.to(memory_format=torch.channels_last)
         module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    parameters = list(module.parameters())
+    parameters: list[torch.Tensor] = list(module.parameters())
     generator = np.random.default_rng(0)
 
     def run(rounds: int) -> None:
@@ -127,7 +127,9 @@ def _dense_products(layers: list[nn.Linear], together: int, first_needs_input: b
         x = torch.randn(together, BATCH, layer.in_features)
         residual = torch.randn(together, BATCH, layer.out_features)
         wanted = index > 0 or first_needs_input
-        held.append((weight, x, residual, torch.empty_like(weight), torch.empty_like(residual), torch.empty_like(x), wanted))
+        held.append(
+            (weight, x, residual, torch.empty_like(weight), torch.empty_like(residual), torch.empty_like(x), wanted)
+        )
 
     def step() -> None:
         for weight, x, residual, slope, out, back, wanted in held:
@@ -155,7 +157,7 @@ def raw_cnn(work: Workload) -> Rounds:
     """The convolutions and products of a round, a worker at a time."""
     module = work.model.make()
     x = torch.randn(BATCH, *work.shape)
-    held = []
+    held: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor, bool]] = []
     for part in module:  # type: ignore[attr-defined]
         if isinstance(part, nn.Conv2d):
             image = x.to(memory_format=torch.channels_last)
@@ -229,12 +231,28 @@ def summary(work: Workload, seconds: dict[str, list[float]]) -> dict[str, object
     for kind, of in (("median", median), ("fastest", best)):
         fastest_loop = min(value for name, value in of.items() if name.startswith("loop"))
         fastest_raw = min(value for name, value in of.items() if name.startswith("raw"))
-        ratios[kind] = {"loop_over_fedgauge": fastest_loop / of["fedgauge"], "fedgauge_over_raw": of["fedgauge"] / fastest_raw}
+        ratios[kind] = {
+            "loop_over_fedgauge": fastest_loop / of["fedgauge"],
+            "fedgauge_over_raw": of["fedgauge"] / fastest_raw,
+        }
     rows = []
     for name, times in seconds.items():
         low, _, high = statistics.quantiles(times, n=4)
-        rows.append({"contestant": name, "ms": 1e3 * median[name], "fastest_ms": 1e3 * best[name], "spread": (high - low) / median[name]})
-    return {"workload": work.name, "turns": len(seconds["fedgauge"]), "rows": rows, "ratios": ratios, "targets": work.targets}
+        rows.append(
+            {
+                "contestant": name,
+                "ms": 1e3 * median[name],
+                "fastest_ms": 1e3 * best[name],
+                "spread": (high - low) / median[name],
+            }
+        )
+    return {
+        "workload": work.name,
+        "turns": len(seconds["fedgauge"]),
+        "rows": rows,
+        "ratios": ratios,
+        "targets": work.targets,
+    }
 
 
 def main() -> None:

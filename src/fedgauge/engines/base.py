@@ -110,12 +110,12 @@ class Processes:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, failed: object, *_: object) -> None:
+    def __exit__(self, *failure: object) -> None:
         for _, connection in self._links:
             connection.close()
         for process, _ in self._links:
             # After a failure nobody wants what the others still compute.
-            process.join(timeout=0 if failed else 5)
+            process.join(timeout=0 if any(failure) else 5)
             if process.is_alive():
                 process.terminate()
                 process.join()
@@ -136,11 +136,11 @@ class Processes:
                 busy[connection] = index
             while busy:
                 # Whoever is ready first, so that a death is noticed while the others compute.
-                for connection in wait(list(busy)):
-                    answer = _receive(cast(Connection, connection))
+                for ready in wait(list(busy)):
+                    answer = _receive(cast(Connection, ready))
                     if isinstance(answer, Exception):
                         raise answer
-                    results[busy.pop(connection) :: number] = answer
+                    results[busy.pop(ready) :: number] = answer
         except (EOFError, BrokenPipeError, ConnectionResetError):
             raise MachineError(self._obituary()) from None
         return results

@@ -54,7 +54,10 @@ class Autograd:
         """Mean loss over each row's batch: ``x`` is (rows, batch, ...)."""
         with torch.no_grad():
             return torch.tensor(
-                [float(self._loss(self.outputs(self.parts(row), xs), ys)) for row, xs, ys in zip(models, x, y, strict=True)],
+                [
+                    float(self._loss(self.outputs(self.parts(row), xs), ys))
+                    for row, xs, ys in zip(models, x, y, strict=True)
+                ],
                 dtype=torch.float64,
                 device=models.device,
             )
@@ -102,7 +105,8 @@ class Autograd:
             value = self._loss(self.outputs(leaves, x[row]), y[row])
             gradients = torch.autograd.grad(value, held, create_graph=True, materialize_grads=True)
             along = sum(
-                (gradient * part).sum() for gradient, part in zip(gradients, self.parts(vectors[row]).values(), strict=True)
+                (gradient * part).sum()
+                for gradient, part in zip(gradients, self.parts(vectors[row]).values(), strict=True)
             )
             parts: tuple[torch.Tensor, ...] = tuple(map(torch.zeros_like, held))
             if isinstance(along, torch.Tensor) and along.requires_grad:

@@ -49,7 +49,10 @@ class _Layer(NamedTuple):
 
 
 def _layers(module: nn.Module) -> list[_Layer] | None:
-    """The layers of a chain of Linear and ReLU (a leading Flatten is allowed); ``None`` for any other module."""
+    """The layers of a chain of Linear and ReLU that ends with a Linear; ``None`` for any other module.
+
+    A leading Flatten is allowed.
+    """
     parts = list(module) if type(module) is nn.Sequential else [module]
     if parts and type(parts[0]) is nn.Flatten and (parts[0].start_dim, parts[0].end_dim) == (1, -1):
         parts = parts[1:]
@@ -65,7 +68,7 @@ def _layers(module: nn.Module) -> list[_Layer] | None:
             layers.append(_Layer(weight, bias, (part.out_features, part.in_features), type(following) is nn.ReLU))
         elif type(part) is not nn.ReLU or not layers:
             return None
-    return layers or None
+    return layers if layers and not layers[-1].relu else None
 
 
 _Weights = list[tuple[torch.Tensor, torch.Tensor | None]]

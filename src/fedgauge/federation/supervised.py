@@ -117,7 +117,9 @@ class SupervisedFederation:
             raise InputError(f"There is no path {path!r}; {nearest(path, ('auto', 'dense', 'plain'))}")
         if len(inputs) != len(targets):
             raise InputError(f"inputs and targets must be of one length, not {len(inputs)} and {len(targets)}.")
-        if inputs.is_floating_point() and not all(bool(torch.isfinite(part).all()) for part in inputs.split(_BLOCK)):
+        if inputs.is_floating_point() and not all(
+            bool(torch.isfinite(part).all()) for part in torch.split(inputs, _BLOCK)
+        ):
             raise InputError("inputs must be finite, but hold NaN or infinity; clean the data.")
         if not targets.is_floating_point():
             targets = targets.to(torch.int64)
@@ -234,11 +236,11 @@ class SupervisedFederation:
         """SHA-256 of the data, the shards, the model's form, the loss and the batch size."""
         sha = hashlib.sha256(f"{self.module} {getattr(self.loss, '__qualname__', self.loss)} {self.l2}".encode())
         sha.update(f"{self.batch_size}".encode())
-        sha.update(self._offsets)
+        sha.update(self._offsets.data)
         for tensor in (self.inputs, self.targets, self._samples, self._first):
             if tensor is not None:
                 # The array's own memory, not a copy of the data.
-                sha.update(tensor.cpu().contiguous().numpy())
+                sha.update(tensor.cpu().contiguous().numpy().data)
         return sha.hexdigest()
 
     def start(self, seed: int) -> torch.Tensor:
