@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import settings
 
 # A shared machine stalls now and then, so no example has a deadline; in CI the examples are the same every time.
 settings.register_profile("fedgauge", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("fedgauge")
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Torch with one thread: two that wait for each other on a busy machine take many times as long."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

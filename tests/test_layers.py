@@ -46,6 +46,7 @@ LAYERS = (
 )
 # What always needs torch; everything else imports it inside the functions that do, or not at all.
 NEEDS_TORCH = {
+    "federation.autograd",
     "federation.dense",
     "federation.supervised",
     "models",

@@ -208,9 +208,8 @@ def execute(
         target_accuracy=chosen.target_accuracy,
         evaluator=prepared.evaluator,
         watch=chosen.watch is not False,
-        # Few rows fit the caches, and give several processes something to do where workers are few.
-        chunk=chosen.chunk or (32 if quadratic else 5),
-        processes=chosen.processes or (1 if quadratic else os.cpu_count() or 1),
+        chunk=chosen.chunk,
+        processes=chosen.processes,
         run=run,
         resume=resume,
         checkpoint_every=chosen.checkpoint_every,

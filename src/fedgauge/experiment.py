@@ -117,7 +117,7 @@ class RunSection:
     target_loss: float | None = _key("Stop at this loss.")
     target_accuracy: float | None = _key("Stop at this test accuracy, from 0 to 1.")
     processes: int | None = _key("Processes that share a round [default: one a core; one for quadratics].")
-    chunk: int | None = _key("Workers whose models are held at once [default: 5; 32 for quadratics].")
+    chunk: int | None = _key("Workers whose models are held at once [default: what the model computes fastest].")
     device: str | None = _key("Where to compute, as torch calls it [default: cpu].")
     checkpoint_every: int = _key("Save the state every so many rounds.", 100)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -94,9 +95,7 @@ class Participation(Value):
         """The weights w_i of f = sum_i w_i F_i."""
         if self.weights is None:
             return np.full(num_workers, 1.0 / num_workers)
-        weights = np.array(self.weights)
-        scaled: Floats = weights / weights.sum()
-        return scaled
+        return self._scaled.copy()
 
     def cohort(self, num_workers: int, seed: int, round: int) -> Cohort:
         """The participants of a round, the same for the same seed and round wherever it is asked."""
@@ -109,8 +108,22 @@ class Participation(Value):
             replace = self.sampling != "without-replacement"
             drawn = np.sort(generator.choice(num_workers, M, replace=replace))
         workers, first, times = np.unique(drawn, return_index=True, return_counts=True)
-        share = num_workers / M * self.objective(num_workers)
         if self.sampling == "with-replacement-shared":
-            return Cohort(workers, np.zeros_like(workers), times * share[workers])
+            return Cohort(workers, np.zeros_like(workers), times * self._share(num_workers, workers))
         copies = np.arange(len(drawn)) - np.repeat(first, times)
-        return Cohort(drawn, copies, share[drawn])
+        return Cohort(drawn, copies, self._share(num_workers, drawn))
+
+    def _share(self, num_workers: int, workers: Indices) -> Floats:
+        """N w_i / M of these workers, without a look at the others."""
+        scale = num_workers / self.num_participants(num_workers)
+        if self.weights is None:
+            return np.full(len(workers), scale * (1.0 / num_workers))
+        share: Floats = scale * self._scaled[workers]
+        return share
+
+    @cached_property
+    def _scaled(self) -> Floats:
+        """The weights as an array that sums to one, made once: there may be a hundred thousand."""
+        weights = np.array(self.weights)
+        scaled: Floats = weights / weights.sum()
+        return scaled

@@ -45,9 +45,9 @@ FULL = Participation()
 class _Loop:
     """The parts of a run that do not change from round to round."""
 
-    def __init__(self, work: Work, engine: Engine, participation: Participation, seed: int, chunk: int) -> None:
+    def __init__(self, work: Work, engine: Engine, participation: Participation, seed: int) -> None:
         self._work, self._engine, self._participation = work, engine, participation
-        self.seed, self._chunk = seed, chunk
+        self.seed, self._chunk = seed, work.chunk
         self._num_workers = work.federation.num_workers
         # Everyone weighs in the objective, also where only some take part.
         self._everyone = Participation(weights=participation.weights).cohort(self._num_workers, seed, 0)
@@ -113,8 +113,8 @@ def simulate(
     target_accuracy: float | None = None,
     evaluator: Evaluator | None = None,
     watch: bool = True,
-    chunk: int = 32,
-    processes: int = 1,
+    chunk: int | None = None,
+    processes: int | None = None,
     run: str | Path | None = None,
     resume: bool = False,
     checkpoint_every: int = 100,
@@ -135,8 +135,10 @@ def simulate(
         target_accuracy: stop at the first recorded test accuracy at or above it.
         evaluator: gives the test accuracy of each record.
         watch: record also how far the local models spread, and L_h seen; it takes two of the three passes.
-        chunk: how many workers' rows are held at once. It groups the sums, so other values agree to rounding only.
-        processes: how many share the workers' part of a round; the results are the same bits.
+        chunk: how many workers' rows are held at once; what the federation computes fastest if not given. It groups the
+            sums, so other values agree to rounding only.
+        processes: how many share the workers' part of a round; if not given, one a core for networks and none but
+            this one for quadratics. The results are the same bits.
         run: directory for the run; nothing is written without it.
         resume: go on with the run in that directory.
         checkpoint_every: save the state every so many rounds.
@@ -155,10 +157,10 @@ def simulate(
     steps = _check_steps(local_steps, N)
     count("rounds", rounds)
     count("record_every", record_every)
-    count("chunk", chunk)
-    count("processes", processes)
-    count("checkpoint_every", checkpoint_every)
     participation.check(N)
+    chunk = count("chunk", federation.chunk(participation.num_participants(N)) if chunk is None else chunk)
+    processes = federation.processes if processes is None else count("processes", processes)
+    count("checkpoint_every", checkpoint_every)
     if not algorithm.repeats and participation.sampling.startswith("with-replacement"):
         raise InputError(
             f"{algorithm.name} keeps a memory for each worker, so none may be drawn twice;"
@@ -186,14 +188,14 @@ def simulate(
         settings["watch"] = False
     with ExitStack() as stack:
         stack.enter_context(one_thread())
-        work = Work(federation, algorithm, steps, seed)
+        work = Work(federation, algorithm, steps, seed, chunk)
         directory = None
         if run is not None:
             directory = stack.enter_context(RunDirectory.open(run, settings, resume, description))
             if directory.finished:
                 return read_trace(run)
         running = stack.enter_context(engine(work, processes))
-        loop = _Loop(work, running, participation, seed, chunk)
+        loop = _Loop(work, running, participation, seed)
         told = observer or (lambda done, record: None)
         trace = _run(loop, settings, directory, checkpoint_every, told, evaluator)
         if directory and trace.status != "stopped":

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from fedgauge.algorithms import make_algorithm
 from fedgauge.algorithms.base import Algorithm, Tensors
 from fedgauge.federation.base import Federation
 from fedgauge.participation import Cohort
@@ -37,20 +38,27 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-class Part(NamedTuple):
-    """A chunk of participants with what they remember."""
+class Lane(NamedTuple):
+    """Participants whose sums are taken together, a chunk at a time, with what they remember."""
 
     cohort: Cohort
     memory: Tensors
 
+    def chunks(self, size: int) -> Iterator[Lane]:
+        """Split into consecutive lanes of at most ``size`` participants."""
+        for first, part in zip(range(0, len(self.cohort.workers), size), self.cohort.chunks(size), strict=True):
+            yield Lane(part, {name: rows[first : first + size] for name, rows in self.memory.items()})
 
-def lanes(cohort: Cohort, chunk: int, memory: Tensors | None = None) -> list[list[Part]]:
+
+def lanes(cohort: Cohort, chunk: int, memory: Tensors | None = None) -> list[Lane]:
     """Deal a cohort's chunks to the lanes; a lane that gets none is left out."""
-    dealt: list[list[Part]] = [[] for _ in range(LANES)]
-    for index, part in enumerate(cohort.chunks(chunk)):
-        rows = {name: tensor[part.workers] for name, tensor in (memory or {}).items()}
-        dealt[index % LANES].append(Part(part, rows))
-    return [lane for lane in dealt if lane]
+    owner = np.arange(len(cohort.workers)) // chunk % LANES
+    dealt = []
+    for lane in range(min(LANES, -(-len(cohort.workers) // chunk))):
+        mine = np.flatnonzero(owner == lane)
+        part = Cohort(cohort.workers[mine], cohort.copies[mine], cohort.weights[mine])
+        dealt.append(Lane(part, {name: tensor[part.workers] for name, tensor in (memory or {}).items()}))
+    return dealt
 
 
 @dataclass
@@ -108,34 +116,40 @@ class Sums:
 
 
 class Work:
-    """What the workers of a federation can be asked to do, for one algorithm and seed."""
+    """What the workers of a federation can be asked to do, for one algorithm and seed, a chunk of them at a time."""
 
     def __init__(
-        self, federation: Federation, algorithm: Algorithm, local_steps: int | Sequence[int], seed: int
+        self, federation: Federation, algorithm: Algorithm, local_steps: int | Sequence[int], seed: int, chunk: int
     ) -> None:
-        self.federation, self.algorithm = federation, algorithm
+        self.federation, self.algorithm, self.chunk = federation, algorithm, chunk
         self._steps = np.broadcast_to(np.asarray(local_steps), (federation.num_workers,))
         self._equal_steps = bool((self._steps == self._steps[0]).all())
+        self._seed = seed
         self._noise = Streams(seed, Purpose.NOISE)
 
-    def evaluate(self, lane: list[Part], model: torch.Tensor) -> tuple[float, torch.Tensor]:
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Spawned processes make the algorithm, which holds functions, again from its name and numbers."""
+        steps = int(self._steps[0]) if self._equal_steps else self._steps.tolist()
+        name, numbers = self.algorithm.name, dict(self.algorithm.parameters)
+        return _remade, (self.federation, name, numbers, steps, self._seed, self.chunk)
+
+    def evaluate(self, lane: Lane, model: torch.Tensor) -> tuple[float, torch.Tensor]:
         """Weighted sums of the workers' losses and gradients at one model."""
-        loss, gradient = 0.0, torch.zeros(len(model), dtype=torch.float64)
-        for (workers, _, weights), _ in lane:
-            shares = torch.from_numpy(weights)
-            losses, gradients = self.federation.evaluate(model.expand(len(workers), -1), workers)
-            loss += float(shares @ losses.double())
-            gradient += shares @ gradients.double()
+        loss, gradient = 0.0, torch.zeros(len(model), dtype=torch.float64, device=model.device)
+        for (workers, _, weights), _ in lane.chunks(self.chunk):
+            value, slope = self.federation.pooled(model, workers, weights)
+            loss += value
+            gradient += slope
         return loss, gradient
 
-    def local_phase(self, lane: list[Part], round: int, model: torch.Tensor, server: Tensors, watch: bool) -> Sums:
+    def local_phase(self, lane: Lane, round: int, model: torch.Tensor, server: Tensors, watch: bool) -> Sums:
         """Run the local steps of a lane's participants; ``watch`` looks at where they ended."""
         sums = Sums()
-        for part in lane:
+        for part in lane.chunks(self.chunk):
             local, steps = self._local_steps(part, round, model, server)
             sent, remembered = self.algorithm.finish(model, local, steps)
             workers, _, weights = part.cohort
-            shares = torch.from_numpy(weights)
+            shares = torch.from_numpy(weights).to(model.device)
             own = None
             if watch:
                 spread = Spread()
@@ -147,7 +161,7 @@ class Work:
         return sums
 
     def _local_steps(
-        self, part: Part, round: int, model: torch.Tensor, server: Tensors
+        self, part: Lane, round: int, model: torch.Tensor, server: Tensors
     ) -> tuple[Tensors, torch.Tensor]:
         """The participants' final local states and their step counts as a column."""
         workers, copies, _ = part.cohort
@@ -155,7 +169,7 @@ class Work:
         begun = self.algorithm.begin(model, server, part.memory)
         local: Tensors = {name: tensor.expand(len(workers), tensor.shape[-1]) for name, tensor in begun.items()}
         draws = self.federation.draws(self._noise, round, workers, copies, int(steps.max()))
-        column = torch.as_tensor(steps, dtype=model.dtype).unsqueeze(1)
+        column = torch.as_tensor(steps, dtype=model.dtype, device=model.device).unsqueeze(1)
         if self.algorithm.sgd_rate is not None and self._equal_steps:
             return {"x": self.federation.local_sgd(local["x"], workers, draws, self.algorithm.sgd_rate)}, column
         for k, draw in enumerate(draws):
@@ -163,6 +177,10 @@ class Work:
             if self._equal_steps:
                 local = moved
             else:
-                still = torch.from_numpy(k < steps).unsqueeze(1)
+                still = torch.from_numpy(k < steps).unsqueeze(1).to(model.device)
                 local = {name: torch.where(still, moved[name], local[name]) for name in moved}
         return local, column
+
+
+def _remade(federation: Federation, name: str, numbers: dict[str, float], steps: Any, seed: int, chunk: int) -> Work:
+    return Work(federation, make_algorithm(name, **numbers), steps, seed, chunk)

@@ -33,6 +33,16 @@ class Federation(Protocol):
         """The dimension d of a flat model."""
 
     @property
+    def processes(self) -> int | None:
+        """How many processes share a round unless told otherwise; ``None`` is one a core."""
+
+    def chunk(self, participants: int) -> int:
+        """How many of a round's participants to compute at once unless told otherwise.
+
+        It groups the sums, and so their rounding; it must not depend on the machine.
+        """
+
+    @property
     def digest(self) -> str:
         """A fingerprint of the objectives and their noise, by which a resumed run knows its federation."""
 
@@ -47,6 +57,11 @@ class Federation(Protocol):
 
     def evaluate(self, models: torch.Tensor, workers: Indices) -> tuple[torch.Tensor, torch.Tensor]:
         """Losses and gradients from one pass, which costs little more than either."""
+
+    def pooled(
+        self, model: torch.Tensor, workers: Indices, weights: npt.NDArray[np.float64]
+    ) -> tuple[float, torch.Tensor]:
+        """Weighted sums of the workers' losses and gradients at one model, in float64."""
 
     def draws(self, streams: Streams, round: int, workers: Indices, copies: Indices, steps: int) -> Sequence[Any]:
         """The randomness of a round's stochastic gradients: entry k serves step k of every row.

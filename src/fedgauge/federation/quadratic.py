@@ -137,6 +137,13 @@ class QuadraticFederation:
             raise InputError(f"start must have {rows} entries to fit the hessians, not {self._start.size}.")
         self._selected: tuple[bytes, tuple[torch.Tensor, torch.Tensor, torch.Tensor]] | None = None
 
+    processes: int | None = 1
+    """A round takes less time than handing it to other processes."""
+
+    def chunk(self, participants: int) -> int:
+        """A number whose Hessians fit the caches for the dimensions of interest."""
+        return 32
+
     # -- where federations come from ---------------------------------------------------------------------------
 
     @classmethod
@@ -342,6 +349,14 @@ class QuadraticFederation:
         _, b, c = self._select(workers)
         gradients = self.gradients(models, workers)
         return ((gradients + b) * models).sum(dim=1) / 2 + c, gradients
+
+    def pooled(self, model: torch.Tensor, workers: Indices, weights: Floats) -> tuple[float, torch.Tensor]:
+        """Weighted sums of the workers' losses and gradients at one model."""
+        import torch
+
+        shares = torch.from_numpy(weights)
+        losses, gradients = self.evaluate(model.expand(len(workers), -1), workers)
+        return float(shares @ losses), shares @ gradients
 
     def draws(self, streams: Streams, round: int, workers: Indices, copies: Indices, steps: int) -> Sequence[Any]:
         """Noise vectors of variance sigma^2, one tensor of rows for each step."""

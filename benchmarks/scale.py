@@ -1,0 +1,128 @@
+"""Time a round and memory as the number of workers grows, with the same number of them taking part.
+
+    python benchmarks/scale.py [--turns 15] [--json]
+
+60,000 samples of 784 random numbers, 60 for each worker: disjoint for N = 1,000 workers, drawn at random and shared by
+several workers for 10,000 and 100,000. M = 100 take part in a round, I = 10, batch 20, one hidden layer of 100, two
+processes; rounds that record nothing. The three take turns, each in a process of its own that waits while the others
+run. Memory is that of the process and its two workers together after a turn, pages that they share counted once, or
+the process's own peak where that is more, above what it was when the data was there and nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+
+WORKERS, SAMPLES, EACH, PARTICIPANTS, ROUNDS = (1_000, 10_000, 100_000), 60_000, 60, 100, 3
+
+
+def _megabytes(field: str, *files: str) -> float:
+    """The sum of a field over files of /proc."""
+    lines = [line.split() for file in files for line in Path("/proc", file).read_text().splitlines()]
+    return sum(int(line[1]) for line in lines if line[0] == f"{field}:") / 1024
+
+
+def serve(num_workers: int) -> None:
+    """Run a turn for each line that comes in, and answer with the milliseconds a round and the memory so far."""
+    import torch
+
+    import fedgauge
+    from fedgauge.engines.base import Processes
+    from fedgauge.engines.work import Work, one_thread
+    from fedgauge.federation.supervised import SupervisedFederation
+    from fedgauge.models import mlp
+    from fedgauge.simulation import _Loop
+
+    generator = np.random.default_rng(0)
+    x = torch.from_numpy(generator.standard_normal((SAMPLES, 784), dtype=np.float32))
+    y = torch.from_numpy(generator.integers(10, size=SAMPLES))
+    if num_workers * EACH == SAMPLES:
+        indices = np.arange(SAMPLES)
+    else:
+        indices = generator.integers(SAMPLES, size=num_workers * EACH)
+    model, algorithm = mlp((784,), 10), fedgauge.fedavg(0.01)
+    mapped = indices.nbytes / 2**20
+    shared, own = _megabytes("Pss", "self/smaps_rollup") - mapped, _megabytes("VmHWM", "self/status") - mapped
+    shards = SimpleNamespace(sizes=np.full(num_workers, EACH), indices=indices)
+    participation = fedgauge.Participation("without-replacement", PARTICIPANTS)
+    federation = SupervisedFederation(model.make, model.loss, x, y, shards)
+    work = Work(federation, algorithm, 10, 0, federation.chunk(PARTICIPANTS))
+    with one_thread(), Processes(work, 2) as engine:
+        loop = _Loop(work, engine, participation, 0)
+        state = loop.first_state()
+        for _ in sys.stdin:
+            began = time.perf_counter()
+            for _ in range(ROUNDS):
+                state, *_ = loop.round(state, watch=False)
+            seconds = time.perf_counter() - began
+            together = _megabytes("Pss", *(f"{pid}/smaps_rollup" for pid in ("self", *engine.pids))) - shared
+            megabytes = max(together, _megabytes("VmHWM", "self/status") - own)
+            print(json.dumps({"ms": 1e3 * seconds / ROUNDS, "megabytes": megabytes}), flush=True)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--turns", type=int, default=15)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        serve(options.serve)
+        return
+    command = [sys.executable, __file__, "--serve"]
+    contestants = {
+        n: subprocess.Popen([*command, str(n)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for n in WORKERS
+    }
+    times: dict[int, list[float]] = {n: [] for n in WORKERS}
+    memory = dict.fromkeys(WORKERS, 0.0)
+    for turn in range(options.turns + 1):
+        for n, process in contestants.items():
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+            answer = json.loads(process.stdout.readline())
+            memory[n] = answer["megabytes"]
+            if turn:  # the first turn warms up
+                times[n].append(answer["ms"])
+    for process in contestants.values():
+        process.communicate()
+    medians = {n: statistics.median(of) for n, of in times.items()}
+    rows = []
+    for n in WORKERS:
+        low, _, high = statistics.quantiles(times[n], n=4)
+        ratio = statistics.median(own / first for own, first in zip(times[n], times[WORKERS[0]], strict=True))
+        rows.append(
+            {
+                "num_workers": n,
+                "ms": medians[n],
+                "spread": (high - low) / medians[n],
+                "fastest_ms": min(times[n]),
+                "time_over_first": ratio,
+                "megabytes_above_data": memory[n],
+            }
+        )
+    if options.json:
+        print(json.dumps({"participants": PARTICIPANTS, "turns": options.turns, "rows": rows}))
+        return
+    print(f"{'N':>8}{'ms a round':>12}{'spread':>9}{'fastest':>10}{'time / first':>14}{'MB above data':>15}")
+    for row in rows:
+        print(
+            f"{row['num_workers']:>8,}{row['ms']:>12.1f}{row['spread']:>9.0%}{row['fastest_ms']:>10.1f}"
+            f"{row['time_over_first']:>14.2f}{row['megabytes_above_data']:>15.0f}"
+        )
+
+
+if __name__ == "__main__":
+    main()

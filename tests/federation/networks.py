@@ -1,0 +1,47 @@
+"""Small supervised federations for tests."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from fedgauge.federation.supervised import SupervisedFederation
+
+
+def mlp(inputs: int = 6, width: int = 5, classes: int = 3, dtype: torch.dtype = torch.float32) -> nn.Module:
+    return nn.Sequential(nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, classes)).to(dtype)
+
+
+def convolutional() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(2, 4, 3, padding=1), nn.GroupNorm(2, 4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16, 3)
+    )
+
+
+def data(
+    samples: int, *shape: int, classes: int = 3, dtype: torch.dtype = torch.float32
+) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(samples, *shape, generator=generator, dtype=torch.float64).to(dtype)
+    return x, torch.randint(classes, (samples,), generator=generator)
+
+
+def ragged(samples: int, workers: int) -> list[Any]:
+    """Shards of unequal sizes that cover the samples."""
+    ends = [round(samples * (i / workers) ** 1.5) for i in range(workers + 1)]
+    return [range(first, max(last, first + 1)) for first, last in pairwise(ends)]
+
+
+def federation(
+    module: Any = None, *, workers: int = 5, samples: int = 60, shape: tuple[int, ...] = (6,), **how: Any
+) -> SupervisedFederation:
+    torch.manual_seed(0)
+    x, y = data(samples, *shape, dtype=how.pop("dtype", torch.float32))
+    loss, shards = how.pop("loss", functional.cross_entropy), how.pop("shards", ragged(samples, workers))
+    return SupervisedFederation(
+        module or mlp(), loss, how.pop("x", x), how.pop("y", y), shards, **{"batch_size": 4, **how}
+    )
