@@ -195,7 +195,7 @@ def execute(
     ('finished', True, True)
     """
     prepared = prepared or prepare(experiment)
-    chosen, quadratic = experiment.run, experiment.data.is_quadratic
+    chosen = experiment.run
     return simulate(
         prepared.federation,
         make_algorithm(experiment.algorithm.name, **experiment.algorithm.parameters),
