@@ -29,6 +29,8 @@ check: setup
 bench: setup
 	$(BIN)/python benchmarks/quadratic.py
 	$(BIN)/python benchmarks/theory.py
+	$(BIN)/python benchmarks/rounds.py
+	$(BIN)/python benchmarks/scale.py
 
 # The whole search for violations; a few minutes on two cores.
 falsify: setup

@@ -48,7 +48,7 @@ class Inline:
 
 
 class _Pickler(pickle.Pickler):
-    """Writes tensors as their bytes, in a tenth of the time of a file of shared memory for each."""
+    """Writes tensors as their bytes, in a third of the time of a file of shared memory for each."""
 
     def reducer_override(self, value: Any) -> Any:
         if type(value) is torch.Tensor and value.device.type == "cpu" and value.dtype != torch.bfloat16:

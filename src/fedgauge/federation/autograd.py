@@ -1,7 +1,7 @@
 """The operations on rows for any module, by autograd, a worker at a time.
 
-This is the plain path: it defines what the specialised ones must agree with. It is also the fastest for convolutions,
-which several workers cannot share: vmapped or grouped convolutions lose to this loop.
+This is the plain path: it defines what the specialised ones must agree with. It also serves convolutions, which several
+workers cannot share in one product.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A row of a matrix of flat models is read as the layers' weights and biases without a copy, and every product runs over
 all rows at once. The backward pass is written out, so that a local SGD step adds the outer product of a layer straight
-to its weights: the gradient of the widest layer, which is most of the model, is never stored. On two cores that takes
-1.2 to 1.4 times the time of the bare products; the same steps under autograd, a worker at a time, take five times it.
+to its weights: the gradient of the widest layer, which is most of the model, is never stored. What it
+takes beside the bare products and a loop under autograd is in docs/results/speed.md.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ Gather = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 """Inputs and targets of the samples with these numbers, in the shape of the numbers."""
 
 _BYTES = 3_200_000
-"""Of models in one product: ten rows of the paper's MLP. With five a step takes a tenth longer, with a hundred twice as
-long, because they no longer fit the caches."""
+"""Of models in one product: ten rows of the paper's MLP. With five, a worker's step takes a tenth longer."""
 _MOST = 32
 _LINE = 64
 """Bytes in a line of the cache. Where rows do not begin on one, products take up to twice as long."""
