@@ -152,6 +152,9 @@ def _run_there(cell: Cell, directory: str) -> dict[str, Any]:
         result = {"status": "stopped"} if _interrupted else _run(cell, directory, tell)
     except KeyboardInterrupt:
         result = {"status": "stopped"}
+    except InputError as error:
+        # Its kinds with more than a sentence do not come through to another process.
+        raise InputError(str(error)) from None
     _interrupted = result["status"] == "stopped"
     return result
 
@@ -173,7 +176,6 @@ def run_sweep(sweep: Sweep, out: Path, jobs: int | None = None, told: Told = lam
     """
     cells = sweep.cells
     number = min(jobs or os.cpu_count() or 1, len(cells))
-    out.mkdir(parents=True, exist_ok=True)
     results = _here(cells, out, told) if number == 1 else _there(cells, out, number, told)
     if len(results) < len(cells) or any(result["status"] == "stopped" for result in results.values()):
         return None

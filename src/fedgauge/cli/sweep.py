@@ -46,7 +46,7 @@ def sweep(
 
     asked = Sweep(experiment, values, seeds)
     with terminal.progress() as bar:
-        task = bar.add_task("", total=None)
+        task = bar.add_task("starting", total=None)
 
         def told(done: int, total: int, ended: int) -> None:
             runs = f"{ended} of {len(asked.cells)} runs, rounds"

@@ -17,13 +17,13 @@ def show_sweep(result: Mapping[str, Any]) -> None:
     rows = []
     for each in result["combinations"]:
         last = str(each["rounds"][-1]) if each["rounds"] else "–"
-        accuracy = [_percent(each["accuracy"])] * tested
+        accuracy = [_percent(each["accuracy"], result["seeds"])] * tested
         seen = [run["L_h_seen"] for run in each["runs"] if run["L_h_seen"] is not None]
         rows.append(
             (
                 *map(shown, each["values"].values()),
                 last,
-                _spread(each["loss"]),
+                _spread(each["loss"], result["seeds"]),
                 *accuracy,
                 *[terminal.number(max(seen, default=None))] * watched,
                 str(each["diverged"]),
@@ -32,19 +32,21 @@ def show_sweep(result: Mapping[str, Any]) -> None:
         )
     accuracy_head = ["test accuracy"] * tested
     head = (*result["over"], "round", "loss f", *accuracy_head, *["L_h seen (lower)"] * watched, "diverged", "seconds")
-    terminal.table(f"Mean ± deviation over {result['seeds']} seeds", head, rows)
+    title = f"Mean ± deviation over {result['seeds']} seeds" if result["seeds"] > 1 else "One seed"
+    terminal.table(title, head, rows)
 
 
-def _spread(curve: Mapping[str, Any] | None) -> str:
+def _spread(curve: Mapping[str, Any] | None, seeds: int) -> str:
     if not curve or not curve["mean"]:
         return "–"
-    return f"{curve['mean'][-1]:.4f} ± {curve['deviation'][-1]:.4f}"
+    return terminal.number(curve["mean"][-1]) + (f" ± {curve['deviation'][-1]:.2g}" if seeds > 1 else "")
 
 
-def _percent(curve: Mapping[str, Any] | None) -> str:
+def _percent(curve: Mapping[str, Any] | None, seeds: int) -> str:
     if not curve or not curve["mean"]:
         return "–"
-    return f"{100 * curve['mean'][-1]:.2f} ± {100 * curve['deviation'][-1]:.2f} %"
+    deviation = f" ± {100 * curve['deviation'][-1]:.2f}" if seeds > 1 else ""
+    return f"{100 * curve['mean'][-1]:.2f}{deviation} %"
 
 
 def draw_sweep(result: Mapping[str, Any], directory: Path) -> list[Path]:

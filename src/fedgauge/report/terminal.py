@@ -22,7 +22,7 @@ from rich.progress import (
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from fedgauge.expectation import Expectation
@@ -87,13 +87,13 @@ def progress() -> Iterator[Progress]:
 
 
 class _Rate(ProgressColumn):
-    """Rounds a second, or seconds a round."""
+    """Rounds a second, or seconds for each."""
 
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
         if not speed:
             return Text("")
-        return Text(f"{speed:.1f} rounds/s" if speed >= 1 else f"{1 / speed:.1f} s/round")
+        return Text(f"{speed:.1f}/s" if speed >= 1 else f"{1 / speed:.1f} s each", no_wrap=True)
 
 
 @contextmanager
@@ -103,13 +103,13 @@ def run_progress() -> Iterator[Callable[[str, int], Observer]]:
     Gives a function that begins a run's bar from its name and its number of rounds, and returns its observer.
     """
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
+        TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+        BarColumn(bar_width=12),
         MofNCompleteColumn(),
-        _Rate(),
+        _Rate(table_column=Column(no_wrap=True)),
         TextColumn("left"),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[latest]}"),
+        TextColumn("{task.fields[latest]}", table_column=Column(no_wrap=True)),
     )
     with Progress(*columns, console=err, disable=not err.is_terminal, transient=True) as bar:
 
