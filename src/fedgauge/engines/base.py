@@ -52,7 +52,8 @@ def _serve(work: Work, connection: Connection, inherited: Sequence[Connection]) 
     # Ctrl-C reaches the whole group of processes; the parent decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
-    with suppress(EOFError):
+    # The parent may close its end at any moment: while this one waits, or while it answers an interrupted round.
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
             method, lanes, arguments = connection.recv()
             try:
