@@ -136,7 +136,7 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "no such option": ({"model": f"{HERE}:sound", "model_option": {"depth": 3}}, ("sound", "depth")),
     "empty name": ({"model": ":"}, ("model :", "cannot be made")),
     "no parameters": ({"model": f"{HERE}:empty"}, ("no parameters",)),
-    "misfit": ({"model": f"{HERE}:misfit"}, ("misfit", "does not work on digits", "(1, 8, 8)")),
+    "misfit": ({"model": f"{HERE}:misfit"}, ("misfit", "misfit on digits", "(1, 8, 8)")),
     "too few outputs": ({"model": f"{HERE}:too_few"}, ("(3,) outputs", "labels 0 to 9")),
     "vector loss": ({"model": f"{HERE}:vector_loss"}, ("loss", "one number")),
     "batch norm": ({"model": f"{HERE}:normed"}, ("BatchNorm", "GroupNorm")),
