@@ -1,13 +1,20 @@
-"""The command as a user runs it: a process of its own in a directory of its own."""
+"""The command as a user runs it: a process of its own, or a call that leaves its output to be read."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+from fedgauge.cli import main
+
+Capture = pytest.CaptureFixture[str]
 
 # Two workers in two dimensions; what each test changes is written there.
 FEDERATION: dict[str, Any] = {
@@ -54,3 +61,19 @@ def snapshot(directory: Path) -> dict[str, bytes | None]:
         str(path.relative_to(directory)): path.read_bytes() if path.is_file() else None
         for path in sorted(directory.rglob("*"))
     }
+
+
+def answer(capsys: Capture, line: str) -> Any:
+    """The JSON that a command prints; nothing else may stand on its standard output."""
+    assert main([*line.split(), "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    return json.loads(out)
+
+
+def words(capsys: Capture, line: str) -> str:
+    """What a command prints for a person."""
+    assert main(line.split()) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    return str(out)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import typer.main
-from tests.cli.command import FEDERATION, run, start
+from tests.cli.command import FEDERATION, Capture, answer, run, start, words
 
 import fedgauge.simulation  # noqa: F401 - torch is slow to import, and not to be waited for amidst a test
 from fedgauge import QuadraticFederation, expect, fedavg, minibatch, momentum
@@ -24,30 +24,12 @@ from fedgauge.cli import app, main
 from fedgauge.participation import Participation
 from fedgauge.values import Trace
 
-Capture = pytest.CaptureFixture[str]
-
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "fed.json").write_text(json.dumps(FEDERATION))
     return tmp_path
-
-
-def answer(capsys: Capture, line: str) -> Any:
-    """The JSON that a command prints; nothing else may stand on its standard output."""
-    assert main([*line.split(), "--json"]) == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-    return json.loads(out)
-
-
-def words(capsys: Capture, line: str) -> str:
-    """What a command prints for a person."""
-    assert main(line.split()) == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-    return str(out)
 
 
 # -- help ----------------------------------------------------------------------------------------------------------

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
-from tests.cli.command import snapshot
+from tests.cli.command import Capture, answer, snapshot, words
 
 import fedgauge.simulation  # noqa: F401 - torch is slow to import, and not to be waited for amidst a test
 from fedgauge.cli import main
 from fedgauge.experiment import Experiment
 from fedgauge.report import terminal
 
-Capture = pytest.CaptureFixture[str]
 ROUNDS = "--rounds 6 --processes 1 --gamma 0.1"
 
 
@@ -41,20 +39,6 @@ def place(kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: C
     monkeypatch.setattr(terminal.out, "width", 200)
     capsys.readouterr()
     return tmp_path
-
-
-def answer(capsys: Capture, line: str) -> Any:
-    assert main([*line.split(), "--json"]) == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-    return json.loads(out)
-
-
-def words(capsys: Capture, line: str) -> str:
-    assert main(line.split()) == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-    return str(out)
 
 
 def test_list(place: Path, capsys: Capture) -> None:
