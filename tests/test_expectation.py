@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -120,6 +121,28 @@ def test_noise_within_a_round_averages_over_the_workers() -> None:
     federation = random_quadratics(5, 2, sigma2=3.0, seed=0)
     point = list(moments(federation, make_algorithm("fedavg", gamma=0.1), local_steps=2, rounds=1, iterations=True))[1]
     np.testing.assert_allclose(point.covariance, np.eye(2) * 0.01 * 3 / (2 * 5), rtol=1e-12)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_noise_of_a_round_is_that_of_its_runs(sampling: str, weights: str) -> None:
+    # Workers without curvature that agree: only the noise of the runs is left, and each cohort weighs its runs.
+    N, M = 3, 2
+    federation = QuadraticFederation(np.zeros((N, 2, 2)), np.zeros((N, 2)), sigma2=4.0)
+    who = participation(sampling, weights, M)
+    share = N * who.objective(N) / (N if sampling == "full" else M)
+    if sampling == "full":
+        squares = [float((share**2).sum())]
+    elif sampling == "without-replacement":
+        squares = [sum(share[i] ** 2 for i in cohort) for cohort in itertools.permutations(range(N), M)]
+    else:
+        power = 2 if sampling.endswith("shared") else 1  # a shared run counts as often as it was drawn
+        cohorts = [Counter(cohort) for cohort in itertools.product(range(N), repeat=M)]
+        squares = [sum(times**power * share[i] ** 2 for i, times in cohort.items()) for cohort in cohorts]
+    for name, noise in (("fedavg", 2 * 0.01), ("minibatch", 0.01 / 2)):  # two steps add up, a batch of two averages
+        algorithm = make_algorithm(name, gamma=0.1)
+        exact = expect(federation, algorithm, local_steps=2, rounds=1, participation=who)
+        np.testing.assert_allclose(exact.covariance, np.eye(2) * 4 / 2 * noise * np.mean(squares), rtol=1e-12)
 
 
 def test_momentum_counts_iterations_and_the_others_rounds() -> None:

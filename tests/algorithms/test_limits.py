@@ -12,6 +12,7 @@ from tests.algorithms.naive import naive_models
 from tests.strategies import PARAMETERS, federations
 
 from fedgauge.algorithms import ALGORITHMS, make_algorithm
+from fedgauge.federation.generate import random_quadratics
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.participation import Participation
 from fedgauge.simulation import simulate
@@ -63,8 +64,6 @@ def test_is_fedavg_in_the_limit(case: str, federation: QuadraticFederation, eta:
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_parameter_changes_something(name: str) -> None:
-    from fedgauge.federation.generate import random_quadratics
-
     federation = random_quadratics(4, 3, sigma2=0.1, seed=3)
     # Unequal steps, because FedNova differs from FedAvg only there.
     how = {"local_steps": [1, 2, 3, 4], "rounds": 4}
@@ -85,8 +84,6 @@ CHOICES: dict[str, dict[str, Any]] = {
 
 
 def test_every_choice_of_the_run_changes_something() -> None:
-    from fedgauge.federation.generate import random_quadratics
-
     federation = random_quadratics(4, 3, sigma2=0.1, seed=3)
     models = {"base": run(federation, "fedavg", PARAMETERS["fedavg"]).model}
     for case, how in CHOICES.items():
@@ -96,8 +93,6 @@ def test_every_choice_of_the_run_changes_something() -> None:
 
 def test_fednova_keeps_the_objective_where_fedavg_loses_it() -> None:
     # Common Hessian, no noise: FedNova finds x*, FedAvg favours the workers that take more steps.
-    from fedgauge.federation.generate import random_quadratics
-
     federation = random_quadratics(3, 2, hessian_spread=0.0, linear_spread=5.0, conditioning=1.0, seed=0)
     best, _ = federation.minimiser()
     assert best is not None
@@ -110,11 +105,34 @@ def test_fednova_keeps_the_objective_where_fedavg_loses_it() -> None:
 
 
 def test_scaffold_corrects_the_drift_that_fedavg_keeps() -> None:
-    from fedgauge.federation.generate import random_quadratics
-
     federation = random_quadratics(5, 4, hessian_spread=0.8, linear_spread=10.0, seed=2)
     least = federation.minimiser()[1]
     how = {"local_steps": 10, "rounds": 600}
     rates = {"gamma": 0.1, "eta": 1.0}
     assert run(federation, "scaffold", rates, **how).losses[-1] - least < 1e-9
     assert run(federation, "fedavg", rates, **how).losses[-1] - least > 1e-3
+
+
+def test_scaffold_under_sampling_keeps_its_control_the_mean_of_the_workers() -> None:
+    # As its paper has it: the server's control moves by the participants' gains over all N workers, not over M.
+    N, gamma, eta, steps, rounds = 5, 0.1, 0.8, 3, 6
+    federation = random_quadratics(N, 3, hessian_spread=0.8, linear_spread=5.0, seed=7)
+    who = Participation("without-replacement", 2)
+    x, c, c_i = federation.first_model.copy(), np.zeros(3), np.zeros((N, 3))
+    for r in range(rounds):
+        workers = who.cohort(N, seed=4, round=r).workers
+        ends = []
+        for i in workers:
+            y = x.copy()
+            for _ in range(steps):
+                y = y - gamma * (federation.hessians[i] @ y + federation.linear[i] - c_i[i] + c)
+            ends.append(y)
+        fresh = {i: c_i[i] - c + (x - y) / (steps * gamma) for i, y in zip(workers, ends, strict=True)}
+        x = x - eta * np.mean([x - y for y in ends], axis=0)
+        c = c + sum(fresh[i] - c_i[i] for i in workers) / N
+        for i in workers:
+            c_i[i] = fresh[i]
+        np.testing.assert_allclose(c, c_i.mean(axis=0), atol=1e-12)
+    rates = {"gamma": gamma, "eta": eta}
+    trace = run(federation, "scaffold", rates, local_steps=steps, rounds=rounds, participation=who, seed=4)
+    np.testing.assert_allclose(trace.model, x, rtol=0, atol=1e-11)
