@@ -48,6 +48,7 @@ LAYERS = (
 NEEDS_TORCH = {
     "federation.autograd",
     "federation.dense",
+    "federation.shards",
     "federation.supervised",
     "models",
     "engines.work",
