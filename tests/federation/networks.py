@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import torch
+from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 
@@ -45,3 +46,15 @@ def federation(
     return SupervisedFederation(
         module or mlp(), loss, how.pop("x", x), how.pop("y", y), shards, **{"batch_size": 4, **how}
     )
+
+
+@st.composite
+def chains(draw: st.DrawFn) -> tuple[nn.Module, int, int]:
+    """Chains of Linear and ReLU of any widths, with their inputs and outputs."""
+    widths = draw(st.lists(st.integers(1, 7), min_size=2, max_size=4))
+    parts: list[nn.Module] = [nn.Flatten()] if draw(st.booleans()) else []
+    for before, after in pairwise(widths):
+        parts += [nn.Linear(before, after, bias=draw(st.booleans())), *([nn.ReLU()] if draw(st.booleans()) else [])]
+    if isinstance(parts[-1], nn.ReLU):
+        parts.pop()
+    return nn.Sequential(*parts), widths[0], widths[-1]

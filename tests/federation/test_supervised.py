@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import copy
 import logging
-from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.federation.networks import convolutional, data, federation, mlp, ragged
+from tests.federation.networks import chains, convolutional, data, federation, mlp, ragged
 from torch import nn
 from torch.nn import functional
 
@@ -51,18 +50,6 @@ def test_fifty_local_steps_are_those_of_the_textbook(path: str, l2: float) -> No
     found = of.local_sgd(of.start(0).expand(5, -1), workers, batches, 0.1)
     for worker in range(5):
         torch.testing.assert_close(found[worker], textbook(of, worker, batches, 0.1), rtol=1e-4, atol=1e-5)
-
-
-@st.composite
-def chains(draw: st.DrawFn) -> tuple[nn.Module, int, int]:
-    """Chains of Linear and ReLU of any widths, with their inputs and outputs."""
-    widths = draw(st.lists(st.integers(1, 7), min_size=2, max_size=4))
-    parts: list[nn.Module] = [nn.Flatten()] if draw(st.booleans()) else []
-    for before, after in pairwise(widths):
-        parts += [nn.Linear(before, after, bias=draw(st.booleans())), *([nn.ReLU()] if draw(st.booleans()) else [])]
-    if isinstance(parts[-1], nn.ReLU):
-        parts.pop()
-    return nn.Sequential(*parts), widths[0], widths[-1]
 
 
 @settings(max_examples=30, deadline=None)
@@ -134,28 +121,6 @@ def test_the_mean_over_all_batches_is_exact() -> None:
         of.stochastic_gradients(model.expand(1, -1), np.array([0]), torch.tensor([[i]])) for i in range(first, last)
     ]
     torch.testing.assert_close(torch.cat(every).mean(dim=0), of.gradients(model.expand(1, -1), np.array([0]))[0])
-
-
-def test_hessian_products_are_those_of_the_dense_hessian() -> None:
-    of = federation(mlp(4, 3, 3, dtype=torch.float64), shape=(4,), dtype=torch.float64, l2=0.2, workers=3)
-    models = torch.randn(3, of.dim, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
-    vectors = torch.randn_like(models)
-    found = of.hessian_products(models, vectors, np.arange(3))
-    for worker, shard in enumerate(ragged(60, 3)):
-        held = torch.tensor(list(shard))
-
-        def objective(row: torch.Tensor, held: torch.Tensor = held) -> torch.Tensor:
-            outputs = torch.func.functional_call(of.module, of.unflatten(row), (of.inputs[held],))
-            return functional.cross_entropy(outputs, of.targets[held]) + 0.1 * row.square().sum()
-
-        hessian = torch.autograd.functional.hessian(objective, models[worker])  # type: ignore[no-untyped-call]
-        torch.testing.assert_close(found[worker], hessian @ vectors[worker])
-
-
-def test_hessian_products_of_a_linear_loss_vanish() -> None:
-    of = federation(nn.Linear(6, 1), loss=lambda outputs, targets: outputs.mean())
-    rows = torch.ones(2, of.dim)
-    assert not of.hessian_products(rows, rows, np.arange(2)).any()
 
 
 def test_shards_as_two_arrays_may_overlap_and_mean_the_same() -> None:

@@ -78,3 +78,8 @@ class Federation(Protocol):
 
     def hessian_products(self, models: torch.Tensor, vectors: torch.Tensor, workers: Indices) -> torch.Tensor:
         """H_i(x_i) v_i, one row each."""
+
+    def pooled_hessian(
+        self, model: torch.Tensor, vector: torch.Tensor, workers: Indices, weights: npt.NDArray[np.float64]
+    ) -> torch.Tensor:
+        """Weighted sum of the workers' H_i v at one model, in float64."""

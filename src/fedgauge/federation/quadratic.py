@@ -386,3 +386,12 @@ class QuadraticFederation:
         import torch
 
         return torch.bmm(vectors.unsqueeze(1), self._select(workers)[0]).squeeze(1)
+
+    def pooled_hessian(
+        self, model: torch.Tensor, vector: torch.Tensor, workers: Indices, weights: Floats
+    ) -> torch.Tensor:
+        """Weighted sum of the workers' A_i v, whatever the model is."""
+        import torch
+
+        rows = (len(workers), -1)
+        return torch.from_numpy(weights) @ self.hessian_products(model.expand(rows), vector.expand(rows), workers)

@@ -23,6 +23,9 @@ from fedgauge.randomness import Purpose, Streams
 _BLOCK = 2048
 """Samples in one exact pass: enough to fill the machine, few enough to fit its caches."""
 
+_OnRows = Callable[[slice, torch.Tensor, torch.Tensor], tuple[torch.Tensor, ...]]
+"""Means over a batch of samples for these rows, from its inputs and targets of (rows, batch, ...)."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -282,47 +285,58 @@ class SupervisedFederation:
 
     # -- exact operations on rows ------------------------------------------------------------------------------
 
-    def evaluate(self, models: torch.Tensor, workers: Indices) -> tuple[torch.Tensor, torch.Tensor]:
-        """Exact losses and gradients over the workers' whole shards, summed over blocks in float64."""
+    def _per_row(self, workers: Indices, compute: _OnRows) -> tuple[torch.Tensor, ...]:
+        """Means over the workers' whole shards, one row each, without the l2 term."""
         stacked = self._stacked(workers)
         if stacked is not None:
-            losses, gradients = self._rows.evaluate(models, *stacked)
-        else:
-            losses = torch.empty(len(models), dtype=torch.float64, device=models.device)
-            gradients = torch.empty_like(models, memory_format=torch.contiguous_format)
-            for row, worker in enumerate(workers.tolist()):
-                losses[row], gradients[row] = self._mean(models[row], *self._offsets[worker : worker + 2].tolist())
+            return compute(slice(None), *stacked)
+        rows = [
+            self._mean(slice(row, row + 1), compute, *self._offsets[worker : worker + 2].tolist())
+            for row, worker in enumerate(workers.tolist())
+        ]
+        return tuple(torch.cat(parts) for parts in zip(*rows, strict=True))
+
+    def _mean(self, row: slice, compute: _OnRows, first: int, last: int) -> tuple[torch.Tensor, ...]:
+        """Means over the samples at these places, for one row; blocks are added up in float64."""
+        totals: tuple[torch.Tensor, ...] = ()
+        for x, y in self._blocks(first, last):
+            found = compute(row, x.unsqueeze(0), y.unsqueeze(0))
+            totals = totals or tuple(torch.zeros_like(part, dtype=torch.float64) for part in found)
+            for total, part in zip(totals, found, strict=True):
+                total.add_(part, alpha=len(x) / (last - first))
+        return totals
+
+    def _pool(
+        self, workers: Indices, weights: npt.NDArray[np.float64], compute: _OnRows
+    ) -> Iterator[tuple[float, tuple[torch.Tensor, ...]]]:
+        """Weights and means that sum up to the weighted sum over the workers, at one model.
+
+        Neighbours whose samples all weigh the same are one body of data: big blocks whatever the size of a shard.
+        """
+        share = weights / self.sizes(workers)
+        ends = np.flatnonzero((np.diff(workers) != 1) | (np.diff(share) != 0)) + 1
+        for run in np.split(np.arange(len(workers)), ends):
+            first, last = int(self._offsets[workers[run[0]]]), int(self._offsets[workers[run[-1]] + 1])
+            yield float(share[run[0]]) * (last - first), self._mean(slice(0, 1), compute, first, last)
+
+    def evaluate(self, models: torch.Tensor, workers: Indices) -> tuple[torch.Tensor, torch.Tensor]:
+        """Exact losses and gradients over the workers' whole shards, summed over blocks in float64."""
+        losses, gradients = self._per_row(workers, lambda rows, x, y: self._rows.evaluate(models[rows], x, y))
+        gradients = gradients.to(models.dtype)
         if self.l2:
             losses = losses + self.l2 / 2 * models.double().square().sum(dim=1)
             gradients.add_(models, alpha=self.l2)
         return losses, gradients
 
-    def _mean(self, model: torch.Tensor, first: int, last: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean loss over the samples at these places and its gradient, without the l2 term."""
-        loss = torch.zeros((), dtype=torch.float64, device=model.device)
-        gradient = torch.zeros(len(model), dtype=torch.float64, device=model.device)
-        for x, y in self._blocks(first, last):
-            value, slope = self._rows.evaluate(model.unsqueeze(0), x.unsqueeze(0), y.unsqueeze(0))
-            loss += value[0] * (len(x) / (last - first))
-            gradient.add_(slope[0], alpha=len(x) / (last - first))
-        return loss, gradient
-
     def pooled(
         self, model: torch.Tensor, workers: Indices, weights: npt.NDArray[np.float64]
     ) -> tuple[float, torch.Tensor]:
-        """Weighted sums of the workers' losses and gradients at one model.
-
-        Neighbours whose samples all weigh the same are one body of data: big blocks whatever the size of a shard.
-        """
-        loss, gradient = 0.0, torch.zeros(len(model), dtype=torch.float64, device=model.device)
-        share = weights / self.sizes(workers)
-        ends = np.flatnonzero((np.diff(workers) != 1) | (np.diff(share) != 0)) + 1
-        for run in np.split(np.arange(len(workers)), ends):
-            first, last = int(self._offsets[workers[run[0]]]), int(self._offsets[workers[run[-1]] + 1])
-            value, slope = self._mean(model, first, last)
-            weight = float(share[run[0]]) * (last - first)
+        """Weighted sums of the workers' losses and gradients at one model, in float64."""
+        row = model.unsqueeze(0)
+        loss, gradient = 0.0, torch.zeros_like(model, dtype=torch.float64)
+        for weight, (value, slope) in self._pool(workers, weights, lambda _, x, y: self._rows.evaluate(row, x, y)):
             loss += weight * float(value)
-            gradient.add_(slope, alpha=weight)
+            gradient.add_(slope[0], alpha=weight)
         if self.l2:
             wide, total = model.double(), float(weights.sum())
             loss += total * self.l2 / 2 * float(wide @ wide)
@@ -331,12 +345,7 @@ class SupervisedFederation:
 
     def losses(self, models: torch.Tensor, workers: Indices) -> torch.Tensor:
         """F_i(x_i), one number per row, exact."""
-        losses = torch.zeros(len(models), dtype=torch.float64, device=models.device)
-        for row, worker in enumerate(workers.tolist()):
-            first, last = self._offsets[worker : worker + 2].tolist()
-            for x, y in self._blocks(first, last):
-                value = self._rows.losses(models[row : row + 1], x.unsqueeze(0), y.unsqueeze(0))
-                losses[row] += value[0] * (len(x) / (last - first))
+        (losses,) = self._per_row(workers, lambda rows, x, y: (self._rows.losses(models[rows], x, y),))
         return losses + self.l2 / 2 * models.double().square().sum(dim=1)
 
     def gradients(self, models: torch.Tensor, workers: Indices) -> torch.Tensor:
@@ -344,17 +353,26 @@ class SupervisedFederation:
         return self.evaluate(models, workers)[1]
 
     def hessian_products(self, models: torch.Tensor, vectors: torch.Tensor, workers: Indices) -> torch.Tensor:
-        """H_i(x_i) v_i over the workers' whole shards, by differentiating the gradient along v."""
-        products = torch.empty_like(models, memory_format=torch.contiguous_format)
-        for row, worker in enumerate(workers.tolist()):
-            first, last = self._offsets[worker : worker + 2].tolist()
-            total = torch.zeros(self.dim, dtype=torch.float64, device=models.device)
-            for x, y in self._blocks(first, last):
-                one = slice(row, row + 1)
-                product = self._plain.hessian_products(models[one], vectors[one], x.unsqueeze(0), y.unsqueeze(0))
-                total.add_(product[0], alpha=len(x) / (last - first))
-            products[row] = total
+        """H_i(x_i) v_i over the workers' whole shards, the exact Hessian: all of it, not its Gauss-Newton part."""
+
+        def compute(rows: slice, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor]:
+            return (self._rows.hessian_products(models[rows], vectors[rows], x, y),)
+
+        (products,) = self._per_row(workers, compute)
+        products = products.to(models.dtype)
         return products.add_(vectors, alpha=self.l2) if self.l2 else products
+
+    def pooled_hessian(
+        self, model: torch.Tensor, vector: torch.Tensor, workers: Indices, weights: npt.NDArray[np.float64]
+    ) -> torch.Tensor:
+        """Weighted sum of the workers' H_i v at one model, in float64."""
+        row, along = model.unsqueeze(0), vector.to(model.dtype).unsqueeze(0)
+        product = torch.zeros_like(model, dtype=torch.float64)
+        for weight, (part,) in self._pool(
+            workers, weights, lambda _, x, y: (self._rows.hessian_products(row, along, x, y),)
+        ):
+            product.add_(part[0], alpha=weight)
+        return product.add_(vector, alpha=float(weights.sum()) * self.l2) if self.l2 else product
 
     # -- mini-batches ------------------------------------------------------------------------------------------
 
