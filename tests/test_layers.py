@@ -35,6 +35,7 @@ LAYERS = (
     "observers",
     "sweep",
     "expectation",
+    "measure",
     "theory",
     "region",
     "falsify",
@@ -55,6 +56,8 @@ NEEDS_TORCH = {
     "runs",
     "simulation",
     "execution",
+    "measure.curvature",
+    "measure.meter",
 }
 
 

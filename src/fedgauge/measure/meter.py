@@ -84,7 +84,9 @@ class Passes:
 
     def products(self, lane: Lane, model: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
         """Each worker's Hessian times one vector, a row each."""
-        found = [self._times(model, vector.expand(len(part.workers), -1), part.workers) for part, _ in self._parts(lane)]
+        found = [
+            self._times(model, vector.expand(len(part.workers), -1), part.workers) for part, _ in self._parts(lane)
+        ]
         return torch.cat(found)
 
     def contract(self, lane: Lane, model: torch.Tensor) -> torch.Tensor:
@@ -110,7 +112,9 @@ class Passes:
 
             def product(vector: Floats, one: npt.NDArray[np.int64] = one) -> Floats:
                 rows = torch.from_numpy(vector).to(model).unsqueeze(0)
-                answer: Floats = self.federation.hessian_products(model.unsqueeze(0), rows, one)[0].double().cpu().numpy()
+                answer: Floats = (
+                    self.federation.hessian_products(model.unsqueeze(0), rows, one)[0].double().cpu().numpy()
+                )
                 return answer
 
             found.append((worker, largest(product, len(model), tolerance, streams.at(worker=worker + 1))))
@@ -205,7 +209,9 @@ class Meter:
             raise OutOfBudgetError
         self.cost[what] += passes  # type: ignore[assignment]  # half a pass counts as half
         self._told(what, self.cost[what])
-        return self._engine.map(method, lanes(self.everyone, self.chunk, {} if rows is None else {"rows": rows}), *arguments)
+        return self._engine.map(
+            method, lanes(self.everyone, self.chunk, {} if rows is None else {"rows": rows}), *arguments
+        )
 
     def evaluate(self, model: torch.Tensor) -> tuple[float, torch.Tensor]:
         """f and its gradient."""
@@ -254,7 +260,7 @@ class Meter:
         """The largest absolute eigenvalue of every worker's Hessian, in order of worker."""
         found = dict(pair for part in self.ask("Hessian passes", 0, "norms", model, tolerance) for pair in part)
         ordered = [found[worker] for worker in range(self.federation.num_workers)]
-        self.cost["Hessian passes"] += sum(ritz.products for ritz in ordered) / len(ordered)  # type: ignore[assignment]
+        self.cost["Hessian passes"] += sum(ritz.products for ritz in ordered) / len(ordered)
         return ordered
 
 
