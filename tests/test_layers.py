@@ -57,7 +57,9 @@ NEEDS_TORCH = {
     "simulation",
     "execution",
     "measure.curvature",
+    "measure.measuring",
     "measure.meter",
+    "measure.trajectory",
 }
 
 
