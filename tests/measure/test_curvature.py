@@ -69,7 +69,7 @@ def test_the_worst_directions_attain_the_constants(of: QuadraticFederation) -> N
         assert reading.details["attained"][name] == pytest.approx(values(reading)[name], rel=1e-5)
 
 
-def test_equal_hessians_have_no_L_h_however_far_the_gradients_are_apart() -> None:
+def test_equal_hessians_do_not_deviate_however_far_the_gradients_are_apart() -> None:
     of = random_quadratics(5, 80, hessian_spread=0.0, linear_spread=1e6)
     assert of.zeta(of.first_model).max() > 1e5
     reading = measured(of)
@@ -160,5 +160,6 @@ def hessians(of: SupervisedFederation, model: torch.Tensor) -> Any:
         def loss(flat: torch.Tensor, x: torch.Tensor = x, y: torch.Tensor = y) -> torch.Tensor:
             return of.loss(torch.func.functional_call(of.module, of.unflatten(flat), (x,)), y)
 
-        found.append(torch.autograd.functional.hessian(loss, model).numpy())
+        hessian = torch.autograd.functional.hessian(loss, model)  # type: ignore[no-untyped-call]
+        found.append(hessian.numpy())
     return np.stack(found)

@@ -93,7 +93,7 @@ def test_readings_have_mean_maximum_and_every_round() -> None:
     assert all(record["drift"] <= tight * record["spread"] ** 0.5 * (1 + 1e-9) for record in rounds)
 
 
-def test_identical_workers_leave_L_h_undefined() -> None:
+def test_identical_workers_leave_it_undefined() -> None:
     of = random_quadratics(3, 2, hessian_spread=0.0, linear_spread=0.0)
     mean, _ = trajectory(of, fedavg(0.1), of.start(0) + 1, local_steps=5)
     assert "L_h" not in mean.constants
