@@ -35,6 +35,7 @@ LAYERS = (
     "observers",
     "sweep",
     "expectation",
+    "measure",
     "theory",
     "region",
     "falsify",
@@ -56,6 +57,10 @@ NEEDS_TORCH = {
     "runs",
     "simulation",
     "execution",
+    "measure.curvature",
+    "measure.measuring",
+    "measure.meter",
+    "measure.trajectory",
 }
 
 

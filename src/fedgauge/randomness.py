@@ -23,6 +23,7 @@ class Purpose(IntEnum):
     START = 4
     FALSIFY = 5
     PARTITION = 6
+    MEASURE = 7
 
 
 def check_seed(seed: int) -> int:

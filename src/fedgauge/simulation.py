@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 
 from fedgauge.algorithms.base import Algorithm
 from fedgauge.engines.base import Engine, engine
-from fedgauge.engines.work import Sums, Work, lanes, one_thread
+from fedgauge.engines.work import Lane, Secants, Sums, Work, lanes, one_thread
 from fedgauge.errors import InputError, count
 from fedgauge.federation.base import Federation
 from fedgauge.participation import Participation
@@ -26,6 +27,10 @@ from fedgauge.values import Round, Status, Trace
 Observer = Callable[[int, Round | None], None]
 """Called after every round with the number of rounds done and the record, where one was made; and with the record
 that ends the run."""
+
+
+Stop = Callable[[Sequence[Round]], bool]
+"""Asked at every record, with all of them so far, whether to end the run there."""
 
 
 class Evaluator(Protocol):
@@ -42,30 +47,44 @@ class Evaluator(Protocol):
 FULL = Participation()
 
 
+class _Seen(NamedTuple):
+    """What a round adds to its record, as :class:`Round` names it."""
+
+    spread: float | None = None
+    deviation2: float | None = None
+    zeta2: float | None = None
+    L_tilde_ratio: float | None = None
+    L_g_ratio: float | None = None
+
+
 class _Loop:
     """The parts of a run that do not change from round to round."""
 
-    def __init__(self, work: Work, engine: Engine, participation: Participation, seed: int) -> None:
+    def __init__(
+        self, work: Work, engine: Engine, participation: Participation, seed: int, start: torch.Tensor | None = None
+    ) -> None:
         self._work, self._engine, self._participation = work, engine, participation
+        self._start = work.federation.start(seed) if start is None else start
         self.seed, self._chunk = seed, work.chunk
         self._num_workers = work.federation.num_workers
         # Everyone weighs in the objective, also where only some take part.
         self._everyone = Participation(weights=participation.weights).cohort(self._num_workers, seed, 0)
 
-    def evaluate(self, model: torch.Tensor) -> tuple[float, float]:
-        """f and the squared norm of its gradient at the global model."""
+    def evaluate(self, model: torch.Tensor) -> tuple[float, torch.Tensor]:
+        """f and its gradient at the global model."""
         losses, gradients = zip(*self._engine.map("evaluate", lanes(self._everyone, self._chunk), model), strict=True)
-        gradient = sum(gradients[1:], start=gradients[0])
-        return sum(losses), float(gradient @ gradient)
+        return sum(losses), sum(gradients[1:], start=gradients[0])
 
-    def round(self, state: State, watch: bool) -> tuple[State, float | None, float | None]:
-        """One round: the next state, and where ``watch`` asks for it the workers' spread and deviation."""
+    def round(self, state: State, gradient: torch.Tensor | None = None) -> tuple[State, _Seen]:
+        """One round: the next state, and where f's gradient is given to look from, what was seen on the way."""
         N = self._num_workers
         full = self._participation.sampling == "full"
         cohort = self._everyone if full else self._participation.cohort(N, self.seed, state.round)
         dealt = lanes(cohort, self._chunk, state.memory)
+        watch = 0 if gradient is None else self._work.keepable(state.model, len(dealt))
+        parts = self._engine.map("local_phase", dealt, state.round, state.model, state.server, watch)
         sums = Sums()
-        for lane in self._engine.map("local_phase", dealt, state.round, state.model, state.server, watch):
+        for lane in parts:
             sums.add(lane)
         # A copy, so that a round that is interrupted leaves its state as it was.
         memory = {name: rows.clone() for name, rows in state.memory.items()}
@@ -75,21 +94,52 @@ class _Loop:
         fraction = self._participation.num_participants(N) / N
         model, server = self._work.algorithm.update(state.model, state.server, sums.message, fraction)
         following = State(state.round + 1, model, server, memory)
-        if sums.spread.mean is None or sums.gradient is None:
-            return following, None, None
-        mean_model = sums.spread.mean.to(state.model.dtype)
-        gap = sums.gradient
-        for _, gradient in self._engine.map("evaluate", lanes(cohort, self._chunk), mean_model):
-            gap = gap - gradient
-        gap = gap / sums.spread.weight
-        return following, sums.spread.squares / sums.spread.weight, float(gap @ gap)
+        if gradient is None or sums.spread.mean is None or sums.gradient is None:
+            return following, _Seen()
+        kept = [Lane(lane.cohort, part.kept) for lane, part in zip(dealt, parts, strict=True)]
+        return following, self._look(state.model, gradient if full else None, sums, kept)
+
+    def _look(self, model: torch.Tensor, gradient: torch.Tensor | None, sums: Sums, kept: list[Lane]) -> _Seen:
+        """What the participants' models and gradients say of the constants, seen from their mean model."""
+        assert sums.spread.mean is not None
+        assert sums.gradient is not None
+        mean, weight = sums.spread.mean, sums.spread.weight
+        first, *others = self._engine.map("secants", kept, mean.to(model.dtype))
+        seen: Secants = first
+        for other in others:
+            seen.add(other)
+        at_mean = seen.gradient / weight
+        gap = sums.gradient / weight - at_mean
+        ratio = None
+        if gradient is not None and not torch.equal(mean.to(model.dtype), model):
+            ratio = float((at_mean - gradient).norm() / (mean - model).norm())
+        return _Seen(
+            spread=sums.spread.squares / weight,
+            deviation2=float(gap @ gap),
+            # Rounding can take a difference of equal numbers below zero.
+            zeta2=max(seen.squares / weight - float(at_mean @ at_mean), 0.0),
+            L_tilde_ratio=seen.steepest or None,
+            L_g_ratio=ratio,
+        )
 
     def first_state(self) -> State:
         """The state before the first round."""
-        model = self._work.federation.start(self.seed)
+        model = self._start
         remembered = self._work.algorithm.worker_init(model)
         memory = {name: vector.expand(self._num_workers, -1).clone() for name, vector in remembered.items()}
         return State(0, model, self._work.algorithm.init(model), memory)
+
+
+def check_model(federation: Federation, model: torch.Tensor) -> torch.Tensor:
+    """A model of the federation's shape, number type and device; refuse one that does not fit or is not finite."""
+    like = federation.start(0)
+    if model.shape != like.shape:
+        raise InputError(
+            f"The model has {model.numel()} parameters, but the federation's has {len(like)}; give one of that form."
+        )
+    if not torch.isfinite(model).all():
+        raise InputError("The model is not finite: it has diverged; give an earlier one, or train with a smaller rate.")
+    return model.to(like)
 
 
 def _check_steps(local_steps: int | Sequence[int], num_workers: int) -> int | list[int]:
@@ -113,6 +163,8 @@ def simulate(
     target_accuracy: float | None = None,
     evaluator: Evaluator | None = None,
     watch: bool = True,
+    start: torch.Tensor | None = None,
+    stop: Stop | None = None,
     chunk: int | None = None,
     processes: int | None = None,
     run: str | Path | None = None,
@@ -134,7 +186,11 @@ def simulate(
         target_loss: stop at the first recorded loss at or below it.
         target_accuracy: stop at the first recorded test accuracy at or above it.
         evaluator: gives the test accuracy of each record.
-        watch: record also how far the local models spread, and L_h seen; it takes two of the three passes.
+        watch: record also how far the local models spread, and the ratios seen that bound L_h, L_tilde and L_g from
+            below; it takes two of the three passes.
+        start: the first global model; the federation's own for the seed if not given.
+        stop: asked at every record, with all of them so far, whether to stop there; the status is then ``target``. Not
+            for runs that are kept, which could not be resumed without it.
         chunk: how many workers' rows are held at once; what the federation computes fastest if not given. It groups the
             sums, so other values agree to rounding only.
         processes: how many share the workers' part of a round; if not given, one a core for networks and none but
@@ -186,6 +242,11 @@ def simulate(
         settings |= {"evaluator": evaluator.digest, "target_accuracy": target_accuracy}
     if not watch:
         settings["watch"] = False
+    if start is not None:
+        start = check_model(federation, start)
+        settings["start"] = hashlib.sha256(start.cpu().numpy().tobytes()).hexdigest()
+    if stop is not None and run is not None:
+        raise InputError("stop cannot be kept with a run, which could then not be resumed; leave out one of them.")
     with ExitStack() as stack:
         stack.enter_context(one_thread())
         work = Work(federation, algorithm, steps, seed, chunk)
@@ -195,9 +256,9 @@ def simulate(
             if directory.finished:
                 return read_trace(run)
         running = stack.enter_context(engine(work, processes))
-        loop = _Loop(work, running, participation, seed)
+        loop = _Loop(work, running, participation, seed, start)
         told = observer or (lambda done, record: None)
-        trace = _run(loop, settings, directory, checkpoint_every, told, evaluator)
+        trace = _run(loop, settings, directory, checkpoint_every, told, evaluator, stop)
         if directory and trace.status != "stopped":
             directory.finish(trace, _named(federation, trace))
         return trace
@@ -223,6 +284,7 @@ def _run(
     checkpoint_every: int,
     observer: Observer,
     evaluator: Evaluator | None,
+    stop: Stop | None,
 ) -> Trace:
     target_accuracy, watch = settings.get("target_accuracy"), settings.get("watch", True)
     rounds, record_every, target_loss = settings["rounds"], settings["record_every"], settings["target_loss"]
@@ -231,6 +293,7 @@ def _run(
     began = time.perf_counter() - (seconds[-1] if seconds else 0.0)
     status: Status = "finished"
     previous = state
+    gradient: torch.Tensor | None = None
 
     def keep(record: Round) -> None:
         records.append(record)
@@ -243,7 +306,8 @@ def _run(
             last, due = state.round == rounds, state.round % record_every == 0
             record = None
             if last or due:
-                loss, grad2 = loop.evaluate(state.model)
+                loss, gradient = loop.evaluate(state.model)
+                grad2 = float(gradient @ gradient)
                 if not np.isfinite(loss + grad2):
                     status = "diverged"
                     break
@@ -253,13 +317,15 @@ def _run(
                     status = "target"
                 if target_accuracy is not None and accuracy is not None and accuracy >= target_accuracy:
                     status = "target"
+                if stop is not None and stop([*records, record]):
+                    status = "target"
                 if last or status == "target":
                     keep(record)
                     observer(state.round, record)
                     break
-            following, spread, deviation2 = loop.round(state, watch=due and watch)
+            following, seen = loop.round(state, gradient if due and watch else None)
             if record is not None:
-                record = dataclasses.replace(record, spread=spread, deviation2=deviation2)
+                record = dataclasses.replace(record, **seen._asdict())
                 keep(record)
             previous, state = state, following
             if not torch.isfinite(state.model).all():

@@ -169,13 +169,17 @@ class Constants(Value):
                 raise InputError(f"Constants must hold each symbol once, not {name} {names.count(name)} times.")
 
     def __getitem__(self, name: str) -> Estimate:
-        for estimate in self.estimates:
-            if estimate.symbol == name:
-                return estimate
-        raise InputError(f"{name} was not measured; {nearest(name, [e.symbol for e in self.estimates])}")
+        found = self.get(name)
+        if found is None:
+            raise InputError(f"{name} was not measured; {nearest(name, [e.symbol for e in self.estimates])}")
+        return found
+
+    def get(self, name: str) -> Estimate | None:
+        """The estimate of a symbol, where there is one."""
+        return next((estimate for estimate in self.estimates if estimate.symbol == name), None)
 
     def __contains__(self, name: str) -> bool:
-        return any(estimate.symbol == name for estimate in self.estimates)
+        return self.get(name) is not None
 
     def __iter__(self) -> Iterator[Estimate]:
         return iter(self.estimates)
@@ -290,6 +294,11 @@ class Round(Value):
         deviation2: squared distance between the participants' averaged gradient, each at its own model, and
             their averaged gradient at the mean model (Proposition 5.2).
         accuracy: of the global model on the test data, from 0 to 1, where there is such.
+        zeta2: mean squared distance of the participants' gradients at their mean model from the mean of them.
+        L_tilde_ratio: the largest ratio of a participant's gradients, between its own model and the mean model, to the
+            distance of the two: a lower bound of L_tilde.
+        L_g_ratio: the same ratio of f's gradients between the global model and the mean model, where all take part: a
+            lower bound of L_g.
     """
 
     round: int
@@ -298,11 +307,15 @@ class Round(Value):
     spread: float | None = None
     deviation2: float | None = None
     accuracy: float | None = None
+    zeta2: float | None = None
+    L_tilde_ratio: float | None = None
+    L_g_ratio: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record as an object; without an accuracy it has no such entry."""
+        """Return the record as an object; what was not looked at has no entry."""
         entries = super().to_json()
-        return entries if self.accuracy is not None else {k: v for k, v in entries.items() if k != "accuracy"}
+        always = ("spread", "deviation2")
+        return {name: value for name, value in entries.items() if value is not None or name in always}
 
     @property
     def L_h_ratio(self) -> float | None:  # noqa: N802

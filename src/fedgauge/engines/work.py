@@ -24,6 +24,10 @@ LANES = 8
 """A constant, not a consequence of the machine: it groups the sums, and so their rounding."""
 
 
+_KEPT_BYTES = 2**27
+"""Of local models and their gradients that wait for the mean model: memory that does not grow with the workers."""
+
+
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Let torch use one thread: the sums are then the same on every machine, and rows are too small to share.
@@ -98,21 +102,44 @@ class Sums:
         memory: for each chunk, its workers and what they remember.
         spread: of the local models, where it was asked for.
         gradient: weighted sum of the exact gradients, each at its worker's own model, where it was asked for.
+        kept: the models and gradients of a lane's first participants, where it was asked for.
     """
 
     message: dict[str, torch.Tensor] = field(default_factory=dict)
     memory: list[tuple[Any, Tensors]] = field(default_factory=list)
     spread: Spread = field(default_factory=Spread)
     gradient: torch.Tensor | None = None
+    kept: Tensors = field(default_factory=dict)
 
     def add(self, other: Sums) -> None:
-        """Add another lane's sums."""
+        """Add another lane's sums; what a lane keeps stays its own."""
         for name, total in other.message.items():
             self.message[name] = self.message[name] + total if name in self.message else total
         self.memory += other.memory
         self.spread.add(other.spread)
         if other.gradient is not None:
             self.gradient = other.gradient if self.gradient is None else self.gradient + other.gradient
+
+
+@dataclass
+class Secants:
+    """What the workers see between their own models and the mean model.
+
+    Attributes:
+        gradient: weighted sum of the exact gradients at the mean model.
+        squares: weighted sum of their squared norms.
+        steepest: the largest ratio of a worker's change of gradient to the distance; 0 where no model differs.
+    """
+
+    gradient: torch.Tensor
+    squares: float = 0.0
+    steepest: float = 0.0
+
+    def add(self, other: Secants) -> None:
+        """Add another lane's."""
+        self.gradient = self.gradient + other.gradient
+        self.squares += other.squares
+        self.steepest = max(self.steepest, other.steepest)
 
 
 class Work:
@@ -142,9 +169,14 @@ class Work:
             gradient += slope
         return loss, gradient
 
-    def local_phase(self, lane: Lane, round: int, model: torch.Tensor, server: Tensors, watch: bool) -> Sums:
-        """Run the local steps of a lane's participants; ``watch`` looks at where they ended."""
+    def keepable(self, model: torch.Tensor, lanes: int) -> int:
+        """How many participants of each lane can wait for the mean model."""
+        return max(_KEPT_BYTES // (2 * model.numel() * model.element_size() * lanes), 1)
+
+    def local_phase(self, lane: Lane, round: int, model: torch.Tensor, server: Tensors, watch: int) -> Sums:
+        """Run the local steps of a lane's participants; ``watch`` looks at where they ended, and keeps so many."""
         sums = Sums()
+        kept: dict[str, list[torch.Tensor]] = {"x": [], "gradient": []}
         for part in lane.chunks(self.chunk):
             local, steps = self._local_steps(part, round, model, server)
             sent, remembered = self.algorithm.finish(model, local, steps)
@@ -154,11 +186,31 @@ class Work:
             if watch:
                 spread = Spread()
                 spread.add_rows(local["x"].double(), shares)
-                own = shares @ self.federation.gradients(local["x"], workers).double()
+                slopes = self.federation.gradients(local["x"], workers)
+                own = shares @ slopes.double()
+                wanted = max(watch - sum(map(len, kept["x"])), 0)
+                kept["x"].append(local["x"][:wanted])
+                kept["gradient"].append(slopes[:wanted])
             message = {name: shares.to(rows.dtype) @ rows for name, rows in sent.items()}
             memory = [(workers, remembered)] if remembered else []
             sums.add(Sums(message, memory, spread if watch else Spread(), own))
+        if watch:
+            sums.kept = {name: torch.cat(rows) for name, rows in kept.items()}
         return sums
+
+    def secants(self, lane: Lane, mean: torch.Tensor) -> Secants:
+        """Look from the kept local models of a lane, its memory, to the mean model."""
+        seen = Secants(torch.zeros(len(mean), dtype=torch.float64, device=mean.device))
+        for (workers, _, weights), kept in lane.chunks(self.chunk):
+            slopes = self.federation.gradients(mean.expand(len(workers), -1), workers).double()
+            shares = torch.from_numpy(weights).to(mean.device)
+            number = len(kept["x"])
+            change = (slopes[:number] - kept["gradient"]).norm(dim=1)
+            distance = (mean.double() - kept["x"]).norm(dim=1)
+            ratios = (change / distance)[distance > 0]
+            squares = float(shares @ slopes.square().sum(dim=1))
+            seen.add(Secants(shares @ slopes, squares, float(ratios.max()) if len(ratios) else 0.0))
+        return seen
 
     def _local_steps(
         self, part: Lane, round: int, model: torch.Tensor, server: Tensors

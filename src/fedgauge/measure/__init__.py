@@ -1,0 +1,1 @@
+"""The constants of a federation, measured on its own model and data."""

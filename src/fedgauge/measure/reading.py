@@ -1,0 +1,110 @@
+"""What measuring gives: readings, each a way to look at the constants, side by side and named for what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgauge.values import Constants, Estimate, Value
+
+Directions = Mapping[str, npt.NDArray[np.float64]]
+
+
+@dataclass(frozen=True, eq=False)
+class Reading(Value):
+    """One way to measure, and what it found.
+
+    Attributes:
+        name: how it is called.
+        meaning: what its numbers are, in one sentence.
+        estimates: the constants, each symbol once.
+        details: what stands behind them: rounds, workers, what was attained.
+        notes: what a reader must know, e.g. why a constant is missing.
+        directions: the worst directions found, by symbol; not part of the JSON.
+        complete: whether all of it was measured.
+
+    >>> reading = Reading("curvature", "At the model.", (Estimate.exact("L_g", 2.0, "eigenvalue"),))
+    >>> reading.constants["L_g"].value, Reading.from_json(reading.to_json()).to_json() == reading.to_json()
+    (2.0, True)
+    """
+
+    name: str
+    meaning: str
+    estimates: tuple[Estimate, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    directions: Directions = field(default_factory=dict, repr=False)
+    complete: bool = True
+
+    @property
+    def constants(self) -> Constants:
+        """The estimates by symbol."""
+        return Constants(self.estimates)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the reading as an object, without the directions."""
+        entries = super().to_json()
+        del entries["directions"]
+        return entries
+
+
+_SAFEST = {"exact": 0, "upper": 1, "lower": 2, "sample": 3}
+
+
+@dataclass(frozen=True, eq=False)
+class Measurement(Value):
+    """All readings of one federation at one model.
+
+    Attributes:
+        settings: what was asked, enough to measure again.
+        point: the model that was measured: where it comes from, its loss and squared gradient norm.
+        readings: in the order in which they were taken.
+        complete: whether all that was asked for was measured.
+        cost: passes and seconds of all of it.
+    """
+
+    settings: Mapping[str, Any]
+    point: Mapping[str, Any]
+    readings: tuple[Reading, ...]
+    complete: bool
+    cost: Mapping[str, float]
+
+    @property
+    def constants(self) -> Constants:
+        """For every symbol the estimate to put into a bound.
+
+        That is one that is exact or safe, where there is such; else the largest: of two lower bounds it is the better.
+        """
+        chosen: dict[str, Estimate] = {}
+        for reading in self.readings:
+            for estimate in reading.estimates:
+                held = chosen.get(estimate.symbol)
+                if held is None or _rank(estimate) < _rank(held):
+                    chosen[estimate.symbol] = estimate
+        return Constants(tuple(chosen.values()))
+
+    def reading(self, name: str) -> Reading | None:
+        """The reading of that name, where it was taken."""
+        return next((reading for reading in self.readings if reading.name == name), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the measurement as an object; ``constants`` in it is what :class:`fedgauge.theory` takes."""
+        return {**super().to_json(), "constants": {item.symbol: item.to_json() for item in self.constants}}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Make the measurement from what :meth:`to_json` returned."""
+        if isinstance(data, Mapping):
+            data = {name: entry for name, entry in data.items() if name != "constants"}
+        return super().from_json(data)
+
+
+def _rank(estimate: Estimate) -> tuple[bool, int, float]:
+    """Safe ones first, the sharpest of them; of the others the largest."""
+    if estimate.certain:
+        return False, _SAFEST[estimate.kind], estimate.value
+    return True, 0, -estimate.value
