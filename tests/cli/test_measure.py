@@ -68,8 +68,9 @@ def test_a_run_is_measured_at_its_own_model_and_checked_against_it(place: Path, 
     capsys.readouterr()
     found = answer(capsys, "measure run --readings curvature")
     assert found["point"]["origin"] == str(Path("run", "model.safetensors"))
-    same = answer(capsys, "measure run --at run/state_dict.safetensors --readings curvature")
-    assert same["readings"] == found["readings"]
+    for option in ("--at", "--model"):
+        same = answer(capsys, f"measure run {option} run/state_dict.safetensors --readings curvature")
+        assert same["readings"] == found["readings"]
     assert main(["measure", "run", "--readings", "curvature", "--out", "measured"]) == 0
     capsys.readouterr()
     # The curvature at the last model is no bound for earlier rounds, but L_h's is ten times what happens.
