@@ -56,8 +56,12 @@ NEEDS_TORCH = {
     "runs",
     "simulation",
     "execution",
+    "measure.context",
     "measure.curvature",
+    "measure.decomposition",
+    "measure.lenses",
     "measure.meter",
+    "measure.probes",
 }
 
 
