@@ -60,8 +60,10 @@ NEEDS_TORCH = {
     "measure.curvature",
     "measure.decomposition",
     "measure.lenses",
+    "measure.measuring",
     "measure.meter",
     "measure.probes",
+    "measure.trajectory",
 }
 
 

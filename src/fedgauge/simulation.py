@@ -29,6 +29,10 @@ Observer = Callable[[int, Round | None], None]
 that ends the run."""
 
 
+Stop = Callable[[Sequence[Round]], bool]
+"""Asked at every record, with all of them so far, whether to end the run there."""
+
+
 class Evaluator(Protocol):
     """Says how good a global model is on data that no worker trains on."""
 
@@ -160,7 +164,7 @@ def simulate(
     evaluator: Evaluator | None = None,
     watch: bool = True,
     start: torch.Tensor | None = None,
-    stop: Callable[[Sequence[Round]], bool] | None = None,
+    stop: Stop | None = None,
     chunk: int | None = None,
     processes: int | None = None,
     run: str | Path | None = None,
@@ -280,7 +284,7 @@ def _run(
     checkpoint_every: int,
     observer: Observer,
     evaluator: Evaluator | None,
-    stop: Callable[[Sequence[Round]], bool] | None,
+    stop: Stop | None,
 ) -> Trace:
     target_accuracy, watch = settings.get("target_accuracy"), settings.get("watch", True)
     rounds, record_every, target_loss = settings["rounds"], settings["record_every"], settings["target_loss"]

@@ -169,13 +169,17 @@ class Constants(Value):
                 raise InputError(f"Constants must hold each symbol once, not {name} {names.count(name)} times.")
 
     def __getitem__(self, name: str) -> Estimate:
-        for estimate in self.estimates:
-            if estimate.symbol == name:
-                return estimate
-        raise InputError(f"{name} was not measured; {nearest(name, [e.symbol for e in self.estimates])}")
+        found = self.get(name)
+        if found is None:
+            raise InputError(f"{name} was not measured; {nearest(name, [e.symbol for e in self.estimates])}")
+        return found
+
+    def get(self, name: str) -> Estimate | None:
+        """The estimate of a symbol, where there is one."""
+        return next((estimate for estimate in self.estimates if estimate.symbol == name), None)
 
     def __contains__(self, name: str) -> bool:
-        return any(estimate.symbol == name for estimate in self.estimates)
+        return self.get(name) is not None
 
     def __iter__(self) -> Iterator[Estimate]:
         return iter(self.estimates)

@@ -9,7 +9,7 @@ import sys
 import typer
 from typer.exceptions import TyperException
 
-from fedgauge.cli import data, falsify, quadratic, reproduce, run, runs, sweep, theory
+from fedgauge.cli import data, falsify, measure, quadratic, reproduce, run, runs, sweep, theory
 from fedgauge.errors import InputError, MachineError
 
 app = typer.Typer(
@@ -28,6 +28,7 @@ for command in (
     quadratic.expect,
     run.simulate,
     sweep.sweep,
+    measure.measure,
     theory.bound,
     theory.tune,
     theory.region,

@@ -38,27 +38,60 @@ def _annotation(key: Key) -> Any:
     return Annotated[kind | None, option]
 
 
+RUN_SOURCE = f"Directory of a run, or an {SOURCE[0].lower()}{SOURCE[1:]}"
+
+
+def takes_run_or_experiment(command: Callable[..., None]) -> Callable[..., None]:
+    """As :func:`takes_experiment`, for a command whose second argument is the directory of a run, or None.
+
+    The experiment is then that of the run, with the options that are given changed.
+    """
+    return _takes(command, runs=True)
+
+
 def takes_experiment(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of an experiment; it gets the experiment as its first argument.
 
     The command's own options follow; its first parameter, the experiment, is replaced by all of the keys.
     """
-    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+    return _takes(command, runs=False)
+
+
+def _takes(command: Callable[..., None], runs: bool) -> Callable[..., None]:
+    own = list(inspect.signature(command, eval_str=True).parameters.values())[2 if runs else 1 :]
     known = list(keys())
 
     def with_options(**given: Any) -> None:
-        command(experiment_from({key.option: given.pop(key.option) for key in known}), **given)
+        options = {key.option: given.pop(key.option) for key in known}
+        run = Path(options["source"])
+        if not runs:
+            command(experiment_from(options), **given)
+        elif (run / "settings.json").is_file():
+            options["source"] = _kept(run)
+            command(experiment_from(options), run, **given)
+        else:
+            command(experiment_from(options), None, **given)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = []
     for key in known:
         default = inspect.Parameter.empty if key.option == "source" else None
-        parameters.append(inspect.Parameter(key.option, keyword, default=default, annotation=_annotation(key)))
+        annotation = _annotation(key)
+        if runs and key.option == "source":
+            annotation = Annotated[str, typer.Argument(help=RUN_SOURCE, show_default=False)]
+        parameters.append(inspect.Parameter(key.option, keyword, default=default, annotation=annotation))
     parameters += [parameter.replace(kind=keyword) for parameter in own]
     with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     with_options.__name__, with_options.__doc__ = command.__name__, command.__doc__
     return with_options
+
+
+def _kept(run: Path) -> str:
+    """The experiment that is kept with a run."""
+    if not (run / "experiment.toml").is_file():
+        raise InputError(f"The run in {run} has no experiment.toml, as it was made from Python; name its experiment.")
+    return str(run / "experiment.toml")
 
 
 def experiment_from(given: Mapping[str, Any]) -> Experiment:

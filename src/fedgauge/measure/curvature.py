@@ -10,13 +10,14 @@ over all models, so that these are lower bounds of them, as all that is measured
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
 from fedgauge.measure.lanczos import CONFIDENCE, Floats, Ritz, largest
-from fedgauge.measure.meter import Meter
+from fedgauge.measure.meter import Meter, OutOfBudgetError, said
 from fedgauge.measure.reading import Reading
 from fedgauge.randomness import Purpose, Streams
 from fedgauge.values import Estimate
@@ -45,52 +46,73 @@ def curvature(meter: Meter, model: torch.Tensor, tolerance: float | None = None)
     """
     if tolerance is None:
         tolerance = 1e-9 if model.dtype == torch.float64 else 1e-3
-    streams = Streams(meter.seed, Purpose.MEASURE)
+    found: dict[str, Ritz] = {}
+    estimates: list[Estimate] = []
+    notes: list[str] = []
+    details: dict[str, Any] = {"confidence": CONFIDENCE, "tolerance": tolerance}
+    complete = True
+    try:
+        for symbol, (method, solve) in _SOLVERS.items():
+            before = meter.cost["Hessian passes"]
+            found[symbol], more = solve(meter, model, tolerance)
+            details |= more
+            ritz, cost = found[symbol], {"Hessian passes": meter.cost["Hessian passes"] - before}
+            estimates.append(Estimate(symbol, ritz.value, ritz.value, ritz.high, "lower", method, cost))
+            if not ritz.converged:
+                notes.append(f"{symbol} did not settle within the tolerance; its value is a lower bound all the same.")
+        details["residuals"] = {symbol: ritz.residual for symbol, ritz in found.items()}
+        details["attained"] = _attained(meter, model, found, details["L_tilde"]["worker"])
+    except (OutOfBudgetError, KeyboardInterrupt) as reason:
+        missing = [symbol for symbol in _SOLVERS if symbol not in found] or ["what the directions attain"]
+        notes.append(f"Not measured: {', '.join(missing)}; {said(reason)}.")
+        complete = False
+    directions = {symbol: ritz.vector for symbol, ritz in found.items()}
+    return Reading("curvature", MEANING, tuple(estimates), details, tuple(notes), directions, complete)
 
-    def operator(times: Any) -> Any:
-        return lambda vector: times(model, torch.from_numpy(vector).to(model)).cpu().numpy()
 
-    before = meter.cost["Hessian passes"]
-    whole = largest(operator(meter.hessian), len(model), tolerance, streams.at(round=1))
-    estimates = [_estimate(meter, "L_g", whole, "|H| by Lanczos", before)]
-    before = meter.cost["Hessian passes"]
-    spread = largest(operator(meter.squared_deviation), len(model), tolerance, streams.at(round=2), positive=True)
-    spread = spread._replace(value=max(spread.value, 0.0) ** 0.5, high=spread.high**0.5)
-    estimates.append(_estimate(meter, "L_h", spread, "sqrt(lambda_max(mean (H_i - H)^2)) by Lanczos", before))
-    before = meter.cost["Hessian passes"]
+Found = tuple[Ritz, dict[str, Any]]
+
+
+def _operator(times: Callable[..., torch.Tensor], model: torch.Tensor) -> Callable[[Floats], Floats]:
+    """Products with torch vectors as products with numpy's."""
+    return lambda vector: times(model, torch.from_numpy(vector).to(model)).cpu().numpy()
+
+
+def _global(meter: Meter, model: torch.Tensor, tolerance: float) -> Found:
+    generator = Streams(meter.seed, Purpose.MEASURE).at(round=1)
+    return largest(_operator(meter.hessian, model), len(model), tolerance, generator), {}
+
+
+def _deviation(meter: Meter, model: torch.Tensor, tolerance: float) -> Found:
+    generator = Streams(meter.seed, Purpose.MEASURE).at(round=2)
+    operator = _operator(meter.squared_deviation, model)
+    ritz = largest(operator, len(model), tolerance, generator, positive=True)
+    return ritz._replace(value=ritz.value**0.5, high=ritz.high**0.5), {}
+
+
+def _local(meter: Meter, model: torch.Tensor, tolerance: float) -> Found:
     each = meter.norms(model, tolerance)
     worst = int(np.argmax([ritz.value for ritz in each]))
-    top = each[worst]._replace(high=max(ritz.high for ritz in each))
-    estimates.append(_estimate(meter, "L_tilde", top, "max_i |H_i| by Lanczos", before))
-    directions = {"L_g": whole.vector, "L_h": spread.vector, "L_tilde": top.vector}
-    details = {
-        "confidence": CONFIDENCE,
-        "tolerance": tolerance,
-        "attained": _attained(meter, model, directions, worst),
-        "L_tilde": {"worker": worst, "of each worker": [ritz.value for ritz in each]},
-        "residuals": {"L_g": whole.residual, "L_h": spread.residual, "L_tilde": top.residual},
-    }
-    notes = [
-        f"{name} did not settle within the stated tolerance; its value is still a lower bound."
-        for name, ritz in (("L_g", whole), ("L_h", spread), ("L_tilde", top))
-        if not ritz.converged
-    ]
-    return Reading("curvature", MEANING, tuple(estimates), details, tuple(notes), directions)
+    # Any worker may have the largest norm, as far as their upper ends go.
+    ritz = each[worst]._replace(high=max(ritz.high for ritz in each))
+    return ritz, {"L_tilde": {"worker": worst, "of each worker": [ritz.value for ritz in each]}}
 
 
-def _estimate(meter: Meter, symbol: str, ritz: Ritz, method: str, before: float) -> Estimate:
-    cost = {"Hessian passes": meter.cost["Hessian passes"] - before}
-    return Estimate(symbol, ritz.value, ritz.value, max(ritz.high, ritz.value), "lower", method, cost)
+_SOLVERS: dict[str, tuple[str, Callable[[Meter, torch.Tensor, float], Found]]] = {
+    "L_g": ("|H| by Lanczos", _global),
+    "L_h": ("sqrt(lambda_max(mean_i (H_i - H)^2)) by Lanczos", _deviation),
+    "L_tilde": ("max_i |H_i| by Lanczos", _local),
+}
 
 
-def _attained(meter: Meter, model: torch.Tensor, directions: dict[str, Floats], worker: int) -> dict[str, float]:
+def _attained(meter: Meter, model: torch.Tensor, worst: Mapping[str, Ritz], worker: int) -> dict[str, float]:
     """What the worst directions attain by the definitions: models set apart by a small distance, exact gradients."""
     # Rounding loses about half the digits of a difference of gradients at this distance, and curvature as many.
     length = torch.finfo(model.dtype).eps ** 0.5 * max(float(model.double().norm()), 1.0)
     found: dict[str, float] = {}
     _, gradient = meter.evaluate(model)
     for symbol in ("L_g", "L_tilde"):
-        moved = (model.double() + length * torch.from_numpy(directions[symbol]).to(model.device)).to(model.dtype)
+        moved = (model.double() + length * torch.from_numpy(worst[symbol].vector).to(model.device)).to(model.dtype)
         distance = float((moved.double() - model.double()).norm())
         if symbol == "L_g":
             change = meter.evaluate(moved)[1] - gradient
@@ -100,7 +122,7 @@ def _attained(meter: Meter, model: torch.Tensor, directions: dict[str, Floats], 
             change = slopes[0] - slopes[1]
         found[symbol] = float(change.norm()) / distance
     if meter.rows_fit:
-        rows = meter.deviations(model, torch.from_numpy(directions["L_h"]).to(model))
+        rows = meter.deviations(model, torch.from_numpy(worst["L_h"].vector).to(model))
         shares = torch.from_numpy(meter.shares).to(model.device)
         size = float((shares @ rows.square().sum(dim=1)).sqrt())
         if size > 0:

@@ -1,8 +1,8 @@
-"""Where heterogeneity comes from: zeta^2 and L_h^2, shared out exactly over workers and blocks of parameters.
+"""Where heterogeneity comes from: zeta_rms^2 and L_h^2, shared out exactly over workers and blocks of parameters.
 
 Both are sums over workers and coordinates. With u the direction in which L_h is attained at the model,
 
-    zeta^2 = sum_i w_i |∇F_i - ∇f|^2,    L_h^2 = sum_i w_i |(H_i - H) u|^2,
+    zeta_rms^2 = sum_i w_i |∇F_i - ∇f|^2,    L_h^2 = sum_i w_i |(H_i - H) u|^2,
 
 so that what worker i and block b contribute is w_i times the squared norm of that block, and all contributions add up.
 
@@ -38,12 +38,12 @@ class Parts(Value):
     """A constant's square, shared out.
 
     Attributes:
-        symbol: of the constant, ``zeta`` or ``L_h``.
+        symbol: of the constant, ``zeta_rms`` or ``L_h``.
         blocks: names of the blocks of parameters.
         weights: w_i of the workers.
         squares: squared norms, one row a worker and one column a block, not yet times w_i.
 
-    >>> parts = Parts("zeta", ("weight", "bias"), np.full(2, 0.5), np.array([[3.0, 1.0], [0.0, 0.0]]))
+    >>> parts = Parts("zeta_rms", ("weight", "bias"), np.full(2, 0.5), np.array([[3.0, 1.0], [0.0, 0.0]]))
     >>> parts.total, parts.by_block, parts.by_worker
     (2.0, array([0.75, 0.25]), array([1., 0.]))
     """
@@ -122,7 +122,7 @@ class Parts(Value):
 
 @dataclass(frozen=True, eq=False)
 class Decomposition(Value):
-    """Where zeta and L_h come from at one model.
+    """Where zeta_rms and L_h come from at one model.
 
     Attributes:
         parts: of each constant.
@@ -156,7 +156,7 @@ def blocks(federation: Federation) -> list[tuple[str, int]]:
 def decompose(
     meter: Meter, model: torch.Tensor, direction: npt.NDArray[np.float64] | None = None, tolerance: float | None = None
 ) -> Decomposition:
-    """Share zeta^2 and L_h^2 at a model out over workers and blocks of parameters.
+    """Share zeta_rms^2 and L_h^2 at a model out over workers and blocks of parameters.
 
     Args:
         meter: the workers.
@@ -181,7 +181,7 @@ def decompose(
         )
     names, starts = zip(*blocks(meter.federation), strict=True)
     _, gradient = meter.evaluate(model)
-    zeta = _parts(meter, "zeta", names, meter.ask("gradient passes", 1, "gradient_parts", model, gradient, starts))
+    zeta = _parts(meter, "zeta_rms", names, meter.ask("gradient passes", 1, "gradient_parts", model, gradient, starts))
     along = torch.from_numpy(direction / np.linalg.norm(direction)).to(model)
     centre = meter.hessian(model, along)
     asked = meter.ask("Hessian passes", 1, "hessian_parts", model, along, centre, starts)

@@ -6,6 +6,7 @@ that memory does not grow with their number. :class:`Meter` runs it on every lan
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -33,6 +34,11 @@ _ROWS_BYTES = 2**27
 
 class OutOfBudgetError(Exception):
     """The time or the passes that were allowed are used up."""
+
+
+def said(reason: BaseException) -> str:
+    """Why measuring ended early, in words."""
+    return "the budget is used up" if isinstance(reason, OutOfBudgetError) else "measuring was interrupted"
 
 
 class Distances(NamedTuple):
@@ -138,7 +144,7 @@ class Meter:
         seed: of the random directions and samples that estimators draw.
         chunk: how many workers' rows are held at once; what the federation computes fastest if not given.
         processes: how many share a pass; as :func:`fedgauge.simulate` chooses if not given.
-        seconds: no pass begins once so many have gone by.
+        until: no pass begins after this moment of ``time.monotonic``.
         told: called before every pass with what it is and how many were made of it.
 
     Attributes:
@@ -149,7 +155,7 @@ class Meter:
     >>> with Meter(federation) as meter:
     ...     loss, gradient = meter.evaluate(federation.start(0))
     >>> dict(meter.cost)
-    {'gradient passes': 1.0}
+    {'gradient passes': 1}
     """
 
     def __init__(
@@ -160,7 +166,7 @@ class Meter:
         seed: int = 0,
         chunk: int | None = None,
         processes: int | None = None,
-        seconds: float | None = None,
+        until: float = math.inf,
         told: Callable[[str, float], None] | None = None,
     ) -> None:
         self.federation, self.seed, self.weights = federation, seed, weights
@@ -170,7 +176,7 @@ class Meter:
         self.chunk = federation.chunk(N) if chunk is None else chunk
         self.processes = federation.processes if processes is None else processes
         self.cost: Counter[str] = Counter()
-        self._until = None if seconds is None else time.monotonic() + seconds
+        self._until = until
         self._told = told or (lambda what, done: None)
         self._stack = ExitStack()
         self._engine: Engine | None = None
@@ -203,7 +209,7 @@ class Meter:
         """
         if self._engine is None:
             raise InputError("A meter measures inside a with statement; write 'with Meter(federation) as meter:'.")
-        if self._until is not None and time.monotonic() > self._until:
+        if time.monotonic() > self._until:
             raise OutOfBudgetError
         self.cost[what] += passes  # type: ignore[assignment]  # half a pass counts as half
         self._told(what, self.cost[what])

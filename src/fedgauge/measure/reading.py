@@ -25,6 +25,7 @@ class Reading(Value):
         details: what stands behind them: rounds, workers, what was attained.
         notes: what a reader must know, e.g. why a constant is missing.
         directions: the worst directions found, by symbol; not part of the JSON.
+        complete: whether all of it was measured.
 
     >>> reading = Reading("curvature", "At the model.", (Estimate.exact("L_g", 2.0, "eigenvalue"),))
     >>> reading.constants["L_g"].value, Reading.from_json(reading.to_json()).to_json() == reading.to_json()
@@ -37,6 +38,7 @@ class Reading(Value):
     details: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     directions: Directions = field(default_factory=dict, repr=False)
+    complete: bool = True
 
     @property
     def constants(self) -> Constants:

@@ -86,6 +86,20 @@ def progress() -> Iterator[Progress]:
         yield bar
 
 
+@contextmanager
+def steps() -> Iterator[Callable[[str, int, int | None], None]]:
+    """A live bar for each thing that is done, as :func:`progress`; gives a function of (what, how far, of how many)."""
+    with progress() as bar:
+        tasks: dict[str, Any] = {}
+
+        def told(what: str, done: int, total: int | None) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(escape(what), total=total)
+            bar.update(tasks[what], completed=done, total=total)
+
+        yield told
+
+
 class _Rate(ProgressColumn):
     """Rounds a second, or seconds for each."""
 

@@ -1,9 +1,9 @@
 """What a user gives a theorem: numbers from a JSON file and from NAME=VALUE, spelled as the theorems spell them.
 
 A file is an object of ``name: number`` or ``name: {"value": number, "kind": kind}``, as ``fedgauge constants --json``
-prints it. A plain number counts as exact: whoever writes it vouches for it. Three symbols are translated where the
-theorems' own is not given beside them: sigma and zeta are squared to sigma2 and zeta2, and L_h_paper, which is never
-below L_h_rms, stands for it. What the theorem does not use is left aside.
+prints it, or what ``fedgauge measure`` writes. A plain number counts as exact: whoever writes it vouches for it. Three
+symbols are translated where the theorems' own is not given beside them: sigma and zeta are squared to sigma2 and zeta2,
+and L_h_paper, which is never below L_h_rms, stands for it. What the theorem does not use is left aside.
 """
 
 from __future__ import annotations
@@ -118,6 +118,8 @@ def collect(
     used = {*theorem.needs, *theorem.optional, *(theorem.needed("prior") if "prior" in theorem.versions else ())}
     used |= {name for name, other in _SPELLED.items() if other in used}
     data = read_object(path) if path else {}
+    # What 'fedgauge measure' writes holds the constants among other things.
+    data = data["constants"] if isinstance(data.get("constants"), Mapping) else data
     given = parse_numbers(arguments)
     _check_names(theorem, [*data, *given])
     from_file = _spell({name: _entry(name, item) for name, item in data.items() if name in used})

@@ -1,0 +1,99 @@
+"""The command that measures."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedgauge.cli import options
+from fedgauge.cli.experiments import takes_run_or_experiment
+from fedgauge.experiment import Experiment
+
+_BUDGET = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(s|m|min|h)?")
+_UNITS = {None: 1, "s": 1, "m": 60, "min": 60, "h": 3600}
+
+
+def _seconds(budget: str | None) -> float | None:
+    from fedgauge.errors import InputError
+
+    if budget is None:
+        return None
+    found = _BUDGET.fullmatch(budget.strip())
+    if not found:
+        raise InputError(f"--budget must be a time, as 60s, 5m or 1h, not {budget!r}.")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+@takes_run_or_experiment
+def measure(
+    experiment: Experiment,
+    run: Path | None,
+    at: Annotated[
+        Path | None,
+        typer.Option(
+            help="Measure at this model, a .safetensors file [default: the run's; else one trained near convergence].",
+            show_default=False,
+        ),
+    ] = None,
+    readings: Annotated[
+        str | None, typer.Option(help="Which, with commas; see the guide [default: the usual ones].")
+    ] = None,
+    trajectory_rounds: Annotated[int, typer.Option(help="Rounds of the trajectory that is measured.")] = 10,
+    seeds: Annotated[int, typer.Option(help="Runs of the trajectory, each with its own mini-batches.")] = 3,
+    near: Annotated[
+        float, typer.Option(help="Without a model: train until f falls by less than this part in ten rounds.")
+    ] = 0.01,
+    most: Annotated[int, typer.Option(help="Without a model: rounds of training at the most.")] = 1000,
+    tolerance: Annotated[
+        float | None, typer.Option(help="Of the curvature's directions [default: 1e-3; 1e-9 in float64].")
+    ] = None,
+    budget: Annotated[str | None, typer.Option(help="Stop after this time, as 60s or 5m, with what there is.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Directory for measure.json, directions and picture.")] = None,
+    plot: options.Plot = None,
+    json: options.Json = False,
+) -> None:
+    """Measure L_h, L_g, L_tilde, zeta and sigma of a federation: what happened, and what its curvature allows.
+
+    Example: fedgauge measure digits --percent 50 --gamma 0.1 --local-steps 10
+    Example: fedgauge measure runs/first --budget 60s --out measured
+    Example: fedgauge bound nonconvex --values measured/measure.json I=10 R=100 N=10 gamma=0.001 F=2
+    """
+    from fedgauge.execution import prepare
+    from fedgauge.measure.measuring import Asked, read_model
+    from fedgauge.measure.measuring import measure as take
+    from fedgauge.report import terminal
+
+    options.check_plot(plot, made=out)
+    if out:
+        options.check_directory(out)
+    options.allow_own_modules()
+    names = tuple(name.strip() for name in (readings or "").split(",") if name.strip())
+    asked = Asked(names, trajectory_rounds, seeds, near, most, tolerance, _seconds(budget))
+    prepared = prepare(experiment)
+    model, origin = None, "given"
+    path = at or (run / "model.safetensors" if run else None)
+    if path:
+        model, origin = read_model(path, prepared), str(path)
+    with terminal.steps() as told:
+        found = take(experiment, model=model, origin=origin, asked=asked, prepared=prepared, told=told)
+    from fedgauge.report import measurements
+
+    if out:
+        measurements.save(found, out)
+    if plot:
+        measurements.draw(found, plot)
+    if json:
+        options.print_json(found.to_json())
+    else:
+        measurements.show(found)
+        if out:
+            print(f"Written: {out}")
+    if not found.complete:
+        why = next((note for reading in found.readings for note in reading.notes if not reading.complete), "")
+        print(f"fedgauge: {why}", file=sys.stderr)
+        if "interrupted" in why:
+            raise typer.Exit(130)

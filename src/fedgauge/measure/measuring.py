@@ -1,0 +1,271 @@
+"""All readings of a federation at one model, within a budget, with what was measured kept when time is up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedgauge.algorithms import make_algorithm
+from fedgauge.errors import InputError, count, nearest
+from fedgauge.execution import Prepared, prepare
+from fedgauge.experiment import Experiment
+from fedgauge.federation.quadratic import QuadraticFederation
+from fedgauge.measure.curvature import curvature
+from fedgauge.measure.meter import Meter, OutOfBudgetError, said
+from fedgauge.measure.reading import Measurement, Reading
+from fedgauge.measure.trajectory import near_convergence, trajectory
+from fedgauge.simulation import Observer, check_model
+from fedgauge.values import Round
+
+Told = Callable[[str, int, int | None], None]
+"""Told what is being done, how far it is, and how far it goes where that is known."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be measured, and how.
+
+    Attributes:
+        readings: which, in order.
+        rounds: of the trajectory from the model.
+        seeds: how many runs of it.
+        fall: the part of itself by which the loss falls in ten rounds where training counts as near convergence.
+        most: rounds of training at the most.
+        tolerance: of the curvature's directions.
+        seconds: the budget; None is no limit.
+    """
+
+    readings: tuple[str, ...] = ()
+    rounds: int = 10
+    seeds: int = 3
+    fall: float = 0.01
+    most: int = 1000
+    tolerance: float | None = None
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "readings", self.readings or DEFAULT)
+        for name in self.readings:
+            if name not in READINGS:
+                raise InputError(f"There is no reading {name!r}; {nearest(name, READINGS)}")
+        for name in ("rounds", "seeds", "most"):
+            count(name, getattr(self, name))
+        if not 0 < self.fall < 1:
+            raise InputError(f"fall must be between 0 and 1, not {self.fall!r}.")
+        if self.seconds is not None and not self.seconds > 0:
+            raise InputError(f"budget must be above 0 seconds, not {self.seconds!r}.")
+
+
+@dataclass
+class Session:
+    """What the readings share while they are taken."""
+
+    experiment: Experiment
+    prepared: Prepared
+    asked: Asked
+    model: torch.Tensor
+    meter: Meter
+    told: Told
+    until: float
+    taken: list[Reading] = field(default_factory=list)
+
+    def time_is_up(self, _: Sequence[Round] = ()) -> bool:
+        """Whether the budget is used up."""
+        return time.monotonic() > self.until
+
+    def observer(self, what: str, total: int) -> Observer:
+        """Something that ``simulate`` can tell of its rounds."""
+        return lambda done, _: self.told(what, done, total)
+
+
+def _exact(session: Session) -> Iterable[Reading]:
+    """What is known of a quadratic federation without measuring."""
+    federation = session.prepared.federation
+    if isinstance(federation, QuadraticFederation):
+        meaning = "Known from the matrices; for a quadratic they hold at every model."
+        yield Reading("exact", meaning, tuple(federation.constants()))
+
+
+def _trajectory(session: Session) -> Iterable[Reading]:
+    experiment, asked = session.experiment, session.asked
+    done = 0
+
+    def observer(_: int, record: Round | None) -> None:
+        nonlocal done
+        done += 1
+        session.told("trajectory", done, asked.rounds * asked.seeds)
+
+    mean, most = trajectory(
+        session.prepared.federation,
+        make_algorithm(experiment.algorithm.name, **experiment.algorithm.parameters),
+        session.model,
+        local_steps=experiment.run.local_steps,
+        rounds=asked.rounds,
+        seeds=[experiment.run.seed + number for number in range(asked.seeds)],
+        weights=session.prepared.participation.weights,
+        processes=experiment.run.processes,
+        stop=session.time_is_up,
+        observer=observer,
+    )
+    session.meter.cost["gradient passes"] += int(mean.estimates[0].cost["gradient passes"]) if mean.estimates else 0
+    yield mean
+    yield most
+
+
+def _curvature(session: Session) -> Iterable[Reading]:
+    yield curvature(session.meter, session.model, session.asked.tolerance)
+
+
+READINGS: Mapping[str, Callable[[Session], Iterable[Reading]]] = {
+    "exact": _exact,
+    "trajectory": _trajectory,
+    "curvature": _curvature,
+}
+DEFAULT = ("exact", "trajectory", "curvature")
+
+
+def measure(
+    experiment: Experiment,
+    *,
+    model: torch.Tensor | None = None,
+    origin: str = "given",
+    asked: Asked | None = None,
+    prepared: Prepared | None = None,
+    told: Told | None = None,
+) -> Measurement:
+    """Measure the constants of an experiment's federation.
+
+    Args:
+        experiment: data, partition and model; and the algorithm and local steps whose trajectory is measured.
+        model: where to measure, a flat model; trained until near convergence if not given.
+        origin: where that model comes from, for the record.
+        asked: which readings, with how much effort.
+        prepared: what :func:`fedgauge.execution.prepare` gave for the experiment, where that was called already.
+        told: called with what is being done and how far it is.
+
+    Returns:
+        The readings that were taken. Where the budget ends or Ctrl-C is pressed these are some of them, and
+        ``complete`` is false.
+
+    >>> found = measure(Experiment.of({"source": "digits", "gamma": 0.1, "processes": 1}), asked=Asked(
+    ...     ("trajectory", "curvature"), rounds=2, seeds=2, fall=0.2))
+    >>> happened, possible = (found.reading(name).constants["L_h"].value for name in ("trajectory", "curvature"))
+    >>> happened < possible, found.complete
+    (True, True)
+    """
+    asked = asked or Asked()
+    told = told or (lambda what, done, total: None)
+    prepared = prepared or prepare(experiment)
+    federation, began = prepared.federation, time.monotonic()
+    until = began + (float("inf") if asked.seconds is None else asked.seconds)
+    point: dict[str, Any] = {"origin": origin}
+    meter = Meter(
+        federation,
+        weights=prepared.participation.weights,
+        seed=experiment.run.seed,
+        processes=experiment.run.processes,
+        chunk=experiment.run.chunk,
+        until=until,
+        told=lambda what, done: told(what, int(done), None),
+    )
+    with meter:
+        session = Session(experiment, prepared, asked, federation.start(experiment.run.seed), meter, told, until)
+        if model is None:
+            session.model, point = _train(session)
+        else:
+            session.model = check_model(federation, model)
+        complete = _take(session, point)
+    cost = {**meter.cost, "seconds": time.monotonic() - began}
+    settings = {"experiment": experiment.to_json(), "asked": _plain(asked), "federation": federation.digest}
+    return Measurement(settings, point, tuple(session.taken), complete, cost)
+
+
+def _train(session: Session) -> tuple[torch.Tensor, dict[str, Any]]:
+    experiment, asked = session.experiment, session.asked
+    model, said_of = near_convergence(
+        session.prepared.federation,
+        make_algorithm(experiment.algorithm.name, **experiment.algorithm.parameters),
+        local_steps=experiment.run.local_steps,
+        fall=asked.fall,
+        most=asked.most,
+        seed=experiment.run.seed,
+        weights=session.prepared.participation.weights,
+        processes=experiment.run.processes,
+        stop=session.time_is_up,
+        observer=session.observer("training", asked.most),
+    )
+    return model, {"origin": "trained until near convergence", **said_of}
+
+
+def _take(session: Session, point: dict[str, Any]) -> bool:
+    """Take the readings one after another; say whether all were taken."""
+    budget = session.asked.seconds
+    try:
+        loss, gradient = session.meter.evaluate(session.model)
+    except OutOfBudgetError:
+        raise InputError(
+            f"The budget of {budget:g} s is used up before one pass over the data; give more, or a model with --at."
+        ) from None
+    point |= {"loss": loss, "grad2": float(gradient @ gradient)}
+    if not torch.isfinite(gradient).all():
+        raise InputError("The loss is not finite at this model: it has diverged; measure an earlier one.")
+    failures = []
+    try:
+        for name in session.asked.readings:
+            try:
+                for reading in READINGS[name](session):
+                    session.taken.append(reading)
+                    if not reading.complete:
+                        return False
+            except InputError as error:
+                # What one reading cannot do, another may.
+                failures.append(error)
+                session.taken.append(Reading(name, "Could not be taken.", notes=(str(error),)))
+    except (OutOfBudgetError, KeyboardInterrupt) as reason:
+        taken = ", ".join(reading.name for reading in session.taken)
+        note = f"Not measured: {name}; {said(reason)}."
+        session.taken.append(Reading(name, "Not taken.", notes=(note,), complete=False))
+        if not taken and isinstance(reason, KeyboardInterrupt):
+            raise
+        return False
+    if failures and len(failures) == len(session.asked.readings):
+        raise failures[0]
+    return True
+
+
+def _plain(asked: Asked) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(asked).items()}
+
+
+def read_model(path: Path, prepared: Prepared) -> torch.Tensor:
+    """Read a flat model from a safetensors file: a run's model, or a module's ``state_dict``.
+
+    The parameters of a ``state_dict`` are looked up by name and may have no other shape than the federation's.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        tensors = load_file(path)
+    except OSError as error:
+        raise InputError(f"Cannot read {path}: {error.strerror or error}; name a .safetensors file.") from None
+    except SafetensorError as error:
+        raise InputError(f"{path} is not a safetensors file ({error}); name a model.") from None
+    if set(tensors) == {"model"}:
+        return tensors["model"]
+    federation: Any = prepared.federation
+    if not hasattr(federation, "unflatten"):
+        raise InputError(f"{path} must hold one tensor 'model', not {', '.join(sorted(tensors))}.")
+    parts = federation.unflatten(federation.start(0))
+    for name, part in parts.items():
+        if name not in tensors:
+            raise InputError(f"{path} has no parameter {name!r}; {nearest(name, tensors)}")
+        if tensors[name].shape != part.shape:
+            given, wanted = tuple(tensors[name].shape), tuple(part.shape)
+            raise InputError(f"{path}: {name} has shape {given}, but the model's has {wanted}; choose that model.")
+    return torch.cat([tensors[name].reshape(-1) for name in parts])
