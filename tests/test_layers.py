@@ -57,9 +57,13 @@ NEEDS_TORCH = {
     "runs",
     "simulation",
     "execution",
+    "measure.context",
     "measure.curvature",
+    "measure.decomposition",
+    "measure.lenses",
     "measure.measuring",
     "measure.meter",
+    "measure.probes",
     "measure.trajectory",
 }
 

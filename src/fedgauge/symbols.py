@@ -71,6 +71,15 @@ _ROWS = (
         "squared distance of the averaged gradient from the gradient at the averaged model",
         "Proposition 5.2",
     ),
+    Symbol("rho", r"\rho", "average drift: how far the averaged local models go", "Wang et al. 2022, (15)"),
+    Symbol("drift", r"\rho_{\mathrm{local}}", "what local steps add to the average drift", "fedgauge"),
+    Symbol("alpha_h", r"\alpha", "how far the workers' gradient errors add up, of at most N", "Das et al. 2022"),
+    Symbol("B", r"B(x)", "dissimilarity of local gradients", "Li et al. 2020, Definition 3"),
+    Symbol("diversity", r"\Delta(x)", "gradient diversity", "Yin et al. 2018, Definition 1"),
+    Symbol("delta", r"\max_i\|H_i-H\|", "largest distance of a local Hessian", "Karimireddy et al. 2021, (A2)"),
+    Symbol("label_js", r"D_{\mathrm{JS}}", "mean Jensen-Shannon distance of label distributions", "fedgauge"),
+    Symbol("label_hellinger", r"D_{\mathrm{H}}", "mean Hellinger distance of label distributions", "fedgauge"),
+    Symbol("label_emd", r"D_{\mathrm{EM}}", "mean earth mover's distance of label distributions", "fedgauge"),
 )
 
 SYMBOLS: dict[str, Symbol] = {row.name: row for row in _ROWS}

@@ -101,3 +101,59 @@ def table1(
         table.show(result)
         if out:
             print(f"Written: {out / 'result.json'}, {out / 'table1.png'}")
+
+
+@app.command()
+def lenses(
+    source: Annotated[str, typer.Option(help="The data set: mnist, or digits for a quick look.")] = "mnist",
+    data: options.Data = None,
+    seeds: Annotated[int, typer.Option(help="Seeds for each partition.")] = 3,
+    seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
+    target: Annotated[float, typer.Option(help="The training loss to reach.")] = 0.3,
+    jobs: Annotated[int | None, typer.Option(help="Processes \\[default: one a core].")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Directory for lenses.json, lenses.png, tables.md and finished cells.")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Which measure of heterogeneity orders partitions as the slowdown from local steps does.
+
+    Example: fedgauge reproduce lenses --source digits --out results/lenses
+    """
+    from fedgauge.errors import InputError, count, positive
+    from fedgauge.report import terminal
+    from fedgauge.reproduce import lens_orders
+    from fedgauge.reproduce import lenses as experiment
+
+    if source not in ("mnist", "digits"):
+        raise InputError(f"source must be mnist or digits, not {source!r}; the rates are set for these.")
+    if jobs is not None:
+        count("jobs", jobs)
+    positive("target", target)
+    if out:
+        options.check_directory(out)
+    with terminal.progress() as bar:
+        task = bar.add_task("lenses", total=None)
+        result = experiment.run(
+            source,
+            None if data is None else str(data),
+            seeds,
+            seed,
+            keep=out / "cells" if out else None,
+            jobs=jobs,
+            told=lambda done, total: bar.update(task, completed=done, total=total),
+            target=target,
+        )
+    if out:
+        from fedgauge.files import write_atomically, write_json
+
+        out.mkdir(parents=True, exist_ok=True)
+        write_json(out / "lenses.json", result)
+        write_atomically(out / "tables.md", lens_orders.markdown(result).encode())
+        lens_orders.draw(result, out / "lenses.png")
+    if json:
+        options.print_json(result)
+    else:
+        lens_orders.show(result)
+        if out:
+            print(f"Written: {', '.join(str(out / name) for name in ('lenses.json', 'tables.md', 'lenses.png'))}")

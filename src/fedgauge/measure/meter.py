@@ -22,6 +22,7 @@ from fedgauge.engines.work import Lane, lanes, one_thread
 from fedgauge.errors import InputError
 from fedgauge.federation.base import Federation
 from fedgauge.measure.lanczos import Ritz, largest
+from fedgauge.measure.probes import Probes
 from fedgauge.participation import Participation
 from fedgauge.randomness import Purpose, Streams
 
@@ -48,11 +49,8 @@ class Distances(NamedTuple):
     norms: list[float]
 
 
-class Passes:
+class Passes(Probes):
     """What a lane of workers can be asked, a chunk of rows at a time."""
-
-    def __init__(self, federation: Federation, chunk: int, seed: int) -> None:
-        self.federation, self.chunk, self.seed = federation, chunk, seed
 
     def evaluate(self, lane: Lane, model: torch.Tensor) -> tuple[float, torch.Tensor]:
         """Weighted sums of the workers' losses and gradients at one model."""
