@@ -103,7 +103,7 @@ def test_on_a_network_it_agrees_with_curvlinops() -> None:
 
     of = double("dense")
     parameters = list(of.module.parameters())
-    shards = [of._held(slice(*of._offsets[worker : worker + 2])) for worker in range(of.num_workers)]
+    shards = [of.shard(worker) for worker in range(of.num_workers)]
     loss = torch.nn.CrossEntropyLoss()
     operators = [HessianLinearOperator(of.module, loss, parameters, [shard]) for shard in shards]
     found = [abs(eigsh(operator.to_scipy(), k=1, which="LM", tol=1e-8)[0][0]) for operator in operators]
@@ -155,7 +155,7 @@ def hessians(of: SupervisedFederation, model: torch.Tensor) -> Any:
     """Each worker's Hessian, whole, by torch's own functional derivative."""
     found = []
     for worker in range(of.num_workers):
-        x, y = of._held(slice(*of._offsets[worker : worker + 2]))
+        x, y = of.shard(worker)
 
         def loss(flat: torch.Tensor, x: torch.Tensor = x, y: torch.Tensor = y) -> torch.Tensor:
             return of.loss(torch.func.functional_call(of.module, of.unflatten(flat), (x,)), y)

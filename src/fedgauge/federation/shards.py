@@ -90,6 +90,10 @@ class ShardedData:
         numbers = self.samples[places]
         return self.inputs_of(numbers), self.targets_of(numbers)
 
+    def shard(self, worker: int) -> Samples:
+        """A worker's own samples."""
+        return self._held(slice(*self.offsets[worker : worker + 2].tolist()))
+
     def blocks(self, first: int, last: int) -> Iterator[Samples]:
         """The samples at places ``first`` to ``last``, a block at a time."""
         for begin in range(first, last, BLOCK):

@@ -221,6 +221,10 @@ class SupervisedFederation:
         """How many samples each of the workers has."""
         return self._data.sizes(workers)
 
+    def shard(self, worker: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """A worker's own inputs and targets."""
+        return self._data.shard(worker)
+
     # -- exact operations on rows ------------------------------------------------------------------------------
 
     def _per_row(self, models: torch.Tensor, workers: Indices, compute: _OnRows) -> tuple[torch.Tensor, ...]:
