@@ -39,6 +39,7 @@ LAYERS = (
     "theory",
     "region",
     "falsify",
+    "planning",
     "report",
     "reproduce",
     "demo",
