@@ -57,6 +57,10 @@ NEEDS_TORCH = {
     "simulation",
     "execution",
     "measure.curvature",
+    "measure.divergence",
+    "measure.local",
+    "measure.noise",
+    "measure.sampled",
     "measure.meter",
 }
 

@@ -157,6 +157,27 @@ class DenseStack:
         self._backward(weights, entering, residual, self._weights(gradients), 0, 1 / x.shape[1])
         return gradients
 
+    def sample_squares(self, models: torch.Tensor, x: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Squared norms of the gradients of single samples, as (rows, batch); none of the gradients is made.
+
+        A sample's gradient by a layer's weights is the outer product of what comes back and what went in, so that its
+        squared norm is the product of theirs; the bias adds one more input, which is 1.
+        """
+        weights = self._weights(models)
+        entering, outputs = self._forward(weights, x)
+        back = self._residual(outputs, self._targets(targets))
+        squares = torch.zeros(back.shape[:2], dtype=torch.float64, device=back.device)
+        for index in range(len(self._layers) - 1, -1, -1):
+            into = entering[index].square().sum(dim=2, dtype=torch.float64)
+            if weights[index][1] is not None:
+                into += 1
+            squares.addcmul_(back.square().sum(dim=2, dtype=torch.float64), into)
+            if index:
+                back = torch.bmm(back, weights[index][0])
+                if self._layers[index - 1].relu:
+                    back = torch.ops.aten.threshold_backward(back, entering[index], 0)
+        return squares
+
     def hessian_products(
         self, models: torch.Tensor, vectors: torch.Tensor, x: torch.Tensor, targets: torch.Tensor
     ) -> torch.Tensor:
