@@ -56,12 +56,6 @@ _ROWS = (
     Symbol("zeta_rms", r"\zeta_{\mathrm{rms}}", "root mean square of the gradient divergence over workers", "fedgauge"),
     Symbol("zeta2", r"\zeta^2", "squared gradient divergence between workers", "Assumption 3.3"),
     Symbol(
-        "zeta_rms",
-        r"\sqrt{\frac1N\sum_i\|\nabla F_i(x)-\nabla f(x)\|^2}",
-        "root mean square over workers of the gradient divergence",
-        "fedgauge",
-    ),
-    Symbol(
         "zeta_local",
         r"\sqrt{\frac1N\sum_i\|\nabla F_i(x_i^{r,k})-\nabla f(x_i^{r,k})\|^2}",
         "gradient divergence at local models, its root mean square over workers",

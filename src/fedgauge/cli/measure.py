@@ -14,19 +14,21 @@ from fedgauge.cli import options
 from fedgauge.cli.experiments import takes_run_or_experiment
 from fedgauge.experiment import Experiment
 
-_BUDGET = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(s|m|min|h)?")
-_UNITS = {None: 1, "s": 1, "m": 60, "min": 60, "h": 3600}
+_BUDGET = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(s|m|min|h|passes)")
+_UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600}
 
 
-def _seconds(budget: str | None) -> float | None:
+def _budget(given: str | None) -> dict[str, float]:
+    """A budget as the seconds or the passes that it allows."""
     from fedgauge.errors import InputError
 
-    if budget is None:
-        return None
-    found = _BUDGET.fullmatch(budget.strip())
+    if given is None:
+        return {}
+    found = _BUDGET.fullmatch(given.strip())
     if not found:
-        raise InputError(f"--budget must be a time, as 60s, 5m or 1h, not {budget!r}.")
-    return float(found[1]) * _UNITS[found[2]]
+        raise InputError(f"--budget must be a time or passes, as 60s, 5m, 1h or 40passes, not {given!r}.")
+    number, unit = float(found[1]), found[2]
+    return {"passes": number} if unit == "passes" else {"seconds": number * _UNITS[unit]}
 
 
 @takes_run_or_experiment
@@ -53,7 +55,10 @@ def measure(
     tolerance: Annotated[
         float | None, typer.Option(help="Of the curvature's directions \\[default: 1e-3; 1e-9 in float64].")
     ] = None,
-    budget: Annotated[str | None, typer.Option(help="Stop after this time, as 60s or 5m, with what there is.")] = None,
+    part: Annotated[float, typer.Option(help="Part of every worker's data, for the reading 'sampled'.")] = 0.05,
+    budget: Annotated[
+        str | None, typer.Option(help="Stop with what there is after this, as 60s, 5m or 40passes.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Directory for measure.json, directions and picture.")] = None,
     plot: options.Plot = None,
     json: options.Json = False,
@@ -78,7 +83,7 @@ def measure(
         at = at or Path(experiment.model.name)
         experiment = replace(experiment, model=replace(experiment.model, name=None))
     names = tuple(name.strip() for name in (readings or "").split(",") if name.strip())
-    asked = Asked(names, trajectory_rounds, seeds, near, most, tolerance, _seconds(budget))
+    asked = Asked(names, trajectory_rounds, seeds, near, most, tolerance, part, **_budget(budget))
     prepared = prepare(experiment)
     model, origin = None, "given"
     path = at or (run / "model.safetensors" if run else None)

@@ -60,3 +60,20 @@ def of_mean(values: Sequence[float] | Floats, *, population: int | None = None) 
     array = np.asarray(values, dtype=np.float64)
     variance = float(array.var(ddof=1)) if len(array) > 1 else math.inf
     return from_moments(float(array.mean()), variance, len(array), population=population)
+
+
+def of_runs(runs: Sequence[Sequence[float]]) -> tuple[Interval, str]:
+    """The interval of a mean of numbers that come in runs, and what it was taken over.
+
+    Rounds of one run depend on each other, so that with several runs the runs' means count as the values. Of one run
+    its rounds must serve; where they depend on each other the interval is then too narrow.
+
+    >>> of_runs([[1.0, 3.0], [2.0, 4.0], [3.0, 5.0]])[0].value
+    3.0
+    >>> of_runs([[1.0]])[1]
+    '1 round'
+    """
+    total = sum(map(len, runs))
+    if len(runs) > 1:
+        return of_mean([float(np.mean(run)) for run in runs]), f"{total} rounds of {len(runs)} seeds"
+    return of_mean(runs[0]), f"{total} round{'s' * (total > 1)}"
