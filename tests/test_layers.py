@@ -49,7 +49,9 @@ LAYERS = (
 # What always needs torch; everything else imports it inside the functions that do, or not at all.
 NEEDS_TORCH = {
     "federation.autograd",
+    "federation.convolutional",
     "federation.dense",
+    "federation.losses",
     "federation.shards",
     "federation.supervised",
     "models",

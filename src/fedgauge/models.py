@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn import functional
 
 from fedgauge.errors import InputError, count, nearest, non_negative
-from fedgauge.federation.dense import Loss, squared_error
+from fedgauge.federation.losses import Loss, squared_error
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.federation.networks import convolutional, federation
+from tests.federation.networks import chained, convolutional, federation
 from tests.strategies import PARAMETERS
 
 from fedgauge.algorithms import ALGORITHMS, make_algorithm
@@ -44,9 +44,11 @@ def test_every_algorithm_gives_the_same_bits_in_two_processes_and_close_to_them_
     np.testing.assert_allclose(other.losses, one.losses, rtol=1e-5)
 
 
-@pytest.mark.parametrize("path", ["dense", "plain", "convolutional"])
+@pytest.mark.parametrize("path", ["dense", "plain", "convolutional", "normalised"])
 def test_the_bits_are_the_same_for_any_number_of_processes(path: str) -> None:
     if path == "convolutional":
+        of = federation(chained(), shape=(2, 4, 4), workers=20, path=path)
+    elif path == "normalised":
         of = federation(convolutional(), shape=(2, 4, 4), workers=20)
     else:
         of = federation(path=path, workers=20)

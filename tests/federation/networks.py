@@ -23,6 +23,13 @@ def convolutional() -> nn.Module:
     )
 
 
+def chained() -> nn.Module:
+    return nn.Sequential(
+        *(nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 3, 2), nn.ReLU()),
+        *(nn.Flatten(), nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 3)),
+    )
+
+
 def data(
     samples: int, *shape: int, classes: int = 3, dtype: torch.dtype = torch.float32
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -58,3 +65,33 @@ def chains(draw: st.DrawFn) -> tuple[nn.Module, int, int]:
     if isinstance(parts[-1], nn.ReLU):
         parts.pop()
     return nn.Sequential(*parts), widths[0], widths[-1]
+
+
+@st.composite
+def convolutions(draw: st.DrawFn) -> nn.Module:
+    """Chains that take images of 2 x 8 x 8 and give 3 outputs."""
+    parts: list[nn.Module] = []
+    channels, side = 2, 8
+    for _ in range(draw(st.integers(1, 3))):
+        after, groups = draw(st.sampled_from([(2, 1), (3, 1), (4, channels if channels in (2, 4) else 1)]))
+        how: dict[str, Any] = {
+            "padding": draw(st.integers(0, 1)),
+            "stride": draw(st.integers(1, 2)),
+            "bias": draw(st.booleans()),
+        }
+        if side + 2 * how["padding"] < 3:
+            break
+        parts.append(nn.Conv2d(channels, after, 3, groups=groups, **how))
+        channels, side = after, (side + 2 * how["padding"] - 3) // how["stride"] + 1
+        parts += [nn.ReLU()] * draw(st.integers(0, 1))
+        if side >= 2 and draw(st.booleans()):
+            stride = draw(st.integers(1, 2))
+            parts.append(nn.MaxPool2d(2, stride))
+            side = (side - 2) // stride + 1
+        parts += [nn.ReLU()] * draw(st.integers(0, 1))
+    parts.append(nn.Flatten())
+    width = channels * side * side
+    if draw(st.booleans()):
+        parts += [nn.Linear(width, 4, bias=draw(st.booleans())), nn.ReLU()]
+        width = 4
+    return nn.Sequential(*parts, nn.Linear(width, 3))

@@ -10,12 +10,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.federation.networks import chains, convolutional, data, federation, mlp, ragged
+from tests.federation.networks import chained, chains, convolutional, convolutions, data, federation, mlp, ragged
 from torch import nn
 from torch.nn import functional
 
 from fedgauge.errors import InputError
-from fedgauge.federation.dense import squared_error
+from fedgauge.federation.losses import squared_error
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.randomness import Purpose, Streams
 
@@ -38,11 +38,13 @@ def textbook(of: SupervisedFederation, worker: int, batches: Any, gamma: float) 
     return of.flatten(module)
 
 
-@pytest.mark.parametrize("path", ["dense", "plain", "convolutional"])
+@pytest.mark.parametrize("path", ["dense", "plain", "convolutional", "normalised"])
 @pytest.mark.parametrize("l2", [0.0, 0.1])
 def test_fifty_local_steps_are_those_of_the_textbook(path: str, l2: float) -> None:
-    if path == "convolutional":
+    if path == "normalised":
         of = federation(convolutional(), shape=(2, 4, 4), l2=l2)
+    elif path == "convolutional":
+        of = federation(chained(), shape=(2, 4, 4), l2=l2, path=path)
     else:
         of = federation(path=path, l2=l2)
     workers = np.arange(5)
@@ -79,6 +81,24 @@ def test_the_dense_path_agrees_with_the_plain_one_over_fifty_steps(
         )
     gradients = [of.stochastic_gradients(ends[0], everyone, batches[0]) for of in (dense, plain)]
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    module=convolutions(),
+    loss=st.sampled_from([functional.cross_entropy, squared_error]),
+    l2=st.sampled_from([0.0, 0.1]),
+)
+def test_written_out_convolutions_agree_with_the_plain_path_over_fifty_steps(
+    module: nn.Module, loss: Any, l2: float
+) -> None:
+    # In float64, where the paths differ by rounding alone: a ReLU near zero would turn 1e-7 into another branch.
+    how = {"loss": loss, "shape": (2, 8, 8), "dtype": torch.float64, "samples": 12, "workers": 2, "l2": l2}
+    module = module.to(torch.float64)
+    written, plain = federation(module, path="convolutional", **how), federation(module, path="plain", **how)
+    batches = draws(written, np.arange(2), 50)
+    ends = [of.local_sgd(of.start(0).expand(2, -1), np.arange(2), batches, 0.05) for of in (written, plain)]
+    torch.testing.assert_close(*ends, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("path", ["dense", "plain"])
@@ -164,10 +184,12 @@ def test_the_path_is_chosen_and_shown(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "fedgauge")
     assert federation().path == "dense"
     assert federation(convolutional(), shape=(2, 4, 4)).path == "plain"
+    assert federation(chained(), shape=(2, 4, 4)).path == "convolutional"
     assert federation(loss=lambda outputs, targets: functional.cross_entropy(outputs, targets)).path == "plain"
     assert [record.getMessage().split(":")[0] for record in caplog.records] == [
         "path dense",
         "path plain",
+        "path convolutional",
         "path plain",
     ]
 
@@ -230,6 +252,7 @@ X, Y = data(60, 6)
         ({"shards": [[0, 60]]}, "samples 0 to 59, not 0 to 60"),
         ({"shards": SimpleNamespace(sizes=[3], indices=[1, 2])}, "add up to 3, but 2"),
         ({"module": convolutional(), "shape": (2, 4, 4), "path": "dense"}, "path dense needs a chain"),
+        ({"module": convolutional(), "shape": (2, 4, 4), "path": "convolutional"}, "path convolutional needs images"),
         ({"path": "dens"}, "did you mean dense"),
         ({"batch_size": 0}, "batch_size must be"),
         ({"l2": -1.0}, "l2 must be"),

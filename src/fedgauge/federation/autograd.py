@@ -11,17 +11,25 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from fedgauge.federation.dense import Gather, Loss
+from fedgauge.federation.convolutional import ConvolutionalChain
+from fedgauge.federation.dense import Gather
+from fedgauge.federation.losses import Loss
 
 
 class Autograd:
-    """Losses, gradients and Hessian products of a module whose parameters are one flat row."""
+    """Losses, gradients and Hessian products of a module whose parameters are one flat row.
 
-    name = "plain"
+    Args:
+        module: gives the outputs.
+        loss: mean loss from outputs and targets.
+        chain: takes the local steps where they are written out for the module.
+    """
+
     rows = 1
 
-    def __init__(self, module: nn.Module, loss: Loss) -> None:
-        self._module, self._loss = module, loss
+    def __init__(self, module: nn.Module, loss: Loss, chain: ConvolutionalChain | None = None) -> None:
+        self._module, self._loss, self._chain = module, loss, chain
+        self.name = "plain" if chain is None else chain.name
         self._names = [name for name, _ in module.named_parameters()]
         self._shapes = [parameter.shape for parameter in module.parameters()]
         self._sizes = [shape.numel() for shape in self._shapes]
@@ -101,6 +109,10 @@ class Autograd:
         """
         models = models.clone(memory_format=torch.contiguous_format)
         for row in range(len(models)):
+            if self._chain is not None:
+                batches = ((inputs(draw[row]), targets(draw[row])) for draw in draws)
+                self._chain.descend(list(self.parts(models[row]).values()), batches, gamma, decay)
+                continue
             leaves = self._leaves(models[row])
             held = list(leaves.values())
             for draw in draws:

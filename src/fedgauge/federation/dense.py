@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import torch
 from torch import nn
-from torch.nn import functional
 
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+from fedgauge.federation.losses import Criterion, Loss
+
 Gather = Callable[[torch.Tensor], torch.Tensor]
 """Inputs, or targets, of the samples with these numbers, in the shape of the numbers."""
 
@@ -29,17 +29,6 @@ _LINE = 64
 """Bytes in a line of the cache. Where rows do not begin on one, products take up to twice as long."""
 _SMALL = 4096
 """Entries of a product below which it costs more to take the rows one by one than to copy it."""
-
-
-def squared_error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Half the squared distance to the targets (classes count as unit vectors), averaged over the batch.
-
-    >>> float(squared_error(torch.tensor([[0.0, 0.0]]), torch.tensor([1])))
-    0.5
-    """
-    if targets.dtype == torch.int64:
-        targets = functional.one_hot(targets, outputs.shape[-1]).to(outputs.dtype)
-    return (outputs - targets.reshape(outputs.shape)).square().sum(dim=-1).mean() / 2
 
 
 class _Layer(NamedTuple):
@@ -112,15 +101,13 @@ class DenseStack:
     name = "dense"
 
     def __init__(self, layers: Sequence[_Layer], loss: Loss, like: torch.Tensor) -> None:
-        self._layers, self._entropy = layers, loss is functional.cross_entropy
+        self._layers, self._criterion = layers, Criterion(loss, layers[-1].shape[0], like)
         self.rows = min(max(_BYTES // (like.numel() * like.element_size()), 1), _MOST)
-        # Rows of the identity are the classes' unit vectors: looking them up is one small operation.
-        self._units = torch.eye(layers[-1].shape[0], dtype=like.dtype, device=like.device)
 
     @classmethod
     def of(cls, module: nn.Module, loss: Loss, like: torch.Tensor) -> DenseStack | None:
         """Make it for a module that is such a chain, with flat models ``like`` this; ``None`` for any other."""
-        layers = _layers(module) if loss in (functional.cross_entropy, squared_error) else None
+        layers = _layers(module) if Criterion.knows(loss) else None
         return None if layers is None else cls(layers, loss, like)
 
     def _weights(self, models: torch.Tensor) -> _Weights:
@@ -132,14 +119,6 @@ class DenseStack:
             )
             for layer in self._layers
         ]
-
-    def _targets(self, targets: torch.Tensor) -> torch.Tensor:
-        """Targets as (rows, batch, outputs); classes as unit vectors."""
-        if targets.dtype == torch.int64:
-            chosen = self._units.index_select(0, targets.reshape(-1))
-        else:
-            chosen = targets.to(self._units.dtype)
-        return chosen.view(*targets.shape[:2], -1)
 
     def _forward(self, weights: _Weights, x: torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor]:
         """What goes into every layer, and the outputs."""
@@ -153,26 +132,12 @@ class DenseStack:
                 x = x.relu_()
         return entering, x
 
-    def _residual(
-        self, outputs: torch.Tensor, targets: torch.Tensor, losses: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """Gradient of the summed loss with respect to the outputs; the rows' summed losses are added to ``losses``."""
-        if self._entropy:
-            logs = outputs.log_softmax(dim=2)
-            if losses is not None:
-                losses.sub_((logs * targets).sum(dim=(1, 2), dtype=torch.float64))
-            return logs.exp_().sub_(targets)
-        residual = outputs - targets
-        if losses is not None:
-            losses.add_(residual.square().sum(dim=(1, 2), dtype=torch.float64), alpha=0.5)
-        return residual
-
     def losses(self, models: torch.Tensor, x: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Mean loss over each row's batch: ``x`` is (rows, batch, ...)."""
         weights = self._weights(models)
         losses = models.new_zeros(len(models), dtype=torch.float64)
         for inputs, wanted in _pieces(x, targets):
-            self._residual(self._forward(weights, inputs)[1], self._targets(wanted), losses)
+            self._criterion.residual(self._forward(weights, inputs)[1], self._criterion.vectors(wanted), losses)
         return losses / x.shape[1]
 
     def evaluate(
@@ -192,7 +157,7 @@ class DenseStack:
         into, keep = self._weights(gradients), 0.0
         for inputs, wanted in _pieces(x, targets):
             entering, outputs = self._forward(weights, inputs)
-            residual = self._residual(outputs, self._targets(wanted), losses)
+            residual = self._criterion.residual(outputs, self._criterion.vectors(wanted), losses)
             self._backward(weights, entering, residual, into, keep, 1 / x.shape[1], _ones(residual))
             keep = 1.0
         return gradients
@@ -212,11 +177,11 @@ class DenseStack:
             (weight.clone(memory_format=torch.contiguous_format), None if bias is None else bias.clone())
             for weight, bias in self._weights(models)
         ]
-        wanted = torch.split(self._targets(targets(torch.cat(list(draws)))), len(models))
+        wanted = torch.split(self._criterion.vectors(targets(torch.cat(list(draws)))), len(models))
         ones = wanted[0].new_ones(len(models), 1, draws[0].shape[1])
         for draw, target in zip(draws, wanted, strict=True):
             entering, outputs = self._forward(weights, inputs(draw))
-            residual = self._residual(outputs, target)
+            residual = self._criterion.residual(outputs, target)
             self._backward(weights, entering, residual, weights, decay, -gamma / draw.shape[1], ones)
         moved = _rows_like(models)
         for layer, into in zip(weights, self._weights(moved), strict=True):
@@ -290,7 +255,7 @@ class DenseStack:
         products = _rows_like(models)
         into, keep = self._weights(products), 0.0
         for inputs, wanted in _pieces(x, targets):
-            self._turn(weights, along, inputs, self._targets(wanted), into, keep, 1 / x.shape[1])
+            self._turn(weights, along, inputs, self._criterion.vectors(wanted), into, keep, 1 / x.shape[1])
             keep = 1.0
         return products
 
@@ -307,13 +272,7 @@ class DenseStack:
         """How the gradient turns along a direction: ``into`` <- keep ``into`` + scale Hessian product."""
         entering, outputs = self._forward(weights, x)
         moving, moved = self._tangent(weights, along, entering)
-        if self._entropy:
-            chances = outputs.softmax(dim=2)
-            residual = chances - targets
-            chances_moved = chances * moved
-            turned = chances_moved.sub_(chances.mul_(chances_moved.sum(dim=2, keepdim=True)))
-        else:
-            residual, turned = outputs - targets, moved
+        residual, turned = self._criterion.turn(outputs, moved, targets)
         ones = _ones(residual)
         for index in range(len(self._layers) - 1, -1, -1):
             weight, bias = into[index]

@@ -84,7 +84,7 @@ class ShardedData:
         """Targets of the samples with these numbers, in the shape of the numbers."""
         return self.targets.index_select(0, numbers.reshape(-1)).view(*numbers.shape, *self.targets.shape[1:])
 
-    def _held(self, places: slice) -> Samples:
+    def held(self, places: slice) -> Samples:
         """The samples at these places of the concatenated shards."""
         if self.samples is None:
             return self.inputs[places], self.targets[places]
@@ -93,7 +93,7 @@ class ShardedData:
 
     def shard(self, worker: int) -> Samples:
         """A worker's own samples."""
-        return self._held(slice(*self.offsets[worker : worker + 2].tolist()))
+        return self.held(slice(*self.offsets[worker : worker + 2].tolist()))
 
     def part(self, sizes: Indices, places: Indices) -> ShardedData:
         """The same data with other shards: the samples at these places of the shards here, so many for each worker."""
@@ -104,7 +104,7 @@ class ShardedData:
     def blocks(self, first: int, last: int) -> Iterator[Samples]:
         """The samples at places ``first`` to ``last``, a block at a time."""
         for begin in range(first, last, BLOCK):
-            yield self._held(slice(begin, min(begin + BLOCK, last)))
+            yield self.held(slice(begin, min(begin + BLOCK, last)))
 
     def stacked(self, workers: Indices) -> Samples | None:
         """The workers' whole shards as (workers, size, ...), where they are of one size and small enough together."""
@@ -115,7 +115,7 @@ class ShardedData:
             return None
         if numbers == list(range(numbers[0], numbers[0] + len(numbers))):
             first = int(self.offsets[numbers[0]])
-            x, y = self._held(slice(first, first + size * len(numbers)))
+            x, y = self.held(slice(first, first + size * len(numbers)))
             return x.view(-1, size, *x.shape[1:]), y.view(-1, size, *y.shape[1:])
         chosen = self.numbers(self.offsets[workers][:, None] + np.arange(size))
         return self.inputs_of(chosen), self.targets_of(chosen)

@@ -18,12 +18,21 @@ from torch.nn import functional
 from fedgauge.errors import InputError, count, nearest, non_negative
 from fedgauge.federation.autograd import Autograd
 from fedgauge.federation.base import Indices
-from fedgauge.federation.dense import DenseStack, Loss
+from fedgauge.federation.convolutional import ConvolutionalChain
+from fedgauge.federation.dense import DenseStack
+from fedgauge.federation.losses import Loss
 from fedgauge.federation.shards import BLOCK, ShardedData, Shards, flat
 from fedgauge.randomness import Purpose, Streams
 
 _OnRows = Callable[[slice, torch.Tensor, torch.Tensor], tuple[torch.Tensor, ...]]
 """Means over a batch of samples for these rows, from its inputs and targets of (rows, batch, ...)."""
+
+_PATHS = {
+    "auto": "the fastest that fits",
+    "dense": "{rows} workers to a product, backward written out",
+    "convolutional": "a worker at a time, local steps written out",
+    "plain": "autograd, a worker at a time",
+}
 
 _log = logging.getLogger(__name__)
 
@@ -58,11 +67,12 @@ class SupervisedFederation:
         shards: for every worker the indices of its samples, or all of them in the two arrays of :class:`Shards`.
         batch_size: samples in a mini-batch.
         l2: weight of the squared norm in the objective.
-        path: ``auto``, ``dense`` (several workers in one product) or ``plain`` (any module, a worker at a time).
+        path: ``auto``, ``dense`` (several workers in one product), ``convolutional`` (a worker at a time, local steps
+            written out) or ``plain`` (any module, a worker at a time, by autograd).
         device: where to compute.
 
     Attributes:
-        path: the path that was taken, ``dense`` or ``plain``; it is logged too.
+        path: the path that was taken; it is logged too.
 
     >>> x, y, shards = torch.randn(8, 3), torch.arange(8) % 2, [range(4), range(4, 8)]
     >>> federation = SupervisedFederation(lambda: nn.Linear(3, 2), functional.cross_entropy, x, y, shards)
@@ -88,8 +98,8 @@ class SupervisedFederation:
     ) -> None:
         self.batch_size = count("batch_size", batch_size)
         self.l2 = non_negative("l2", l2)
-        if path not in ("auto", "dense", "plain"):
-            raise InputError(f"There is no path {path!r}; {nearest(path, ('auto', 'dense', 'plain'))}")
+        if path not in _PATHS:
+            raise InputError(f"There is no path {path!r}; {nearest(path, _PATHS)}")
         if len(inputs) != len(targets):
             raise InputError(f"inputs and targets must be of one length, not {len(inputs)} and {len(targets)}.")
         if inputs.is_floating_point() and not all(
@@ -107,17 +117,25 @@ class SupervisedFederation:
         self._data = ShardedData(inputs.to(device), targets.to(device), *flat(shards))
         self._plain = Autograd(module, loss)
         self._check_output()
-        soft = loss is functional.cross_entropy and targets.is_floating_point()
-        dense = None if soft or path == "plain" else DenseStack.of(module, loss, self._first)
+        self._rows = self._choose(path)
+        self.path = self._rows.name
+        _log.info("path %s: %s", self.path, _PATHS[self.path].format(rows=self._rows.rows))
+
+    def _choose(self, path: str) -> Autograd | DenseStack:
+        """The fastest path for the module and the loss, or the one that is asked for."""
+        soft = self.loss is functional.cross_entropy and self.targets.is_floating_point()
+        given = (self.module, self.loss, self._first)
+        dense = None if soft or path not in ("auto", "dense") else DenseStack.of(*given)
         if path == "dense" and dense is None:
             raise InputError("path dense needs a chain of Linear and ReLU under cross-entropy or squared error.")
-        self._rows = dense or self._plain
-        self.path = self._rows.name
-        _log.info(
-            "path %s: %s",
-            self.path,
-            f"{dense.rows} workers to a product, backward written out" if dense else "autograd, a worker at a time",
-        )
+        images = self.inputs.ndim == 4 and not soft and path in ("auto", "convolutional")
+        chain = ConvolutionalChain.of(*given) if images else None
+        if path == "convolutional" and chain is None:
+            raise InputError(
+                "path convolutional needs images and a chain of Conv2d, MaxPool2d, ReLU, Flatten and Linear under"
+                " cross-entropy or squared error."
+            )
+        return dense or (self._plain if chain is None else Autograd(self.module, self.loss, chain))
 
     def __getstate__(self) -> dict[str, Any]:
         """Spawned processes get everything but what makes the first model, which is often a lambda."""
