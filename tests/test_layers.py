@@ -35,6 +35,7 @@ LAYERS = (
     "observers",
     "sweep",
     "expectation",
+    "measure",
     "theory",
     "region",
     "falsify",
@@ -55,6 +56,9 @@ NEEDS_TORCH = {
     "runs",
     "simulation",
     "execution",
+    "measure.gram",
+    "measure.softmax",
+    "measure.certified",
 }
 
 

@@ -47,6 +47,12 @@ _ROWS = (
     Symbol("sigma", r"\sigma", "standard deviation of a stochastic gradient", "Assumption 3.2"),
     Symbol("sigma2", r"\sigma^2", "variance of a stochastic gradient", "Assumption 3.2"),
     Symbol("zeta", r"\zeta", "gradient divergence between workers", "Assumption 3.3"),
+    Symbol(
+        "zeta_rms",
+        r"\sqrt{\frac1N\sum_i\zeta_i^2}",
+        "root mean square over workers of each one's own largest gradient divergence",
+        "fedgauge",
+    ),
     Symbol("zeta2", r"\zeta^2", "squared gradient divergence between workers", "Assumption 3.3"),
     Symbol("G", r"G", "largest entry of a stochastic gradient", "Assumption A.6"),
     Symbol("F", r"\mathcal{F}", "distance of the first loss from the least: f(x0) - f*", "Section 4"),

@@ -272,6 +272,10 @@ class SupervisedFederation:
         for begin in range(first, last, _BLOCK):
             yield self._held(slice(begin, min(begin + _BLOCK, last)))
 
+    def blocks(self, worker: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """A worker's inputs and targets, a block of samples at a time."""
+        return self._blocks(*self._offsets[worker : worker + 2].tolist())
+
     def _stacked(self, workers: Indices) -> tuple[torch.Tensor, torch.Tensor] | None:
         """The workers' whole shards in one block, where they are of one size and small enough together."""
         sizes = self.sizes(workers)

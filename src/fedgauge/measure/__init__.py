@@ -1,0 +1,1 @@
+"""The constants of a real federation, each with how far it may be trusted."""
