@@ -104,7 +104,8 @@ class Design:
         self.outputs, self.inputs = found.out_features, found.in_features
         self.width = self.inputs + self.bias
         self.num_workers = federation.num_workers
-        self.samples = int(federation.sizes(np.arange(self.num_workers)).sum())
+        self.sizes = federation.sizes(np.arange(self.num_workers)).tolist()
+        self.samples = sum(self.sizes)
         self.worker = lru_cache(max(_KEPT_BYTES // (8 * self.width**2), 1))(self._worker)
 
     def matrix(self, model: torch.Tensor) -> Floats:
@@ -130,7 +131,7 @@ class Design:
             yield x, y.reshape(len(y), -1).double()
 
     def _worker(self, worker: int) -> Moments:
-        size = int(self.federation.sizes(np.array([worker]))[0])
+        size = self.sizes[worker]
         gram, moment = np.zeros((self.width, self.width)), np.zeros((self.outputs, self.width))
         mean, target, power = np.zeros(self.width), np.zeros(self.outputs), 0.0
         longest, peak, sha = 0.0, 0.0, hashlib.sha256()

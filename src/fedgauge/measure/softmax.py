@@ -22,7 +22,7 @@ _WEIGHTS = np.geomspace(1e-3, 1e3, 121)
 
 
 class Range(NamedTuple):
-    """Where a constant lies: not below ``low``, which some model comes as close to as one likes, nor above ``high``."""
+    """Where a supremum over all models lies: not below ``low``, which is seen at some model, nor above ``high``."""
 
     low: float
     high: float
@@ -142,12 +142,12 @@ def evaluate(design: Design, matrix: Floats, l2: float) -> Evaluated:
     """f, with all workers counting alike, and its gradient at a matrix W, in float64."""
     W = torch.from_numpy(matrix)
     loss, gradient = 0.0, torch.zeros_like(W)
-    for worker in range(design.num_workers):
-        weight = 1.0 / (design.num_workers * design.worker(worker).size)
+    for worker, size in enumerate(design.sizes):
+        weight = 1.0 / (design.num_workers * size)
         for x, y in design.blocks(worker):
             logs = torch.log_softmax(x @ W.T.to(x), dim=1)
             loss -= weight * float((logs * y).sum())
-            gradient.add_((logs.exp() - y).T @ x, alpha=weight)
+            gradient.add_(((logs.exp() - y).T @ x).cpu(), alpha=weight)
     norm, longest = float(np.linalg.norm(matrix)), design.mean.longest
     output_error = _EPS * (design.width + 8) * norm * longest
     total = loss + l2 / 2 * norm**2
