@@ -72,6 +72,9 @@ NEEDS_TORCH = {
     "measure.meter",
     "measure.probes",
     "measure.trajectory",
+    "measure.gram",
+    "measure.softmax",
+    "measure.certified",
 }
 
 

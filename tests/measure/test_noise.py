@@ -13,8 +13,8 @@ from torch import nn
 from torch.nn import functional
 
 from fedgauge.errors import InputError
-from fedgauge.federation.dense import squared_error
 from fedgauge.federation.generate import random_quadratics
+from fedgauge.federation.losses import squared_error
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.measure.meter import Meter, OutOfBudgetError
 from fedgauge.measure.noise import noise

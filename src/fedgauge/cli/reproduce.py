@@ -157,3 +157,49 @@ def lenses(
         lens_orders.show(result)
         if out:
             print(f"Written: {', '.join(str(out / name) for name in ('lenses.json', 'tables.md', 'lenses.png'))}")
+
+
+@app.command()
+def certified(
+    source: Annotated[str, typer.Option(help="digits or mnist.")] = "digits",
+    data: options.Data = None,
+    rounds: Annotated[int, typer.Option(help="Rounds R.")] = 200,
+    seeds: Annotated[int, typer.Option(help="Runs for each line.")] = 20,
+    jobs: Annotated[int | None, typer.Option(help="Processes \\[default: one a core].")] = None,
+    out: Annotated[Path | None, typer.Option(help="Directory for the result and finished lines.")] = None,
+    json: options.Json = False,
+) -> None:
+    """Theorems 4.3, 4.5, A.5 and A.9 with proved constants on softmax regression, beside runs.
+
+    Example: fedgauge reproduce certified --source digits --seeds 20 --out results/certified
+    """
+    from fedgauge.errors import count
+    from fedgauge.report import terminal
+    from fedgauge.reproduce import certified as table
+
+    if jobs is not None:
+        count("jobs", jobs)
+    if out:
+        options.check_directory(out)
+    with terminal.progress() as bar:
+        task = bar.add_task("certified", total=None)
+        result = table.run(
+            source,
+            data,
+            rounds,
+            seeds,
+            keep=out / "lines" if out else None,
+            jobs=jobs,
+            told=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    if out:
+        from fedgauge.files import write_json
+
+        out.mkdir(parents=True, exist_ok=True)
+        write_json(out / f"{source}.json", result)
+    if json:
+        options.print_json(result)
+    else:
+        table.show(result)
+        if out:
+            print(f"Written: {out / f'{source}.json'}")

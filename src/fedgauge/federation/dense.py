@@ -232,7 +232,7 @@ class DenseStack:
         """
         weights = self._weights(models)
         entering, outputs = self._forward(weights, x)
-        back = self._residual(outputs, self._targets(targets))
+        back = self._criterion.residual(outputs, self._criterion.vectors(targets))
         squares = torch.zeros(back.shape[:2], dtype=torch.float64, device=back.device)
         for index in range(len(self._layers) - 1, -1, -1):
             into = entering[index].square().sum(dim=2, dtype=torch.float64)

@@ -244,6 +244,10 @@ class SupervisedFederation:
         """A worker's own inputs and targets."""
         return self._data.shard(worker)
 
+    def blocks(self, worker: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """A worker's inputs and targets, a block of samples at a time."""
+        return self._data.blocks(*self._data.offsets[worker : worker + 2].tolist())
+
     # -- parts of the federation -------------------------------------------------------------------------------
 
     def _changed(self, **attributes: Any) -> Self:
