@@ -128,6 +128,10 @@ class Process:
                 stderr=errors,
                 text=True,
             )
+        self.check: dict[str, Any] = {}
+
+    def prepare(self) -> None:
+        """Wait until it is ready and its check is done."""
         self.check = self._answer()
 
     def _answer(self) -> dict[str, Any]:
@@ -178,6 +182,7 @@ def measure(work: Workload, peers: Sequence[Peer], turns: int, environments: Pat
                     python = interpreter(peer, environments)
                     log = environments / "logs" / f"{work.name}-{peer.name}-{variant.label.replace(' ', '-')}.log"
                     process = stack.enter_context(Process(peer, variant, work, python, log))
+                    process.prepare()
                     if abs(ratio := fall(process.check) / fall((processes or [process])[0].check) - 1) > TOLERANCE:
                         raise ContestantError(f"lowers the loss {ratio:+.1%} more than fedgauge: another job")
                     processes.append(process)
