@@ -56,13 +56,13 @@ SETTINGS: Mapping[str, Any] = {
     "target": 0.3,
     "local_steps": (10, 40),
     # Gradient steps between two records of the loss; the crossing is interpolated.
-    "record": 80,
-    "most_slowdown": 8,
+    "record": 120,
+    "most_slowdown": 5,
     "most_rounds": 4000,
     "measured_at": 300,
     # Examples of each worker that Hessians are taken over.
-    "hessian_examples": 300,
-    "tolerance": 0.03,
+    "hessian_examples": 200,
+    "tolerance": 0.05,
 }
 
 Told = Callable[[int, int], None]
