@@ -29,6 +29,7 @@ check: setup
 bench: setup
 	$(BIN)/python benchmarks/quadratic.py
 	$(BIN)/python benchmarks/theory.py
+	$(BIN)/python benchmarks/passes.py
 	$(BIN)/python benchmarks/rounds.py
 	$(BIN)/python benchmarks/scale.py
 

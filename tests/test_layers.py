@@ -49,6 +49,7 @@ LAYERS = (
 NEEDS_TORCH = {
     "federation.autograd",
     "federation.dense",
+    "federation.shards",
     "federation.supervised",
     "models",
     "engines.work",

@@ -53,9 +53,10 @@ def test_hessian_products_of_a_linear_loss_vanish() -> None:
     workers=st.integers(1, 4),
     values=st.booleans(),
     equal=st.booleans(),
+    small=st.sampled_from([0, 4096]),
 )
 def test_written_out_products_are_those_of_autograd(
-    chain: Any, loss: Any, workers: int, values: bool, equal: bool
+    chain: Any, loss: Any, workers: int, values: bool, equal: bool, small: int
 ) -> None:
     module, inputs, outputs = chain
     x, y = data(24, inputs, classes=outputs, dtype=torch.float64)
@@ -64,6 +65,13 @@ def test_written_out_products_are_those_of_autograd(
     shards = [range(i, 24 // workers * workers, workers) for i in range(workers)] if equal else ragged(24, workers)
     how = {"loss": loss, "x": x, "y": y, "shards": shards, "l2": 0.01}
     module = module.to(torch.float64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedgauge.federation.dense._SAMPLES", 5)
+        patch.setattr("fedgauge.federation.dense._SMALL", small)
+        compare(module, how, workers)
+
+
+def compare(module: nn.Module, how: dict[str, Any], workers: int) -> None:
     dense, plain = federation(module, path="dense", **how), federation(module, path="plain", **how)
     models, vectors, everyone = rows(dense, workers, 3), rows(dense, workers, 4), np.arange(workers)
     found, wanted = (of.hessian_products(models, vectors, everyone) for of in (dense, plain))
@@ -73,7 +81,7 @@ def test_written_out_products_are_those_of_autograd(
 
 @pytest.mark.parametrize("path", ["dense", "plain", "convolutional"])
 def test_pooled_products_are_the_weighted_sum_over_the_workers(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedgauge.federation.supervised._BLOCK", 16)
+    monkeypatch.setattr("fedgauge.federation.shards.BLOCK", 16)
     double = torch.float64
     if path == "convolutional":
         of = federation(convolutional().to(double), shape=(2, 4, 4), dtype=double, l2=0.3)

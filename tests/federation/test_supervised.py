@@ -86,7 +86,8 @@ def test_the_dense_path_agrees_with_the_plain_one_over_fifty_steps(
 def test_exact_passes_are_autograd_over_the_whole_shard(
     path: str, equal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedgauge.federation.supervised._BLOCK", 16 if not equal else 2048)
+    monkeypatch.setattr("fedgauge.federation.shards.BLOCK", 16 if not equal else 2048)
+    monkeypatch.setattr("fedgauge.federation.dense._SAMPLES", 7)
     shards = [range(i, 60, 5) for i in range(5)] if equal else ragged(60, 5)
     of = federation(mlp(dtype=torch.float64), path=path, dtype=torch.float64, l2=0.3, shards=shards)
     x, y = data(60, 6, dtype=torch.float64)
@@ -94,6 +95,7 @@ def test_exact_passes_are_autograd_over_the_whole_shard(
     weights, workers = np.array([0.1, 0.1, 0.5, 0.2, 0.1]), np.arange(5)
     losses, gradients = of.evaluate(models, workers)
     torch.testing.assert_close(of.losses(models, workers), losses)
+    torch.testing.assert_close(of.gradients(models, workers), gradients)
 
     def truth(worker: int, model: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         point = model.clone().requires_grad_()
@@ -112,6 +114,20 @@ def test_exact_passes_are_autograd_over_the_whole_shard(
     total, gradient = of.pooled(models[0], workers, weights)
     assert total == pytest.approx(sum(w * float(value) for w, (value, _) in zip(weights, pool, strict=True)))
     torch.testing.assert_close(gradient, sum(w * slope for w, (_, slope) in zip(weights, pool, strict=True)))
+
+
+@pytest.mark.parametrize("path", ["dense", "plain"])
+@pytest.mark.parametrize("order", ["partition", "overlapping"])
+def test_rows_together_are_those_alone_whoever_they_are(path: str, order: str) -> None:
+    shards = np.arange(60).reshape(5, 12) if order == "partition" else np.arange(60).reshape(12, 5).T[:, ::2] // 2
+    of = federation(mlp(dtype=torch.float64), path=path, dtype=torch.float64, shards=shards)
+    models = torch.randn(3, of.dim, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    for workers in ([1, 2, 3], [4, 0, 2], [3, 2, 1], [2, 2, 2]):
+        losses, gradients = of.evaluate(models, np.array(workers))
+        for row, worker in enumerate(workers):
+            loss, gradient = of.evaluate(models[row : row + 1], np.array([worker]))
+            torch.testing.assert_close(losses[row], loss[0])
+            torch.testing.assert_close(gradients[row], gradient[0])
 
 
 def test_the_mean_over_all_batches_is_exact() -> None:

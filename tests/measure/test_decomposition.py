@@ -11,6 +11,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.federation.networks import federation as network
+from tests.federation.networks import mlp
+from tests.measure.test_curvature import hessians
+from tests.strategies import federations
 
 from fedgauge.errors import InputError
 from fedgauge.federation.base import Federation
@@ -19,10 +23,6 @@ from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.measure.curvature import curvature
 from fedgauge.measure.decomposition import Decomposition, Parts, decompose
 from fedgauge.measure.meter import Meter
-from tests.federation.networks import federation as network
-from tests.federation.networks import mlp
-from tests.measure.test_curvature import hessians
-from tests.strategies import federations
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -15,7 +15,8 @@ from fedgauge.measure.lanczos import Floats, largest
 
 def symmetric(values: Floats, seed: int) -> Floats:
     basis = np.linalg.qr(np.random.default_rng(seed).standard_normal((len(values), len(values))))[0]
-    return (basis * values) @ basis.T
+    matrix: Floats = (basis * values) @ basis.T
+    return matrix
 
 
 @settings(max_examples=40)

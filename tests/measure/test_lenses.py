@@ -9,6 +9,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.federation.networks import federation as network
+from tests.federation.networks import mlp
+from tests.measure.test_curvature import hessians
+from tests.strategies import federations
 
 from fedgauge.data.schemes import iid
 from fedgauge.errors import InputError
@@ -22,10 +26,6 @@ from fedgauge.measure.probes import ROUND
 from fedgauge.measure.reading import Reading
 from fedgauge.randomness import Purpose, Streams
 from fedgauge.symbols import SYMBOLS
-from tests.federation.networks import federation as network
-from tests.federation.networks import mlp
-from tests.measure.test_curvature import hessians
-from tests.strategies import federations
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 GAMMA, STEPS = 0.1, 4

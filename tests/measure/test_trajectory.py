@@ -8,6 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
+from tests.federation.networks import federation as network
+from tests.strategies import federations
 
 from fedgauge import fedavg, simulate
 from fedgauge.errors import InputError
@@ -17,8 +19,6 @@ from fedgauge.measure.interval import LEVEL, mean_interval
 from fedgauge.measure.trajectory import exceeded, near_convergence, trajectory
 from fedgauge.participation import Participation
 from fedgauge.values import Round
-from tests.federation.networks import federation as network
-from tests.strategies import federations
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -93,7 +93,7 @@ def test_readings_have_mean_maximum_and_every_round() -> None:
     assert all(record["drift"] <= tight * record["spread"] ** 0.5 * (1 + 1e-9) for record in rounds)
 
 
-def test_identical_workers_leave_L_h_undefined() -> None:
+def test_identical_workers_leave_it_undefined() -> None:
     of = random_quadratics(3, 2, hessian_spread=0.0, linear_spread=0.0)
     mean, _ = trajectory(of, fedavg(0.1), of.start(0) + 1, local_steps=5)
     assert "L_h" not in mean.constants

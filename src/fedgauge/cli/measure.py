@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -35,12 +36,13 @@ def measure(
     at: Annotated[
         Path | None,
         typer.Option(
-            help="Measure at this model, a .safetensors file [default: the run's; else one trained near convergence].",
+            help="Measure at this model, a .safetensors file, also as --model"
+            " \\[default: the run's; else one trained near convergence].",
             show_default=False,
         ),
     ] = None,
     readings: Annotated[
-        str | None, typer.Option(help="Which, with commas; see the guide [default: the usual ones].")
+        str | None, typer.Option(help="Which, with commas; see the guide \\[default: the usual ones].")
     ] = None,
     trajectory_rounds: Annotated[int, typer.Option(help="Rounds of the trajectory that is measured.")] = 10,
     seeds: Annotated[int, typer.Option(help="Runs of the trajectory, each with its own mini-batches.")] = 3,
@@ -49,7 +51,7 @@ def measure(
     ] = 0.01,
     most: Annotated[int, typer.Option(help="Without a model: rounds of training at the most.")] = 1000,
     tolerance: Annotated[
-        float | None, typer.Option(help="Of the curvature's directions [default: 1e-3; 1e-9 in float64].")
+        float | None, typer.Option(help="Of the curvature's directions \\[default: 1e-3; 1e-9 in float64].")
     ] = None,
     budget: Annotated[str | None, typer.Option(help="Stop after this time, as 60s or 5m, with what there is.")] = None,
     out: Annotated[Path | None, typer.Option(help="Directory for measure.json, directions and picture.")] = None,
@@ -71,6 +73,10 @@ def measure(
     if out:
         options.check_directory(out)
     options.allow_own_modules()
+    if experiment.model.name and experiment.model.name.endswith(".safetensors"):
+        # A file of parameters is no architecture: that is the experiment's, or the usual one.
+        at = at or Path(experiment.model.name)
+        experiment = replace(experiment, model=replace(experiment.model, name=None))
     names = tuple(name.strip() for name in (readings or "").split(",") if name.strip())
     asked = Asked(names, trajectory_rounds, seeds, near, most, tolerance, _seconds(budget))
     prepared = prepare(experiment)

@@ -64,6 +64,46 @@ def table2(
 
 
 @app.command()
+def table1(
+    seeds: Annotated[int, typer.Option(help="Seeds for each percentage.")] = 5,
+    source: Annotated[str, typer.Option(help="The data set.")] = "mnist",
+    data: options.Data = None,
+    out: Annotated[Path | None, typer.Option(help="Directory for result.json, table1.png and finished cells.")] = None,
+    json: options.Json = False,
+) -> None:
+    """Table 1: L_h, L_tilde and L_g of the MLP as the data grows heterogeneous, and what the numbers depend on.
+
+    Example: fedgauge reproduce table1 --data DIR --out results/table1
+    """
+    from fedgauge.report import terminal
+    from fedgauge.reproduce import table1 as table
+
+    if out:
+        options.check_directory(out)
+    with terminal.progress() as bar:
+        task = bar.add_task("table 1", total=None)
+        result = table.run(
+            seeds,
+            source,
+            str(data) if data else None,
+            keep=out / "cells" if out else None,
+            told=lambda what, done, total: bar.update(task, description=what, completed=done, total=total),
+        )
+    if out:
+        from fedgauge.files import write_json
+
+        out.mkdir(parents=True, exist_ok=True)
+        write_json(out / "result.json", result)
+        table.draw(result, out / "table1.png")
+    if json:
+        options.print_json(result)
+    else:
+        table.show(result)
+        if out:
+            print(f"Written: {out / 'result.json'}, {out / 'table1.png'}")
+
+
+@app.command()
 def lenses(
     source: Annotated[str, typer.Option(help="The data set: mnist, or digits for a quick look.")] = "mnist",
     data: options.Data = None,

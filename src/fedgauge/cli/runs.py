@@ -82,6 +82,46 @@ def compare(
 
 
 @app.command()
+def check(
+    run: Run,
+    values: Annotated[
+        Path, typer.Option(help="JSON file of constants, as 'fedgauge measure --out' or 'constants' writes.")
+    ],
+    json: options.Json = False,
+) -> None:
+    """Check a run against constants: rounds whose own ratios exceed L_h, L_g or L_tilde are flagged.
+
+    A bound that was evaluated with constants says nothing of a run that leaves them. Exit status 1 if one does.
+
+    Example: fedgauge runs check runs/first --values measured/measure.json
+    """
+    from fedgauge.archive import look
+    from fedgauge.errors import InputError
+    from fedgauge.measure.trajectory import exceeded
+    from fedgauge.report import runs
+    from fedgauge.theory.given import read_constants
+
+    found = look(run)
+    given = read_constants(values)
+    limits: dict[str, float] = {name: given[name][0] for name in ("L_h", "L_g", "L_tilde") if name in given}
+    if not limits:
+        raise InputError(f"{values} has none of L_h, L_g and L_tilde; give a file that has.")
+    watched = [record for record in found.rounds if record.L_h_ratio is not None]
+    if not watched:
+        raise InputError(f"The run in {run} recorded no ratios; run it with --watch and more than one worker.")
+    flags = exceeded(found.rounds, limits)
+    if json:
+        flagged = [
+            {"round": number, "symbol": name, "seen": seen, "limit": limits[name]} for number, name, seen in flags
+        ]
+        options.print_json({"run": str(run), "limits": limits, "rounds": len(watched), "exceeded": flagged})
+    else:
+        runs.show_check(found, limits, flags, len(watched))
+    if flags:
+        raise typer.Exit(1)
+
+
+@app.command()
 def export(
     run: Run,
     tensorboard: Annotated[

@@ -71,12 +71,18 @@ class Autograd:
             torch.cat([part.reshape(-1) for part in parts], out=gradients[row])
         return losses, gradients
 
-    def gradients(self, models: torch.Tensor, draws: torch.Tensor, gather: Gather) -> torch.Tensor:
-        """Gradients of the mean losses over the mini-batches with these numbers, one row of them for each model."""
-        return self.evaluate(models, *gather(draws))[1]
+    def gradients(self, models: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """Gradients of the mean losses over each row's batch."""
+        return self.evaluate(models, x, y)[1]
 
     def descend(
-        self, models: torch.Tensor, draws: Sequence[torch.Tensor], gather: Gather, gamma: float, decay: float
+        self,
+        models: torch.Tensor,
+        draws: Sequence[torch.Tensor],
+        inputs: Gather,
+        targets: Gather,
+        gamma: float,
+        decay: float,
     ) -> torch.Tensor:
         """An SGD step for each entry of ``draws``: models <- decay models - gamma gradient.
 
@@ -87,7 +93,7 @@ class Autograd:
             leaves = self._leaves(models[row])
             held = list(leaves.values())
             for draw in draws:
-                _, gradients = self._differentiate(leaves, *gather(draw[row]))
+                _, gradients = self._differentiate(leaves, inputs(draw[row]), targets(draw[row]))
                 with torch.no_grad():
                     if decay != 1.0:
                         torch._foreach_mul_(held, decay)

@@ -8,7 +8,7 @@ takes beside the bare products and a loop under autograd is in docs/results/spee
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -17,14 +17,18 @@ from torch import nn
 from torch.nn import functional
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-Gather = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
-"""Inputs and targets of the samples with these numbers, in the shape of the numbers."""
+Gather = Callable[[torch.Tensor], torch.Tensor]
+"""Inputs, or targets, of the samples with these numbers, in the shape of the numbers."""
 
 _BYTES = 3_200_000
 """Of models in one product: ten rows of the paper's MLP. With five, a worker's step takes a tenth longer."""
 _MOST = 32
+_SAMPLES = 512
+"""Of a row in one product of an exact pass: with four times as many they leave the cache before they are used again."""
 _LINE = 64
 """Bytes in a line of the cache. Where rows do not begin on one, products take up to twice as long."""
+_SMALL = 4096
+"""Entries of a product below which it costs more to take the rows one by one than to copy it."""
 
 
 def squared_error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -68,6 +72,34 @@ def _layers(module: nn.Module) -> list[_Layer] | None:
         elif type(part) is not nn.ReLU or not layers:
             return None
     return layers if layers and not layers[-1].relu else None
+
+
+def _pieces(x: torch.Tensor, targets: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """A few samples of every row at a time."""
+    return zip(torch.split(x, _SAMPLES, dim=1), torch.split(targets, _SAMPLES, dim=1), strict=True)
+
+
+def _rows_like(models: torch.Tensor) -> torch.Tensor:
+    """Room for rows of this shape, each from the beginning of a line of the cache."""
+    rows, dim = models.shape
+    line = _LINE // models.element_size()
+    return models.new_empty(rows, -(-dim // line) * line)[:, :dim]
+
+
+def _accumulate(into: torch.Tensor, left: torch.Tensor, right: torch.Tensor, keep: float, scale: float) -> None:
+    """Set ``into`` <- keep ``into`` + scale left right."""
+    if into.is_contiguous() or into[0].numel() > _SMALL:
+        into.baddbmm_(left, right, beta=keep, alpha=scale)
+    elif keep:
+        # Into rows that lie apart a product goes one by one.
+        into.mul_(keep).add_(torch.bmm(left, right), alpha=scale)
+    else:
+        torch.mul(torch.bmm(left, right), scale, out=into)
+
+
+def _ones(residual: torch.Tensor) -> torch.Tensor:
+    """What a residual is multiplied by to sum it over the batch; a view of one number would be copied each time."""
+    return residual.new_ones(len(residual), 1, residual.shape[1])
 
 
 _Weights = list[tuple[torch.Tensor, torch.Tensor | None]]
@@ -121,41 +153,111 @@ class DenseStack:
                 x = x.relu_()
         return entering, x
 
-    def _residual(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Gradient of the summed loss with respect to the outputs."""
-        return outputs.softmax(dim=2).sub_(targets) if self._entropy else outputs - targets
-
-    def _losses(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Mean losses, one a row, added up in float64."""
+    def _residual(
+        self, outputs: torch.Tensor, targets: torch.Tensor, losses: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Gradient of the summed loss with respect to the outputs; the rows' summed losses are added to ``losses``."""
         if self._entropy:
-            each = outputs.logsumexp(dim=2) - (outputs * targets).sum(dim=2)
-        else:
-            each = (outputs - targets).square().sum(dim=2) / 2
-        return each.mean(dim=1, dtype=torch.float64)
+            logs = outputs.log_softmax(dim=2)
+            if losses is not None:
+                losses.sub_((logs * targets).sum(dim=(1, 2), dtype=torch.float64))
+            return logs.exp_().sub_(targets)
+        residual = outputs - targets
+        if losses is not None:
+            losses.add_(residual.square().sum(dim=(1, 2), dtype=torch.float64), alpha=0.5)
+        return residual
 
     def losses(self, models: torch.Tensor, x: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Mean loss over each row's batch: ``x`` is (rows, batch, ...)."""
-        return self._losses(self._forward(self._weights(models), x)[1], self._targets(targets))
+        weights = self._weights(models)
+        losses = models.new_zeros(len(models), dtype=torch.float64)
+        for inputs, wanted in _pieces(x, targets):
+            self._residual(self._forward(weights, inputs)[1], self._targets(wanted), losses)
+        return losses / x.shape[1]
 
     def evaluate(
         self, models: torch.Tensor, x: torch.Tensor, targets: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean losses over each row's batch, and their gradients."""
-        weights, wanted = self._weights(models), self._targets(targets)
-        entering, outputs = self._forward(weights, x)
-        gradients = torch.empty_like(models, memory_format=torch.contiguous_format)
-        self._backward(weights, entering, self._residual(outputs, wanted), self._weights(gradients), 0, 1 / x.shape[1])
-        return self._losses(outputs, wanted), gradients
+        losses = models.new_zeros(len(models), dtype=torch.float64)
+        gradients = self.gradients(models, x, targets, losses)
+        return losses / x.shape[1], gradients
 
-    def gradients(self, models: torch.Tensor, draws: torch.Tensor, gather: Gather) -> torch.Tensor:
-        """Gradients of the mean losses over the mini-batches with these numbers, one row of them for each model."""
-        x, targets = gather(draws)
+    def gradients(
+        self, models: torch.Tensor, x: torch.Tensor, targets: torch.Tensor, losses: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Gradients of the mean losses over each row's batch; the summed losses are added to ``losses``."""
         weights = self._weights(models)
-        entering, outputs = self._forward(weights, x)
-        gradients = torch.empty_like(models, memory_format=torch.contiguous_format)
-        residual = self._residual(outputs, self._targets(targets))
-        self._backward(weights, entering, residual, self._weights(gradients), 0, 1 / x.shape[1])
+        gradients = _rows_like(models)
+        into, keep = self._weights(gradients), 0.0
+        for inputs, wanted in _pieces(x, targets):
+            entering, outputs = self._forward(weights, inputs)
+            residual = self._residual(outputs, self._targets(wanted), losses)
+            self._backward(weights, entering, residual, into, keep, 1 / x.shape[1], _ones(residual))
+            keep = 1.0
         return gradients
+
+    def descend(
+        self,
+        models: torch.Tensor,
+        draws: Sequence[torch.Tensor],
+        inputs: Gather,
+        targets: Gather,
+        gamma: float,
+        decay: float,
+    ) -> torch.Tensor:
+        """An SGD step for each entry of ``draws``: models <- decay models - gamma gradient."""
+        # Each layer's rows lie next to each other while they move; a product into rows that do not takes them singly.
+        weights: _Weights = [
+            (weight.clone(memory_format=torch.contiguous_format), None if bias is None else bias.clone())
+            for weight, bias in self._weights(models)
+        ]
+        wanted = torch.split(self._targets(targets(torch.cat(list(draws)))), len(models))
+        ones = wanted[0].new_ones(len(models), 1, draws[0].shape[1])
+        for draw, target in zip(draws, wanted, strict=True):
+            entering, outputs = self._forward(weights, inputs(draw))
+            residual = self._residual(outputs, target)
+            self._backward(weights, entering, residual, weights, decay, -gamma / draw.shape[1], ones)
+        moved = _rows_like(models)
+        for layer, into in zip(weights, self._weights(moved), strict=True):
+            for part, place in zip(layer, into, strict=True):
+                if part is not None and place is not None:
+                    place.copy_(part)
+        return moved
+
+    def _backward(
+        self,
+        weights: _Weights,
+        entering: list[torch.Tensor],
+        residual: torch.Tensor,
+        into: _Weights,
+        keep: float,
+        scale: float,
+        ones: torch.Tensor,
+    ) -> None:
+        """Go back through the layers: ``into`` <- keep ``into`` + scale gradient.
+
+        A layer's weights pass the residual on before they are themselves changed, so ``into`` may be ``weights``.
+        """
+        for index in range(len(self._layers) - 1, -1, -1):
+            back = self._back(index, residual, weights, entering) if index else residual
+            weight, bias = into[index]
+            _accumulate(weight, residual.transpose(1, 2), entering[index], keep, scale)
+            if bias is not None:
+                _accumulate(bias, ones, residual, keep, scale)
+            residual = back
+
+    def _back(
+        self, index: int, residual: torch.Tensor, weights: _Weights, entering: list[torch.Tensor]
+    ) -> torch.Tensor:
+        """A residual before a layer from that after it."""
+        return self._mask(index, torch.bmm(residual, weights[index][0]), entering)
+
+    def _mask(self, index: int, values: torch.Tensor, entering: list[torch.Tensor]) -> torch.Tensor:
+        """Zero, in place, where the ReLU before this layer, if there is one, gave zero."""
+        if self._layers[index - 1].relu:
+            torch.ops.aten.threshold_backward.grad_input(values, entering[index], 0, grad_input=values)
+        return values
 
     def hessian_products(
         self, models: torch.Tensor, vectors: torch.Tensor, x: torch.Tensor, targets: torch.Tensor
@@ -166,34 +268,46 @@ class DenseStack:
         do not move, so the widest layer takes three products where a gradient takes two.
         """
         weights, along = self._weights(models), self._weights(vectors)
+        products = _rows_like(models)
+        into, keep = self._weights(products), 0.0
+        for inputs, wanted in _pieces(x, targets):
+            self._turn(weights, along, inputs, self._targets(wanted), into, keep, 1 / x.shape[1])
+            keep = 1.0
+        return products
+
+    def _turn(
+        self,
+        weights: _Weights,
+        along: _Weights,
+        x: torch.Tensor,
+        targets: torch.Tensor,
+        into: _Weights,
+        keep: float,
+        scale: float,
+    ) -> None:
+        """How the gradient turns along a direction: ``into`` <- keep ``into`` + scale Hessian product."""
         entering, outputs = self._forward(weights, x)
         moving, moved = self._tangent(weights, along, entering)
         if self._entropy:
             chances = outputs.softmax(dim=2)
-            residual = chances - self._targets(targets)
+            residual = chances - targets
             chances_moved = chances * moved
             turned = chances_moved.sub_(chances.mul_(chances_moved.sum(dim=2, keepdim=True)))
         else:
-            residual, turned = outputs - self._targets(targets), moved
-        products = torch.empty_like(models, memory_format=torch.contiguous_format)
-        into, scale = self._weights(products), 1 / x.shape[1]
-        ones = residual.new_ones(1, 1, 1).expand(len(models), 1, x.shape[1])
+            residual, turned = outputs - targets, moved
+        ones = _ones(residual)
         for index in range(len(self._layers) - 1, -1, -1):
             weight, bias = into[index]
-            weight.baddbmm_(turned.transpose(1, 2), entering[index], beta=0, alpha=scale)
+            _accumulate(weight, turned.transpose(1, 2), entering[index], keep, scale)
             if bias is not None:
-                bias.baddbmm_(ones, turned, beta=0, alpha=scale)
+                _accumulate(bias, ones, turned, keep, scale)
             moves = moving[index]
             if moves is None:
                 break
-            weight.baddbmm_(residual.transpose(1, 2), moves, alpha=scale)
+            _accumulate(weight, residual.transpose(1, 2), moves, 1.0, scale)
             turned = torch.bmm(turned, weights[index][0]).baddbmm_(residual, along[index][0])
-            residual = torch.bmm(residual, weights[index][0])
-            if self._layers[index - 1].relu:
-                turned, residual = (
-                    torch.ops.aten.threshold_backward(part, entering[index], 0) for part in (turned, residual)
-                )
-        return products
+            turned = self._mask(index, turned, entering)
+            residual = self._back(index, residual, weights, entering)
 
     def _tangent(
         self, weights: _Weights, along: _Weights, entering: list[torch.Tensor]
@@ -206,51 +320,7 @@ class DenseStack:
             moved = torch.bmm(x, across) if bias is None else torch.baddbmm(bias, x, across)
             if before is not None:
                 moved.baddbmm_(before, weights[index][0].transpose(1, 2))
-            if self._layers[index].relu:
-                moved = torch.ops.aten.threshold_backward(moved, entering[index + 1], 0)
+            if index + 1 < len(entering):
+                moved = self._mask(index + 1, moved, entering)
             moving.append(moved)
         return moving[:-1], moved
-
-    def descend(
-        self, models: torch.Tensor, draws: Sequence[torch.Tensor], gather: Gather, gamma: float, decay: float
-    ) -> torch.Tensor:
-        """An SGD step for each entry of ``draws``: models <- decay models - gamma gradient."""
-        rows, dim = models.shape
-        line = _LINE // models.element_size()
-        models = models.new_empty(rows, -(-dim // line) * line)[:, :dim].copy_(models)
-        weights = self._weights(models)
-        for draw in draws:
-            x, targets = gather(draw)
-            entering, outputs = self._forward(weights, x)
-            residual = self._residual(outputs, self._targets(targets))
-            self._backward(weights, entering, residual, weights, decay, -gamma / x.shape[1])
-        return models
-
-    def _backward(
-        self,
-        weights: _Weights,
-        entering: list[torch.Tensor],
-        residual: torch.Tensor,
-        into: _Weights,
-        keep: float,
-        scale: float,
-    ) -> None:
-        """Go back through the layers: ``into`` <- keep ``into`` + scale gradient.
-
-        A layer's weights pass the residual on before they are themselves changed, so ``into`` may be ``weights``.
-        """
-        rows, batch, _ = residual.shape
-        ones = residual.new_ones(1, 1, 1).expand(rows, 1, batch)
-        for index in range(len(self._layers) - 1, -1, -1):
-            x = entering[index]
-            back = None
-            if index:
-                back = torch.bmm(residual, weights[index][0])
-                if self._layers[index - 1].relu:
-                    back = torch.ops.aten.threshold_backward(back, x, 0)
-            weight, bias = into[index]
-            weight.baddbmm_(residual.transpose(1, 2), x, beta=keep, alpha=scale)
-            if bias is not None:
-                bias.baddbmm_(ones, residual, beta=keep, alpha=scale)
-            if back is not None:
-                residual = back

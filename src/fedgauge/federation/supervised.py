@@ -6,7 +6,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,42 +18,13 @@ from fedgauge.errors import InputError, count, nearest, non_negative
 from fedgauge.federation.autograd import Autograd
 from fedgauge.federation.base import Indices
 from fedgauge.federation.dense import DenseStack, Loss
+from fedgauge.federation.shards import BLOCK, ShardedData, Shards, flat
 from fedgauge.randomness import Purpose, Streams
-
-_BLOCK = 2048
-"""Samples in one exact pass: enough to fill the machine, few enough to fit its caches."""
 
 _OnRows = Callable[[slice, torch.Tensor, torch.Tensor], tuple[torch.Tensor, ...]]
 """Means over a batch of samples for these rows, from its inputs and targets of (rows, batch, ...)."""
 
 _log = logging.getLogger(__name__)
-
-
-@runtime_checkable
-class Shards(Protocol):
-    """Who has which samples, as two arrays: a :class:`fedgauge.Partition`, or anything of its form.
-
-    Shards may share samples. A hundred thousand of them are two arrays here, where a list of arrays would take longer
-    to make than a round takes to run.
-    """
-
-    @property
-    def sizes(self) -> Indices:
-        """How many samples each worker has."""
-
-    @property
-    def indices(self) -> Indices:
-        """The samples of worker 0, then those of worker 1, and so on."""
-
-
-def _flat(shards: Shards | Sequence[Any]) -> tuple[Indices, Indices]:
-    """Sizes of the shards, and their samples one after another."""
-    if isinstance(shards, Shards):
-        return np.asarray(shards.sizes, dtype=np.int64), np.asarray(shards.indices, dtype=np.int64)
-    sizes = np.array([len(shard) for shard in shards], dtype=np.int64)
-    if not len(sizes):
-        return sizes, sizes
-    return sizes, np.concatenate([np.asarray(shard, dtype=np.int64) for shard in shards])
 
 
 def _check_module(module: nn.Module) -> None:
@@ -121,7 +92,7 @@ class SupervisedFederation:
         if len(inputs) != len(targets):
             raise InputError(f"inputs and targets must be of one length, not {len(inputs)} and {len(targets)}.")
         if inputs.is_floating_point() and not all(
-            bool(torch.isfinite(part).all()) for part in torch.split(inputs, _BLOCK)
+            bool(torch.isfinite(part).all()) for part in torch.split(inputs, BLOCK)
         ):
             raise InputError("inputs must be finite, but hold NaN or infinity; clean the data.")
         if not targets.is_floating_point():
@@ -132,7 +103,7 @@ class SupervisedFederation:
         self.module = module.to(device)
         self.loss = loss
         self._first = self.flatten(module)
-        self._hold(inputs.to(device), targets.to(device), *_flat(shards))
+        self._data = ShardedData(inputs.to(device), targets.to(device), *flat(shards))
         self._plain = Autograd(module, loss)
         self._check_output()
         soft = loss is functional.cross_entropy and targets.is_floating_point()
@@ -146,23 +117,6 @@ class SupervisedFederation:
             self.path,
             f"{dense.rows} workers to a product, backward written out" if dense else "autograd, a worker at a time",
         )
-
-    def _hold(self, inputs: torch.Tensor, targets: torch.Tensor, sizes: Indices, order: Indices) -> None:
-        """Keep the data and who has what of it."""
-        if not len(sizes) or sizes.min() <= 0:
-            raise InputError("Every worker must have at least one sample; use fewer workers or another partition.")
-        self._offsets = np.concatenate([[0], np.cumsum(sizes)])
-        if self._offsets[-1] != len(order):
-            raise InputError(f"The shards' sizes add up to {self._offsets[-1]}, but {len(order)} samples are listed.")
-        if order.min() < 0 or order.max() >= len(inputs):
-            raise InputError(f"shards must name samples 0 to {len(inputs) - 1}, not {order.min()} to {order.max()}.")
-        self.inputs, self.targets = inputs, targets
-        self._samples: torch.Tensor | None = torch.from_numpy(order.copy()).to(inputs.device)
-        if len(order) == len(inputs) and np.bincount(order).max() == 1:
-            # A partition is laid out worker by worker, so that a shard is a view.
-            if not bool((order[:-1] < order[1:]).all()):
-                self.inputs, self.targets = inputs[self._samples], targets[self._samples]
-            self._samples = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Spawned processes get everything but what makes the first model, which is often a lambda."""
@@ -178,7 +132,8 @@ class SupervisedFederation:
 
     def _check_output(self) -> None:
         """Try the model on two samples, so that what does not fit is said here and not in the middle of a run."""
-        x, y = self._gather(torch.zeros(2, dtype=torch.int64, device=self.inputs.device))
+        twice = torch.zeros(2, dtype=torch.int64, device=self.inputs.device)
+        x, y = self._data.inputs_of(twice), self._data.targets_of(twice)
         before = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
         try:
             with torch.no_grad():
@@ -223,7 +178,7 @@ class SupervisedFederation:
     @property
     def num_workers(self) -> int:
         """N."""
-        return len(self._offsets) - 1
+        return len(self._data.offsets) - 1
 
     @property
     def dim(self) -> int:
@@ -239,8 +194,8 @@ class SupervisedFederation:
         """SHA-256 of the data, the shards, the model's form, the loss and the batch size."""
         sha = hashlib.sha256(f"{self.module} {getattr(self.loss, '__qualname__', self.loss)} {self.l2}".encode())
         sha.update(f"{self.batch_size}".encode())
-        sha.update(self._offsets.data)
-        for tensor in (self.inputs, self.targets, self._samples, self._first):
+        sha.update(self._data.offsets.data)
+        for tensor in (self.inputs, self.targets, self._data.samples, self._first):
             if tensor is not None:
                 # The array's own memory, not a copy of the data.
                 sha.update(tensor.cpu().contiguous().numpy().data)
@@ -252,55 +207,51 @@ class SupervisedFederation:
 
     # -- data --------------------------------------------------------------------------------------------------
 
+    @property
+    def inputs(self) -> torch.Tensor:
+        """The data, worker by worker where it is a partition."""
+        return self._data.inputs
+
+    @property
+    def targets(self) -> torch.Tensor:
+        """Labels or values of the inputs."""
+        return self._data.targets
+
     def sizes(self, workers: Indices) -> Indices:
         """How many samples each of the workers has."""
-        found: Indices = self._offsets[workers + 1] - self._offsets[workers]
-        return found
+        return self._data.sizes(workers)
 
-    def _gather(self, numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Inputs and targets of the samples with these numbers, in the shape of the numbers."""
-        flat = numbers.reshape(-1)
-        # A quarter of the time of indexing with brackets.
-        x, y = self.inputs.index_select(0, flat), self.targets.index_select(0, flat)
-        return x.view(*numbers.shape, *x.shape[1:]), y.view(*numbers.shape, *y.shape[1:])
-
-    def _held(self, places: slice) -> tuple[torch.Tensor, torch.Tensor]:
-        """The samples at these places of the concatenated shards."""
-        if self._samples is None:
-            return self.inputs[places], self.targets[places]
-        return self._gather(self._samples[places])
-
-    def _blocks(self, first: int, last: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """The samples at places ``first`` to ``last``, a block at a time."""
-        for begin in range(first, last, _BLOCK):
-            yield self._held(slice(begin, min(begin + _BLOCK, last)))
-
-    def _stacked(self, workers: Indices) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """The workers' whole shards in one block, where they are of one size and small enough together."""
-        sizes = self.sizes(workers)
-        if len(workers) == 1 or sizes.sum() > _BLOCK or (sizes != sizes[0]).any():
-            return None
-        places = torch.from_numpy(self._offsets[workers][:, None] + np.arange(sizes[0])).to(self.inputs.device)
-        return self._gather(places if self._samples is None else self._samples[places])
+    def shard(self, worker: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """A worker's own inputs and targets."""
+        return self._data.shard(worker)
 
     # -- exact operations on rows ------------------------------------------------------------------------------
 
-    def _per_row(self, workers: Indices, compute: _OnRows) -> tuple[torch.Tensor, ...]:
+    def _per_row(self, models: torch.Tensor, workers: Indices, compute: _OnRows) -> tuple[torch.Tensor, ...]:
         """Means over the workers' whole shards, one row each, without the l2 term."""
-        stacked = self._stacked(workers)
+        stacked = self._data.stacked(workers)
         if stacked is not None:
             return compute(slice(None), *stacked)
-        rows = [
-            self._mean(slice(row, row + 1), compute, *self._offsets[worker : worker + 2].tolist())
-            for row, worker in enumerate(workers.tolist())
-        ]
-        return tuple(torch.cat(parts) for parts in zip(*rows, strict=True))
+        rows: tuple[torch.Tensor, ...] = ()
+        for row, worker in enumerate(workers.tolist()):
+            found = self._mean(slice(row, row + 1), compute, *self._data.offsets[worker : worker + 2].tolist())
+            if not rows:
+                # Losses stay in float64; vectors have the models' type.
+                rows = tuple(
+                    part.new_empty(len(workers), *part.shape[1:], dtype=None if part.ndim == 1 else models.dtype)
+                    for part in found
+                )
+            for into, part in zip(rows, found, strict=True):
+                into[row] = part[0]
+        return rows
 
     def _mean(self, row: slice, compute: _OnRows, first: int, last: int) -> tuple[torch.Tensor, ...]:
-        """Means over the samples at these places, for one row; blocks are added up in float64."""
+        """Means over the samples at these places, for one row; several blocks are added up in float64."""
         totals: tuple[torch.Tensor, ...] = ()
-        for x, y in self._blocks(first, last):
+        for x, y in self._data.blocks(first, last):
             found = compute(row, x.unsqueeze(0), y.unsqueeze(0))
+            if len(x) == last - first:
+                return found
             totals = totals or tuple(torch.zeros_like(part, dtype=torch.float64) for part in found)
             for total, part in zip(totals, found, strict=True):
                 total.add_(part, alpha=len(x) / (last - first))
@@ -313,16 +264,15 @@ class SupervisedFederation:
 
         Neighbours whose samples all weigh the same are one body of data: big blocks whatever the size of a shard.
         """
-        share = weights / self.sizes(workers)
+        share, offsets = weights / self.sizes(workers), self._data.offsets
         ends = np.flatnonzero((np.diff(workers) != 1) | (np.diff(share) != 0)) + 1
         for run in np.split(np.arange(len(workers)), ends):
-            first, last = int(self._offsets[workers[run[0]]]), int(self._offsets[workers[run[-1]] + 1])
+            first, last = int(offsets[workers[run[0]]]), int(offsets[workers[run[-1]] + 1])
             yield float(share[run[0]]) * (last - first), self._mean(slice(0, 1), compute, first, last)
 
     def evaluate(self, models: torch.Tensor, workers: Indices) -> tuple[torch.Tensor, torch.Tensor]:
         """Exact losses and gradients over the workers' whole shards, summed over blocks in float64."""
-        losses, gradients = self._per_row(workers, lambda rows, x, y: self._rows.evaluate(models[rows], x, y))
-        gradients = gradients.to(models.dtype)
+        losses, gradients = self._per_row(models, workers, lambda rows, x, y: self._rows.evaluate(models[rows], x, y))
         if self.l2:
             losses = losses + self.l2 / 2 * models.double().square().sum(dim=1)
             gradients.add_(models, alpha=self.l2)
@@ -345,12 +295,13 @@ class SupervisedFederation:
 
     def losses(self, models: torch.Tensor, workers: Indices) -> torch.Tensor:
         """F_i(x_i), one number per row, exact."""
-        (losses,) = self._per_row(workers, lambda rows, x, y: (self._rows.losses(models[rows], x, y),))
+        (losses,) = self._per_row(models, workers, lambda rows, x, y: (self._rows.losses(models[rows], x, y),))
         return losses + self.l2 / 2 * models.double().square().sum(dim=1)
 
     def gradients(self, models: torch.Tensor, workers: Indices) -> torch.Tensor:
         """The exact local gradients, one row each."""
-        return self.evaluate(models, workers)[1]
+        (gradients,) = self._per_row(models, workers, lambda rows, x, y: (self._rows.gradients(models[rows], x, y),))
+        return gradients.add_(models, alpha=self.l2) if self.l2 else gradients
 
     def hessian_products(self, models: torch.Tensor, vectors: torch.Tensor, workers: Indices) -> torch.Tensor:
         """H_i(x_i) v_i over the workers' whole shards, the exact Hessian: all of it, not its Gauss-Newton part."""
@@ -358,8 +309,7 @@ class SupervisedFederation:
         def compute(rows: slice, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor]:
             return (self._rows.hessian_products(models[rows], vectors[rows], x, y),)
 
-        (products,) = self._per_row(workers, compute)
-        products = products.to(models.dtype)
+        (products,) = self._per_row(models, workers, compute)
         return products.add_(vectors, alpha=self.l2) if self.l2 else products
 
     def pooled_hessian(
@@ -382,15 +332,15 @@ class SupervisedFederation:
         sizes = self.sizes(workers).tolist()
         for row, (worker, copy) in enumerate(zip(workers.tolist(), copies.tolist(), strict=True)):
             places[row] = streams.at(round, worker, copy).integers(sizes[row], size=places.shape[1:])
-        places += self._offsets[workers][:, None, None]
-        numbers = torch.from_numpy(places).to(self.inputs.device)
-        return (numbers if self._samples is None else self._samples[numbers]).unbind(dim=1)
+        places += self._data.offsets[workers][:, None, None]
+        return self._data.numbers(places).unbind(dim=1)
 
     def stochastic_gradients(self, models: torch.Tensor, workers: Indices, draws: Any) -> torch.Tensor:
         """Gradients of the mean loss over each row's mini-batch."""
-        gradients = self._rows.gradients(models, draws, self._gather)
+        gradients = self._rows.gradients(models, self._data.inputs_of(draws), self._data.targets_of(draws))
         return gradients.add_(models, alpha=self.l2) if self.l2 else gradients
 
     def local_sgd(self, models: torch.Tensor, workers: Indices, draws: Sequence[Any], gamma: float) -> torch.Tensor:
         """All local steps of plain SGD at once: what repeated steps along ``stochastic_gradients`` give."""
-        return self._rows.descend(models, draws, self._gather, gamma, 1.0 - gamma * self.l2)
+        decay = 1.0 - gamma * self.l2
+        return self._rows.descend(models, draws, self._data.inputs_of, self._data.targets_of, gamma, decay)

@@ -16,6 +16,8 @@ from fedgauge.execution import Prepared, prepare
 from fedgauge.experiment import Experiment
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.measure.curvature import curvature
+from fedgauge.measure.decomposition import decompose
+from fedgauge.measure.lenses import lenses
 from fedgauge.measure.meter import Meter, OutOfBudgetError, said
 from fedgauge.measure.reading import Measurement, Reading
 from fedgauge.measure.trajectory import near_convergence, trajectory
@@ -121,12 +123,45 @@ def _curvature(session: Session) -> Iterable[Reading]:
     yield curvature(session.meter, session.model, session.asked.tolerance)
 
 
+def _lenses(session: Session) -> Iterable[Reading]:
+    algorithm, steps, prepared = session.experiment.algorithm, session.experiment.run.local_steps, session.prepared
+    yield lenses(
+        session.meter,
+        session.model,
+        gamma=algorithm.gamma if isinstance(steps, int) else None,
+        local_steps=steps if isinstance(steps, int) else None,
+        partition=prepared.partition,
+        labels=prepared.dataset.train_labels if prepared.dataset else None,
+        tolerance=session.asked.tolerance,
+    )
+
+
+def _parts(session: Session) -> Iterable[Reading]:
+    """Where zeta and L_h come from; the direction of L_h is curvature's where that was taken."""
+    curved = next((reading for reading in session.taken if "L_h" in reading.directions), None)
+    direction = curved.directions["L_h"] if curved else None
+    found = decompose(session.meter, session.model, direction, session.asked.tolerance)
+    meaning = "Where zeta and L_h at this model come from: which workers, which parameters."
+    notes = [
+        f"{part.symbol}: {_named(part.outliers)} out (median + 3 robust deviations is {part.threshold:.3g})."
+        for part in found.parts
+        if part.outliers
+    ]
+    yield Reading("parts", meaning, details=found.to_json(), notes=tuple(notes))
+
+
+def _named(workers: Sequence[int]) -> str:
+    return f"worker {workers[0]} stands" if len(workers) == 1 else f"workers {', '.join(map(str, workers))} stand"
+
+
 READINGS: Mapping[str, Callable[[Session], Iterable[Reading]]] = {
     "exact": _exact,
     "trajectory": _trajectory,
     "curvature": _curvature,
+    "parts": _parts,
+    "lenses": _lenses,
 }
-DEFAULT = ("exact", "trajectory", "curvature")
+DEFAULT = ("exact", "trajectory", "curvature", "parts")
 
 
 def measure(

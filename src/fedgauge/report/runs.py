@@ -169,3 +169,19 @@ def draw_comparison(path: Path, runs: Sequence[FoundRun]) -> None:
                     axes.plot([a for a, _ in kept], [b for _, b in kept], label=label, color=colour)
                 axes.set(xlabel=xlabel, ylabel=ylabel)
         drawn[0].legend()
+
+
+def show_check(
+    run: FoundRun, limits: Mapping[str, float], flags: Sequence[tuple[int, str, float]], rounds: int
+) -> None:
+    """Print the rounds that exceed a constant, or that none does."""
+    if flags:
+        shown = [flags[index] for index in terminal.some(len(flags))]
+        rows = [
+            (str(number), name, terminal.number(seen), terminal.number(limits[name])) for number, name, seen in shown
+        ]
+        terminal.table(f"{len(flags)} ratios exceed their constant", ("round", "symbol", "seen", "constant"), rows)
+        terminal.out.print("A bound that was evaluated with these constants does not cover this run.")
+    else:
+        names = ", ".join(f"{name} = {terminal.number(limit)}" for name, limit in limits.items())
+        terminal.out.print(f"None of {rounds} watched rounds of {run.path} exceeds {names}.")

@@ -70,6 +70,18 @@ def read_object(path: Path) -> Mapping[str, Any]:
     return data
 
 
+def _constants(path: Path) -> Mapping[str, Any]:
+    """The object of a file's constants; what 'fedgauge measure' writes holds them among other things."""
+    data = read_object(path)
+    inner = data.get("constants")
+    return inner if isinstance(inner, Mapping) else data
+
+
+def read_constants(path: Path) -> dict[str, tuple[float, Kind]]:
+    """Read a file's constants with their kinds, by symbol."""
+    return {name: _entry(name, item) for name, item in _constants(path).items() if name in SYMBOLS}
+
+
 def _kind_of(data: Any) -> str:
     return "list" if isinstance(data, list) else "text" if isinstance(data, str) else "single value"
 
@@ -117,9 +129,7 @@ def collect(
     """
     used = {*theorem.needs, *theorem.optional, *(theorem.needed("prior") if "prior" in theorem.versions else ())}
     used |= {name for name, other in _SPELLED.items() if other in used}
-    data = read_object(path) if path else {}
-    # What 'fedgauge measure' writes holds the constants among other things.
-    data = data["constants"] if isinstance(data.get("constants"), Mapping) else data
+    data = _constants(path) if path else {}
     given = parse_numbers(arguments)
     _check_names(theorem, [*data, *given])
     from_file = _spell({name: _entry(name, item) for name, item in data.items() if name in used})

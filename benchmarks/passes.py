@@ -1,0 +1,231 @@
+"""Exact passes over all data against the raw products of the same shapes, as ratios measured in one run.
+
+    python benchmarks/passes.py [--turns 9] [--only ten thousand] [--json]
+
+ten:      N = 10 workers with 6,000 samples of 784, the paper's MLP (one hidden layer of 100, 10 classes).
+thousand: N = 1,000 workers with 60 samples of 784, the same model.
+
+The data is random numbers of those shapes, in neighbouring shards. One thread, and processor time, so that other work
+on the machine counts as little as it can. Contestants, in turn:
+
+- pooled: ``federation.pooled`` over all workers at one model: the weighted loss and gradient;
+- gradients: ``federation.gradients`` at a model of its own for every worker, where local steps left it, and
+  ``federation.chunk`` rows at a time;
+- Hessian: ``federation.hessian_products`` at a model and along a vector of its own for every worker, as above;
+- pooled Hessian: ``federation.pooled_hessian`` at one model along one vector.
+
+Each stands against its raw products, over the same data where it lies, into memory that is there already, without
+biases, ReLU, softmax, losses and sums: for a gradient of the layer into 100 the forward product and the weights'
+gradient, for that into 10 these and the way back, 5 products in all; for a Hessian product the 11 that its forward and
+backward pass and their derivatives along the vector take, of which 3 are of the wide layer. Where all share a model the
+data goes in blocks of 512 or 2,048; where each has its own, 1, 5, 10 or 20 workers to a ``bmm``, in blocks of at most
+2,048 samples a worker. Of these ways the fastest counts.
+
+The aim is that a pass of gradients runs at 0.8 of the raw products' speed or more.
+
+Last, what one recorded round of ``simulate`` (one process, I = 1, batch 20) takes beyond one that is not recorded, in
+passes of ``gradients``: it is made of three passes, two of them pooled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+import fedgauge
+from fedgauge.federation.supervised import SupervisedFederation
+from fedgauge.models import mlp
+from fedgauge.randomness import Purpose, Streams
+
+FEATURES, WIDTH, CLASSES = 784, 100, 10
+WORKLOADS = {"ten": (10, 6000), "thousand": (1000, 60)}
+AIM = 0.8
+Pass = Callable[[], object]
+
+
+def _buffers(rows: int, samples: int) -> dict[str, torch.Tensor]:
+    """Everything that the products read and write beside the data."""
+    return {
+        "first": torch.randn(rows, WIDTH, FEATURES),
+        "second": torch.randn(rows, CLASSES, WIDTH),
+        "first_out": torch.empty(rows, WIDTH, FEATURES),
+        "second_out": torch.empty(rows, CLASSES, WIDTH),
+        "hidden": torch.randn(rows, samples, WIDTH),
+        "hidden_out": torch.empty(rows, samples, WIDTH),
+        "outputs": torch.randn(rows, samples, CLASSES),
+        "outputs_out": torch.empty(rows, samples, CLASSES),
+    }
+
+
+def gradient_products(x: torch.Tensor, on: dict[str, torch.Tensor]) -> None:
+    """The products of one gradient."""
+    torch.bmm(x, on["first"].mT, out=on["hidden_out"])
+    torch.bmm(on["hidden"], on["second"].mT, out=on["outputs_out"])
+    torch.bmm(on["outputs"].mT, on["hidden"], out=on["second_out"])
+    torch.bmm(on["outputs"], on["second"], out=on["hidden_out"])
+    torch.bmm(on["hidden"].mT, x, out=on["first_out"])
+
+
+def hessian_products(x: torch.Tensor, on: dict[str, torch.Tensor]) -> None:
+    """The products of one Hessian product: those of the passes, and of their derivatives along the vector."""
+    for _ in range(2):  # by the weights, by the vector
+        torch.bmm(x, on["first"].mT, out=on["hidden_out"])
+    for _ in range(3):  # what goes in by the weights and by the vector; how that moves, by the weights
+        torch.bmm(on["hidden"], on["second"].mT, out=on["outputs_out"])
+    for _ in range(2):  # the residual's derivative by what goes in; the residual by how that moves
+        torch.bmm(on["outputs"].mT, on["hidden"], out=on["second_out"])
+    for _ in range(3):  # the residual by the weights and by the vector; its derivative by the weights
+        torch.bmm(on["outputs"], on["second"], out=on["hidden_out"])
+    torch.bmm(on["hidden"].mT, x, out=on["first_out"])
+
+
+def raw(products: Callable[..., None], data: torch.Tensor, rows: int, block: int) -> Pass:
+    """A pass of bare products over data of (workers, samples, features), so many workers and samples to a product.
+
+    There are ten models, or as many as workers: as in a chunk, a model has left the fastest cache before it is back.
+    """
+    held: dict[tuple[int, ...], dict[str, torch.Tensor]] = {}
+    steps = []
+    for number, group in enumerate(torch.split(data, rows)):
+        for piece in torch.split(group, block, dim=1):
+            key = (*piece.shape[:2], number % max(10 // rows, 1))
+            steps.append((piece, held.setdefault(key, _buffers(*piece.shape[:2]))))
+
+    def run() -> None:
+        for piece, on in steps:
+            products(piece, on)
+
+    return run
+
+
+def contestants(num_workers: int, federation: SupervisedFederation) -> dict[str, tuple[Pass, dict[str, Pass]]]:
+    """For every kind of pass fedgauge's and the raw ones."""
+    everyone, weights = np.arange(num_workers), np.full(num_workers, 1 / num_workers)
+    model, vector = federation.start(0), torch.randn(federation.dim)
+    chunk = federation.chunk(num_workers)
+    parts = [everyone[first : first + chunk] for first in range(0, num_workers, chunk)]
+    draws = federation.draws(Streams(0, Purpose.NOISE), 0, everyone[:chunk], np.zeros(chunk, dtype=np.int64), 1)
+    models = federation.local_sgd(model.expand(chunk, -1), everyone[:chunk], draws, 0.01)
+    vectors = torch.randn(chunk, federation.dim)
+    x = federation.inputs
+
+    def gradients() -> None:
+        for part in parts:
+            federation.gradients(models[: len(part)], part)
+
+    def hessian() -> None:
+        for part in parts:
+            federation.hessian_products(models[: len(part)], vectors[: len(part)], part)
+
+    def whole(products: Callable[..., None]) -> dict[str, Pass]:
+        return {f"raw, {block} to a block": raw(products, x.unsqueeze(0), 1, block) for block in (512, 2048)}
+
+    def own(products: Callable[..., None]) -> dict[str, Pass]:
+        shards = x.view(num_workers, -1, FEATURES)
+        return {f"raw, {rows} to a product": raw(products, shards, rows, 2048) for rows in (1, 5, 10, 20)}
+
+    return {
+        "pooled": (lambda: federation.pooled(model, everyone, weights), whole(gradient_products)),
+        "gradients": (gradients, own(gradient_products)),
+        "Hessian": (hessian, own(hessian_products)),
+        "pooled Hessian": (
+            lambda: federation.pooled_hessian(model, vector, everyone, weights),
+            whole(hessian_products),
+        ),
+    }
+
+
+def recorded_rounds(federation: SupervisedFederation, turns: int) -> float:
+    """Seconds that a recorded round takes beyond one that is not."""
+    ends = [0.0]
+    fedgauge.simulate(
+        federation,
+        fedgauge.fedavg(0.01),
+        local_steps=1,
+        rounds=2 * turns + 2,
+        record_every=2,
+        processes=1,
+        observer=lambda done, record: ends.append(time.process_time()),
+    )
+    seconds = np.diff(ends)[2:-1]  # the first two rounds warm up; the end records once more
+    return float(np.median(seconds[::2] - seconds[1::2]))
+
+
+def measure(name: str, turns: int) -> dict[str, object]:
+    """Medians of every contestant, and their ratios."""
+    num_workers, samples = WORKLOADS[name]
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(num_workers * samples, FEATURES, generator=generator)
+    y = torch.randint(CLASSES, (len(x),), generator=generator)
+    shards = [range(i * samples, (i + 1) * samples) for i in range(num_workers)]
+    model = mlp((FEATURES,), CLASSES, width=WIDTH)
+    federation = SupervisedFederation(model.make, model.loss, x, y, shards, batch_size=20)
+    rows = []
+    for kind, (ours, theirs) in contestants(num_workers, federation).items():
+        seconds: dict[str, list[float]] = {one: [] for one in ("fedgauge", *theirs)}
+        for turn in range(turns + 1):
+            for one, run in {"fedgauge": ours, **theirs}.items():
+                began = time.process_time()
+                run()
+                if turn:  # the first warms up
+                    seconds[one].append(time.process_time() - began)
+        median = {one: statistics.median(times) for one, times in seconds.items()}
+        fastest = min(theirs, key=lambda one: median[one])
+        low, _, high = statistics.quantiles(seconds["fedgauge"], n=4)
+        rows.append(
+            {
+                "pass": kind,
+                "ms": {one: 1e3 * value for one, value in median.items()},
+                "spread": (high - low) / median["fedgauge"],
+                "fastest_raw": fastest,
+                "raw_over_fedgauge": median[fastest] / median["fedgauge"],
+            }
+        )
+    recording = 1e3 * recorded_rounds(federation, turns)
+    own: float = rows[1]["ms"]["fedgauge"]  # type: ignore[index]
+    return {
+        "workload": name,
+        "turns": turns,
+        "rows": rows,
+        "recorded_round_ms": recording,
+        "recorded_round_in_gradient_passes": recording / own,
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--turns", type=int, default=9)
+    parser.add_argument("--only", nargs="+", choices=list(WORKLOADS))
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    results = [measure(name, options.turns) for name in options.only or WORKLOADS]
+    if options.json:
+        versions = {"fedgauge": "0.1.0", "torch": torch.__version__, "python": platform.python_version()}
+        print(json.dumps({"versions": versions, "aim": AIM, "results": results}))
+        return
+    for result in results:
+        title = f"{result['workload']}, median of {options.turns}"
+        print(f"{title:28}{'ms':>8}{'spread':>8}{'raw ms':>8}  {'fastest raw':24}{'of raw speed':>12}")
+        for row in result["rows"]:  # type: ignore[attr-defined]
+            took, bare = row["ms"]["fedgauge"], row["ms"][row["fastest_raw"]]
+            print(
+                f"{row['pass']:28}{took:>8.1f}{row['spread']:>8.0%}{bare:>8.1f}  {row['fastest_raw']:24}"
+                f"{row['raw_over_fedgauge']:>12.2f}"
+            )
+        print(
+            f"a recorded round: {result['recorded_round_ms']:.1f} ms beyond one that is not,"
+            f" {result['recorded_round_in_gradient_passes']:.2f} passes of gradients\n"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""The samples of a federation and who has which of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+
+from fedgauge.errors import InputError
+from fedgauge.federation.base import Indices
+
+BLOCK = 2048
+"""Samples in one exact pass: enough to fill the machine, few enough to fit its caches."""
+
+Samples = tuple[torch.Tensor, torch.Tensor]
+"""Inputs and targets."""
+
+
+@runtime_checkable
+class Shards(Protocol):
+    """Who has which samples, as two arrays: a :class:`fedgauge.Partition`, or anything of its form.
+
+    Shards may share samples. A hundred thousand of them are two arrays here, where a list of arrays would take longer
+    to make than a round takes to run.
+    """
+
+    @property
+    def sizes(self) -> Indices:
+        """How many samples each worker has."""
+
+    @property
+    def indices(self) -> Indices:
+        """The samples of worker 0, then those of worker 1, and so on."""
+
+
+def flat(shards: Shards | Sequence[Any]) -> tuple[Indices, Indices]:
+    """Sizes of the shards, and their samples one after another."""
+    if isinstance(shards, Shards):
+        return np.asarray(shards.sizes, dtype=np.int64), np.asarray(shards.indices, dtype=np.int64)
+    sizes = np.array([len(shard) for shard in shards], dtype=np.int64)
+    if not len(sizes):
+        return sizes, sizes
+    return sizes, np.concatenate([np.asarray(shard, dtype=np.int64) for shard in shards])
+
+
+class ShardedData:
+    """Inputs and targets of all workers, and the places of each one's own."""
+
+    def __init__(self, inputs: torch.Tensor, targets: torch.Tensor, sizes: Indices, order: Indices) -> None:
+        if not len(sizes) or sizes.min() <= 0:
+            raise InputError("Every worker must have at least one sample; use fewer workers or another partition.")
+        self.offsets: Indices = np.concatenate([[0], np.cumsum(sizes)])
+        if self.offsets[-1] != len(order):
+            raise InputError(f"The shards' sizes add up to {self.offsets[-1]}, but {len(order)} samples are listed.")
+        if order.min() < 0 or order.max() >= len(inputs):
+            raise InputError(f"shards must name samples 0 to {len(inputs) - 1}, not {order.min()} to {order.max()}.")
+        self.inputs, self.targets = inputs, targets
+        self.samples: torch.Tensor | None = torch.from_numpy(order.copy()).to(inputs.device)
+        if len(order) == len(inputs) and np.bincount(order).max() == 1:
+            # A partition is laid out worker by worker, so that a shard is a view.
+            if not bool((order[:-1] < order[1:]).all()):
+                self.inputs, self.targets = inputs[self.samples], targets[self.samples]
+            self.samples = None
+
+    def sizes(self, workers: Indices) -> Indices:
+        """How many samples each of the workers has."""
+        found: Indices = self.offsets[workers + 1] - self.offsets[workers]
+        return found
+
+    def numbers(self, places: Indices) -> torch.Tensor:
+        """The numbers of the samples at these places of the concatenated shards."""
+        found = torch.from_numpy(places).to(self.inputs.device)
+        return found if self.samples is None else self.samples[found]
+
+    def inputs_of(self, numbers: torch.Tensor) -> torch.Tensor:
+        """Inputs of the samples with these numbers, in the shape of the numbers."""
+        # A quarter of the time of indexing with brackets.
+        return self.inputs.index_select(0, numbers.reshape(-1)).view(*numbers.shape, *self.inputs.shape[1:])
+
+    def targets_of(self, numbers: torch.Tensor) -> torch.Tensor:
+        """Targets of the samples with these numbers, in the shape of the numbers."""
+        return self.targets.index_select(0, numbers.reshape(-1)).view(*numbers.shape, *self.targets.shape[1:])
+
+    def _held(self, places: slice) -> Samples:
+        """The samples at these places of the concatenated shards."""
+        if self.samples is None:
+            return self.inputs[places], self.targets[places]
+        numbers = self.samples[places]
+        return self.inputs_of(numbers), self.targets_of(numbers)
+
+    def shard(self, worker: int) -> Samples:
+        """A worker's own samples."""
+        return self._held(slice(*self.offsets[worker : worker + 2].tolist()))
+
+    def blocks(self, first: int, last: int) -> Iterator[Samples]:
+        """The samples at places ``first`` to ``last``, a block at a time."""
+        for begin in range(first, last, BLOCK):
+            yield self._held(slice(begin, min(begin + BLOCK, last)))
+
+    def stacked(self, workers: Indices) -> Samples | None:
+        """The workers' whole shards as (workers, size, ...), where they are of one size and small enough together."""
+        numbers = workers.tolist()
+        sizes = set(self.sizes(workers).tolist())
+        size = sizes.pop()
+        if sizes or size * len(numbers) > BLOCK:
+            return None
+        if numbers == list(range(numbers[0], numbers[0] + len(numbers))):
+            first = int(self.offsets[numbers[0]])
+            x, y = self._held(slice(first, first + size * len(numbers)))
+            return x.view(-1, size, *x.shape[1:]), y.view(-1, size, *y.shape[1:])
+        chosen = self.numbers(self.offsets[workers][:, None] + np.arange(size))
+        return self.inputs_of(chosen), self.targets_of(chosen)

@@ -1,0 +1,142 @@
+"""measure: a table with intervals and kinds, JSON that bounds take, budgets, Ctrl-C and what is refused."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+from safetensors.torch import save_file
+from tests.cli.command import Capture, answer, start, words
+
+import fedgauge.simulation  # noqa: F401 - torch is slow to import, and not to be waited for amidst a test
+from fedgauge.cli import main
+from fedgauge.federation.quadratic import QuadraticFederation
+from fedgauge.measure.reading import Measurement
+
+QUICK = "--gamma 0.1 --processes 1 --near 0.3 --seeds 2 --trajectory-rounds 2"
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> Path:
+    monkeypatch.chdir(tmp_path)
+    assert main(["generate", "fed.json", "--workers", "4", "--dim", "3", "--sigma2", "0.1"]) == 0
+    capsys.readouterr()
+    return tmp_path
+
+
+def test_a_quadratic_has_exact_and_measured_constants_side_by_side(place: Path, capsys: Capture) -> None:
+    found = answer(capsys, f"measure fed.json {QUICK}")
+    exact = QuadraticFederation.read("fed.json").constants()
+    names = [reading["name"] for reading in found["readings"]]
+    assert names[:4] == ["exact", "trajectory", "trajectory maximum", "curvature"]
+    assert found["constants"]["L_h"]["kind"] == "exact"
+    assert found["constants"]["L_h"]["value"] == exact["L_h"].value
+    curvature = {item["symbol"]: item["value"] for item in found["readings"][3]["estimates"]}
+    assert curvature["L_tilde"] == pytest.approx(exact["L_tilde"].value, rel=1e-8)
+    assert found["complete"]
+    assert Measurement.from_json(found).to_json() == found
+
+
+def test_digits_are_measured_shown_and_kept(place: Path, capsys: Capture) -> None:
+    said = words(capsys, f"measure digits {QUICK} --out measured --readings trajectory,curvature")
+    for part in ("trajectory maximum", "curvature", "lower", "happened along FedAvg's steps", "Hessian passes"):
+        assert part in said
+    assert (place / "measured" / "measure.png").read_bytes()[:4] == b"\x89PNG"
+    kept = json.loads((place / "measured" / "measure.json").read_text())
+    # The worst direction is the reader's to check: here by its length, and that it is the one that was measured.
+    worst = load_file(place / "measured" / "directions.safetensors")
+    assert np.linalg.norm(worst["curvature.L_h"]) == pytest.approx(1)
+    curvature = next(reading for reading in kept["readings"] if reading["name"] == "curvature")
+    value = next(item["value"] for item in curvature["estimates"] if item["symbol"] == "L_h")
+    assert curvature["details"]["attained"]["L_h"] == pytest.approx(value, rel=0.05)  # float32, and ReLUs have kinks
+    bound = answer(
+        capsys,
+        "bound nonconvex --values measured/measure.json I=4 R=100 N=10 F=2 sigma2=1 zeta2=1 gamma=0.001",
+    )
+    assert bound["values"]["L_h"] == pytest.approx(value)
+    assert not bound["certified"]
+
+
+def test_a_run_is_measured_at_its_own_model_and_checked_against_it(place: Path, capsys: Capture) -> None:
+    assert main(["simulate", "digits", "--gamma", "0.1", "--rounds", "5", "--processes", "1", "--out", "run"]) == 0
+    capsys.readouterr()
+    found = answer(capsys, "measure run --readings curvature")
+    assert found["point"]["origin"] == str(Path("run", "model.safetensors"))
+    for option in ("--at", "--model"):
+        same = answer(capsys, f"measure run {option} run/state_dict.safetensors --readings curvature")
+        assert same["readings"] == found["readings"]
+    assert main(["measure", "run", "--readings", "curvature", "--out", "measured"]) == 0
+    capsys.readouterr()
+    # The curvature at the last model is no bound for earlier rounds, but L_h's is ten times what happens.
+    measured = json.loads(Path("measured/measure.json").read_text())["constants"]
+    Path("constants.json").write_text(json.dumps({"L_h": measured["L_h"]}))
+    checked = answer(capsys, "runs check run --values constants.json")
+    assert (checked["exceeded"], checked["rounds"]) == ([], 5)
+    assert "None of 5 watched rounds" in words(capsys, "runs check run --values constants.json")
+    Path("small.json").write_text(json.dumps({"L_h": 1e-3, "L_tilde": 1e9}))
+    assert main(["runs", "check", "run", "--values", "small.json"]) == 1
+    assert "does not cover this run" in capsys.readouterr().out
+    assert main(["runs", "check", "run", "--values", "small.json", "--json"]) == 1
+    flags = json.loads(capsys.readouterr().out)["exceeded"]
+    assert {flag["symbol"] for flag in flags} == {"L_h"}
+    assert len(flags) == 5
+
+
+def test_ctrl_c_keeps_what_was_measured(place: Path) -> None:
+    for patience in (6, 20, 60):
+        with start(*f"measure digits {QUICK} --trajectory-rounds 100000 --json".split(), cwd=place) as process:
+            time.sleep(patience)
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+        assert process.returncode == 130, err
+        if out:  # a busy machine may not have begun to measure
+            break
+    found = json.loads(out)
+    assert not found["complete"]
+    trajectory = next(reading for reading in found["readings"] if reading["name"] == "trajectory")
+    assert len(trajectory["details"]["rounds"]) >= 1
+    assert any("interrupted" in note for note in trajectory["notes"])
+
+
+def test_a_budget_ends_it_with_what_there_is(place: Path, capsys: Capture) -> None:
+    assert main(f"measure digits {QUICK} --trajectory-rounds 100000 --budget 4s --json".split()) == 0
+    captured = capsys.readouterr()
+    found = json.loads(captured.out)
+    assert not found["complete"]
+    assert "budget is used up" in captured.err
+    assert found["cost"]["seconds"] < 30
+    assert found["readings"][0]["estimates"]
+
+
+def test_what_is_refused(place: Path, capsys: Capture) -> None:
+    save_file({"model": torch.zeros(3)}, "small.safetensors")
+    save_file({"model": torch.full((7510,), float("nan"))}, "nan.safetensors")
+    save_file({"1.weight": torch.zeros(2, 2)}, "other.safetensors")
+    Path("no.safetensors").write_bytes(b"no")
+    for line, said in (
+        ("--at small.safetensors", "3 parameters, but the federation's has 7510"),
+        ("--at nan.safetensors", "it has diverged"),
+        ("--at other.safetensors", "1.weight has shape (2, 2), but the model's has (100, 64)"),
+        ("--at no.safetensors", "is not a safetensors file"),
+        ("--at missing.safetensors", "Cannot read missing.safetensors"),
+        ("--readings curvatur", "There is no reading 'curvatur'; did you mean curvature?"),
+        ("--budget soon", "--budget must be a time, as 60s, 5m or 1h, not 'soon'"),
+        ("--budget 0.0001s", "is used up before one pass over the data"),
+        ("--seeds 0", "seeds must be a whole number of at least 1"),
+        ("--near 2", "fall must be between 0 and 1"),
+    ):
+        assert main(f"measure digits --gamma 0.1 --processes 1 --most 2 {line}".split()) == 2, line
+        captured = capsys.readouterr()
+        assert said in captured.err, (line, captured.err)
+        assert captured.err.count("\n") == 1
+    np.savez("nan.npz", x=np.full((20, 3), np.nan), y=np.arange(20) % 2)
+    assert main(["measure", "nan.npz", "--gamma", "0.1", "--workers", "2"]) == 2
+    assert "NaN" in capsys.readouterr().err
+    assert main(["measure", "digits", "--gamma", "1e9", "--processes", "1"]) == 2
+    assert "diverges" in capsys.readouterr().err
