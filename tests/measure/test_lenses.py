@@ -21,7 +21,7 @@ from fedgauge.federation.generate import random_quadratics
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.measure.curvature import curvature
 from fedgauge.measure.lenses import LENSES, lenses
-from fedgauge.measure.meter import Meter
+from fedgauge.measure.meter import Meter, OutOfBudgetError
 from fedgauge.measure.probes import ROUND
 from fedgauge.measure.reading import Reading
 from fedgauge.randomness import Purpose, Streams
@@ -207,6 +207,20 @@ def test_labels_are_read_where_they_are_given() -> None:
         reading = lenses(meter, of.start(0), partition=partition, labels=labels, only=["label_js", "label_emd"])
         assert not meter.cost
     assert reading.details["labels"]["label_js"]["mean"] == reading.constants["label_js"].value > 0
+
+
+def test_what_the_budget_allows_is_kept() -> None:
+    of = random_quadratics(4, 3, hessian_spread=0.5)
+
+    def told(what: str, done: float) -> None:
+        if what == "Hessian passes":
+            raise OutOfBudgetError
+
+    with Meter(of, processes=1, told=told) as meter:
+        reading = lenses(meter, of.start(0), gamma=GAMMA, local_steps=STEPS)
+    assert not reading.complete
+    assert "Not measured: delta; the budget is used up." in reading.notes
+    assert set(values(reading)) == set(LENSES) - {"delta", "label_js", "label_hellinger", "label_emd"}
 
 
 def test_what_cannot_be_shown_is_said() -> None:

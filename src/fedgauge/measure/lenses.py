@@ -32,7 +32,7 @@ from fedgauge.data.dataset import Labels
 from fedgauge.data.partition import Partition
 from fedgauge.errors import InputError, count, nearest, positive
 from fedgauge.measure.context import Context, Needs
-from fedgauge.measure.meter import Meter
+from fedgauge.measure.meter import Meter, OutOfBudgetError, said
 from fedgauge.measure.probes import Steps
 from fedgauge.measure.reading import Reading
 from fedgauge.values import Estimate
@@ -251,23 +251,31 @@ def lenses(
     if tolerance is None:
         tolerance = 1e-9 if model.dtype == torch.float64 else 1e-3
     context = Context(meter, model, steps, partition, labels, tolerance)
-    estimates, notes = [], []
-    for name in LENSES if only is None else list(only):
+    names = list(LENSES if only is None else only)
+    estimates: list[Estimate] = []
+    notes: list[str] = []
+    for name in names:
         if name not in LENSES:
             raise InputError(f"There is no lens {name!r}; {nearest(name, LENSES)}")
-        lens = LENSES[name]
-        if not context.has(lens.needs):
-            given = {"labels": "partition and labels", "local models": "gamma and local_steps"}[lens.needs]
+        if not context.has(LENSES[name].needs):
+            given = {"labels": "partition and labels", "local models": "gamma and local_steps"}[LENSES[name].needs]
             if only is not None:
                 raise InputError(f"The lens {name} needs {given}; give them.")
             notes.append(f"{name} is not shown: it needs {given}.")
-            continue
-        found = _counted(meter, lens, context)
+    able = [name for name in names if context.has(LENSES[name].needs)]
+    complete = True
+    for place, name in enumerate(able):
+        try:
+            found = _counted(meter, LENSES[name], context)
+        except (OutOfBudgetError, KeyboardInterrupt) as reason:
+            notes.append(f"Not measured: {', '.join(able[place:])}; {said(reason)}.")
+            complete = False
+            break
         if isinstance(found, Missing):
             notes.append(f"{name} is not shown: {found.reason}")
         else:
             estimates.append(found)
-    return Reading("lenses", MEANING, tuple(estimates), _details(context), tuple(notes))
+    return Reading("lenses", MEANING, tuple(estimates), _details(context), tuple(notes), complete=complete)
 
 
 def _counted(meter: Meter, lens: Lens, context: Context) -> Estimate | Missing:

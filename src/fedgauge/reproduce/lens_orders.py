@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,21 +15,22 @@ from fedgauge.report import figures, terminal
 Floats = npt.NDArray[np.float64]
 
 RESAMPLES = 1000
-WITH_HESSIANS = ("L_g", "L_h", "L_tilde", "delta", "zeta_rms L_h", "zeta_rms L_tilde")
 
 
-def tau(x: Floats, y: Floats) -> float:
-    """Kendall's tau-b of two lists, which may hold infinities; 0 where one of them is constant.
+def taus(x: Floats, y: Floats) -> Floats:
+    """Kendall's tau-b of two lists, or of each pair of rows; they may hold infinities. 0 where one is constant.
 
-    >>> round(tau(np.array([1.0, 2.0, 3.0]), np.array([1.0, np.inf, np.inf])), 3)
+    >>> float(taus(np.array([1.0, 2.0, 3.0]), np.array([1.0, np.inf, np.inf])).round(3))
     0.816
     """
-    from scipy.stats import kendalltau, rankdata
+    from scipy.stats import rankdata
 
-    ranks = rankdata(x), rankdata(y)
-    if any(np.ptp(part) == 0 for part in ranks):
-        return 0.0
-    return float(kendalltau(*ranks).statistic)
+    first, second = np.triu_indices(x.shape[-1], 1)
+    signs = [np.sign(ranks[..., first] - ranks[..., second]) for ranks in (rankdata(x, axis=-1), rankdata(y, axis=-1))]
+    agree = (signs[0] * signs[1]).sum(axis=-1)
+    apart = np.sqrt((signs[0] ** 2).sum(axis=-1) * (signs[1] ** 2).sum(axis=-1))
+    found: Floats = np.divide(agree, apart, out=np.zeros_like(apart), where=apart > 0)
+    return found
 
 
 def rank_correlation(x: Floats, y: Floats) -> float:
@@ -68,31 +68,29 @@ def orders(cells: Sequence[Mapping[str, Any]], names: Sequence[str], seed: int =
             shown = _tensor(cells, names, "lenses", lens)
             low, high = _interval(shown, harm, seed)
             rows[lens] = {
-                "tau": tau(_median(shown), _median(harm)),
+                "tau": float(taus(_median(shown), _median(harm))),
                 "low": low,
                 "high": high,
                 "spearman": rank_correlation(_median(shown), _median(harm)),
-                "tau_cells": tau(shown.ravel(), harm.ravel()),
+                "tau_cells": float(taus(shown.ravel(), harm.ravel())),
             }
         found[local] = dict(sorted(rows.items(), key=lambda row: -row[1]["tau"]))
     return found
 
 
-def _median(values: Floats, axis: int = 1) -> Floats:
-    with warnings.catch_warnings():
-        # The mean of two infinities is one; numpy warns on the way.
-        warnings.simplefilter("ignore", RuntimeWarning)
-        return np.asarray(np.nanmedian(values, axis=axis))
+def _median(values: Floats) -> Floats:
+    """Over seeds, the last axis."""
+    with np.errstate(invalid="ignore"):  # the mean of two infinities
+        found: Floats = np.median(values, axis=-1)
+    return np.where(np.isnan(found) & np.isinf(values).any(axis=-1), np.inf, found)
 
 
 def _interval(shown: Floats, harm: Floats, seed: int) -> tuple[float, float]:
-    generator = Streams(seed, Purpose.SAMPLING).at()
+    """What holds 95% of tau, the seeds of every partition drawn anew."""
+    drawn = Streams(seed, Purpose.SAMPLING).at().integers(shown.shape[1], size=(RESAMPLES, *shown.shape))
     rows = np.arange(len(shown))[:, None]
-    taus = []
-    for _ in range(RESAMPLES):
-        drawn = generator.integers(shown.shape[1], size=shown.shape)
-        taus.append(tau(_median(shown[rows, drawn]), _median(harm[rows, drawn])))
-    low, high = np.percentile(taus, [2.5, 97.5])
+    found = taus(_median(shown[rows, drawn]), _median(harm[rows, drawn]))
+    low, high = np.percentile(found, [2.5, 97.5])
     return float(low), float(high)
 
 
@@ -164,11 +162,11 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
     height = np.where(np.isinf(harm), most, harm)
     with figures.figure(path, panels=2, rows=2, width=5.4, height=4.2) as (left, *panels):
         lenses = list(found)[::-1]
-        taus = np.array([found[lens]["tau"] for lens in lenses])
+        middle = np.array([found[lens]["tau"] for lens in lenses])
         # Medians of resampled seeds need not lie around the median of all.
         ends = np.array([[found[lens]["low"], found[lens]["high"]] for lens in lenses])
-        errors = np.maximum([taus - ends[:, 0], ends[:, 1] - taus], 0.0)
-        left.errorbar(taus, range(len(lenses)), xerr=errors, fmt="o", capsize=2)
+        errors = np.maximum([middle - ends[:, 0], ends[:, 1] - middle], 0.0)
+        left.errorbar(middle, range(len(lenses)), xerr=errors, fmt="o", capsize=2)
         left.set_yticks(range(len(lenses)), lenses)
         left.axvline(0.0, color="k", linewidth=0.8)
         left.set(

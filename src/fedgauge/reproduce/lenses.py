@@ -7,7 +7,8 @@ training loss with I = 1, 10 and 40 local steps, and
 
 gradient steps to that loss, as a multiple of what they are when the workers average after every step: 1 where local
 steps lose nothing. The lenses look at the model after a fixed number of rounds with I = 1, where nobody has drifted
-yet. Examples weigh the same, so that f is the same on every partition but for examples that are dropped.
+yet; Hessians are over some of each worker's examples. All examples weigh the same, so that f is the same on every
+partition but for examples that are dropped.
 """
 
 from __future__ import annotations
@@ -17,19 +18,24 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from fedgauge.data.dataset import Labels, standardise
+from fedgauge.data.datasets import load_dataset
+from fedgauge.data.partition import Partition
+from fedgauge.data.schemes import SCHEMES
 from fedgauge.errors import InputError, count, nearest
 from fedgauge.files import write_json
+from fedgauge.participation import Participation
 from fedgauge.randomness import Purpose, Streams, check_seed
-from fedgauge.reproduce.lens_orders import orders
+from fedgauge.reproduce.lens_orders import Floats, orders
 
 if TYPE_CHECKING:
-    from fedgauge.execution import Prepared
     from fedgauge.federation.supervised import SupervisedFederation
     from fedgauge.values import Trace
 
@@ -50,19 +56,20 @@ PARTITIONS: Mapping[str, Mapping[str, Any]] = {
     "shards 1": {"scheme": "shards", "shards": 1},
 }
 SETTINGS: Mapping[str, Any] = {
+    "examples": 15000,
     "workers": 10,
     "gamma": 0.1,
     "batch_size": 20,
     "target": 0.3,
     "local_steps": (10, 40),
     # Gradient steps between two records of the loss; the crossing is interpolated.
-    "record": 80,
-    "most_slowdown": 8,
+    "record": 120,
+    "most_slowdown": 5,
     "most_rounds": 4000,
     "measured_at": 300,
     # Examples of each worker that Hessians are taken over.
-    "hessian_examples": 300,
-    "tolerance": 0.03,
+    "hessian_examples": 100,
+    "tolerance": 0.05,
 }
 
 Told = Callable[[int, int], None]
@@ -81,59 +88,87 @@ def steps_to(trace: Trace, target: float, local_steps: int) -> float:
     return math.inf
 
 
+class Problem(NamedTuple):
+    """One partition: the workers, how they weigh, and the data behind them."""
+
+    federation: SupervisedFederation
+    participation: Participation
+    partition: Partition
+    inputs: Floats
+    labels: Labels
+
+
+@lru_cache(maxsize=1)
+def _examples(source: str, data: str | None, number: int) -> tuple[Any, Labels]:
+    """So many of the training examples, the same for every partition and seed."""
+    dataset = standardise(load_dataset(source, data), "unit")
+    chosen = np.sort(Streams(0, Purpose.MEASURE).at(round=8).permutation(dataset.num_train)[:number])
+    return dataset.train_inputs[chosen], dataset.train_labels[chosen]
+
+
+def problem(source: str, data: str | None, name: str, seed: int, settings: Mapping[str, Any]) -> Problem:
+    """Share the examples out; the seed is that of the partition and of the first model too."""
+    import torch
+
+    from fedgauge.federation.supervised import SupervisedFederation
+    from fedgauge.models import make_model
+
+    inputs, labels = _examples(source, data or os.environ.get("FEDGAUGE_DATA"), settings["examples"])
+    parameters = dict(PARTITIONS[name])
+    partition = SCHEMES[parameters.pop("scheme")](labels, settings["workers"], seed=seed, **parameters)
+    model = make_model("mlp", inputs.shape[1:], int(labels.max()) + 1)
+    federation = SupervisedFederation(
+        model.make,
+        model.loss,
+        torch.from_numpy(np.array(inputs)),
+        torch.from_numpy(np.array(labels)),
+        partition,
+        batch_size=settings["batch_size"],
+    )
+    return Problem(federation, Participation(weights=partition.weights), partition, inputs, labels)
+
+
 def measure_cell(source: str, data: str | None, name: str, seed: int, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Run one partition with one seed: the slowdowns, and what every lens shows."""
-    from fedgauge.execution import prepare
-    from fedgauge.experiment import Experiment
-
-    given = {
-        "source": source,
-        "model": "mlp",
-        "workers": settings["workers"],
-        "gamma": settings["gamma"],
-        "batch_size": settings["batch_size"],
-        "weights": "sizes",
-        "seed": seed,
-        "processes": 1,
-        "watch": False,
-        **PARTITIONS[name],
-        **({} if data is None else {"data": data}),
-    }
-    prepared = prepare(Experiment.of(given))
-    slowdowns, steps = _slowdowns(prepared, seed, settings)
-    return {
-        "partition": name,
-        "seed": seed,
-        "steps": steps,
-        "slowdown": slowdowns,
-        **_looked(prepared, seed, settings),
-    }
+    shared = problem(source, data, name, seed, settings)
+    slowdowns, steps = _slowdowns(shared, seed, settings)
+    found = _looked(shared, seed, settings)
+    return {"partition": name, "seed": seed, "steps": steps, "slowdown": slowdowns, **found}
 
 
-def _train(prepared: Prepared, seed: int, settings: Mapping[str, Any], local_steps: int, rounds: int) -> Trace:
+def _train(
+    shared: Problem, seed: int, settings: Mapping[str, Any], local_steps: int, rounds: int, every: int, **how: Any
+) -> Trace:
     from fedgauge.algorithms import fedavg
     from fedgauge.simulation import simulate
 
     return simulate(
-        prepared.federation,
+        shared.federation,
         fedavg(settings["gamma"]),
         local_steps=local_steps,
         rounds=rounds,
-        participation=prepared.participation,
+        participation=shared.participation,
         seed=seed,
-        record_every=max(settings["record"] // local_steps, 1),
-        target_loss=settings["target"],
+        record_every=every,
         watch=False,
         processes=1,
+        **how,
     )
 
 
 def _slowdowns(
-    prepared: Prepared, seed: int, settings: Mapping[str, Any]
+    shared: Problem, seed: int, settings: Mapping[str, Any]
 ) -> tuple[dict[str, float], dict[str, float | None]]:
     """The slowdown of each I, and the steps behind it; one beyond the most that is waited for is infinite."""
     target = settings["target"]
-    once = steps_to(_train(prepared, seed, settings, 1, settings["most_rounds"]), target, 1)
+
+    def taken(local_steps: int, rounds: int) -> float:
+        every = max(settings["record"] // local_steps, 1)
+        return steps_to(
+            _train(shared, seed, settings, local_steps, rounds, every, target_loss=target), target, local_steps
+        )
+
+    once = taken(1, settings["most_rounds"])
     if math.isinf(once):
         raise InputError(
             f"The loss did not come to {target:g} within {settings['most_rounds']} rounds even with one local step;"
@@ -141,51 +176,37 @@ def _slowdowns(
         )
     found, steps = {}, {"1": once}
     for local_steps in settings["local_steps"]:
-        rounds = math.ceil(settings["most_slowdown"] * once / local_steps)
-        taken = steps_to(_train(prepared, seed, settings, local_steps, rounds), target, local_steps)
-        steps[str(local_steps)] = taken
-        found[str(local_steps)] = taken / once
-    return found, {local: None if math.isinf(taken) else taken for local, taken in steps.items()}
+        number = taken(local_steps, math.ceil(settings["most_slowdown"] * once / local_steps))
+        steps[str(local_steps)] = number
+        found[str(local_steps)] = number / once
+    return found, {local: None if math.isinf(number) else number for local, number in steps.items()}
 
 
-def _looked(prepared: Prepared, seed: int, settings: Mapping[str, Any]) -> dict[str, Any]:
+def _looked(shared: Problem, seed: int, settings: Mapping[str, Any]) -> dict[str, Any]:
     """What every lens shows at the model after some rounds with one local step."""
     import torch
 
-    from fedgauge.algorithms import fedavg
     from fedgauge.measure.curvature import curvature
     from fedgauge.measure.lenses import LENSES, lenses
     from fedgauge.measure.meter import Meter
-    from fedgauge.simulation import simulate
 
-    rounds, weights = settings["measured_at"], prepared.participation.weights
-    trace = simulate(
-        prepared.federation,
-        fedavg(settings["gamma"]),
-        local_steps=1,
-        rounds=rounds,
-        participation=prepared.participation,
-        seed=seed,
-        record_every=rounds,
-        watch=False,
-        processes=1,
-    )
-    model = torch.from_numpy(trace.model).to(prepared.federation.start(0))
-    assert prepared.dataset is not None
+    rounds, weights = settings["measured_at"], shared.partition.weights
+    trace = _train(shared, seed, settings, 1, rounds, rounds)
+    model = torch.from_numpy(trace.model).to(shared.federation.start(0))
     found: dict[str, float] = {}
-    with Meter(prepared.federation, weights=weights, seed=seed, processes=1) as meter:
+    with Meter(shared.federation, weights=weights, seed=seed, processes=1) as meter:
         reading = lenses(
             meter,
             model,
             gamma=settings["gamma"],
             local_steps=max(settings["local_steps"]),
-            partition=prepared.partition,
-            labels=prepared.dataset.train_labels,
+            partition=shared.partition,
+            labels=shared.labels,
             only=[name for name, lens in LENSES.items() if lens.needs != "Hessians"],
         )
     names = {"L_h": "L_h seen", "L_tilde": "L_tilde seen"}
     found |= {names.get(one.symbol, one.symbol): one.value for one in reading.estimates}
-    smaller = _fewer(prepared, seed, settings["hessian_examples"])
+    smaller = _fewer(shared, seed, settings["hessian_examples"])
     with Meter(smaller, weights=weights, seed=seed, processes=1) as meter:
         bent = curvature(meter, model, settings["tolerance"])
         delta = lenses(meter, model, only=["delta"], tolerance=settings["tolerance"])
@@ -197,25 +218,19 @@ def _looked(prepared: Prepared, seed: int, settings: Mapping[str, Any]) -> dict[
     return {"loss": trace.rounds[-1].loss, "grad2": reading.details["grad2"], "lenses": found}
 
 
-def _fewer(prepared: Prepared, seed: int, examples: int) -> SupervisedFederation:
+def _fewer(shared: Problem, seed: int, examples: int) -> SupervisedFederation:
     """The same workers, each with so many of its examples: Hessians of all of them take too long."""
     import torch
 
     from fedgauge.federation.supervised import SupervisedFederation
 
-    assert prepared.partition is not None
-    assert prepared.dataset is not None
-    whole: Any = prepared.federation
     streams, kept = Streams(seed, Purpose.MEASURE), []
-    for worker in range(prepared.partition.num_workers):
-        mine = prepared.partition.worker(worker)
+    for worker in range(shared.partition.num_workers):
+        mine = shared.partition.worker(worker)
         kept.append(np.sort(streams.at(round=9, worker=worker).permutation(mine)[:examples]))
-    chosen = np.concatenate(kept)
-    ends = np.cumsum([len(part) for part in kept])
-    shards = [range(end - len(part), end) for end, part in zip(ends.tolist(), kept, strict=True)]
-    inputs = torch.from_numpy(np.array(prepared.dataset.train_inputs[chosen]))
-    labels = torch.from_numpy(np.array(prepared.dataset.train_labels[chosen]))
-    return SupervisedFederation(whole.module, whole.loss, inputs, labels, shards, l2=whole.l2)
+    whole = shared.federation
+    inputs, labels = torch.from_numpy(np.array(shared.inputs)), torch.from_numpy(np.array(shared.labels))
+    return SupervisedFederation(whole.module, whole.loss, inputs, labels, kept)
 
 
 def run(
