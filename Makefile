@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.ready
 SUDO   := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
 APT    := $(SUDO) apt-get -qq update && $(SUDO) apt-get -qq install -y python3-venv
 
-.PHONY: demo test test-data setup check bench falsify clean
+.PHONY: demo test test-data setup check bench bench-peers falsify clean
 
 demo: setup
 	$(BIN)/fedgauge demo --out demo
@@ -33,6 +33,10 @@ bench: setup
 	$(BIN)/python benchmarks/rounds.py
 	$(BIN)/python benchmarks/scale.py
 
+# Against other libraries, each installed from PyPI into its own environment under .peers; needs Python 3.11.
+bench-peers: setup
+	$(BIN)/python benchmarks/peers/run.py
+
 # The whole search for violations; a few minutes on two cores.
 falsify: setup
 	rm -rf falsify
@@ -49,4 +53,4 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) demo falsify build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .peers demo falsify build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

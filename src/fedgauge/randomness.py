@@ -24,6 +24,7 @@ class Purpose(IntEnum):
     FALSIFY = 5
     PARTITION = 6
     MEASURE = 7
+    SUBSET = 8
 
 
 def check_seed(seed: int) -> int:

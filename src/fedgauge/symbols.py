@@ -46,9 +46,21 @@ _ROWS = (
     Symbol("L_h_rms", r"\sqrt{\frac1N\sum_i\|A_i-A\|^2}", "root mean square of |A_i - A|", "fedgauge"),
     Symbol("sigma", r"\sigma", "standard deviation of a stochastic gradient", "Assumption 3.2"),
     Symbol("sigma2", r"\sigma^2", "variance of a stochastic gradient", "Assumption 3.2"),
+    Symbol(
+        "sigma_rms",
+        r"\sqrt{\frac1N\sum_i\sigma_i^2}",
+        "root mean square over workers of a stochastic gradient's standard deviation",
+        "fedgauge",
+    ),
     Symbol("zeta", r"\zeta", "gradient divergence between workers", "Assumption 3.3"),
     Symbol("zeta_rms", r"\zeta_{\mathrm{rms}}", "root mean square of the gradient divergence over workers", "fedgauge"),
     Symbol("zeta2", r"\zeta^2", "squared gradient divergence between workers", "Assumption 3.3"),
+    Symbol(
+        "zeta_local",
+        r"\sqrt{\frac1N\sum_i\|\nabla F_i(x_i^{r,k})-\nabla f(x_i^{r,k})\|^2}",
+        "gradient divergence at local models, its root mean square over workers",
+        "fedgauge",
+    ),
     Symbol("G", r"G", "largest entry of a stochastic gradient", "Assumption A.6"),
     Symbol("F", r"\mathcal{F}", "distance of the first loss from the least: f(x0) - f*", "Section 4"),
     Symbol("d0", r"\|\bar{x}^0-x^*\|^2", "squared distance of the first model from the best", "Theorem A.9"),
@@ -71,6 +83,15 @@ _ROWS = (
         "squared distance of the averaged gradient from the gradient at the averaged model",
         "Proposition 5.2",
     ),
+    Symbol("rho", r"\rho", "average drift: how far the averaged local models go", "Wang et al. 2022, (15)"),
+    Symbol("drift", r"\rho_{\mathrm{local}}", "what local steps add to the average drift", "fedgauge"),
+    Symbol("alpha_h", r"\alpha", "how far the workers' gradient errors add up, of at most N", "Das et al. 2022"),
+    Symbol("B", r"B(x)", "dissimilarity of local gradients", "Li et al. 2020, Definition 3"),
+    Symbol("diversity", r"\Delta(x)", "gradient diversity", "Yin et al. 2018, Definition 1"),
+    Symbol("delta", r"\max_i\|H_i-H\|", "largest distance of a local Hessian", "Karimireddy et al. 2021, (A2)"),
+    Symbol("label_js", r"D_{\mathrm{JS}}", "mean Jensen-Shannon distance of label distributions", "fedgauge"),
+    Symbol("label_hellinger", r"D_{\mathrm{H}}", "mean Hellinger distance of label distributions", "fedgauge"),
+    Symbol("label_emd", r"D_{\mathrm{EM}}", "mean earth mover's distance of label distributions", "fedgauge"),
 )
 
 SYMBOLS: dict[str, Symbol] = {row.name: row for row in _ROWS}

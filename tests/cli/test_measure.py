@@ -34,10 +34,10 @@ def test_a_quadratic_has_exact_and_measured_constants_side_by_side(place: Path, 
     found = answer(capsys, f"measure fed.json {QUICK}")
     exact = QuadraticFederation.read("fed.json").constants()
     names = [reading["name"] for reading in found["readings"]]
-    assert names[:4] == ["exact", "trajectory", "trajectory maximum", "curvature"]
+    assert names == ["exact", "divergence", "noise", "trajectory", "trajectory maximum", "curvature", "parts"]
     assert found["constants"]["L_h"]["kind"] == "exact"
     assert found["constants"]["L_h"]["value"] == exact["L_h"].value
-    curvature = {item["symbol"]: item["value"] for item in found["readings"][3]["estimates"]}
+    curvature = {item["symbol"]: item["value"] for item in found["readings"][5]["estimates"]}
     assert curvature["L_tilde"] == pytest.approx(exact["L_tilde"].value, rel=1e-8)
     assert found["complete"]
     assert Measurement.from_json(found).to_json() == found
@@ -68,8 +68,9 @@ def test_a_run_is_measured_at_its_own_model_and_checked_against_it(place: Path, 
     capsys.readouterr()
     found = answer(capsys, "measure run --readings curvature")
     assert found["point"]["origin"] == str(Path("run", "model.safetensors"))
-    same = answer(capsys, "measure run --at run/state_dict.safetensors --readings curvature")
-    assert same["readings"] == found["readings"]
+    for option in ("--at", "--model"):
+        same = answer(capsys, f"measure run {option} run/state_dict.safetensors --readings curvature")
+        assert same["readings"] == found["readings"]
     assert main(["measure", "run", "--readings", "curvature", "--out", "measured"]) == 0
     capsys.readouterr()
     # The curvature at the last model is no bound for earlier rounds, but L_h's is ten times what happens.
@@ -125,7 +126,7 @@ def test_what_is_refused(place: Path, capsys: Capture) -> None:
         ("--at no.safetensors", "is not a safetensors file"),
         ("--at missing.safetensors", "Cannot read missing.safetensors"),
         ("--readings curvatur", "There is no reading 'curvatur'; did you mean curvature?"),
-        ("--budget soon", "--budget must be a time, as 60s, 5m or 1h, not 'soon'"),
+        ("--budget soon", "--budget must be a time or passes, as 60s, 5m, 1h or 40passes, not 'soon'"),
         ("--budget 0.0001s", "is used up before one pass over the data"),
         ("--seeds 0", "seeds must be a whole number of at least 1"),
         ("--near 2", "fall must be between 0 and 1"),

@@ -10,6 +10,7 @@ from scipy.stats import binom
 
 from fedgauge.errors import InputError
 from fedgauge.measure import lanczos
+from fedgauge.measure.intervals import CONFIDENCE
 from fedgauge.measure.lanczos import Floats, largest
 
 
@@ -41,7 +42,7 @@ def test_an_interval_covers_as_often_as_it_says(monkeypatch: pytest.MonkeyPatch)
         found = largest(lambda v: values * v, 400, 0.5, np.random.default_rng(seed), positive=True)
         assert found.value <= 1 + 1e-12
         covered += found.high >= 1
-    assert covered >= binom.ppf(0.001, 200, lanczos.CONFIDENCE)
+    assert covered >= binom.ppf(0.001, 200, CONFIDENCE)
 
 
 def test_zero_and_single_directions() -> None:

@@ -15,7 +15,7 @@ from fedgauge import fedavg, simulate
 from fedgauge.errors import InputError
 from fedgauge.federation.generate import random_quadratics
 from fedgauge.federation.quadratic import QuadraticFederation
-from fedgauge.measure.interval import LEVEL, mean_interval
+from fedgauge.measure.intervals import CONFIDENCE, of_runs
 from fedgauge.measure.trajectory import exceeded, near_convergence, trajectory
 from fedgauge.participation import Participation
 from fedgauge.values import Round
@@ -156,6 +156,6 @@ def test_intervals_cover_as_often_as_they_say() -> None:
     for _ in range(400):
         # Rounds of a run depend on each other through what its seed gave them.
         runs = generator.standard_normal((5, 1)) + 0.3 * generator.standard_normal((5, 10)) + 7
-        _, low, high, _ = mean_interval(runs.tolist())
+        (_, low, high), _ = of_runs(runs.tolist())
         covered += low <= 7 <= high
-    assert binom.ppf(0.001, 400, LEVEL) <= covered <= binom.ppf(0.999, 400, LEVEL)
+    assert binom.ppf(0.001, 400, CONFIDENCE) <= covered <= binom.ppf(0.999, 400, CONFIDENCE)

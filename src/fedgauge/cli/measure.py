@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -13,19 +14,21 @@ from fedgauge.cli import options
 from fedgauge.cli.experiments import takes_run_or_experiment
 from fedgauge.experiment import Experiment
 
-_BUDGET = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(s|m|min|h)?")
-_UNITS = {None: 1, "s": 1, "m": 60, "min": 60, "h": 3600}
+_BUDGET = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(s|m|min|h|passes)")
+_UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600}
 
 
-def _seconds(budget: str | None) -> float | None:
+def _budget(given: str | None) -> dict[str, float]:
+    """A budget as the seconds or the passes that it allows."""
     from fedgauge.errors import InputError
 
-    if budget is None:
-        return None
-    found = _BUDGET.fullmatch(budget.strip())
+    if given is None:
+        return {}
+    found = _BUDGET.fullmatch(given.strip())
     if not found:
-        raise InputError(f"--budget must be a time, as 60s, 5m or 1h, not {budget!r}.")
-    return float(found[1]) * _UNITS[found[2]]
+        raise InputError(f"--budget must be a time or passes, as 60s, 5m, 1h or 40passes, not {given!r}.")
+    number, unit = float(found[1]), found[2]
+    return {"passes": number} if unit == "passes" else {"seconds": number * _UNITS[unit]}
 
 
 @takes_run_or_experiment
@@ -35,12 +38,13 @@ def measure(
     at: Annotated[
         Path | None,
         typer.Option(
-            help="Measure at this model, a .safetensors file [default: the run's; else one trained near convergence].",
+            help="Measure at this model, a .safetensors file, also as --model"
+            " \\[default: the run's; else one trained near convergence].",
             show_default=False,
         ),
     ] = None,
     readings: Annotated[
-        str | None, typer.Option(help="Which, with commas; see the guide [default: the usual ones].")
+        str | None, typer.Option(help="Which, with commas; see the guide \\[default: the usual ones].")
     ] = None,
     trajectory_rounds: Annotated[int, typer.Option(help="Rounds of the trajectory that is measured.")] = 10,
     seeds: Annotated[int, typer.Option(help="Runs of the trajectory, each with its own mini-batches.")] = 3,
@@ -49,9 +53,12 @@ def measure(
     ] = 0.01,
     most: Annotated[int, typer.Option(help="Without a model: rounds of training at the most.")] = 1000,
     tolerance: Annotated[
-        float | None, typer.Option(help="Of the curvature's directions [default: 1e-3; 1e-9 in float64].")
+        float | None, typer.Option(help="Of the curvature's directions \\[default: 1e-3; 1e-9 in float64].")
     ] = None,
-    budget: Annotated[str | None, typer.Option(help="Stop after this time, as 60s or 5m, with what there is.")] = None,
+    part: Annotated[float, typer.Option(help="Part of every worker's data, for the reading 'sampled'.")] = 0.05,
+    budget: Annotated[
+        str | None, typer.Option(help="Stop with what there is after this, as 60s, 5m or 40passes.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Directory for measure.json, directions and picture.")] = None,
     plot: options.Plot = None,
     json: options.Json = False,
@@ -71,8 +78,12 @@ def measure(
     if out:
         options.check_directory(out)
     options.allow_own_modules()
+    if experiment.model.name and experiment.model.name.endswith(".safetensors"):
+        # A file of parameters is no architecture: that is the experiment's, or the usual one.
+        at = at or Path(experiment.model.name)
+        experiment = replace(experiment, model=replace(experiment.model, name=None))
     names = tuple(name.strip() for name in (readings or "").split(",") if name.strip())
-    asked = Asked(names, trajectory_rounds, seeds, near, most, tolerance, _seconds(budget))
+    asked = Asked(names, trajectory_rounds, seeds, near, most, tolerance, part, **_budget(budget))
     prepared = prepare(experiment)
     model, origin = None, "given"
     path = at or (run / "model.safetensors" if run else None)

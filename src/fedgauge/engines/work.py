@@ -178,7 +178,7 @@ class Work:
         sums = Sums()
         kept: dict[str, list[torch.Tensor]] = {"x": [], "gradient": []}
         for part in lane.chunks(self.chunk):
-            local, steps = self._local_steps(part, round, model, server)
+            local, steps = self.local_states(part, round, model, server)
             sent, remembered = self.algorithm.finish(model, local, steps)
             workers, _, weights = part.cohort
             shares = torch.from_numpy(weights).to(model.device)
@@ -212,7 +212,7 @@ class Work:
             seen.add(Secants(shares @ slopes, squares, float(ratios.max()) if len(ratios) else 0.0))
         return seen
 
-    def _local_steps(
+    def local_states(
         self, part: Lane, round: int, model: torch.Tensor, server: Tensors
     ) -> tuple[Tensors, torch.Tensor]:
         """The participants' final local states and their step counts as a column."""

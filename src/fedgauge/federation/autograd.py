@@ -83,6 +83,17 @@ class Autograd:
         """Gradients of the mean losses over each row's batch."""
         return self.evaluate(models, x, y)[1]
 
+    def sample_squares(self, models: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """Squared norms of the gradients of single samples, as (rows, batch), one at a time to save memory."""
+        squares = torch.zeros(x.shape[:2], dtype=torch.float64, device=models.device)
+        for row in range(len(models)):
+            leaves = self._leaves(models[row])
+            for sample in range(x.shape[1]):
+                one = slice(sample, sample + 1)
+                _, parts = self._differentiate(leaves, x[row, one], y[row, one])
+                squares[row, sample] = sum(float(part.double().square().sum()) for part in parts)
+        return squares
+
     def descend(
         self,
         models: torch.Tensor,

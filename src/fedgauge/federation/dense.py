@@ -224,6 +224,25 @@ class DenseStack:
             torch.ops.aten.threshold_backward.grad_input(values, entering[index], 0, grad_input=values)
         return values
 
+    def sample_squares(self, models: torch.Tensor, x: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Squared norms of the gradients of single samples, as (rows, batch); none of the gradients is made.
+
+        A sample's gradient by a layer's weights is the outer product of what comes back and what went in, so that its
+        squared norm is the product of theirs; the bias adds one more input, which is 1.
+        """
+        weights = self._weights(models)
+        entering, outputs = self._forward(weights, x)
+        back = self._criterion.residual(outputs, self._criterion.vectors(targets))
+        squares = torch.zeros(back.shape[:2], dtype=torch.float64, device=back.device)
+        for index in range(len(self._layers) - 1, -1, -1):
+            into = entering[index].square().sum(dim=2, dtype=torch.float64)
+            if weights[index][1] is not None:
+                into += 1
+            squares.addcmul_(back.square().sum(dim=2, dtype=torch.float64), into)
+            if index:
+                back = self._back(index, back, weights, entering)
+        return squares
+
     def hessian_products(
         self, models: torch.Tensor, vectors: torch.Tensor, x: torch.Tensor, targets: torch.Tensor
     ) -> torch.Tensor:

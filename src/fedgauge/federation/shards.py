@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -89,6 +90,16 @@ class ShardedData:
             return self.inputs[places], self.targets[places]
         numbers = self.samples[places]
         return self.inputs_of(numbers), self.targets_of(numbers)
+
+    def shard(self, worker: int) -> Samples:
+        """A worker's own samples."""
+        return self.held(slice(*self.offsets[worker : worker + 2].tolist()))
+
+    def part(self, sizes: Indices, places: Indices) -> ShardedData:
+        """The same data with other shards: the samples at these places of the shards here, so many for each worker."""
+        other = copy(self)
+        other.offsets, other.samples = np.concatenate([[0], np.cumsum(sizes)]), self.numbers(places)
+        return other
 
     def blocks(self, first: int, last: int) -> Iterator[Samples]:
         """The samples at places ``first`` to ``last``, a block at a time."""

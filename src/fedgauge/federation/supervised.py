@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy as shallow_copy
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -240,8 +241,62 @@ class SupervisedFederation:
         return self._data.sizes(workers)
 
     def shard(self, worker: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """A worker's inputs and targets."""
-        return self._data.held(slice(*self._data.offsets[worker : worker + 2].tolist()))
+        """A worker's own inputs and targets."""
+        return self._data.shard(worker)
+
+    def blocks(self, worker: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """A worker's inputs and targets, a block of samples at a time."""
+        return self._data.blocks(*self._data.offsets[worker : worker + 2].tolist())
+
+    # -- parts of the federation -------------------------------------------------------------------------------
+
+    def _changed(self, **attributes: Any) -> Self:
+        """A federation that shares all but these attributes."""
+        other = shallow_copy(self)
+        other.__dict__.pop("digest", None)
+        other.__dict__.update({"_make": self._make, **attributes})
+        return other
+
+    def with_batch_size(self, batch_size: int) -> Self:
+        """The same workers and data, with mini-batches of another size."""
+        return self._changed(batch_size=count("batch_size", batch_size))
+
+    def subset_sizes(self, size: int | float, workers: Indices | None = None) -> Indices:
+        """How many samples :meth:`subset` takes of each of the workers, at least one."""
+        sizes = self.sizes(np.arange(self.num_workers) if workers is None else workers)
+        if isinstance(size, int) and not isinstance(size, bool):
+            return np.minimum(sizes, count("size", size))
+        if not (isinstance(size, float) and 0 < size <= 1):
+            raise InputError(f"size must be a number of samples a worker, or a part of them above 0.0, not {size!r}.")
+        taken: Indices = np.maximum(np.rint(size * sizes), 1).astype(np.int64)
+        return taken
+
+    def subset(
+        self, size: int | float, streams: Streams, *, round: int = 0, copy: int = 0, workers: Indices | None = None
+    ) -> Self:
+        """A federation whose shards are uniformly random subsets of the workers' shards; the data are not copied.
+
+        Args:
+            size: samples a worker (all, where it has fewer), or the part of them as a float.
+            streams: where the subsets come from; worker i's is drawn at the address (round, i, copy).
+            round: of the address.
+            copy: of the address; subsets at two addresses are independent.
+            workers: whose subsets, as workers 0, 1, … of the new federation; all workers' if not given.
+
+        >>> x, y, shards = torch.randn(8, 3), torch.arange(8) % 2, [range(4), range(4, 8)]
+        >>> whole = SupervisedFederation(lambda: nn.Linear(3, 2), functional.cross_entropy, x, y, shards)
+        >>> whole.subset(3, Streams(0, Purpose.SUBSET)).sizes(np.arange(2))
+        array([3, 3])
+        """
+        workers = np.arange(self.num_workers) if workers is None else workers
+        taken, sizes = self.subset_sizes(size, workers), self.sizes(workers)
+        places = [
+            first + streams.at(round, worker, copy).choice(held, wanted, replace=False)
+            for worker, first, held, wanted in zip(
+                workers.tolist(), self._data.offsets[workers].tolist(), sizes.tolist(), taken.tolist(), strict=True
+            )
+        ]
+        return self._changed(_data=self._data.part(taken, np.concatenate(places)))
 
     # -- exact operations on rows ------------------------------------------------------------------------------
 
@@ -341,6 +396,21 @@ class SupervisedFederation:
         ):
             product.add_(part[0], alpha=weight)
         return product.add_(vector, alpha=float(weights.sum()) * self.l2) if self.l2 else product
+
+    def sample_variances(self, model: torch.Tensor, workers: Indices) -> torch.Tensor:
+        """The variance of one sample's gradient over each worker's whole shard: mean ‖g_s‖² - ‖∇F_i‖².
+
+        The l2 term is the same for all samples and drops out.
+        """
+        models = model.expand(len(workers), -1)
+
+        def compute(rows: slice, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            squares = self._rows.sample_squares(models[rows], x, y).mean(dim=1)
+            return squares, self._rows.evaluate(models[rows], x, y)[1]
+
+        squares, gradients = self._per_row(models, workers, compute)
+        # Rounding can take a difference of equal numbers below zero.
+        return (squares - gradients.double().square().sum(dim=1)).clamp_(min=0.0)
 
     # -- mini-batches ------------------------------------------------------------------------------------------
 

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedgauge.measure.lanczos import CONFIDENCE, Floats, Ritz, largest
+from fedgauge.measure.intervals import CONFIDENCE
+from fedgauge.measure.lanczos import Floats, Ritz, largest
 from fedgauge.measure.meter import Meter, OutOfBudgetError, said
 from fedgauge.measure.reading import Reading
 from fedgauge.randomness import Purpose, Streams

@@ -20,11 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgauge.errors import InputError
+from fedgauge.measure.intervals import CONFIDENCE
 
 Floats = npt.NDArray[np.float64]
-
-CONFIDENCE = 0.95
-"""Of the upper ends of intervals, over the random first direction."""
 
 _STEPS = 32
 """Lanczos steps before a restart: few enough to hold, enough for an upper end two per cent above the value."""

@@ -11,13 +11,20 @@ from typing import Any
 import torch
 
 from fedgauge.algorithms import make_algorithm
+from fedgauge.algorithms.base import Algorithm
 from fedgauge.errors import InputError, count, nearest
 from fedgauge.execution import Prepared, prepare
 from fedgauge.experiment import Experiment
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.measure.curvature import curvature
+from fedgauge.measure.decomposition import decompose
+from fedgauge.measure.divergence import divergence
+from fedgauge.measure.lenses import lenses
+from fedgauge.measure.local import LocalSteps
 from fedgauge.measure.meter import Meter, OutOfBudgetError, said
+from fedgauge.measure.noise import noise
 from fedgauge.measure.reading import Measurement, Reading
+from fedgauge.measure.sampled import sampled_deviation, sampled_divergence
 from fedgauge.measure.trajectory import near_convergence, trajectory
 from fedgauge.simulation import Observer, check_model
 from fedgauge.values import Round
@@ -37,7 +44,9 @@ class Asked:
         fall: the part of itself by which the loss falls in ten rounds where training counts as near convergence.
         most: rounds of training at the most.
         tolerance: of the curvature's directions.
+        part: of every worker's data, for the readings from parts of it.
         seconds: the budget; None is no limit.
+        passes: the budget in passes over the data; None is no limit.
     """
 
     readings: tuple[str, ...] = ()
@@ -46,7 +55,9 @@ class Asked:
     fall: float = 0.01
     most: int = 1000
     tolerance: float | None = None
+    part: float = 0.05
     seconds: float | None = None
+    passes: float | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "readings", self.readings or DEFAULT)
@@ -57,8 +68,12 @@ class Asked:
             count(name, getattr(self, name))
         if not 0 < self.fall < 1:
             raise InputError(f"fall must be between 0 and 1, not {self.fall!r}.")
-        if self.seconds is not None and not self.seconds > 0:
-            raise InputError(f"budget must be above 0 seconds, not {self.seconds!r}.")
+        if not 0 < self.part <= 1:
+            raise InputError(f"part must be above 0 and at most 1, not {self.part!r}.")
+        for name in ("seconds", "passes"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise InputError(f"The budget must be above 0 {name}, not {value!r}.")
 
 
 @dataclass
@@ -77,6 +92,17 @@ class Session:
     def time_is_up(self, _: Sequence[Round] = ()) -> bool:
         """Whether the budget is used up."""
         return time.monotonic() > self.until
+
+    @property
+    def local_steps(self) -> LocalSteps | None:
+        """The experiment's local steps, where all workers make the same number."""
+        steps = self.experiment.run.local_steps
+        return LocalSteps(self.algorithm, steps) if isinstance(steps, int) else None
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """The experiment's algorithm."""
+        return make_algorithm(self.experiment.algorithm.name, **self.experiment.algorithm.parameters)
 
     def observer(self, what: str, total: int) -> Observer:
         """Something that ``simulate`` can tell of its rounds."""
@@ -102,7 +128,7 @@ def _trajectory(session: Session) -> Iterable[Reading]:
 
     mean, most = trajectory(
         session.prepared.federation,
-        make_algorithm(experiment.algorithm.name, **experiment.algorithm.parameters),
+        session.algorithm,
         session.model,
         local_steps=experiment.run.local_steps,
         rounds=asked.rounds,
@@ -121,12 +147,65 @@ def _curvature(session: Session) -> Iterable[Reading]:
     yield curvature(session.meter, session.model, session.asked.tolerance)
 
 
+def _divergence(session: Session) -> Iterable[Reading]:
+    yield divergence(session.meter, session.model, iterates=session.local_steps)
+
+
+def _noise(session: Session) -> Iterable[Reading]:
+    yield noise(session.meter, session.model)
+
+
+def _sampled(session: Session) -> Iterable[Reading]:
+    """From parts of the data: what is asked for where a pass over all of it takes too long."""
+    part = session.asked.part
+    yield sampled_divergence(session.meter, session.model, size=part)
+    if session.local_steps:
+        yield sampled_deviation(session.meter, session.model, session.local_steps, size=part)
+
+
+def _lenses(session: Session) -> Iterable[Reading]:
+    algorithm, steps, prepared = session.experiment.algorithm, session.experiment.run.local_steps, session.prepared
+    yield lenses(
+        session.meter,
+        session.model,
+        gamma=algorithm.gamma if isinstance(steps, int) else None,
+        local_steps=steps if isinstance(steps, int) else None,
+        partition=prepared.partition,
+        labels=prepared.dataset.train_labels if prepared.dataset else None,
+        tolerance=session.asked.tolerance,
+    )
+
+
+def _parts(session: Session) -> Iterable[Reading]:
+    """Where zeta and L_h come from; the direction of L_h is curvature's where that was taken."""
+    curved = next((reading for reading in session.taken if "L_h" in reading.directions), None)
+    direction = curved.directions["L_h"] if curved else None
+    found = decompose(session.meter, session.model, direction, session.asked.tolerance)
+    meaning = "Where zeta and L_h at this model come from: which workers, which parameters."
+    notes = [
+        f"{part.symbol}: {_named(part.outliers)} out (median + 3 robust deviations is {part.threshold:.3g})."
+        for part in found.parts
+        if part.outliers
+    ]
+    yield Reading("parts", meaning, details=found.to_json(), notes=tuple(notes))
+
+
+def _named(workers: Sequence[int]) -> str:
+    return f"worker {workers[0]} stands" if len(workers) == 1 else f"workers {', '.join(map(str, workers))} stand"
+
+
 READINGS: Mapping[str, Callable[[Session], Iterable[Reading]]] = {
     "exact": _exact,
     "trajectory": _trajectory,
     "curvature": _curvature,
+    "divergence": _divergence,
+    "noise": _noise,
+    "parts": _parts,
+    "lenses": _lenses,
+    "sampled": _sampled,
 }
-DEFAULT = ("exact", "trajectory", "curvature")
+DEFAULT = ("exact", "divergence", "noise", "trajectory", "curvature", "parts")
+"""Cheap ones first, so that a budget or Ctrl-C leaves something of everything."""
 
 
 def measure(
@@ -171,6 +250,7 @@ def measure(
         processes=experiment.run.processes,
         chunk=experiment.run.chunk,
         until=until,
+        passes=asked.passes,
         told=lambda what, done: told(what, int(done), None),
     )
     with meter:
@@ -189,7 +269,7 @@ def _train(session: Session) -> tuple[torch.Tensor, dict[str, Any]]:
     experiment, asked = session.experiment, session.asked
     model, said_of = near_convergence(
         session.prepared.federation,
-        make_algorithm(experiment.algorithm.name, **experiment.algorithm.parameters),
+        session.algorithm,
         local_steps=experiment.run.local_steps,
         fall=asked.fall,
         most=asked.most,
@@ -204,12 +284,11 @@ def _train(session: Session) -> tuple[torch.Tensor, dict[str, Any]]:
 
 def _take(session: Session, point: dict[str, Any]) -> bool:
     """Take the readings one after another; say whether all were taken."""
-    budget = session.asked.seconds
     try:
         loss, gradient = session.meter.evaluate(session.model)
     except OutOfBudgetError:
         raise InputError(
-            f"The budget of {budget:g} s is used up before one pass over the data; give more, or a model with --at."
+            "The budget is used up before one pass over the data; give more, or a model to measure at with --at."
         ) from None
     point |= {"loss": loss, "grad2": float(gradient @ gradient)}
     if not torch.isfinite(gradient).all():

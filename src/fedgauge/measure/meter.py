@@ -19,10 +19,11 @@ import torch
 
 from fedgauge.engines.base import Engine, engine
 from fedgauge.engines.work import Lane, lanes, one_thread
-from fedgauge.errors import InputError
-from fedgauge.federation.base import Federation
+from fedgauge.errors import InputError, positive
+from fedgauge.federation.base import Federation, Indices
 from fedgauge.measure.lanczos import Ritz, largest
-from fedgauge.participation import Participation
+from fedgauge.measure.probes import Probes
+from fedgauge.participation import Cohort, Participation
 from fedgauge.randomness import Purpose, Streams
 
 Floats = npt.NDArray[np.float64]
@@ -32,7 +33,7 @@ _ROWS_BYTES = 2**27
 
 
 class OutOfBudgetError(Exception):
-    """The time or the passes that were allowed are used up."""
+    """The seconds or passes that were allowed are used up; its text says which."""
 
 
 def said(reason: BaseException) -> str:
@@ -48,11 +49,12 @@ class Distances(NamedTuple):
     norms: list[float]
 
 
-class Passes:
+class Passes(Probes):
     """What a lane of workers can be asked, a chunk of rows at a time."""
 
-    def __init__(self, federation: Federation, chunk: int, seed: int) -> None:
-        self.federation, self.chunk, self.seed = federation, chunk, seed
+    def call(self, lane: Lane, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What an estimator asks by a function of its own."""
+        return function(self, lane, *arguments)
 
     def evaluate(self, lane: Lane, model: torch.Tensor) -> tuple[float, torch.Tensor]:
         """Weighted sums of the workers' losses and gradients at one model."""
@@ -147,6 +149,7 @@ class Meter:
         chunk: how many workers' rows are held at once; what the federation computes fastest if not given.
         processes: how many share a pass; as :func:`fedgauge.simulate` chooses if not given.
         until: no pass begins after this moment of ``time.monotonic``.
+        passes: no pass begins that would make them more than so many, of all kinds together.
         told: called before every pass with what it is and how many were made of it.
 
     Attributes:
@@ -169,6 +172,7 @@ class Meter:
         chunk: int | None = None,
         processes: int | None = None,
         until: float = math.inf,
+        passes: float | None = None,
         told: Callable[[str, float], None] | None = None,
     ) -> None:
         self.federation, self.seed, self.weights = federation, seed, weights
@@ -179,6 +183,7 @@ class Meter:
         self.processes = federation.processes if processes is None else processes
         self.cost: Counter[str] = Counter()
         self._until = until
+        self.passes = None if passes is None else positive("passes", passes)
         self._told = told or (lambda what, done: None)
         self._stack = ExitStack()
         self._engine: Engine | None = None
@@ -197,27 +202,53 @@ class Meter:
         """Whether one row a worker can wait in memory."""
         return self.federation.num_workers * self.federation.dim * 4 <= _ROWS_BYTES
 
+    def check_budget(self, passes: float, what: str) -> None:
+        """Refuse what could not be paid for even with all the passes that are allowed."""
+        if self.passes is not None and passes > self.passes * (1 + 1e-9):
+            raise InputError(f"passes = {self.passes:g} do not pay for {what}, which takes {passes:g}; allow as many.")
+
     def ask(
-        self, what: str, passes: float, method: str, *arguments: Any, rows: torch.Tensor | None = None
+        self,
+        what: str,
+        passes: float,
+        method: str | Callable[..., Any],
+        *arguments: Any,
+        rows: torch.Tensor | None = None,
+        workers: Indices | None = None,
     ) -> list[Any]:
         """Run a method of :class:`Passes` on every lane.
 
         Args:
             what: the kind of pass, as ``cost`` counts it.
             passes: how many of them this is.
-            method: its name.
+            method: its name; or a function of a module, which is given the passes and the lane first.
             *arguments: what it is given beside the lane.
             rows: one row for every worker, which each lane gets its own of.
+            workers: whom to ask, in order; everyone if not given.
         """
         if self._engine is None:
             raise InputError("A meter measures inside a with statement; write 'with Meter(federation) as meter:'.")
         if time.monotonic() > self._until:
-            raise OutOfBudgetError
-        self.cost[what] += passes  # type: ignore[assignment]  # half a pass counts as half
+            raise OutOfBudgetError("The time that was allowed is used up.")
+        if self.passes is not None and sum(self.cost.values()) + passes > self.passes * (1 + 1e-9):
+            raise OutOfBudgetError(f"The {self.passes:g} passes that were allowed are used up.")
+        self.cost[what] += float(passes)  # type: ignore[assignment]  # half a pass counts as half
         self._told(what, self.cost[what])
-        return self._engine.map(
-            method, lanes(self.everyone, self.chunk, {} if rows is None else {"rows": rows}), *arguments
-        )
+        if callable(method):
+            method, arguments = "call", (method, *arguments)
+        cohort = self.everyone
+        if workers is not None:
+            cohort = Cohort(workers, np.zeros_like(workers), self.shares[workers])
+        return self._engine.map(method, lanes(cohort, self.chunk, {} if rows is None else {"rows": rows}), *arguments)
+
+    @property
+    def sample_passes(self) -> float:
+        """How many gradient passes one stochastic gradient of every worker is."""
+        federation: Any = self.federation
+        if not hasattr(federation, "batch_size"):
+            return 1.0
+        everyone = np.arange(federation.num_workers)
+        return float(federation.batch_size * len(everyone) / federation.sizes(everyone).sum())
 
     def evaluate(self, model: torch.Tensor) -> tuple[float, torch.Tensor]:
         """f and its gradient."""

@@ -22,7 +22,7 @@ import torch
 from fedgauge.algorithms.base import Algorithm
 from fedgauge.errors import InputError
 from fedgauge.federation.base import Federation
-from fedgauge.measure.interval import mean_interval
+from fedgauge.measure.intervals import of_runs
 from fedgauge.measure.meter import OutOfBudgetError, said
 from fedgauge.measure.reading import Reading
 from fedgauge.participation import Participation
@@ -121,10 +121,10 @@ def readings(traces: Sequence[Trace], settings: Mapping[str, Any]) -> tuple[Read
         if not squares:
             notes.append(_undefined(symbol))
             continue
-        mean, low, high, over = mean_interval(squares)
+        interval, over = of_runs(squares)
+        value, low, high = map(float, interval.root())
         kind: Kind = "lower"
-        method = f"root of the mean square over {over}"
-        means.append(Estimate(symbol, mean**0.5, max(low, 0.0) ** 0.5, high**0.5, kind, method, cost))
+        means.append(Estimate(symbol, value, low, high, kind, f"root of the mean square over {over}", cost))
         top = max(map(max, squares)) ** 0.5
         most.append(Estimate(symbol, top, top, top, kind, "maximum over rounds and seeds", cost))
     details = {

@@ -22,12 +22,15 @@ def show(found: Measurement) -> None:
     point = found.point
     where = point["origin"] + (f" (round {point['round']}: {point['rule']})" if "rule" in point else "")
     title = f"Constants at the model: {where}; f = {terminal.number(point['loss'])}"
-    taken = [reading for reading in found.readings if reading.estimates]
+    taken = [reading for reading in found.readings if reading.estimates and reading.name != "lenses"]
     names = list(dict.fromkeys(estimate.symbol for reading in taken for estimate in reading.estimates))
     rows = []
     for name in names:
         rows.append((name, *(_cell(reading.constants.get(name)) for reading in taken)))
     terminal.table(title, ("symbol", *(reading.name for reading in taken)), rows)
+    lenses = found.reading("lenses")
+    if lenses:
+        terminal.show_estimates("Other lenses", lenses.estimates)
     for reading in found.readings:
         terminal.out.print(f"[bold]{reading.name}[/bold]: {reading.meaning}")
         for note in reading.notes:
@@ -40,7 +43,8 @@ def show(found: Measurement) -> None:
 def _cell(estimate: Estimate | None) -> str:
     if estimate is None:
         return "–"
-    ends = f"[{estimate.low:.3g}, {estimate.high:.3g}]" if estimate.low < estimate.high else ""
+    # What has no upper end is said by its kind.
+    ends = f"[{estimate.low:.3g}, {estimate.high:.3g}]" if estimate.low < estimate.high < np.inf else ""
     return f"{terminal.number(estimate.value)} {estimate.kind}\n{ends}".rstrip()
 
 
@@ -96,7 +100,8 @@ def draw(found: Measurement, path: Path) -> None:
             for column, estimate in enumerate(held):
                 if estimate is None or not estimate.value > 0:
                     continue
-                ends = [[estimate.value - max(estimate.low, 0.0)], [min(estimate.high, 1e300) - estimate.value]]
+                above = estimate.high - estimate.value if np.isfinite(estimate.high) else 0.0
+                ends = [[estimate.value - max(estimate.low, 0.0)], [above]]
                 offset = (place - (len(taken) - 1) / 2) * 0.7 / max(len(taken), 1)
                 label = reading.name if column == next(i for i, e in enumerate(held) if e) else None
                 left.errorbar(

@@ -1,0 +1,189 @@
+"""What one fully connected layer sees of a federation's data: Gram matrices and moments, a worker at a time.
+
+With W the weights beside the biases, and x the inputs with a 1 appended where there is a bias, outputs are W x. Every
+Hessian of such a model is a sum of Kronecker products with x x', so that its constants come from matrices of the size
+of x, never from matrices of the size of the model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+from torch.nn import functional
+
+from fedgauge.errors import InputError
+from fedgauge.federation.losses import squared_error
+from fedgauge.federation.supervised import SupervisedFederation
+
+Floats = npt.NDArray[np.float64]
+
+_EPS = float(np.finfo(np.float64).eps)
+_KEPT_BYTES = 2**28
+"""Of Gram matrices that are kept from one pass over the workers to the next."""
+
+
+class Moments(NamedTuple):
+    """Means over a worker's samples, of inputs x and targets y.
+
+    Attributes:
+        size: how many samples.
+        gram: of x x'.
+        mean: of x.
+        moment: of y x', a row an output.
+        target: of y.
+        power: of |y|^2.
+        longest: the largest |x|, no mean.
+        peak: the largest entry of an x in size, no mean.
+        key: a digest of the samples, by which equal workers are known.
+    """
+
+    size: int
+    gram: Floats
+    mean: Floats
+    moment: Floats
+    target: Floats
+    power: float
+    longest: float
+    peak: float
+    key: bytes
+
+
+def eigenvalues(matrix: Floats) -> Floats:
+    """Eigenvalues of a symmetric matrix, rising; by torch, which keeps to the threads that it was given."""
+    found: Floats = torch.linalg.eigvalsh(torch.from_numpy(matrix)).numpy()
+    return found
+
+
+def product(left: Floats, right: Floats) -> Floats:
+    """A product of matrices, by torch for the same reason."""
+    found: Floats = (torch.from_numpy(left) @ torch.from_numpy(right)).numpy()
+    return found
+
+
+def largest_eigenvalue(matrix: Floats, samples: int) -> float:
+    """A number that is not below the largest eigenvalue of the exact matrix behind a computed Gram matrix.
+
+    A mean over ``samples`` products is off by at most samples eps trace in norm, in whatever order it was summed, and
+    the eigenvalues by a modest multiple of dim eps norm; 8 is far above what is ever seen.
+
+    >>> largest_eigenvalue(np.diag([1.0, 3.0]), samples=2) >= 3.0
+    True
+    """
+    top = float(eigenvalues(matrix)[-1])
+    return top + _EPS * (8 * len(matrix) + samples) * float(np.abs(np.diag(matrix)).sum())
+
+
+def layer(federation: SupervisedFederation) -> nn.Linear:
+    """The one layer of a federation of linear or softmax regression, or a sentence why it is not one."""
+    parts = list(federation.module) if type(federation.module) is nn.Sequential else [federation.module]
+    if parts and type(parts[0]) is nn.Flatten and (parts[0].start_dim, parts[0].end_dim) == (1, -1):
+        parts = parts[1:]
+    convex = federation.loss in (functional.cross_entropy, squared_error)
+    if len(parts) != 1 or type(parts[0]) is not nn.Linear or not convex:
+        raise InputError(
+            "Constants can be certified only for one Linear layer under cross-entropy or squared error, whose"
+            " curvature is known everywhere; choose the model softmax or linear."
+        )
+    return parts[0]
+
+
+class Design:
+    """A federation of one layer, as matrices in float64."""
+
+    def __init__(self, federation: SupervisedFederation) -> None:
+        found = layer(federation)
+        self.federation = federation
+        self.bias = found.bias is not None
+        self.outputs, self.inputs = found.out_features, found.in_features
+        self.width = self.inputs + self.bias
+        self.num_workers = federation.num_workers
+        self.sizes = federation.sizes(np.arange(self.num_workers)).tolist()
+        self.samples = sum(self.sizes)
+        self.worker = lru_cache(max(_KEPT_BYTES // (8 * self.width**2), 1))(self._worker)
+
+    def matrix(self, model: torch.Tensor) -> Floats:
+        """A flat model as the matrix W, a row an output."""
+        flat = model.detach().cpu().double().numpy()
+        if flat.shape != (self.outputs * self.width,):
+            raise InputError(f"start must be a flat model of {self.outputs * self.width} entries, not {flat.shape}.")
+        if not np.isfinite(flat).all():
+            raise InputError("start must hold finite numbers; give another model.")
+        parts = np.split(flat, [self.outputs * self.inputs])
+        return np.concatenate([parts[0].reshape(self.outputs, -1), parts[1].reshape(self.outputs, -1)], axis=1)
+
+    def flat(self, matrix: Floats) -> Floats:
+        """The flat model of a matrix W: weights, then biases."""
+        return np.concatenate([matrix[:, : self.inputs].ravel(), matrix[:, self.inputs :].ravel()])
+
+    def blocks(self, worker: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """A worker's inputs, with the 1 of the bias, and targets (classes as unit vectors), in float64."""
+        for x, y in self.federation.blocks(worker):
+            x = x.flatten(1).double()
+            x = torch.cat([x, x.new_ones(len(x), 1)], dim=1) if self.bias else x
+            y = functional.one_hot(y, self.outputs) if y.dtype == torch.int64 else y
+            yield x, y.reshape(len(y), -1).double()
+
+    def _worker(self, worker: int) -> Moments:
+        size = self.sizes[worker]
+        gram, moment = np.zeros((self.width, self.width)), np.zeros((self.outputs, self.width))
+        mean, target, power = np.zeros(self.width), np.zeros(self.outputs), 0.0
+        longest, peak, sha = 0.0, 0.0, hashlib.sha256()
+        for x, y in self.blocks(worker):
+            gram += (x.T @ x).cpu().numpy()
+            moment += (y.T @ x).cpu().numpy()
+            mean += x.sum(dim=0).cpu().numpy()
+            target += y.sum(dim=0).cpu().numpy()
+            power += float(y.square().sum())
+            longest = max(longest, float(x.square().sum(dim=1).max()) ** 0.5)
+            peak = max(peak, float(x.abs().max()))
+            for part in (x, y):
+                sha.update(part.cpu().contiguous().numpy().data)
+        return Moments(
+            size=size,
+            gram=(gram + gram.T) / (2 * size),
+            mean=mean / size,
+            moment=moment / size,
+            target=target / size,
+            power=power / size,
+            longest=longest,
+            peak=peak,
+            key=sha.digest(),
+        )
+
+    @cached_property
+    def mean(self) -> Moments:
+        """The moments averaged over workers, which are those of f; the largest lengths stay the largest."""
+        first, N = self.worker(0), self.num_workers
+        names = ("gram", "mean", "moment", "target", "power")
+        total = {name: np.zeros_like(getattr(first, name)) for name in names}
+        longest = peak = 0.0
+        for part in map(self.worker, range(N)):
+            for name in names:
+                # About the first worker's, so that the mean of equal matrices is the very matrix.
+                total[name] = total[name] + (getattr(part, name) - getattr(first, name))
+            longest, peak = max(longest, part.longest), max(peak, part.peak)
+        means = {name: getattr(first, name) + total[name] / N for name in names}
+        return Moments(size=self.samples, longest=longest, peak=peak, key=b"", **means)
+
+    def combined(self, weights: Floats) -> Floats:
+        """The mean over workers of their Gram matrices, each times its weight."""
+        total = np.zeros((self.width, self.width))
+        for worker in np.flatnonzero(weights).tolist():
+            total += weights[worker] / self.num_workers * self.worker(worker).gram
+        return total
+
+    @cached_property
+    def spread(self) -> Floats:
+        """The mean over workers of (G_i - G)^2."""
+        total = np.zeros((self.width, self.width))
+        for worker in range(self.num_workers):
+            off = self.worker(worker).gram - self.mean.gram
+            total += product(off, off) / self.num_workers
+        return total

@@ -1,0 +1,98 @@
+"""How far the workers' label distributions are from the federation's: distances that need no model.
+
+With p_i the distribution of worker i's labels and p = sum_i w_i p_i, all three lie between 0 and 1:
+
+    Jensen-Shannon   sqrt of the mean of KL(p_i | m) and KL(p | m), m = (p_i + p)/2, logarithms to base 2
+    Hellinger        |sqrt(p_i) - sqrt(p)| / sqrt(2)
+    earth mover      |p_i - p|_1 / 2: labels have no order, so every move costs 1, and the distance is the total
+                     variation; Zhao et al. (2018) print twice that, |p_i - p|_1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgauge.data.dataset import Labels
+from fedgauge.data.partition import Partition
+from fedgauge.errors import InputError
+from fedgauge.participation import Participation
+
+Floats = npt.NDArray[np.float64]
+
+
+def jensen_shannon(rows: Floats, whole: Floats) -> Floats:
+    """The Jensen-Shannon distance of each row from ``whole``.
+
+    >>> jensen_shannon(np.array([[1.0, 0.0], [0.5, 0.5]]), np.array([0.5, 0.5])).round(3)
+    array([0.558, 0.   ])
+    """
+    from scipy.spatial.distance import jensenshannon
+
+    found: Floats = np.atleast_1d(jensenshannon(rows, np.broadcast_to(whole, rows.shape), base=2, axis=1))
+    # Rounding takes the divergence of equal distributions below zero, whose root is then no number.
+    return np.nan_to_num(found, nan=0.0)
+
+
+def hellinger(rows: Floats, whole: Floats) -> Floats:
+    """The Hellinger distance of each row from ``whole``.
+
+    >>> hellinger(np.array([[1.0, 0.0]]), np.array([0.0, 1.0]))
+    array([1.])
+    """
+    found: Floats = np.linalg.norm(np.sqrt(rows) - np.sqrt(whole), axis=1) / np.sqrt(2.0)
+    return found
+
+
+def earth_mover(rows: Floats, whole: Floats) -> Floats:
+    """The earth mover's distance of each row from ``whole``, where every move costs 1.
+
+    >>> earth_mover(np.array([[1.0, 0.0]]), np.array([0.5, 0.5]))
+    array([0.5])
+    """
+    found: Floats = np.abs(rows - whole).sum(axis=1) / 2
+    return found
+
+
+DISTANCES: Mapping[str, Callable[[Floats, Floats], Floats]] = {
+    "label_js": jensen_shannon,
+    "label_hellinger": hellinger,
+    "label_emd": earth_mover,
+}
+
+
+def label_distances(
+    partition: Partition, labels: Labels, weights: Sequence[float] | None = None
+) -> dict[str, tuple[Floats, float, float]]:
+    """Measure how far each worker's label distribution is from that of all.
+
+    Args:
+        partition: who has which examples.
+        labels: of all examples.
+        weights: w_i of the workers; equal if not given.
+
+    Returns:
+        For each of :data:`DISTANCES` the workers' distances, their weighted mean and the largest.
+
+    >>> apart = Partition("iid", {}, 0, 4, [2, 2], [0, 1, 2, 3])
+    >>> label_distances(apart, np.array([0, 0, 1, 1]))["label_emd"]
+    (array([0.5, 0.5]), 0.5, 0.5)
+    """
+    counts = partition.label_counts(labels).astype(np.float64)
+    sizes = counts.sum(axis=1, keepdims=True)
+    if (sizes == 0).any():
+        empty = int(np.flatnonzero(sizes[:, 0] == 0)[0])
+        raise InputError(f"Worker {empty} has no examples and so no label distribution; ask for fewer workers.")
+    rows = counts / sizes
+    given = None if weights is None else tuple(float(weight) for weight in weights)
+    participation = Participation(weights=given)
+    participation.check(partition.num_workers)
+    shares = participation.objective(partition.num_workers)
+    whole = shares @ rows
+    found = {}
+    for name, distance in DISTANCES.items():
+        each = distance(rows, whole)
+        found[name] = (each, float(shares @ each), float(each.max()))
+    return found

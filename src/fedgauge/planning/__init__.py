@@ -1,0 +1,1 @@
+"""How many local steps, which rates, and the evidence."""

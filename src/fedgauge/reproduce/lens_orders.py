@@ -1,0 +1,185 @@
+"""How well each lens orders federations: rank correlations with the slowdown, as numbers, a table and a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgauge.randomness import Purpose, Streams
+from fedgauge.report import figures, terminal
+
+Floats = npt.NDArray[np.float64]
+
+RESAMPLES = 1000
+
+
+def taus(x: Floats, y: Floats) -> Floats:
+    """Kendall's tau-b of two lists, or of each pair of rows; they may hold infinities. 0 where one is constant.
+
+    >>> float(taus(np.array([1.0, 2.0, 3.0]), np.array([1.0, np.inf, np.inf])).round(3))
+    0.816
+    """
+    from scipy.stats import rankdata
+
+    first, second = np.triu_indices(x.shape[-1], 1)
+    signs = [np.sign(ranks[..., first] - ranks[..., second]) for ranks in (rankdata(x, axis=-1), rankdata(y, axis=-1))]
+    agree = (signs[0] * signs[1]).sum(axis=-1)
+    apart = np.sqrt((signs[0] ** 2).sum(axis=-1) * (signs[1] ** 2).sum(axis=-1))
+    found: Floats = np.divide(agree, apart, out=np.zeros_like(apart), where=apart > 0)
+    return found
+
+
+def rank_correlation(x: Floats, y: Floats) -> float:
+    """Spearman's rank correlation of two lists, which may hold infinities; 0 where one of them is constant.
+
+    >>> rank_correlation(np.array([1.0, 2.0, 3.0]), np.array([3.0, np.inf, 7.0]))
+    0.5
+    """
+    from scipy.stats import rankdata
+
+    ranks = rankdata(x), rankdata(y)
+    if any(np.ptp(part) == 0 for part in ranks):
+        return 0.0
+    return float(np.corrcoef(*ranks)[0, 1].round(12))
+
+
+def _tensor(cells: Sequence[Mapping[str, Any]], names: Sequence[str], key: str, entry: str) -> Floats:
+    """One number a partition and seed; what is missing is no number."""
+    rows = [[cell[key].get(entry, np.nan) for cell in cells if cell["partition"] == name] for name in names]
+    return np.array(rows, dtype=np.float64)
+
+
+def orders(cells: Sequence[Mapping[str, Any]], names: Sequence[str], seed: int = 0) -> dict[str, Any]:
+    """Compare every lens with the slowdown of every I.
+
+    Partitions are ordered by medians over seeds. The interval holds 95% of what resampling the seeds of each partition
+    gives; with three seeds it is rough. Tau over all cells takes each seed of a partition for one of its own.
+    """
+    lenses = sorted({entry for cell in cells for entry in cell["lenses"]})
+    found: dict[str, Any] = {}
+    for local in cells[0]["slowdown"]:
+        harm = _tensor(cells, names, "slowdown", local)
+        rows = {}
+        for lens in lenses:
+            shown = _tensor(cells, names, "lenses", lens)
+            low, high = _interval(shown, harm, seed)
+            rows[lens] = {
+                "tau": float(taus(_median(shown), _median(harm))),
+                "low": low,
+                "high": high,
+                "spearman": rank_correlation(_median(shown), _median(harm)),
+                "tau_cells": float(taus(shown.ravel(), harm.ravel())),
+            }
+        found[local] = dict(sorted(rows.items(), key=lambda row: -row[1]["tau"]))
+    return found
+
+
+def _median(values: Floats) -> Floats:
+    """Over seeds, the last axis."""
+    with np.errstate(invalid="ignore"):  # the mean of two infinities
+        found: Floats = np.median(values, axis=-1)
+    return np.where(np.isnan(found) & np.isinf(values).any(axis=-1), np.inf, found)
+
+
+def _interval(shown: Floats, harm: Floats, seed: int) -> tuple[float, float]:
+    """What holds 95% of tau, the seeds of every partition drawn anew."""
+    drawn = Streams(seed, Purpose.SAMPLING).at().integers(shown.shape[1], size=(RESAMPLES, *shown.shape))
+    rows = np.arange(len(shown))[:, None]
+    found = taus(_median(shown[rows, drawn]), _median(harm[rows, drawn]))
+    low, high = np.percentile(found, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def _medians(result: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """For each partition the medians over seeds of its slowdowns and lenses."""
+    names, cells = list(result["partitions"]), result["cells"]
+    columns = [("slowdown", local) for local in cells[0]["slowdown"]]
+    columns += [("lenses", lens) for lens in sorted({entry for cell in cells for entry in cell["lenses"]})]
+    found: dict[str, dict[str, float]] = {name: {} for name in names}
+    for key, entry in columns:
+        label = f"I = {entry}" if key == "slowdown" else entry
+        for name, value in zip(names, _median(_tensor(cells, names, key, entry)), strict=True):
+            found[name][label] = float(value)
+    return found
+
+
+def show(result: Mapping[str, Any]) -> None:
+    """Print the slowdowns, and how each lens orders them."""
+    local = list(result["orders"])
+    rows = [(name, *(f"{row[f'I = {one}']:.3g}" for one in local)) for name, row in _ordered(result)]
+    most = result["settings"]["most_slowdown"]
+    terminal.table(
+        "Slowdown, medians over seeds", ("partition", *(f"I = {one}" for one in local)), rows, f"inf: beyond {most}"
+    )
+    main = local[-1]
+    lines = []
+    for lens, row in result["orders"][main].items():
+        others = [f"{result['orders'][one][lens]['tau']:.2f}" for one in local[:-1]]
+        lines.append(
+            (lens, f"{row['tau']:.2f}", f"[{row['low']:.2f}, {row['high']:.2f}]", f"{row['spearman']:.2f}", *others)
+        )
+    head = ("lens", f"tau, I = {main}", "95%", "Spearman", *(f"tau, I = {one}" for one in local[:-1]))
+    terminal.table("How each lens orders the partitions, against the slowdown", head, lines)
+
+
+def _ordered(result: Mapping[str, Any]) -> list[tuple[str, dict[str, float]]]:
+    """The partitions with their medians, the least slowed first."""
+    main = f"I = {list(result['orders'])[-1]}"
+    return sorted(_medians(result).items(), key=lambda item: item[1][main])
+
+
+def markdown(result: Mapping[str, Any]) -> str:
+    """Both tables as Markdown."""
+    local = list(result["orders"])
+    main = local[-1]
+    chosen = ("zeta_rms", "B", "rho", "drift", "alpha_h", "L_h seen", "L_h", "L_tilde", "delta", "label_js")
+    head = ["partition", *(f"slowdown, I = {one}" for one in local), *chosen]
+    lines = [f"| {' | '.join(head)} |", f"| {' | '.join(['---'] * len(head))} |"]
+    for name, row in _ordered(result):
+        cells = [f"{row[f'I = {one}']:.2f}" for one in local] + [f"{row.get(lens, np.nan):.3g}" for lens in chosen]
+        lines.append(f"| {' | '.join([name, *cells])} |")
+    head = ["lens", f"tau, I = {main}", "95% over seeds", "Spearman", "tau, all cells"]
+    head += [f"tau, I = {one}" for one in local[:-1]]
+    lines += ["", f"| {' | '.join(head)} |", f"| {' | '.join(['---'] * len(head))} |"]
+    for lens, entry in result["orders"][main].items():
+        cells = [f"{entry['tau']:.2f}", f"{entry['low']:.2f} to {entry['high']:.2f}", f"{entry['spearman']:.2f}"]
+        cells += [f"{entry['tau_cells']:.2f}", *(f"{result['orders'][one][lens]['tau']:.2f}" for one in local[:-1])]
+        lines.append(f"| {' | '.join([lens, *cells])} |")
+    return "\n".join(lines) + "\n"
+
+
+def draw(result: Mapping[str, Any], path: Path) -> None:
+    """Picture the orders: tau of every lens with its interval, and three lenses against the slowdown."""
+    main = list(result["orders"])[-1]
+    found = result["orders"][main]
+    names, cells = list(result["partitions"]), result["cells"]
+    harm = _median(_tensor(cells, names, "slowdown", main))
+    most = 1.25 * result["settings"]["most_slowdown"]
+    height = np.where(np.isinf(harm), most, harm)
+    with figures.figure(path, panels=2, rows=2, width=5.4, height=4.2) as (left, *panels):
+        lenses = list(found)[::-1]
+        middle = np.array([found[lens]["tau"] for lens in lenses])
+        # Medians of resampled seeds need not lie around the median of all.
+        ends = np.array([[found[lens]["low"], found[lens]["high"]] for lens in lenses])
+        errors = np.maximum([middle - ends[:, 0], ends[:, 1] - middle], 0.0)
+        left.errorbar(middle, range(len(lenses)), xerr=errors, fmt="o", capsize=2)
+        left.set_yticks(range(len(lenses)), lenses)
+        left.axvline(0.0, color="k", linewidth=0.8)
+        left.set(
+            xlim=(-1.05, 1.05), xlabel="Kendall's tau with the slowdown", title=f"Which lens orders them, I = {main}"
+        )
+        best = next(iter(found))
+        rest = [lens for lens in ("zeta_rms", "L_h", "label_js") if lens in found and lens != best]
+        for axes, lens in zip(panels, [best, *rest], strict=False):
+            shown = _median(_tensor(cells, names, "lenses", lens))
+            axes.scatter(shown, height)
+            for x, y, name in zip(shown, height, names, strict=True):
+                axes.annotate(name, (x, y), fontsize=6, xytext=(3, 3), textcoords="offset points")
+            axes.set(xlabel=lens, ylabel=f"slowdown, I = {main}", title=f"{lens}: tau {found[lens]['tau']:.2f}")
+            axes.set_yscale("log")
+            if (shown > 0).all():
+                axes.set_xscale("log")
