@@ -34,7 +34,7 @@ def test_a_quadratic_has_exact_and_measured_constants_side_by_side(place: Path, 
     found = answer(capsys, f"measure fed.json {QUICK}")
     exact = QuadraticFederation.read("fed.json").constants()
     names = [reading["name"] for reading in found["readings"]]
-    assert names == ["exact", "divergence", "noise", "trajectory", "trajectory maximum", "curvature", "parts"]
+    assert names == ["certified", "divergence", "noise", "trajectory", "trajectory maximum", "curvature", "parts"]
     assert found["constants"]["L_h"]["kind"] == "exact"
     assert found["constants"]["L_h"]["value"] == exact["L_h"].value
     curvature = {item["symbol"]: item["value"] for item in found["readings"][5]["estimates"]}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -15,10 +15,14 @@ from fedgauge.algorithms.base import Algorithm
 from fedgauge.errors import InputError, count, nearest
 from fedgauge.execution import Prepared, prepare
 from fedgauge.experiment import Experiment
+from fedgauge.federation.base import Federation
 from fedgauge.federation.quadratic import QuadraticFederation
+from fedgauge.federation.supervised import SupervisedFederation
+from fedgauge.measure.certified import certify
 from fedgauge.measure.curvature import curvature
 from fedgauge.measure.decomposition import decompose
 from fedgauge.measure.divergence import divergence
+from fedgauge.measure.gram import layer
 from fedgauge.measure.lenses import lenses
 from fedgauge.measure.local import LocalSteps
 from fedgauge.measure.meter import Meter, OutOfBudgetError, said
@@ -38,7 +42,7 @@ class Asked:
     """What is to be measured, and how.
 
     Attributes:
-        readings: which, in order.
+        readings: which, in order; the usual ones if none is named, and ``certified`` where that can be.
         rounds: of the trajectory from the model.
         seeds: how many runs of it.
         fall: the part of itself by which the loss falls in ten rounds where training counts as near convergence.
@@ -60,7 +64,6 @@ class Asked:
     passes: float | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "readings", self.readings or DEFAULT)
         for name in self.readings:
             if name not in READINGS:
                 raise InputError(f"There is no reading {name!r}; {nearest(name, READINGS)}")
@@ -109,12 +112,33 @@ class Session:
         return lambda done, _: self.told(what, done, total)
 
 
-def _exact(session: Session) -> Iterable[Reading]:
-    """What is known of a quadratic federation without measuring."""
+def _certified(session: Session) -> Iterable[Reading]:
+    """What holds at every model: known of a quadratic from its matrices, proved of a convex model from its data."""
     federation = session.prepared.federation
     if isinstance(federation, QuadraticFederation):
-        meaning = "Known from the matrices; for a quadratic they hold at every model."
-        yield Reading("exact", meaning, tuple(federation.constants()))
+        meaning = "Exact, and the same at every model: a quadratic's matrices."
+        yield Reading("certified", meaning, tuple(federation.constants()))
+        return
+    if not isinstance(federation, SupervisedFederation):
+        raise InputError("Only quadratics, linear and softmax regression can be certified; take another reading.")
+    if session.prepared.participation.weights is not None:
+        raise InputError("Constants are certified for workers that count alike; leave out the weights.")
+    session.told("certified", 0, None)
+    found = certify(federation, start=federation.start(session.experiment.run.seed))
+    meaning = (
+        "Proved from the data for every model, F and d0 from the run's first one: bounds fed with it are certified."
+    )
+    yield Reading("certified", meaning, tuple(found.constants), {"loss": found.loss, "gap": found.gap})
+
+
+def _default(federation: Federation) -> tuple[str, ...]:
+    """The readings that are taken unless told otherwise."""
+    try:
+        if not isinstance(federation, QuadraticFederation):
+            layer(cast(SupervisedFederation, federation))
+    except (InputError, AttributeError):
+        return USUAL
+    return ("certified", *USUAL)
 
 
 def _trajectory(session: Session) -> Iterable[Reading]:
@@ -195,7 +219,7 @@ def _named(workers: Sequence[int]) -> str:
 
 
 READINGS: Mapping[str, Callable[[Session], Iterable[Reading]]] = {
-    "exact": _exact,
+    "certified": _certified,
     "trajectory": _trajectory,
     "curvature": _curvature,
     "divergence": _divergence,
@@ -204,7 +228,7 @@ READINGS: Mapping[str, Callable[[Session], Iterable[Reading]]] = {
     "lenses": _lenses,
     "sampled": _sampled,
 }
-DEFAULT = ("exact", "divergence", "noise", "trajectory", "curvature", "parts")
+USUAL = ("divergence", "noise", "trajectory", "curvature", "parts")
 """Cheap ones first, so that a budget or Ctrl-C leaves something of everything."""
 
 
@@ -241,6 +265,7 @@ def measure(
     told = told or (lambda what, done, total: None)
     prepared = prepared or prepare(experiment)
     federation, began = prepared.federation, time.monotonic()
+    asked = replace(asked, readings=asked.readings or _default(federation))
     until = began + (float("inf") if asked.seconds is None else asked.seconds)
     point: dict[str, Any] = {"origin": origin}
     meter = Meter(

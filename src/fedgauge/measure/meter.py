@@ -160,7 +160,7 @@ class Meter:
     >>> with Meter(federation) as meter:
     ...     loss, gradient = meter.evaluate(federation.start(0))
     >>> dict(meter.cost)
-    {'gradient passes': 1}
+    {'gradient passes': 1.0}
     """
 
     def __init__(
