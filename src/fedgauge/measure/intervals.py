@@ -54,12 +54,12 @@ def from_moments(mean: Any, variance: Any, number: int, *, population: int | Non
 def of_mean(values: Sequence[float] | Floats, *, population: int | None = None) -> Interval:
     """The interval of the mean of these values, as :func:`from_moments` has it.
 
-    >>> [round(float(part), 2) for part in of_mean([1.0, 2.0, 3.0])]
+    >>> [round(part, 2) for part in of_mean([1.0, 2.0, 3.0])]
     [2.0, -0.48, 4.48]
     """
     array = np.asarray(values, dtype=np.float64)
     variance = float(array.var(ddof=1)) if len(array) > 1 else math.inf
-    return from_moments(float(array.mean()), variance, len(array), population=population)
+    return Interval(*map(float, from_moments(array.mean(), variance, len(array), population=population)))
 
 
 def of_runs(runs: Sequence[Sequence[float]]) -> tuple[Interval, str]:
