@@ -67,3 +67,10 @@ def test_a_hessian_that_is_not_finite_is_refused() -> None:
     for dim in (3, 300):
         with pytest.raises(InputError, match="diverged"):
             largest(lambda v: v * np.nan, dim, 1e-6, np.random.default_rng(0))
+
+
+def test_only_the_worst_worker_keeps_its_direction() -> None:
+    found: list[tuple[int, lanczos.Ritz]] = []
+    for worker, value in enumerate([1.0, 3.0, 2.0, 3.5, 0.0]):
+        lanczos.keep_worst(found, worker, lanczos.Ritz(value, value, np.ones(4), 0.0, 1, True))
+    assert [(worker, len(ritz.vector)) for worker, ritz in found] == [(0, 0), (1, 0), (2, 0), (3, 4), (4, 0)]

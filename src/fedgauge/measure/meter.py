@@ -21,7 +21,7 @@ from fedgauge.engines.base import Engine, engine
 from fedgauge.engines.work import Lane, lanes, one_thread
 from fedgauge.errors import InputError, positive
 from fedgauge.federation.base import Federation, Indices
-from fedgauge.measure.lanczos import Ritz, largest
+from fedgauge.measure.lanczos import Ritz, keep_worst, largest
 from fedgauge.measure.probes import Probes
 from fedgauge.participation import Cohort, Participation
 from fedgauge.randomness import Purpose, Streams
@@ -114,7 +114,8 @@ class Passes(Probes):
 
     def norms(self, lane: Lane, model: torch.Tensor, tolerance: float) -> list[tuple[int, Ritz]]:
         """The largest absolute eigenvalue of each worker's Hessian."""
-        streams, found = Streams(self.seed, Purpose.MEASURE), []
+        streams = Streams(self.seed, Purpose.MEASURE)
+        found: list[tuple[int, Ritz]] = []
         for worker in lane.cohort.workers.tolist():
             one = np.array([worker])
 
@@ -125,7 +126,7 @@ class Passes(Probes):
                 )
                 return answer
 
-            found.append((worker, largest(product, len(model), tolerance, streams.at(worker=worker + 1))))
+            keep_worst(found, worker, largest(product, len(model), tolerance, streams.at(worker=worker + 1)))
         return found
 
     def _parts(self, lane: Lane) -> Any:

@@ -14,7 +14,7 @@ import torch
 
 from fedgauge.engines.work import Lane, Spread
 from fedgauge.federation.base import Federation, Indices
-from fedgauge.measure.lanczos import Ritz, largest
+from fedgauge.measure.lanczos import Ritz, keep_worst, largest
 from fedgauge.randomness import Purpose, Streams
 
 Floats = npt.NDArray[np.float64]
@@ -129,7 +129,7 @@ class Probes:
     def offsets(self, lane: Lane, model: torch.Tensor, shares: Floats, tolerance: float) -> list[tuple[int, Ritz]]:
         """The largest absolute eigenvalue of H_i - H for each worker of the lane; H is that of all workers."""
         streams, everyone = Streams(self.seed, Purpose.MEASURE), np.arange(self.federation.num_workers)
-        found = []
+        found: list[tuple[int, Ritz]] = []
         for worker in lane.cohort.workers.tolist():
             # The worker's own weight goes into the sum, so that both Hessians come from one pass.
             weights = -shares
@@ -145,7 +145,7 @@ class Probes:
                 return answer
 
             generator = streams.at(round=ROUND + 1, worker=worker)
-            found.append((worker, largest(product, len(model), tolerance, generator)))
+            keep_worst(found, worker, largest(product, len(model), tolerance, generator))
         return found
 
 
