@@ -94,6 +94,40 @@ def _phase(work: Work) -> tuple[Any, ...]:
     return lanes(Participation().cohort(5, 0, 0), work.chunk), 0, model, {}, False
 
 
+class Echo(Work):
+    def echo(self, lane: Any, *arguments: Any) -> Any:
+        return lane, arguments
+
+
+@pytest.mark.parametrize("room", [2**14, 2**26])
+def test_messages_arrive_whole_whether_they_fit_the_shared_memory_or_not(
+    room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "_SHARED", room)
+    lanes = [
+        {
+            "long": torch.arange(3000.0) + lane,
+            "wide": torch.arange(4000.0, dtype=torch.float64).view(2, 2000).t() * lane,
+            "short": torch.tensor([lane]),
+            "none": torch.empty(0, 2000),
+            "half": torch.ones(5000, dtype=torch.bfloat16) * lane,
+            "bits": torch.arange(9000) % 2 == 0,
+            "text": "of a lane",
+        }
+        for lane in range(3)
+    ]
+    with Processes(Echo(federation(), FEDAVG, 3, 0, 2), 2, method="fork") as engine:
+        first = engine.map("echo", lanes, torch.ones(2000))
+        # What arrived is not overwritten by what arrives after it.
+        engine.map("echo", lanes[::-1], torch.zeros(2000))
+        for (found, (one,)), lane in zip(first, lanes, strict=True):
+            assert torch.equal(one, torch.ones(2000))
+            assert found.keys() == lane.keys()
+            for name, value in lane.items():
+                assert torch.equal(found[name], value) if isinstance(value, torch.Tensor) else found[name] == value
+                assert getattr(found[name], "dtype", None) == getattr(value, "dtype", None)
+
+
 def test_spawned_processes_do_the_same() -> None:
     work = _work()
     dealt, *arguments = _phase(work)

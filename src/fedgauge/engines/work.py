@@ -22,8 +22,8 @@ from fedgauge.randomness import Purpose, Streams
 
 LANES = 8
 """A constant, not a consequence of the machine: it groups the sums, and so their rounding."""
-
-
+_COLUMNS = 8192
+"""Of rows that are taken to float64 at once."""
 _KEPT_BYTES = 2**25
 """Of local models and their gradients that wait for the mean model: memory that does not grow with the workers."""
 
@@ -65,6 +65,15 @@ def lanes(cohort: Cohort, chunk: int, memory: Tensors | None = None) -> list[Lan
     return dealt
 
 
+def _columns(*rows: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+    """The same columns of each, in float64, a few at a time: whole rows leave the cache between two operations.
+
+    Ten rows of the paper's MLP take a fifth of the time so, and whole they took longer than their gradients.
+    """
+    for parts in zip(*(torch.split(each, _COLUMNS, dim=-1) for each in rows), strict=True):
+        yield tuple(part.double() for part in parts)
+
+
 @dataclass
 class Spread:
     """Mean of rows and their weighted squared distance from it, merged without cancellation."""
@@ -74,11 +83,15 @@ class Spread:
     squares: float = 0.0
 
     def add_rows(self, rows: torch.Tensor, weights: torch.Tensor) -> None:
-        """Take in a chunk."""
-        weight = float(weights.sum())
-        # Counted from the first row, so that equal rows have exactly that mean and no spread.
-        mean = rows[0] + weights @ (rows - rows[0]) / weight
-        self.add(Spread(weight, mean, float(weights @ (rows - mean).square().sum(dim=1))))
+        """Take in a chunk, in float64."""
+        weight, means, squares = float(weights.sum()), [], 0.0
+        for (part,) in _columns(rows):
+            # Counted from the first row, so that equal rows have exactly that mean and no spread.
+            apart = part - part[0]
+            gap = weights @ apart / weight
+            means.append(part[0] + gap)
+            squares += float(weights @ (apart - gap).square().sum(dim=1))
+        self.add(Spread(weight, torch.cat(means), squares))
 
     def add(self, other: Spread) -> None:
         """Take in what another has seen."""
@@ -185,7 +198,7 @@ class Work:
             own = None
             if watch:
                 spread = Spread()
-                spread.add_rows(local["x"].double(), shares)
+                spread.add_rows(local["x"], shares)
                 slopes = self.federation.gradients(local["x"], workers)
                 own = shares @ slopes.double()
                 wanted = max(watch - sum(map(len, kept["x"])), 0)
@@ -202,14 +215,18 @@ class Work:
         """Look from the kept local models of a lane, its memory, to the mean model."""
         seen = Secants(torch.zeros(len(mean), dtype=torch.float64, device=mean.device))
         for (workers, _, weights), kept in lane.chunks(self.chunk):
-            slopes = self.federation.gradients(mean.expand(len(workers), -1), workers).double()
+            slopes = self.federation.gradients(mean.expand(len(workers), -1), workers)
             shares = torch.from_numpy(weights).to(mean.device)
             number = len(kept["x"])
-            change = (slopes[:number] - kept["gradient"]).norm(dim=1)
-            distance = (mean.double() - kept["x"]).norm(dim=1)
-            ratios = (change / distance)[distance > 0]
-            squares = float(shares @ slopes.square().sum(dim=1))
-            seen.add(Secants(shares @ slopes, squares, float(ratios.max()) if len(ratios) else 0.0))
+            change2, distance2 = shares.new_zeros(number), shares.new_zeros(number)
+            totals, squares = [], 0.0
+            for slope, kept_slope, x, centre in _columns(slopes, kept["gradient"], kept["x"], mean):
+                change2 += (slope[:number] - kept_slope).square().sum(dim=1)
+                distance2 += (centre - x).square().sum(dim=1)
+                totals.append(shares @ slope)
+                squares += float(shares @ slope.square().sum(dim=1))
+            ratios = (change2 / distance2).sqrt()[distance2 > 0]
+            seen.add(Secants(torch.cat(totals), squares, float(ratios.max()) if len(ratios) else 0.0))
         return seen
 
     def local_states(
