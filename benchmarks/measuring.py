@@ -45,8 +45,8 @@ def measure(reading: str, workers: int) -> dict[str, Any]:
     import fedgauge
     from fedgauge.execution import Prepared
     from fedgauge.federation.supervised import SupervisedFederation
-    from fedgauge.measure.measuring import Asked
-    from fedgauge.measure.measuring import measure as take
+    from fedgauge.measurement.measuring import Asked
+    from fedgauge.measurement.measuring import measure as take
     from fedgauge.models import mlp
 
     generator = torch.Generator().manual_seed(0)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.federation.networks import federation as network
 from tests.federation.networks import mlp
-from tests.measure.test_curvature import hessians
+from tests.measurement.test_curvature import hessians
 from tests.strategies import federations
 
 from fedgauge.data.schemes import iid
@@ -19,11 +19,11 @@ from fedgauge.errors import InputError
 from fedgauge.federation.base import Federation
 from fedgauge.federation.generate import random_quadratics
 from fedgauge.federation.quadratic import QuadraticFederation
-from fedgauge.measure.curvature import curvature
-from fedgauge.measure.lenses import LENSES, lenses
-from fedgauge.measure.meter import Meter, OutOfBudgetError
-from fedgauge.measure.probes import ROUND
-from fedgauge.measure.reading import Reading
+from fedgauge.measurement.curvature import curvature
+from fedgauge.measurement.lenses import LENSES, lenses
+from fedgauge.measurement.meter import Meter, OutOfBudgetError
+from fedgauge.measurement.probes import ROUND
+from fedgauge.measurement.reading import Reading
 from fedgauge.randomness import Purpose, Streams
 from fedgauge.symbols import SYMBOLS
 

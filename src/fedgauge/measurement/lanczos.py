@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgauge.errors import InputError
-from fedgauge.measure.intervals import CONFIDENCE
+from fedgauge.measurement.intervals import CONFIDENCE
 
 Floats = npt.NDArray[np.float64]
 

@@ -18,18 +18,18 @@ from fedgauge.experiment import Experiment
 from fedgauge.federation.base import Federation
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.federation.supervised import SupervisedFederation
-from fedgauge.measure.certified import certify
-from fedgauge.measure.curvature import curvature
-from fedgauge.measure.decomposition import decompose
-from fedgauge.measure.divergence import divergence
-from fedgauge.measure.gram import layer
-from fedgauge.measure.lenses import lenses
-from fedgauge.measure.local import LocalSteps
-from fedgauge.measure.meter import Meter, OutOfBudgetError, said
-from fedgauge.measure.noise import noise
-from fedgauge.measure.reading import Measurement, Reading
-from fedgauge.measure.sampled import sampled_deviation, sampled_divergence
-from fedgauge.measure.trajectory import near_convergence, trajectory
+from fedgauge.measurement.certified import certify
+from fedgauge.measurement.curvature import curvature
+from fedgauge.measurement.decomposition import decompose
+from fedgauge.measurement.divergence import divergence
+from fedgauge.measurement.gram import layer
+from fedgauge.measurement.lenses import lenses
+from fedgauge.measurement.local import LocalSteps
+from fedgauge.measurement.meter import Meter, OutOfBudgetError, said
+from fedgauge.measurement.noise import noise
+from fedgauge.measurement.reading import Measurement, Reading
+from fedgauge.measurement.sampled import sampled_deviation, sampled_divergence
+from fedgauge.measurement.trajectory import near_convergence, trajectory
 from fedgauge.simulation import Observer, check_model
 from fedgauge.values import Round
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from fedgauge.errors import InputError
-from fedgauge.measure import lanczos
-from fedgauge.measure.intervals import CONFIDENCE
-from fedgauge.measure.lanczos import Floats, largest
+from fedgauge.measurement import lanczos
+from fedgauge.measurement.intervals import CONFIDENCE
+from fedgauge.measurement.lanczos import Floats, largest
 
 
 def symmetric(values: Floats, seed: int) -> Floats:

@@ -22,9 +22,9 @@ import torch
 from fedgauge.algorithms.base import Algorithm
 from fedgauge.errors import InputError
 from fedgauge.federation.base import Federation
-from fedgauge.measure.intervals import of_runs
-from fedgauge.measure.meter import OutOfBudgetError, said
-from fedgauge.measure.reading import Reading
+from fedgauge.measurement.intervals import of_runs
+from fedgauge.measurement.meter import OutOfBudgetError, said
+from fedgauge.measurement.reading import Reading
 from fedgauge.participation import Participation
 from fedgauge.simulation import Observer, Stop, simulate
 from fedgauge.values import Estimate, Kind, Round, Trace

@@ -22,12 +22,12 @@ import torch
 from fedgauge.engines.work import Lane, Spread
 from fedgauge.errors import InputError, count, positive
 from fedgauge.federation.supervised import SupervisedFederation
-from fedgauge.measure import intervals
-from fedgauge.measure.divergence import ALONE
-from fedgauge.measure.intervals import Interval
-from fedgauge.measure.local import LocalSteps
-from fedgauge.measure.meter import Meter, OutOfBudgetError, Passes
-from fedgauge.measure.reading import Reading
+from fedgauge.measurement import intervals
+from fedgauge.measurement.divergence import ALONE
+from fedgauge.measurement.intervals import Interval
+from fedgauge.measurement.local import LocalSteps
+from fedgauge.measurement.meter import Meter, OutOfBudgetError, Passes
+from fedgauge.measurement.reading import Reading
 from fedgauge.randomness import Purpose, Streams
 from fedgauge.simulation import check_model
 from fedgauge.values import Estimate

@@ -1,4 +1,4 @@
-"""Passes over a lane of workers for the lenses and the decomposition; :class:`fedgauge.measure.meter.Passes` has them.
+"""Passes over a lane of workers for the lenses and the decomposition; :class:`fedgauge.measurement.meter.Passes` has them.
 
 Each sees a chunk of rows at a time and returns numbers or sums, so that memory does not grow with the workers.
 """
@@ -14,7 +14,7 @@ import torch
 
 from fedgauge.engines.work import Lane, Spread
 from fedgauge.federation.base import Federation, Indices
-from fedgauge.measure.lanczos import Ritz, keep_worst, largest
+from fedgauge.measurement.lanczos import Ritz, keep_worst, largest
 from fedgauge.randomness import Purpose, Streams
 
 Floats = npt.NDArray[np.float64]

@@ -15,8 +15,8 @@ from fedgauge import fedavg, simulate
 from fedgauge.errors import InputError
 from fedgauge.federation.generate import random_quadratics
 from fedgauge.federation.quadratic import QuadraticFederation
-from fedgauge.measure.intervals import CONFIDENCE, of_runs
-from fedgauge.measure.trajectory import exceeded, near_convergence, trajectory
+from fedgauge.measurement.intervals import CONFIDENCE, of_runs
+from fedgauge.measurement.trajectory import exceeded, near_convergence, trajectory
 from fedgauge.participation import Participation
 from fedgauge.values import Round
 

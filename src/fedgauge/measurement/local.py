@@ -11,7 +11,7 @@ from fedgauge.algorithms import make_algorithm
 from fedgauge.algorithms.base import Algorithm
 from fedgauge.engines.work import Lane, Work
 from fedgauge.errors import InputError, count
-from fedgauge.measure.meter import Passes
+from fedgauge.measurement.meter import Passes
 
 
 @dataclass(frozen=True)

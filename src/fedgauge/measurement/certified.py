@@ -20,8 +20,8 @@ from fedgauge.engines.work import one_thread
 from fedgauge.errors import InputError, count, positive
 from fedgauge.federation.quadratic import varphi
 from fedgauge.federation.supervised import SupervisedFederation
-from fedgauge.measure import softmax
-from fedgauge.measure.gram import Design, Floats, eigenvalues
+from fedgauge.measurement import softmax
+from fedgauge.measurement.gram import Design, Floats, eigenvalues
 from fedgauge.values import Constants, Estimate, Kind, Value
 
 _EPS = float(np.finfo(np.float64).eps)

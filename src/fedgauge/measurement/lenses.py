@@ -31,10 +31,10 @@ import torch
 from fedgauge.data.dataset import Labels
 from fedgauge.data.partition import Partition
 from fedgauge.errors import InputError, count, nearest, positive
-from fedgauge.measure.context import Context, Needs
-from fedgauge.measure.meter import Meter, OutOfBudgetError, said
-from fedgauge.measure.probes import Steps
-from fedgauge.measure.reading import Reading
+from fedgauge.measurement.context import Context, Needs
+from fedgauge.measurement.meter import Meter, OutOfBudgetError, said
+from fedgauge.measurement.probes import Steps
+from fedgauge.measurement.reading import Reading
 from fedgauge.values import Estimate
 
 MEANING = "Measures of heterogeneity from the literature at this one model, each by its own definition."
@@ -231,7 +231,7 @@ def lenses(
         labels: of all examples.
         only: the lenses to use, named as in :data:`LENSES`; all whose needs are given if not given. The Hessians'
             take far longer than the others.
-        tolerance: of the Hessians' eigenvectors, as for :func:`fedgauge.measure.curvature.curvature`.
+        tolerance: of the Hessians' eigenvectors, as for :func:`fedgauge.measurement.curvature.curvature`.
 
     Returns:
         The reading; its notes say which lenses show nothing here, and why.

@@ -15,10 +15,10 @@ from fedgauge.algorithms import fedavg, scaffold
 from fedgauge.errors import InputError
 from fedgauge.federation.generate import random_quadratics
 from fedgauge.federation.quadratic import QuadraticFederation
-from fedgauge.measure.divergence import ALONE, divergence, find_outliers
-from fedgauge.measure.local import LocalSteps
-from fedgauge.measure.meter import Meter
-from fedgauge.measure.reading import Reading
+from fedgauge.measurement.divergence import ALONE, divergence, find_outliers
+from fedgauge.measurement.local import LocalSteps
+from fedgauge.measurement.meter import Meter
+from fedgauge.measurement.reading import Reading
 from fedgauge.randomness import Purpose, Streams
 
 pytestmark = pytest.mark.usefixtures("one_thread")

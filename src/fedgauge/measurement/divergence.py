@@ -19,10 +19,10 @@ import torch
 
 from fedgauge.engines.work import Lane
 from fedgauge.errors import InputError, count
-from fedgauge.measure import intervals
-from fedgauge.measure.local import LocalSteps
-from fedgauge.measure.meter import Meter, OutOfBudgetError, Passes
-from fedgauge.measure.reading import Reading
+from fedgauge.measurement import intervals
+from fedgauge.measurement.local import LocalSteps
+from fedgauge.measurement.meter import Meter, OutOfBudgetError, Passes
+from fedgauge.measurement.reading import Reading
 from fedgauge.randomness import Purpose, Streams
 from fedgauge.simulation import check_model
 from fedgauge.values import Estimate, Kind

@@ -13,16 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.federation.networks import federation as network
 from tests.federation.networks import mlp
-from tests.measure.test_curvature import hessians
+from tests.measurement.test_curvature import hessians
 from tests.strategies import federations
 
 from fedgauge.errors import InputError
 from fedgauge.federation.base import Federation
 from fedgauge.federation.generate import random_quadratics
 from fedgauge.federation.quadratic import QuadraticFederation
-from fedgauge.measure.curvature import curvature
-from fedgauge.measure.decomposition import Decomposition, Parts, decompose
-from fedgauge.measure.meter import Meter
+from fedgauge.measurement.curvature import curvature
+from fedgauge.measurement.decomposition import Decomposition, Parts, decompose
+from fedgauge.measurement.meter import Meter
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

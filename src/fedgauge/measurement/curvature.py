@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedgauge.measure.intervals import CONFIDENCE
-from fedgauge.measure.lanczos import Floats, Ritz, largest
-from fedgauge.measure.meter import Meter, OutOfBudgetError, said
-from fedgauge.measure.reading import Reading
+from fedgauge.measurement.intervals import CONFIDENCE
+from fedgauge.measurement.lanczos import Floats, Ritz, largest
+from fedgauge.measurement.meter import Meter, OutOfBudgetError, said
+from fedgauge.measurement.reading import Reading
 from fedgauge.randomness import Purpose, Streams
 from fedgauge.values import Estimate
 

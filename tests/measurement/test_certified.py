@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import minimize
-from tests.measure.adversary import Softmax, climb, draws, norm
+from tests.measurement.adversary import Softmax, climb, draws, norm
 from torch import nn
 from torch.nn import functional
 
@@ -16,7 +16,7 @@ import fedgauge as fg
 from fedgauge.errors import InputError
 from fedgauge.federation.losses import squared_error
 from fedgauge.federation.supervised import SupervisedFederation
-from fedgauge.measure.certified import Certified, certify
+from fedgauge.measurement.certified import Certified, certify
 from fedgauge.theory.answer import answer
 from fedgauge.theory.tune import best_gamma
 

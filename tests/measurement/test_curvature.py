@@ -17,10 +17,10 @@ from fedgauge.federation.base import Federation
 from fedgauge.federation.generate import random_quadratics
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.federation.supervised import SupervisedFederation
-from fedgauge.measure import meter as meters
-from fedgauge.measure.curvature import curvature
-from fedgauge.measure.meter import Meter
-from fedgauge.measure.reading import Reading
+from fedgauge.measurement import meter as meters
+from fedgauge.measurement.curvature import curvature
+from fedgauge.measurement.meter import Meter
+from fedgauge.measurement.reading import Reading
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SYMBOLS = ("L_g", "L_h", "L_tilde")

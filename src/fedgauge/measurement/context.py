@@ -11,10 +11,10 @@ import torch
 from fedgauge.data.dataset import Labels
 from fedgauge.data.partition import Partition
 from fedgauge.engines.work import Spread
-from fedgauge.measure.labels import Floats, label_distances
-from fedgauge.measure.lanczos import Ritz
-from fedgauge.measure.meter import Meter
-from fedgauge.measure.probes import Errors, Steps
+from fedgauge.measurement.labels import Floats, label_distances
+from fedgauge.measurement.lanczos import Ritz
+from fedgauge.measurement.meter import Meter
+from fedgauge.measurement.probes import Errors, Steps
 
 Needs = Literal["gradients", "local models", "Hessians", "labels"]
 

@@ -22,8 +22,8 @@ import torch
 
 from fedgauge.errors import InputError
 from fedgauge.federation.base import Federation
-from fedgauge.measure.lanczos import largest
-from fedgauge.measure.meter import Meter
+from fedgauge.measurement.lanczos import largest
+from fedgauge.measurement.meter import Meter
 from fedgauge.randomness import Purpose, Streams
 from fedgauge.symbols import symbol
 from fedgauge.values import Value
@@ -163,7 +163,7 @@ def decompose(
         model: the flat model.
         direction: the one in which L_h is attained, ``directions["L_h"]`` of a curvature reading; found if not given,
             which takes most of the time.
-        tolerance: of that search, as for :func:`fedgauge.measure.curvature.curvature`.
+        tolerance: of that search, as for :func:`fedgauge.measurement.curvature.curvature`.
 
     >>> from fedgauge import random_quadratics
     >>> federation = random_quadratics(4, 3, hessian_spread=0.5)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fedgauge.data.partition import Partition
 from fedgauge.data.schemes import dirichlet, iid, shards
 from fedgauge.errors import InputError
-from fedgauge.measure.labels import DISTANCES, label_distances
+from fedgauge.measurement.labels import DISTANCES, label_distances
 
 
 @st.composite

@@ -16,9 +16,9 @@ from fedgauge.errors import InputError
 from fedgauge.federation.generate import random_quadratics
 from fedgauge.federation.losses import squared_error
 from fedgauge.federation.supervised import SupervisedFederation
-from fedgauge.measure.meter import Meter, OutOfBudgetError
-from fedgauge.measure.noise import noise
-from fedgauge.measure.reading import Reading
+from fedgauge.measurement.meter import Meter, OutOfBudgetError
+from fedgauge.measurement.noise import noise
+from fedgauge.measurement.reading import Reading
 from fedgauge.randomness import Purpose, Streams
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from fedgauge.measure.gram import Design, Floats, Moments, eigenvalues, largest_eigenvalue, product
+from fedgauge.measurement.gram import Design, Floats, Moments, eigenvalues, largest_eigenvalue, product
 
 _EPS = float(np.finfo(np.float64).eps)
 _CURVATURE = 0.5

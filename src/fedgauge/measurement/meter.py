@@ -21,8 +21,8 @@ from fedgauge.engines.base import Engine, engine
 from fedgauge.engines.work import Lane, lanes, one_thread
 from fedgauge.errors import InputError, positive
 from fedgauge.federation.base import Federation, Indices
-from fedgauge.measure.lanczos import Ritz, keep_worst, largest
-from fedgauge.measure.probes import Probes
+from fedgauge.measurement.lanczos import Ritz, keep_worst, largest
+from fedgauge.measurement.probes import Probes
 from fedgauge.participation import Cohort, Participation
 from fedgauge.randomness import Purpose, Streams
 
