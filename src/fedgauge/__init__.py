@@ -40,6 +40,11 @@ if TYPE_CHECKING:
     from fedgauge.federation.base import Federation as Federation
     from fedgauge.federation.generate import random_quadratics as random_quadratics
     from fedgauge.federation.quadratic import QuadraticFederation as QuadraticFederation
+    from fedgauge.measurement.certified import certify as certify
+    from fedgauge.measurement.measuring import Asked as Asked
+    from fedgauge.measurement.measuring import measure as measure
+    from fedgauge.measurement.reading import Measurement as Measurement
+    from fedgauge.measurement.reading import Reading as Reading
     from fedgauge.participation import Participation as Participation
     from fedgauge.runs import read_trace as read_trace
     from fedgauge.simulation import simulate as simulate
@@ -68,6 +73,9 @@ _HOMES = {
     "fedgauge.federation.base": "Federation",
     "fedgauge.federation.generate": "random_quadratics",
     "fedgauge.federation.quadratic": "QuadraticFederation",
+    "fedgauge.measurement.certified": "certify",
+    "fedgauge.measurement.measuring": "Asked measure",
+    "fedgauge.measurement.reading": "Measurement Reading",
     "fedgauge.participation": "Participation",
     "fedgauge.runs": "read_trace",
     "fedgauge.simulation": "simulate",

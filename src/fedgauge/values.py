@@ -296,7 +296,7 @@ class Round(Value):
         accuracy: of the global model on the test data, from 0 to 1, where there is such.
         zeta2: mean squared distance of the participants' gradients at their mean model from the mean of them.
         L_tilde_ratio: the largest ratio of a participant's gradients, between its own model and the mean model, to the
-            distance of the two: a lower bound of L_tilde.
+            distance of the two: a lower bound of L_tilde (of many participants, as many as fit in memory).
         L_g_ratio: the same ratio of f's gradients between the global model and the mean model, where all take part: a
             lower bound of L_g.
     """

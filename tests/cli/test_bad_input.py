@@ -208,6 +208,10 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "reproduce table2 --seeds 0": ("seeds", "at least 1"),
     "reproduce table2 --seed -1": ("seed", "-1"),
     "reproduce table2 --jobs 0": ("jobs", "at least 1"),
+    "reproduce lenses --source cifar10": ("source", "mnist or digits", "'cifar10'"),
+    "reproduce lenses --target 0": ("target", "above 0"),
+    "reproduce lenses --source digits --seeds 0": ("seeds", "at least 1"),
+    "reproduce lenses --out file": ("out", "directory", "file"),
     # the words themselves
     "simulat fed.json": ("simulat", "did you mean 'simulate'?"),
     "reproduce tabel2": ("tabel2", "did you mean 'table2'?"),

@@ -17,7 +17,7 @@ from tests.cli.command import Capture, answer, start, words
 import fedgauge.simulation  # noqa: F401 - torch is slow to import, and not to be waited for amidst a test
 from fedgauge.cli import main
 from fedgauge.federation.quadratic import QuadraticFederation
-from fedgauge.measure.reading import Measurement
+from fedgauge.measurement.reading import Measurement
 
 QUICK = "--gamma 0.1 --processes 1 --near 0.3 --seeds 2 --trajectory-rounds 2"
 
@@ -47,8 +47,8 @@ def test_digits_are_measured_shown_and_kept(place: Path, capsys: Capture) -> Non
     said = words(capsys, f"measure digits {QUICK} --out measured --readings trajectory,curvature")
     for part in ("trajectory maximum", "curvature", "lower", "happened along FedAvg's steps", "Hessian passes"):
         assert part in said
-    assert (place / "measured" / "measure.png").read_bytes()[:4] == b"\x89PNG"
-    kept = json.loads((place / "measured" / "measure.json").read_text())
+    assert (place / "measured" / "measurement.png").read_bytes()[:4] == b"\x89PNG"
+    kept = json.loads((place / "measured" / "measurement.json").read_text())
     # The worst direction is the reader's to check: here by its length, and that it is the one that was measured.
     worst = load_file(place / "measured" / "directions.safetensors")
     assert np.linalg.norm(worst["curvature.L_h"]) == pytest.approx(1)

@@ -92,7 +92,8 @@ def test_a_small_run_is_kept_and_resumed(tmp_path: Path, monkeypatch: pytest.Mon
         lenses.run(**how, **{**SMALL, "target": 1.1})
     lens_orders.draw(first, tmp_path / "lenses.png")
     assert (tmp_path / "lenses.png").stat().st_size > 10_000
-    text = lens_orders.markdown(first)
+    text = lens_orders.page(first, "the command")
+    assert "\n    the command\n" in text
     assert text.count("\n| iid |") == text.count("\n| shards 1 |") == 1
 
 

@@ -70,8 +70,8 @@ def measure(
     Example: fedgauge bound nonconvex --values measured/measure.json I=10 R=100 N=10 gamma=0.001 F=2
     """
     from fedgauge.execution import prepare
-    from fedgauge.measure.measuring import Asked, read_model
-    from fedgauge.measure.measuring import measure as take
+    from fedgauge.measurement.measuring import Asked, read_model
+    from fedgauge.measurement.measuring import measure as take
     from fedgauge.report import terminal
 
     options.check_plot(plot, made=out)

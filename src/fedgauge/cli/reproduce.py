@@ -112,7 +112,7 @@ def lenses(
     target: Annotated[float, typer.Option(help="The training loss to reach.")] = 0.3,
     jobs: Annotated[int | None, typer.Option(help="Processes \\[default: one a core].")] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Directory for lenses.json, lenses.png, tables.md and finished cells.")
+        Path | None, typer.Option(help="Directory for lenses.md, lenses.json, lenses.png and finished cells.")
     ] = None,
     json: options.Json = False,
 ) -> None:
@@ -149,14 +149,15 @@ def lenses(
 
         out.mkdir(parents=True, exist_ok=True)
         write_json(out / "lenses.json", result)
-        write_atomically(out / "tables.md", lens_orders.markdown(result).encode())
+        command = f"fedgauge reproduce lenses --source {source} --seeds {seeds} --seed {seed} --target {target:g}"
+        write_atomically(out / "lenses.md", lens_orders.page(result, f"{command} --out …").encode())
         lens_orders.draw(result, out / "lenses.png")
     if json:
         options.print_json(result)
     else:
         lens_orders.show(result)
         if out:
-            print(f"Written: {', '.join(str(out / name) for name in ('lenses.json', 'tables.md', 'lenses.png'))}")
+            print(f"Written: {', '.join(str(out / name) for name in ('lenses.md', 'lenses.json', 'lenses.png'))}")
 
 
 @app.command()

@@ -97,7 +97,7 @@ def check(
     """
     from fedgauge.archive import look
     from fedgauge.errors import InputError
-    from fedgauge.measure.trajectory import exceeded
+    from fedgauge.measurement.trajectory import exceeded
     from fedgauge.report import runs
     from fedgauge.theory.given import read_constants
 

@@ -24,7 +24,7 @@ LANES = 8
 """A constant, not a consequence of the machine: it groups the sums, and so their rounding."""
 _COLUMNS = 8192
 """Of rows that are taken to float64 at once."""
-_KEPT_BYTES = 2**27
+_KEPT_BYTES = 2**25
 """Of local models and their gradients that wait for the mean model: memory that does not grow with the workers."""
 
 

@@ -18,7 +18,7 @@ from fedgauge.values import Condition
 _BAR = 12
 
 
-def _grid(labels: str, numbers: str, formula: str = "") -> Table:
+def grid_of(labels: str, numbers: str, formula: str = "") -> Table:
     """A table of labels (to the left), numbers (to the right) and a formula, which alone may fold."""
     grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for name in labels.split(","):
@@ -34,8 +34,9 @@ def _percent(share: float) -> str:
     return "<1%" if 0 < share < 0.005 else f"{share:.0%}"
 
 
-def _terms(answer: Answer) -> Table:
-    grid = _grid("term", "value,share,", "formula")
+def terms_table(answer: Answer) -> Table:
+    """Each term with its share and its formula."""
+    grid = grid_of("term", "value,share,", "formula")
     for term, share in zip(answer.bound.terms, answer.shares, strict=True):
         top = term is answer.dominant
         style = "bold" if top else ""
@@ -45,9 +46,10 @@ def _terms(answer: Answer) -> Table:
     return grid
 
 
-def _conditions(answer: Answer) -> Table:
-    grid = _grid("", "value,limit,margin", "condition")
-    for condition in answer.bound.conditions:
+def conditions_table(conditions: Iterable[Condition]) -> Table:
+    """Each condition with its value, its limit and how far apart they are."""
+    grid = grid_of("", "value,limit,margin", "condition")
+    for condition in conditions:
         style = "green" if condition.holds else "bold red"
         mark = "✓" if condition.holds else "✗"
         grid.add_row(
@@ -67,7 +69,7 @@ def _margin(condition: Condition) -> str:
 
 def _versions(answer: Answer) -> Table:
     shown = answer.bound.source.version
-    grid = _grid("version", ",".join(answer.versions))
+    grid = grid_of("version", ",".join(answer.versions))
     for index, column in enumerate(grid.columns[1:]):
         column.header_style = "bold cyan" if list(answer.versions)[index] == shown else "dim"
 
@@ -96,7 +98,7 @@ def show_answer(answer: Answer, title: str) -> None:
     if answer.chosen:
         out.print(Text.assemble("Least within the conditions at ", (chosen, "bold cyan")))
     out.print(Text.assemble(f"{bound.quantity} <= ", (number(float(bound.total)), "bold")))
-    for part in (_terms(answer), _conditions(answer), _versions(answer)):
+    for part in (terms_table(answer), conditions_table(bound.conditions), _versions(answer)):
         out.print(Padding(part, (1, 0, 0, 2)))
     out.print()
     for deviation in bound.source.deviations:

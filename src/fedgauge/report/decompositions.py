@@ -12,7 +12,7 @@ from fedgauge.report import figures, terminal
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from fedgauge.measure.decomposition import Decomposition, Parts
+    from fedgauge.measurement.decomposition import Decomposition, Parts
 
 _MOST_ROWS = 12
 _MOST_WORKERS = 40

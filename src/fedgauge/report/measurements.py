@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedgauge.files import write_atomically, write_json
-from fedgauge.measure.reading import Measurement, Reading
+from fedgauge.measurement.reading import Measurement, Reading
 from fedgauge.report import figures, terminal
 from fedgauge.symbols import symbol
 from fedgauge.values import Estimate
@@ -76,7 +76,7 @@ def save(found: Measurement, directory: Path) -> list[Path]:
     from safetensors.numpy import save as save_tensors
 
     directory.mkdir(parents=True, exist_ok=True)
-    paths = [directory / "measure.json", directory / "measure.png"]
+    paths = [directory / "measurement.json", directory / "measurement.png"]
     write_json(paths[0], found.to_json())
     draw(found, paths[1])
     worst = {

@@ -1,6 +1,6 @@
 """Certified bounds on real data: softmax regression, whose constants are proved, beside what runs do.
 
-Four theorems are evaluated at the constants that :func:`fedgauge.measure.certified.certify` proves, with the rate that
+Four theorems are evaluated at the constants that :func:`fedgauge.measurement.certified.certify` proves, with the rate that
 makes each bound least, and FedAvg (or momentum) is run at that rate with many seeds. The paper's own experiments have
 rates far outside its conditions.
 """
@@ -202,7 +202,7 @@ def _constants(source: str, data: str | None, percent: int, keep: Path | None) -
     if path and path.exists():
         kept: dict[str, Any] = json.loads(path.read_text())
         return kept
-    from fedgauge.measure.certified import certify
+    from fedgauge.measurement.certified import certify
 
     found = certify(federation(source, data, percent))
     values, kinds = found.theorem_values()

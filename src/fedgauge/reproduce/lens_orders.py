@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +152,38 @@ def markdown(result: Mapping[str, Any]) -> str:
         cells += [f"{entry['tau_cells']:.2f}", *(f"{result['orders'][one][lens]['tau']:.2f}" for one in local[:-1])]
         lines.append(f"| {' | '.join([lens, *cells])} |")
     return "\n".join(lines) + "\n"
+
+
+def page(result: Mapping[str, Any], command: str) -> str:
+    """A page of the result: what was run and how it is counted, the tables and the picture."""
+    given = result["settings"]
+    local = list(result["orders"])
+    versions = ", ".join(f"{name} {version(name)}" for name in ("fedgauge", "torch", "numpy", "scipy"))
+    return f"""# Which lens orders federations as local steps slow them
+
+    {command}
+
+{given["examples"]} examples of {given["source"]} at most, shared out to {given["workers"]} workers in
+{len(result["partitions"])} ways; the paper's MLP, FedAvg with gamma {given["gamma"]:g}, eta 1, batch
+{given["batch_size"]}; f is the mean over all examples; {given["seeds"]} seeds from {given["seed"]}, each that of the
+partition, the first model and the batches. {versions}, Python {platform.python_version()}.
+Numbers: [lenses.json](lenses.json).
+
+**Slowdown** of I is I · rounds(I) / rounds(1) to a training loss of {given["target"]:g}, the crossing interpolated
+between records: gradient steps, as a multiple of what they are where the workers average after every one. Beyond
+{given["most_slowdown"]} it is not waited for and counts as infinite.
+
+**Lenses** look at the model after {given["measured_at"]} rounds with I = 1
+([definitions](../guide.md#other-lenses)), those of local models after one round of I = {local[-1]}. `L_h seen` and
+`L_tilde seen` are that round's ratios; `L_h`, `L_tilde`, `L_g` and `delta` are of the Hessians over
+{given["hessian_examples"]} examples of each worker, and so include what such a sample adds.
+
+![Kendall's tau of every lens, and three lenses against the slowdown](lenses.png)
+
+Medians over seeds. Tau is Kendall's tau-b between the orders; 95% is over seeds drawn anew within each partition,
+which with {given["seeds"]} of them is rough, and says nothing of other partitions, models or rates.
+
+{markdown(result)}"""
 
 
 def draw(result: Mapping[str, Any], path: Path) -> None:

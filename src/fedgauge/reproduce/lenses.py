@@ -186,9 +186,9 @@ def _looked(shared: Problem, seed: int, settings: Mapping[str, Any]) -> dict[str
     """What every lens shows at the model after some rounds with one local step."""
     import torch
 
-    from fedgauge.measure.curvature import curvature
-    from fedgauge.measure.lenses import LENSES, lenses
-    from fedgauge.measure.meter import Meter
+    from fedgauge.measurement.curvature import curvature
+    from fedgauge.measurement.lenses import LENSES, lenses
+    from fedgauge.measurement.meter import Meter
 
     rounds, weights = settings["measured_at"], shared.partition.weights
     trace = _train(shared, seed, settings, 1, rounds, rounds)

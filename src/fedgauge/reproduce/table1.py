@@ -53,7 +53,7 @@ def experiment(percent: int, seed: int, source: str = "mnist", data: str | None 
 
 def _cell(setting: Experiment) -> dict[str, Any]:
     """Train, then measure what happens and what is possible."""
-    from fedgauge.measure.measuring import Asked, measure
+    from fedgauge.measurement.measuring import Asked, measure
 
     asked = Asked(("trajectory", "curvature"), rounds=ROUNDS, seeds=1, fall=FALL, most=MOST)
     return measure(setting, asked=asked).to_json()
@@ -61,7 +61,7 @@ def _cell(setting: Experiment) -> dict[str, Any]:
 
 def _dependence(setting: Experiment) -> dict[str, Any]:
     """The trajectory's readings for other local steps and rates, and at models along the way."""
-    from fedgauge.measure.trajectory import near_convergence, trajectory
+    from fedgauge.measurement.trajectory import near_convergence, trajectory
     from fedgauge.simulation import simulate
 
     federation, algorithm = prepare(setting).federation, fedavg(GAMMA, ETA)

@@ -94,10 +94,11 @@ class Answer(Value):
             start = "Certified by the printed conditions only, which the corrected version mends"
         else:
             start = "Certified: every condition holds and every constant is exact or safe"
-        return f"{start}; {size}; {self._room}."
+        return f"{start}; {size}; {self.room}."
 
     @property
-    def _room(self) -> str:
+    def room(self) -> str:
+        """How far gamma is from its limit, in words."""
         times = float(self.bound.gamma_max) / self.values["gamma"]
         limit = f"{self.binding.name} <= {self.binding.formula}"
         if np.isinf(times):

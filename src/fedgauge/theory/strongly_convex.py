@@ -55,7 +55,7 @@ _DEVIATIONS = (
 )
 
 
-def _log_growth(version: Version, v: Values) -> tuple[Array, str]:
+def log_growth(version: Version, v: Values) -> tuple[Array, str]:
     """Return -R log q and how q is written; a rate so large that q would not be positive counts as q = 0."""
     part = 2 if version == "sharp" else 4
     step = np.minimum(v["mu"] * v["gamma"] * v["eta"] * v["I"] / part, 1.0)
@@ -113,7 +113,7 @@ def _conditions(v: Values) -> tuple[Condition, ...]:
 def _state_average(version: Version, v: Values) -> Statement:
     if version == "printed":
         return _printed(v)
-    growth, q = _log_growth(version, v)
+    growth, q = log_growth(version, v)
     front = "(2/3) " if version == "sharp" else ""
     with np.errstate(over="ignore", divide="ignore"):
         start = v["mu"] * v["d0"] * (2 / 3 if front else 1.0) / np.expm1(growth)
@@ -127,7 +127,7 @@ def _state_average(version: Version, v: Values) -> Statement:
 def _state_last(version: Version, v: Values) -> Statement:
     if version == "printed":
         return _printed(v)
-    growth, q = _log_growth(version, v)
+    growth, q = log_growth(version, v)
     symbols = ("mu", "gamma", "eta", "I", "R")
     factors = {
         "kept": Factor("q^R", np.exp(-growth), symbols),

@@ -79,7 +79,8 @@ def minimise(value: Callable[[Array], Array], low: Array, high: Array) -> Array:
     return at(best)
 
 
-def _refuse_free_eta(theorem: Theorem) -> InputError:
+def refuse_free_eta(theorem: Theorem) -> InputError:
+    """The mistake of leaving both rates free."""
     return InputError(
         f"{theorem.name} cannot be tuned with eta free and no floor under gamma: as gamma -> 0 at a fixed gamma eta "
         "every term of the local steps, and L_h with them, drops out of the bound; fix eta or give gamma_min."
@@ -164,7 +165,7 @@ def best_gamma(
     fixes_eta = "eta" not in theorem.optional or "|eta - 1|" in [condition.name for condition in probe.conditions]
     if eta is None and not fixes_eta:
         if floor is None:
-            raise _refuse_free_eta(theorem)
+            raise refuse_free_eta(theorem)
         top = _largest_eta(theorem, version, values, floor)
         chosen = minimise(lambda rate: _total(theorem, version, values, floor, rate), top * _DEPTH, top)
         return Tuned(

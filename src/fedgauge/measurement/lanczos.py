@@ -1,0 +1,134 @@
+"""The largest eigenvalue of a symmetric operator that is known by its products alone, and how sure one can be of it.
+
+scipy's Lanczos solver (ARPACK) finds it; what is added here is an interval. A Ritz value never exceeds the largest
+eigenvalue, so it is the lower end. For the upper end, Kuczynski and Woźniakowski (1992, Theorem 4.2) bound how often
+k Lanczos steps from a direction that is uniform on the sphere miss: in d dimensions, for eigenvalues in [a, b],
+
+    P(b - theta > epsilon (b - a)) <= 1.648 sqrt(d) exp(-(2k - 1) sqrt(epsilon)).
+
+The solver's restarts only raise theta, so the bound for the steps before its first restart holds for its answer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgauge.errors import InputError
+from fedgauge.measurement.intervals import CONFIDENCE
+
+Floats = npt.NDArray[np.float64]
+
+_STEPS = 32
+"""Lanczos steps before a restart: few enough to hold, enough for an upper end two per cent above the value."""
+_BYTES = 2**29
+"""Of directions held at once, for models so large that 32 are too many."""
+_RESTARTS = 20
+
+
+class Ritz(NamedTuple):
+    """The largest absolute eigenvalue of an operator, as far as it was found.
+
+    Attributes:
+        value: |v'Av| for the direction found; the largest absolute eigenvalue is not below it.
+        high: not above this, with probability ``CONFIDENCE`` over the random first direction.
+        vector: the direction v, of length one.
+        residual: |Av - (v'Av) v|: an eigenvalue lies within this distance of v'Av.
+        products: how many products it took.
+        converged: whether the residual came below the tolerance.
+    """
+
+    value: float
+    high: float
+    vector: Floats
+    residual: float
+    products: int
+    converged: bool
+
+
+def largest(
+    product: Callable[[Floats], Floats],
+    dim: int,
+    tolerance: float,
+    generator: np.random.Generator,
+    *,
+    positive: bool = False,
+) -> Ritz:
+    """Find the largest absolute eigenvalue of a symmetric operator.
+
+    Args:
+        product: the operator times a vector.
+        dim: the dimension d.
+        tolerance: the residual, as a part of the value, at which to stop.
+        generator: draws the first direction.
+        positive: whether no eigenvalue is negative, which makes the interval half as wide.
+
+    >>> matrix = np.diag([1.0, -3.0, 2.0])
+    >>> found = largest(lambda v: matrix @ v, 3, 1e-12, np.random.default_rng(0))
+    >>> round(found.value, 9), found.converged
+    (3.0, True)
+    """
+    if dim <= 2 * _STEPS:
+        return _dense(product, dim)
+    from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+
+    steps = max(min(_STEPS, _BYTES // (8 * dim)), 8)
+    used = 0
+
+    def counted(vector: Floats) -> Floats:
+        nonlocal used
+        used += 1
+        answer = product(np.ascontiguousarray(vector.reshape(-1)))
+        if not np.isfinite(answer).all():
+            raise InputError("The Hessian is not finite at this model: it has diverged; measure an earlier one.")
+        return answer
+
+    first = generator.standard_normal(dim)
+    image = counted(first)
+    if not image.any():
+        # A random direction lies in no proper subspace: the operator is zero.
+        return Ritz(0.0, 0.0, first / np.linalg.norm(first), 0.0, used, True)
+    operator = LinearOperator((dim, dim), matvec=counted, dtype=np.float64)
+    vector = first / np.linalg.norm(first)
+    # Where eigenvalues crowd at the top, their directions do not settle, but the value does: take what 5% gives.
+    for accepted in (tolerance, 0.05):
+        with suppress(ArpackNoConvergence):
+            _, vectors = eigsh(operator, k=1, which="LM", ncv=steps, v0=vector, tol=accepted, maxiter=_RESTARTS)
+            vector = vectors[:, 0]
+            break
+    image = counted(vector)
+    value = float(vector @ image)
+    residual = float(np.linalg.norm(image - value * vector))
+    miss = (math.log(1.648 * math.sqrt(dim) / (1 - CONFIDENCE)) / (2 * steps - 1)) ** 2
+    # An indefinite operator's eigenvalues span at most twice the largest; where that says nothing there is no end.
+    room = 1 - (1 if positive else 2) * miss
+    high = abs(value) / room if room > 0 else math.inf
+    high = max(high, abs(value) + residual)
+    return Ritz(abs(value), high, vector, residual, used, residual <= max(10 * tolerance, 1e-12) * abs(value))
+
+
+def keep_worst(found: list[tuple[int, Ritz]], worker: int, ritz: Ritz) -> None:
+    """Add a worker's answer; only the largest keeps its direction, so that memory does not grow with the workers."""
+    none = np.empty(0)
+    for index, (held, other) in enumerate(found):
+        if len(other.vector) and other.value < ritz.value:
+            found[index] = held, other._replace(vector=none)
+        elif len(other.vector):
+            ritz = ritz._replace(vector=none)
+    found.append((worker, ritz))
+
+
+def _dense(product: Callable[[Floats], Floats], dim: int) -> Ritz:
+    """The answer from the whole matrix, where that takes few products."""
+    matrix = np.stack([product(unit) for unit in np.eye(dim)])
+    if not np.isfinite(matrix).all():
+        raise InputError("The Hessian is not finite at this model: it has diverged; measure an earlier one.")
+    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+    index = int(np.abs(values).argmax())
+    value, vector = float(values[index]), vectors[:, index]
+    return Ritz(abs(value), abs(value), vector, float(np.linalg.norm(matrix @ vector - value * vector)), dim, True)

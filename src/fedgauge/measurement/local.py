@@ -1,0 +1,61 @@
+"""The local models of a round, made again wherever they are looked at, so that none has to be kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from fedgauge.algorithms import make_algorithm
+from fedgauge.algorithms.base import Algorithm
+from fedgauge.engines.work import Lane, Work
+from fedgauge.errors import InputError, count
+from fedgauge.measurement.meter import Passes
+
+
+@dataclass(frozen=True)
+class LocalSteps:
+    """The local steps that workers make from a global model: x_i^{r,k} after k of them.
+
+    The batches are those of a run with the meter's seed in that round; what an algorithm remembers from round to round
+    is as before its first.
+
+    Attributes:
+        algorithm: whose steps.
+        steps: k.
+        round: r, which addresses the batches.
+    """
+
+    algorithm: Algorithm
+    steps: int
+    round: int = 0
+
+    def __post_init__(self) -> None:
+        count("steps", self.steps, least=0)
+        count("round", self.round, least=0)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Other processes make the algorithm, which holds functions, again from its name and numbers."""
+        return _remade, (self.algorithm.name, dict(self.algorithm.parameters), self.steps, self.round)
+
+    def after(self, steps: int) -> LocalSteps:
+        """The same run stopped after another number of steps."""
+        return replace(self, steps=steps)
+
+    def models(self, passes: Passes, part: Lane, model: torch.Tensor) -> torch.Tensor:
+        """The local models of a lane's workers, one row each."""
+        number = len(part.cohort.workers)
+        if not self.steps:
+            return model.expand(number, -1)
+        work = Work(passes.federation, self.algorithm, self.steps, passes.seed, passes.chunk)
+        remembered = self.algorithm.worker_init(model)
+        memory = {name: vector.expand(number, -1) for name, vector in remembered.items()}
+        local, _ = work.local_states(Lane(part.cohort, memory), self.round, model, self.algorithm.init(model))
+        if not bool(torch.isfinite(local["x"]).all()):
+            raise InputError(f"Local models are not finite after {self.steps} steps; measure with a smaller gamma.")
+        return local["x"]
+
+
+def _remade(name: str, numbers: dict[str, float], steps: int, round: int) -> LocalSteps:
+    return LocalSteps(make_algorithm(name, **numbers), steps, round)

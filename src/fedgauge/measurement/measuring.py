@@ -1,0 +1,375 @@
+"""All readings of a federation at one model, within a budget, with what was measured kept when time is up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+from fedgauge.algorithms import make_algorithm
+from fedgauge.algorithms.base import Algorithm
+from fedgauge.errors import InputError, count, nearest
+from fedgauge.execution import Prepared, prepare
+from fedgauge.experiment import Experiment
+from fedgauge.federation.base import Federation
+from fedgauge.federation.quadratic import QuadraticFederation
+from fedgauge.federation.supervised import SupervisedFederation
+from fedgauge.measurement.certified import certify
+from fedgauge.measurement.curvature import curvature
+from fedgauge.measurement.decomposition import decompose
+from fedgauge.measurement.divergence import divergence
+from fedgauge.measurement.gram import layer
+from fedgauge.measurement.lenses import lenses
+from fedgauge.measurement.local import LocalSteps
+from fedgauge.measurement.meter import Meter, OutOfBudgetError, said
+from fedgauge.measurement.noise import noise
+from fedgauge.measurement.reading import Measurement, Reading
+from fedgauge.measurement.sampled import sampled_deviation, sampled_divergence
+from fedgauge.measurement.trajectory import near_convergence, trajectory
+from fedgauge.simulation import Observer, check_model
+from fedgauge.values import Round
+
+Told = Callable[[str, int, int | None], None]
+"""Told what is being done, how far it is, and how far it goes where that is known."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be measured, and how.
+
+    Attributes:
+        readings: which, in order; the usual ones if none is named, and ``certified`` where that can be.
+        rounds: of the trajectory from the model.
+        seeds: how many runs of it.
+        fall: the part of itself by which the loss falls in ten rounds where training counts as near convergence.
+        most: rounds of training at the most.
+        tolerance: of the curvature's directions.
+        part: of every worker's data, for the readings from parts of it.
+        seconds: the budget; None is no limit.
+        passes: the budget in passes over the data; None is no limit.
+    """
+
+    readings: tuple[str, ...] = ()
+    rounds: int = 10
+    seeds: int = 3
+    fall: float = 0.01
+    most: int = 1000
+    tolerance: float | None = None
+    part: float = 0.05
+    seconds: float | None = None
+    passes: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.readings:
+            if name not in READINGS:
+                raise InputError(f"There is no reading {name!r}; {nearest(name, READINGS)}")
+        for name in ("rounds", "seeds", "most"):
+            count(name, getattr(self, name))
+        if not 0 < self.fall < 1:
+            raise InputError(f"fall must be between 0 and 1, not {self.fall!r}.")
+        if not 0 < self.part <= 1:
+            raise InputError(f"part must be above 0 and at most 1, not {self.part!r}.")
+        for name in ("seconds", "passes"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise InputError(f"The budget must be above 0 {name}, not {value!r}.")
+
+
+@dataclass
+class Session:
+    """What the readings share while they are taken."""
+
+    experiment: Experiment
+    prepared: Prepared
+    asked: Asked
+    model: torch.Tensor
+    meter: Meter
+    told: Told
+    until: float
+    taken: list[Reading] = field(default_factory=list)
+
+    def time_is_up(self, _: Sequence[Round] = ()) -> bool:
+        """Whether the budget is used up."""
+        return time.monotonic() > self.until
+
+    @property
+    def local_steps(self) -> LocalSteps | None:
+        """The experiment's local steps, where all workers make the same number."""
+        steps = self.experiment.run.local_steps
+        return LocalSteps(self.algorithm, steps) if isinstance(steps, int) else None
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """The experiment's algorithm."""
+        return make_algorithm(self.experiment.algorithm.name, **self.experiment.algorithm.parameters)
+
+    def observer(self, what: str, total: int) -> Observer:
+        """Something that ``simulate`` can tell of its rounds."""
+        return lambda done, _: self.told(what, done, total)
+
+
+def _certified(session: Session) -> Iterable[Reading]:
+    """What holds at every model: known of a quadratic from its matrices, proved of a convex model from its data."""
+    federation = session.prepared.federation
+    if isinstance(federation, QuadraticFederation):
+        meaning = "Exact, and the same at every model: a quadratic's matrices."
+        yield Reading("certified", meaning, tuple(federation.constants()))
+        return
+    if not isinstance(federation, SupervisedFederation):
+        raise InputError("Only quadratics, linear and softmax regression can be certified; take another reading.")
+    if session.prepared.participation.weights is not None:
+        raise InputError("Constants are certified for workers that count alike; leave out the weights.")
+    session.told("certified", 0, None)
+    found = certify(federation, start=federation.start(session.experiment.run.seed))
+    meaning = (
+        "Proved from the data for every model, F and d0 from the run's first one: bounds fed with it are certified."
+    )
+    yield Reading("certified", meaning, tuple(found.constants), {"loss": found.loss, "gap": found.gap})
+
+
+def _default(federation: Federation) -> tuple[str, ...]:
+    """The readings that are taken unless told otherwise."""
+    try:
+        if not isinstance(federation, QuadraticFederation):
+            layer(cast(SupervisedFederation, federation))
+    except (InputError, AttributeError):
+        return USUAL
+    return ("certified", *USUAL)
+
+
+def _trajectory(session: Session) -> Iterable[Reading]:
+    experiment, asked = session.experiment, session.asked
+    done = 0
+
+    def observer(_: int, record: Round | None) -> None:
+        nonlocal done
+        done += 1
+        session.told("trajectory", done, asked.rounds * asked.seeds)
+
+    mean, most = trajectory(
+        session.prepared.federation,
+        session.algorithm,
+        session.model,
+        local_steps=experiment.run.local_steps,
+        rounds=asked.rounds,
+        seeds=[experiment.run.seed + number for number in range(asked.seeds)],
+        weights=session.prepared.participation.weights,
+        processes=experiment.run.processes,
+        stop=session.time_is_up,
+        observer=observer,
+    )
+    session.meter.cost["gradient passes"] += int(mean.estimates[0].cost["gradient passes"]) if mean.estimates else 0
+    yield mean
+    yield most
+
+
+def _curvature(session: Session) -> Iterable[Reading]:
+    yield curvature(session.meter, session.model, session.asked.tolerance)
+
+
+def _divergence(session: Session) -> Iterable[Reading]:
+    yield divergence(session.meter, session.model, iterates=session.local_steps)
+
+
+def _noise(session: Session) -> Iterable[Reading]:
+    yield noise(session.meter, session.model)
+
+
+def _sampled(session: Session) -> Iterable[Reading]:
+    """From parts of the data: what is asked for where a pass over all of it takes too long."""
+    part = session.asked.part
+    yield sampled_divergence(session.meter, session.model, size=part)
+    if session.local_steps:
+        yield sampled_deviation(session.meter, session.model, session.local_steps, size=part)
+
+
+def _lenses(session: Session) -> Iterable[Reading]:
+    algorithm, steps, prepared = session.experiment.algorithm, session.experiment.run.local_steps, session.prepared
+    yield lenses(
+        session.meter,
+        session.model,
+        gamma=algorithm.gamma if isinstance(steps, int) else None,
+        local_steps=steps if isinstance(steps, int) else None,
+        partition=prepared.partition,
+        labels=prepared.dataset.train_labels if prepared.dataset else None,
+        tolerance=session.asked.tolerance,
+    )
+
+
+def _parts(session: Session) -> Iterable[Reading]:
+    """Where zeta and L_h come from; the direction of L_h is curvature's where that was taken."""
+    curved = next((reading for reading in session.taken if "L_h" in reading.directions), None)
+    direction = curved.directions["L_h"] if curved else None
+    found = decompose(session.meter, session.model, direction, session.asked.tolerance)
+    meaning = "Where zeta and L_h at this model come from: which workers, which parameters."
+    notes = [
+        f"{part.symbol}: {_named(part.outliers)} out (median + 3 robust deviations is {part.threshold:.3g})."
+        for part in found.parts
+        if part.outliers
+    ]
+    yield Reading("parts", meaning, details=found.to_json(), notes=tuple(notes))
+
+
+def _named(workers: Sequence[int]) -> str:
+    return f"worker {workers[0]} stands" if len(workers) == 1 else f"workers {', '.join(map(str, workers))} stand"
+
+
+READINGS: Mapping[str, Callable[[Session], Iterable[Reading]]] = {
+    "certified": _certified,
+    "trajectory": _trajectory,
+    "curvature": _curvature,
+    "divergence": _divergence,
+    "noise": _noise,
+    "parts": _parts,
+    "lenses": _lenses,
+    "sampled": _sampled,
+}
+USUAL = ("divergence", "noise", "trajectory", "curvature", "parts")
+"""Cheap ones first, so that a budget or Ctrl-C leaves something of everything."""
+
+
+def measure(
+    experiment: Experiment,
+    *,
+    model: torch.Tensor | None = None,
+    origin: str = "given",
+    asked: Asked | None = None,
+    prepared: Prepared | None = None,
+    told: Told | None = None,
+) -> Measurement:
+    """Measure the constants of an experiment's federation.
+
+    Args:
+        experiment: data, partition and model; and the algorithm and local steps whose trajectory is measured.
+        model: where to measure, a flat model; trained until near convergence if not given.
+        origin: where that model comes from, for the record.
+        asked: which readings, with how much effort.
+        prepared: what :func:`fedgauge.execution.prepare` gave for the experiment, where that was called already.
+        told: called with what is being done and how far it is.
+
+    Returns:
+        The readings that were taken. Where the budget ends or Ctrl-C is pressed these are some of them, and
+        ``complete`` is false.
+
+    >>> found = measure(Experiment.of({"source": "digits", "gamma": 0.1, "processes": 1}), asked=Asked(
+    ...     ("trajectory", "curvature"), rounds=2, seeds=2, fall=0.2))
+    >>> happened, possible = (found.reading(name).constants["L_h"].value for name in ("trajectory", "curvature"))
+    >>> happened < possible, found.complete
+    (True, True)
+    """
+    asked = asked or Asked()
+    told = told or (lambda what, done, total: None)
+    prepared = prepared or prepare(experiment)
+    federation, began = prepared.federation, time.monotonic()
+    asked = replace(asked, readings=asked.readings or _default(federation))
+    until = began + (float("inf") if asked.seconds is None else asked.seconds)
+    point: dict[str, Any] = {"origin": origin}
+    meter = Meter(
+        federation,
+        weights=prepared.participation.weights,
+        seed=experiment.run.seed,
+        processes=experiment.run.processes,
+        chunk=experiment.run.chunk,
+        until=until,
+        passes=asked.passes,
+        told=lambda what, done: told(what, int(done), None),
+    )
+    with meter:
+        session = Session(experiment, prepared, asked, federation.start(experiment.run.seed), meter, told, until)
+        if model is None:
+            session.model, point = _train(session)
+        else:
+            session.model = check_model(federation, model)
+        complete = _take(session, point)
+    cost = {**meter.cost, "seconds": time.monotonic() - began}
+    settings = {"experiment": experiment.to_json(), "asked": _plain(asked), "federation": federation.digest}
+    return Measurement(settings, point, tuple(session.taken), complete, cost)
+
+
+def _train(session: Session) -> tuple[torch.Tensor, dict[str, Any]]:
+    experiment, asked = session.experiment, session.asked
+    model, said_of = near_convergence(
+        session.prepared.federation,
+        session.algorithm,
+        local_steps=experiment.run.local_steps,
+        fall=asked.fall,
+        most=asked.most,
+        seed=experiment.run.seed,
+        weights=session.prepared.participation.weights,
+        processes=experiment.run.processes,
+        stop=session.time_is_up,
+        observer=session.observer("training", asked.most),
+    )
+    return model, {"origin": "trained until near convergence", **said_of}
+
+
+def _take(session: Session, point: dict[str, Any]) -> bool:
+    """Take the readings one after another; say whether all were taken."""
+    try:
+        loss, gradient = session.meter.evaluate(session.model)
+    except OutOfBudgetError:
+        raise InputError(
+            "The budget is used up before one pass over the data; give more, or a model to measure at with --at."
+        ) from None
+    point |= {"loss": loss, "grad2": float(gradient @ gradient)}
+    if not torch.isfinite(gradient).all():
+        raise InputError("The loss is not finite at this model: it has diverged; measure an earlier one.")
+    failures = []
+    try:
+        for name in session.asked.readings:
+            try:
+                for reading in READINGS[name](session):
+                    session.taken.append(reading)
+                    if not reading.complete:
+                        return False
+            except InputError as error:
+                # What one reading cannot do, another may.
+                failures.append(error)
+                session.taken.append(Reading(name, "Could not be taken.", notes=(str(error),)))
+    except (OutOfBudgetError, KeyboardInterrupt) as reason:
+        taken = ", ".join(reading.name for reading in session.taken)
+        note = f"Not measured: {name}; {said(reason)}."
+        session.taken.append(Reading(name, "Not taken.", notes=(note,), complete=False))
+        if not taken and isinstance(reason, KeyboardInterrupt):
+            raise
+        return False
+    if failures and len(failures) == len(session.asked.readings):
+        raise failures[0]
+    return True
+
+
+def _plain(asked: Asked) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(asked).items()}
+
+
+def read_model(path: Path, prepared: Prepared) -> torch.Tensor:
+    """Read a flat model from a safetensors file: a run's model, or a module's ``state_dict``.
+
+    The parameters of a ``state_dict`` are looked up by name and may have no other shape than the federation's.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        tensors = load_file(path)
+    except OSError as error:
+        raise InputError(f"Cannot read {path}: {error.strerror or error}; name a .safetensors file.") from None
+    except SafetensorError as error:
+        raise InputError(f"{path} is not a safetensors file ({error}); name a model.") from None
+    if set(tensors) == {"model"}:
+        return tensors["model"]
+    federation: Any = prepared.federation
+    if not hasattr(federation, "unflatten"):
+        raise InputError(f"{path} must hold one tensor 'model', not {', '.join(sorted(tensors))}.")
+    parts = federation.unflatten(federation.start(0))
+    for name, part in parts.items():
+        if name not in tensors:
+            raise InputError(f"{path} has no parameter {name!r}; {nearest(name, tensors)}")
+        if tensors[name].shape != part.shape:
+            given, wanted = tuple(tensors[name].shape), tuple(part.shape)
+            raise InputError(f"{path}: {name} has shape {given}, but the model's has {wanted}; choose that model.")
+    return torch.cat([tensors[name].reshape(-1) for name in parts])

@@ -1,0 +1,259 @@
+"""How noisy a stochastic gradient is: sigma for the batch size in use, and its largest entry G.
+
+Batches are drawn with replacement, so that the variance of worker i's stochastic gradient is V_i / B, with V_i the
+variance of one sample's gradient over its shard and B the batch size. V_i comes from all samples, or from pairs of
+independent ones: half the squared distance of two independent gradients is an unbiased estimate of their variance, the
+pairs are independent of each other, and so their mean has an interval (docs/theory.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fedgauge.engines.work import Lane
+from fedgauge.errors import InputError, count
+from fedgauge.federation.supervised import SupervisedFederation
+from fedgauge.measurement import intervals
+from fedgauge.measurement.intervals import Interval
+from fedgauge.measurement.meter import Meter, OutOfBudgetError, Passes
+from fedgauge.measurement.reading import Reading
+from fedgauge.randomness import Purpose, Streams
+from fedgauge.simulation import check_model
+from fedgauge.values import Estimate, Kind
+
+Floats = npt.NDArray[np.float64]
+
+MEANING = "How far a stochastic gradient is from its mean at this model, for the batch size in use."
+
+_PAIRS = 8
+"""In one ask: between two of them the budget is looked at."""
+_BATCHES, _SINGLES = 1, 2
+"""Copies in the addresses of the draws."""
+
+
+def noise(meter: Meter, model: torch.Tensor, *, samples: int | None = None, draws: int = 16) -> Reading:
+    """Measure sigma, the largest over workers, sigma_rms, their root mean square, and G at a model.
+
+    Args:
+        meter: the workers.
+        model: the flat model.
+        samples: single samples to draw from each worker for sigma; all samples are used, exactly, if not given.
+        draws: stochastic gradients to draw from each worker, with the batch size in use: G is their largest entry, and
+            their variance checks sigma. It is sigma where a federation has neither samples nor a known sigma.
+
+    Returns:
+        The reading; ``details`` has every worker's variance, what it would be if batches were drawn without
+        replacement, where G was seen, and the variance of the draws.
+
+    >>> from fedgauge import random_quadratics
+    >>> federation = random_quadratics(4, 3, sigma2=0.25)
+    >>> with Meter(federation) as meter:
+    ...     reading = noise(meter, federation.start(0))
+    >>> reading.constants["sigma"].value, reading.constants["sigma"].kind
+    (0.5, 'exact')
+    """
+    model = check_model(meter.federation, model)
+    federation: Any = meter.federation
+    count("draws", draws, least=4)
+    data = isinstance(federation, SupervisedFederation)
+    if samples is not None and not data:
+        raise InputError("samples are drawn from data, which this federation has none of; set draws instead.")
+    if samples is not None:
+        count("samples", samples, least=4)
+    drawn = _draw(meter, model, draws // 2, None)
+    notes = list(drawn.notes)
+    cost = drawn.cost
+    method = f"{2 * drawn.number} stochastic gradients a worker, in pairs"
+    if data:
+        found, kind, cost = _of_data(meter, model, samples)
+        method = f"variance of {2 * found.number} samples a worker, in pairs" if samples else "variance of all samples"
+        notes += found.notes
+    elif hasattr(federation, "sigma2"):
+        found, kind, method = Variances.exact(np.full(federation.num_workers, federation.sigma2)), "exact", "as given"
+    else:
+        found, kind = drawn, "sample"
+    estimates = [
+        _estimate("sigma", found.largest(), kind, f"{method}; largest", cost),
+        _estimate("sigma_rms", found.mean(meter.shares), kind, f"{method}; root mean square over workers", cost),
+        Estimate("G", drawn.entry, drawn.entry, drawn.entry, "lower", "largest entry of the draws", drawn.cost),
+    ]
+    details = {
+        "variance of each worker": found.each.tolist(),
+        "worker": int(found.each.argmax()),
+        "batch size": getattr(federation, "batch_size", None),
+        "G": _where(federation, drawn),
+        "drawn": drawn.summary(meter.shares),
+        **(_without_replacement(federation, found.each) if data else {}),
+    }
+    if kind == "sample" and federation.num_workers > 1:
+        notes.append("The largest of several estimates errs upwards; its interval allows for that, sigma_rms has none.")
+    return Reading("noise", MEANING, tuple(estimates), details, tuple(notes))
+
+
+@dataclass
+class Variances:
+    """The variance of each worker's stochastic gradient, and what is known of its error.
+
+    Attributes:
+        each: one variance a worker.
+        spread: sample variance of the terms that each is the mean of.
+        number: of those terms; 0 where there is no error.
+        totals: the weighted mean over workers of each term.
+        entry: the largest absolute entry of a gradient seen, with its worker and its number in the flat model.
+        notes: what a reader must know.
+    """
+
+    each: Floats
+    spread: Floats
+    number: int
+    totals: list[float] = field(default_factory=list)
+    entry: float = 0.0
+    place: tuple[int, int] = (0, 0)
+    notes: tuple[str, ...] = ()
+    cost: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def exact(cls, each: Floats) -> Variances:
+        """Variances without error."""
+        return cls(each, np.zeros_like(each), 0)
+
+    def largest(self) -> Interval:
+        """The largest, between the largest lower and the largest upper end, all of which hold together."""
+        if not self.number:
+            return Interval(*[float(self.each.max())] * 3)
+        each = intervals.from_moments(self.each, self.spread, self.number, of=len(self.each))
+        return Interval(*(float(part.max()) for part in each))
+
+    def mean(self, shares: Floats) -> Interval:
+        """The weighted mean over workers; its terms are independent, so it has an interval of its own."""
+        if not self.number:
+            return Interval(*[float(shares @ self.each)] * 3)
+        return intervals.of_mean(self.totals)
+
+    def scaled(self, by: float) -> Variances:
+        """Those of a gradient whose variance is so many times as large."""
+        totals = [total * by for total in self.totals]
+        return Variances(self.each * by, self.spread * by**2, self.number, totals, notes=self.notes)
+
+    def summary(self, shares: Floats) -> dict[str, Any]:
+        """What goes into the details."""
+        return {
+            "gradients a worker": 2 * self.number,
+            "sigma2": self.largest()._asdict(),
+            "sigma_rms2": self.mean(shares)._asdict(),
+        }
+
+
+def _of_data(meter: Meter, model: torch.Tensor, samples: int | None) -> tuple[Variances, Kind, Mapping[str, float]]:
+    """sigma_i^2 of a batch from single samples: all of them, or so many of each worker."""
+    federation: Any = meter.federation
+    if samples is not None:
+        found = _draw(meter, model, samples // 2, 1)
+        return found.scaled(1 / federation.batch_size), "sample", found.cost
+    meter.check_budget(2, "the noise of all samples")
+    before = meter.cost["gradient passes"]
+    each = np.empty(federation.num_workers)
+    # A gradient, and the same passes again for the squared norms of the samples' gradients.
+    for workers, variances in meter.ask("gradient passes", 2, _whole, model):
+        each[workers] = variances
+    cost = {"gradient passes": meter.cost["gradient passes"] - before}
+    return Variances.exact(each / federation.batch_size), "lower", cost
+
+
+def _whole(passes: Passes, lane: Lane, model: torch.Tensor) -> tuple[list[int], list[float]]:
+    """The variance of one sample's gradient for each worker of a lane, over its whole shard."""
+    federation: Any = passes.federation
+    found: list[float] = []
+    for (workers, _, _), _ in lane.chunks(passes.chunk):
+        found += federation.sample_variances(model, workers).tolist()
+    return lane.cohort.workers.tolist(), found
+
+
+def _draw(meter: Meter, model: torch.Tensor, pairs: int, batch_size: int | None) -> Variances:
+    """The variance of each worker's stochastic gradient from so many pairs of them, as far as the budget goes."""
+    N, before = meter.federation.num_workers, meter.cost["gradient passes"]
+    federation: Any = meter.federation
+    each = 2 * meter.sample_passes * (1.0 if batch_size is None else batch_size / federation.batch_size)
+    meter.check_budget(2 * each, "two pairs of gradients, the least that has an interval")
+    sums, squares = np.zeros(N), np.zeros(N)
+    totals: list[float] = []
+    notes: tuple[str, ...] = ()
+    entry, place = -1.0, (0, 0)
+    try:
+        while len(totals) < pairs:
+            # Two pairs first, so that a small budget still gives an interval.
+            first, number = len(totals), min(_PAIRS if totals else 2, pairs - len(totals))
+            parts = meter.ask("gradient passes", each * number, _pairs, model, first, number, batch_size)
+            for workers, terms, _, _ in parts:
+                sums[workers] += terms.sum(axis=1)
+                squares[workers] += np.square(terms).sum(axis=1)
+            totals += np.sum([total for _, _, total, _ in parts], axis=0).tolist()
+            for _, _, _, (value, *where) in parts:
+                if value > entry:
+                    entry, place = value, (where[0], where[1])
+    except OutOfBudgetError as error:
+        if len(totals) < 2:
+            raise
+        notes = (f"{error} {2 * len(totals)} of {2 * pairs} gradients a worker were drawn.",)
+    number = len(totals)
+    spread = np.maximum(squares - sums**2 / number, 0.0) / (number - 1)
+    cost = {"gradient passes": meter.cost["gradient passes"] - before}
+    return Variances(sums / number, spread, number, totals, entry, place, notes, cost)
+
+
+def _pairs(
+    passes: Passes, lane: Lane, model: torch.Tensor, first: int, number: int, batch_size: int | None
+) -> tuple[list[int], Floats, Floats, tuple[float, int, int]]:
+    """Half the squared distance of two independent stochastic gradients, for each worker (rows) and pair (columns).
+
+    With it the weighted sums over the workers, and the largest entry seen, with its worker and place.
+    """
+    federation: Any = passes.federation if batch_size is None else passes.federation.with_batch_size(batch_size)  # type: ignore[attr-defined]
+    streams = Streams(passes.seed, Purpose.MEASURE)
+    terms, entry = [], (-1.0, 0, 0)
+    totals = np.zeros(number)
+    for (workers, _, weights), _ in lane.chunks(passes.chunk):
+        models = model.expand(len(workers), -1)
+        copies = np.full(len(workers), _BATCHES if batch_size is None else _SINGLES)
+        found = np.empty((len(workers), number))
+        for pair in range(number):
+            drawn = federation.draws(streams, first + pair, workers, copies, 2)
+            both = [federation.stochastic_gradients(models, workers, draw) for draw in drawn]
+            found[:, pair] = ((both[0].double() - both[1].double()).square().sum(dim=1) / 2).cpu().numpy()
+            for gradients in both:
+                largest, places = gradients.abs().max(dim=1)
+                row = int(largest.argmax())
+                if float(largest[row]) > entry[0]:
+                    entry = (float(largest[row]), int(workers[row]), int(places[row]))
+        terms.append(found)
+        totals += weights @ found
+    return lane.cohort.workers.tolist(), np.concatenate(terms), totals, entry
+
+
+def _estimate(symbol: str, squared: Interval, kind: Kind, method: str, cost: Mapping[str, float]) -> Estimate:
+    value, low, high = map(float, squared.root())
+    return Estimate(symbol, value, low, high, kind, method, cost)
+
+
+def _where(federation: Any, drawn: Variances) -> dict[str, Any]:
+    """The worker and the parameter whose gradient's entry was the largest."""
+    worker, place = drawn.place
+    found: dict[str, Any] = {"worker": worker, "entry": place, "of draws": 2 * drawn.number}
+    if isinstance(federation, SupervisedFederation):
+        numbers = federation.unflatten(torch.arange(federation.dim))
+        found["parameter"] = next(name for name, part in numbers.items() if bool((part == place).any()))
+    return found
+
+
+def _without_replacement(federation: SupervisedFederation, variances: Floats) -> dict[str, Any]:
+    """What the variances would be for batches of distinct samples: a whole shard has no noise."""
+    sizes, B = federation.sizes(np.arange(federation.num_workers)), federation.batch_size
+    factors = np.maximum(sizes - B, 0) / np.maximum(sizes - 1, 1)
+    each = variances * factors
+    return {"without replacement": {"largest": float(each.max()), "of each worker": each.tolist()}}

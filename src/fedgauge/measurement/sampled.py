@@ -1,0 +1,279 @@
+"""Divergence and deviation from random parts of the data, without the noise of the parts in them.
+
+The squared norm of a noisy vector is too large by the variance of the noise, however often it is averaged. The product
+of two vectors with independent noise is not: two independent subsets A and B of every worker's samples give
+
+    zeta_rms^2:  sum_i w_i <g_iA - g_A, g_iB - g_B>,    |grad f|^2:  <g_A, g_B>,    deviation2:  <dev_A, dev_B>,
+
+all unbiased (docs/theory.md). Fresh subsets repeat them, and the repetitions give the interval. Memory does not grow
+with the number of workers, nor with that of the samples beyond their part.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fedgauge.engines.work import Lane, Spread
+from fedgauge.errors import InputError, count, positive
+from fedgauge.federation.supervised import SupervisedFederation
+from fedgauge.measurement import intervals
+from fedgauge.measurement.divergence import ALONE
+from fedgauge.measurement.intervals import Interval
+from fedgauge.measurement.local import LocalSteps
+from fedgauge.measurement.meter import Meter, OutOfBudgetError, Passes
+from fedgauge.measurement.reading import Reading
+from fedgauge.randomness import Purpose, Streams
+from fedgauge.simulation import check_model
+from fedgauge.values import Estimate
+
+Floats = npt.NDArray[np.float64]
+
+DIVERGENCE = "An unbiased estimate of the divergence at this model from parts of the data, with a 95% interval."
+DEVIATION = "An unbiased estimate of how the averaged gradient deviates at local models, which bounds L_h from below."
+
+_TWO = "two repetitions, the least that has an interval"
+_LEAST = 20
+"""Repetitions before an interval may end them: with fewer, a narrow one is too often a lucky one."""
+
+
+class Repeated(NamedTuple):
+    """Repetitions (rows) of several quantities (columns), what they cost, and why they ended early, if so."""
+
+    values: Floats
+    cost: Mapping[str, float]
+    notes: tuple[str, ...]
+
+
+def sampled_divergence(
+    meter: Meter, model: torch.Tensor, *, size: int | float = 0.01, tolerance: float = 0.1, most: int = 200
+) -> Reading:
+    """Estimate zeta_rms and the squared norm of f's gradient at a model from random parts of the data.
+
+    Args:
+        meter: the workers, of a federation of data.
+        model: the flat model.
+        size: samples of each worker in a subset, or the part of them as a float. A repetition takes two subsets: with
+            0.01 it costs 0.02 gradient passes. Products of very small subsets are skewed, and intervals of few of them
+            cover less than they say (docs/theory.md): a few dozen samples a worker are enough.
+        tolerance: stop where the interval of zeta_rms^2 reaches no further than this part of it to either side.
+        most: repetitions, where it never does.
+
+    Returns:
+        The reading, from as many repetitions as the meter's budget allows; ``details`` has the unbiased estimates of
+        the squares, which may be negative.
+
+    >>> from torch import nn
+    >>> x, y, shards = torch.randn(80, 3), torch.arange(80) % 2, [range(40), range(40, 80)]
+    >>> federation = SupervisedFederation(lambda: nn.Linear(3, 2), nn.functional.cross_entropy, x, y, shards)
+    >>> with Meter(federation, processes=1) as meter:
+    ...     reading = sampled_divergence(meter, federation.start(0), size=0.25, most=20)
+    >>> [estimate.symbol for estimate in reading.estimates], reading.details["repetitions"] <= 20
+    (['zeta_rms', 'grad2'], True)
+    """
+    model = check_model(meter.federation, model)
+    part = _part(meter, size)
+
+    def once(repetition: int) -> tuple[float, float]:
+        products, *sides = zip(*meter.ask("gradient passes", 2 * part, _halves, model, size, repetition), strict=True)
+        first, second = (torch.stack(side).sum(dim=0) for side in sides)
+        together = float(first @ second)
+        # One worker's divergence is 0, and not what rounding leaves of it.
+        return sum(products) - together if meter.federation.num_workers > 1 else 0.0, together
+
+    meter.check_budget(4 * part, _TWO)
+    found = _repeat(meter, once, tolerance, most)
+    zeta2, grad2 = (intervals.of_mean(column) for column in found.values.T)
+    method = f"cross products of {len(found.values)} pairs of subsets"
+    estimates = (
+        _estimate("zeta_rms", zeta2.root(), method, found.cost),
+        _estimate("grad2", Interval(*np.maximum(grad2, 0.0)), method, found.cost),
+    )
+    details = {**_settings(found, size, part), "zeta_rms2": zeta2._asdict(), "grad2": grad2._asdict()}
+    notes = found.notes
+    if meter.federation.num_workers == 1:
+        notes = (*notes, ALONE)
+    elif zeta2.low <= 0:
+        notes = (*notes, "zeta_rms cannot be told from 0 with so few samples; allow more of them, or more repetitions.")
+    return Reading("sampled divergence", DIVERGENCE, estimates, details, notes)
+
+
+def sampled_deviation(
+    meter: Meter,
+    model: torch.Tensor,
+    local: LocalSteps | torch.Tensor,
+    *,
+    size: int | float = 0.01,
+    tolerance: float = 0.1,
+    most: int = 200,
+) -> Reading:
+    """Estimate deviation2 at the workers' local models, and the ratio of it to their spread, from parts of the data.
+
+    Args:
+        meter: the workers, of a federation of data.
+        model: the flat global model.
+        local: the local steps that lead to the local models, which are made again for every repetition so that none
+            is kept; or the local models themselves, one row a worker.
+        size: as for :func:`sampled_divergence`; a repetition takes four subset gradients of each worker.
+        tolerance: stop where the interval of deviation2 reaches no further than this part of it to either side.
+        most: repetitions, where it never does.
+
+    Returns:
+        The reading: deviation2, the spread (exact, of these local models) and L_h, the root of their ratio.
+    """
+    model = check_model(meter.federation, model)
+    part, N = _part(meter, size), meter.federation.num_workers
+    rows, steps, cost = None, None, 4 * part
+    if isinstance(local, LocalSteps):
+        steps, cost = local, cost + local.steps * meter.sample_passes
+    else:
+        if local.shape != (N, len(model)):
+            raise InputError(
+                f"local must have a row of {len(model)} for each of {N} workers, not {tuple(local.shape)}."
+            )
+        rows = local.to(model)
+    meter.check_budget(3 * cost - 4 * part, _TWO)
+    spread = Spread()
+    for lane in meter.ask("gradient passes", cost - 4 * part, _spread, model, steps, rows=rows):
+        spread.add(lane)
+    assert spread.mean is not None
+    mean, apart = spread.mean.to(model.dtype), spread.squares / spread.weight
+    if not apart > 0:
+        raise InputError("The local models do not differ, so that nothing deviates; give at least one step of them.")
+
+    def once(repetition: int) -> tuple[float]:
+        asked = meter.ask("gradient passes", cost, _deviations, model, mean, steps, size, repetition, rows=rows)
+        first, second = (torch.stack(side).sum(dim=0) for side in zip(*asked, strict=True))
+        return (float(first @ second),)
+
+    found = _repeat(meter, once, tolerance, most)
+    deviation2 = intervals.of_mean(found.values[:, 0])
+    method = f"cross products of {len(found.values)} pairs of subsets"
+    ratio = Interval(*(end / apart for end in deviation2)).root()
+    estimates = (
+        _estimate("deviation2", Interval(*np.maximum(deviation2, 0.0)), method, found.cost),
+        Estimate.exact("spread", apart, "of these local models"),
+        _estimate("L_h", ratio, f"sqrt(deviation2 / spread); {method}", found.cost),
+    )
+    details = {**_settings(found, size, part), "deviation2": deviation2._asdict(), "spread": apart}
+    return Reading("sampled deviation", DEVIATION, estimates, details, found.notes)
+
+
+def _settings(found: Repeated, size: int | float, part: float) -> dict[str, Any]:
+    return {"confidence": intervals.CONFIDENCE, "size": size, "part": part, "repetitions": len(found.values)}
+
+
+def _estimate(symbol: str, interval: Interval, method: str, cost: Mapping[str, float]) -> Estimate:
+    value, low, high = map(float, interval)
+    return Estimate(symbol, value, low, high, "sample", method, cost)
+
+
+def _part(meter: Meter, size: int | float) -> float:
+    """The part of all samples that a subset has, which is what a pass over it costs."""
+    federation = meter.federation
+    if not isinstance(federation, SupervisedFederation):
+        raise InputError("Only a federation of data can be sampled; measure this one exactly, with divergence.")
+    taken, held = federation.subset_sizes(size), federation.sizes(np.arange(federation.num_workers))
+    if (taken == held).all():
+        raise InputError(f"size = {size} takes every sample of every worker; take fewer, or measure exactly.")
+    return float(taken.sum() / held.sum())
+
+
+def _repeat(meter: Meter, once: Callable[[int], tuple[float, ...]], tolerance: float, most: int) -> Repeated:
+    """Repeat until the first quantity's interval is narrow enough, or the budget is used up.
+
+    Whether it is, is asked only where it should be by what was seen, and the number at most doubles in between: to ask
+    after every repetition would stop at the first interval that is narrow by chance.
+    """
+    positive("tolerance", tolerance)
+    count("most", most, least=2)
+    before = meter.cost["gradient passes"]
+    values: list[tuple[float, ...]] = []
+    notes: tuple[str, ...] = ()
+    wanted = min(_LEAST, most)
+    try:
+        while len(values) < wanted:
+            values.append(once(len(values)))
+            if len(values) == wanted:
+                mean = intervals.of_mean([value[0] for value in values])
+                reach, allowed = mean.high - mean.value, tolerance * abs(mean.value)
+                if reach > allowed:
+                    needed = wanted * (reach / allowed) ** 2 if allowed else math.inf
+                    wanted = min(math.ceil(min(needed, 2 * wanted)), most)
+        if reach > allowed:
+            notes = (f"After {most} repetitions the interval is still wider than the tolerance.",)
+    except OutOfBudgetError as error:
+        if len(values) < 2:
+            raise
+        notes = (f"{error} There were {len(values)} repetitions.",)
+    return Repeated(np.array(values), {"gradient passes": meter.cost["gradient passes"] - before}, notes)
+
+
+def _gradients(
+    passes: Passes, workers: npt.NDArray[np.int64], size: int | float, repetition: int, half: int
+) -> Callable[[torch.Tensor], torch.Tensor]:
+    """The workers' gradients over a subset of their samples, in float64, as a function of their models."""
+    federation: Any = passes.federation
+    streams = Streams(passes.seed, Purpose.SUBSET)
+    subset = federation.subset(size, streams, round=repetition, copy=half, workers=workers)
+    everyone = np.arange(len(workers))
+    return lambda models: subset.gradients(models, everyone).double()
+
+
+def _halves(
+    passes: Passes, lane: Lane, model: torch.Tensor, size: int | float, repetition: int
+) -> tuple[float, torch.Tensor, torch.Tensor]:
+    """Weighted sums over a lane's workers of <g_iA, g_iB>, g_iA and g_iB.
+
+    sum_i w_i <g_iA - g_A, g_iB - g_B> is sum_i w_i <g_iA, g_iB> - <g_A, g_B>, so that no row waits for the means.
+    """
+    product, sums = 0.0, [torch.zeros_like(model, dtype=torch.float64) for _ in range(2)]
+    for (workers, _, weights), _ in lane.chunks(passes.chunk):
+        shares, models = torch.from_numpy(weights).to(model.device), model.expand(len(workers), -1)
+        first, second = (_gradients(passes, workers, size, repetition, half)(models) for half in range(2))
+        product += float(shares @ (first * second).sum(dim=1))
+        sums[0] += shares @ first
+        sums[1] += shares @ second
+    return product, sums[0], sums[1]
+
+
+def _models(passes: Passes, part: Lane, model: torch.Tensor, steps: LocalSteps | None) -> torch.Tensor:
+    """The local models of a lane's workers: by their steps, or as the lane's memory has them."""
+    return part.memory["rows"] if steps is None else steps.models(passes, part, model)
+
+
+def _spread(passes: Passes, lane: Lane, model: torch.Tensor, steps: LocalSteps | None) -> Spread:
+    """The mean of a lane's local models, and how far they spread."""
+    spread = Spread()
+    for part in lane.chunks(passes.chunk):
+        models = _models(passes, part, model, steps).double()
+        spread.add_rows(models, torch.from_numpy(part.cohort.weights).to(model.device))
+    return spread
+
+
+def _deviations(
+    passes: Passes,
+    lane: Lane,
+    model: torch.Tensor,
+    mean: torch.Tensor,
+    steps: LocalSteps | None,
+    size: int | float,
+    repetition: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weighted sums of grad F_i(x_i) - grad F_i(mean) over a lane's workers, on two independent subsets.
+
+    A subset serves both models, so that most of its noise drops out of the difference.
+    """
+    sums = [torch.zeros_like(model, dtype=torch.float64) for _ in range(2)]
+    for part in lane.chunks(passes.chunk):
+        workers, _, weights = part.cohort
+        models, centre = _models(passes, part, model, steps), mean.expand(len(workers), -1)
+        for half, total in enumerate(sums):
+            gradients = _gradients(passes, workers, size, repetition, half)
+            total += torch.from_numpy(weights).to(model.device) @ (gradients(models) - gradients(centre))
+    return sums[0], sums[1]

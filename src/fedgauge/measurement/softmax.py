@@ -1,0 +1,193 @@
+"""Softmax regression with an L2 term: bounds that hold at every model, each derived in docs/theory.md.
+
+Outputs are W x; p(s) are the softmax probabilities of sample s, y(s) its class as a unit vector and C the number of
+classes. A sample's gradient is (p - y) x', its Hessian (diag(p) - p p') (x) x x', and G_i is the mean of x x' over
+worker i's samples. The L2 term adds l2 W and l2 to them, the same for all workers.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from fedgauge.measurement.gram import Design, Floats, Moments, eigenvalues, largest_eigenvalue, product
+
+_EPS = float(np.finfo(np.float64).eps)
+_CURVATURE = 0.5
+"""Largest eigenvalue of diag(p) - p p' over all p, reached at p = (1/2, 1/2, 0, ...)."""
+_CENTRES = np.linspace(0.0, 1.0, 33)
+_WEIGHTS = np.geomspace(1e-3, 1e3, 121)
+
+
+class Range(NamedTuple):
+    """Where a supremum over all models lies: not below ``low``, which is seen at some model, nor above ``high``."""
+
+    low: float
+    high: float
+
+
+def _shared_curvature(design: Design) -> float:
+    """Curvature that one model gives all samples: the whole of it by the biases, that of equal classes without."""
+    return _CURVATURE if design.bias else 1.0 / design.outputs
+
+
+def smoothness(design: Design, l2: float) -> tuple[Range, Range, Range]:
+    """L_tilde, L_g and L_h over all models.
+
+    L_h is at most the root of min_t t^2 + lambda_max(mean_i (b_i - 2t)_+ G_i/2), where b_i = lambda_max(G_i)/2.
+    """
+    tops = [largest_eigenvalue(part.gram, part.size) for part in map(design.worker, range(design.num_workers))]
+    # A mean's norm is at most the largest norm, whatever the margins for rounding say.
+    top, share = min(largest_eigenvalue(design.mean.gram, design.samples), max(tops)), _shared_curvature(design)
+    local, whole = (Range(share * each * (1 - 1e-9) + l2, _CURVATURE * each + l2) for each in (max(tops), top))
+    curved = _CURVATURE * np.array(tops)
+    bounds = []
+    for t in np.linspace(0.0, curved.max() / 2, 17):
+        weights = np.maximum(curved - 2 * t, 0.0)
+        bounds.append(t**2 + _CURVATURE * largest_eigenvalue(design.combined(weights), design.samples))
+    spread = max(float(eigenvalues(design.spread)[-1]), 0.0) ** 0.5
+    high = min(bounds) ** 0.5 * (1 + 4 * _EPS)
+    return local, whole, Range(min(share * spread, high), high)
+
+
+def _reach(centre: Floats, classes: int) -> Floats:
+    """Largest |p - c| of a p in the simplex from c = (1 - centre)/C + centre y."""
+    reach: Floats = np.sqrt(1 - 1 / classes + 2 * centre / classes + centre**2 * (1 - 1 / classes))
+    return reach
+
+
+def _divergence(own: Moments, mean: Moments, share: float, classes: int) -> Range:
+    """sup |grad F_i - grad f| for a worker whose samples make up ``share`` of f's.
+
+    The difference is sum_s w_s (p - y) x' with weights w that sum to 0 and whose sizes sum to S = 2 (1 - share).
+    """
+    mass = 2 * (1 - share)
+    if mass == 0:
+        return Range(0.0, 0.0)
+    # Of x x' and x, by the sizes of the weights.
+    gram = mean.gram + (1 - 2 * share) * own.gram
+    middle = (mean.mean + (1 - 2 * share) * own.mean) / mass
+    gap = own.target - mean.target
+    at_zero = float(np.linalg.norm((own.mean - mean.mean) / classes - (own.moment - mean.moment)))
+    reach = _reach(_CENTRES, classes)
+    plain = (1 - _CENTRES) * at_zero + reach * (mass * largest_eigenvalue(gram, mean.size)) ** 0.5
+
+    length = float(np.linalg.norm(middle))
+    shift = np.sqrt(mass**2 / 2 + mass * _CENTRES * np.ptp(gap) + _CENTRES**2 * float(gap @ gap))
+    alpha, beta2 = (length * shift)[:, None], (reach**2 * mass)[:, None]
+    about = gram - mass * np.outer(middle, middle)
+    unit = middle / length if length else middle
+    image = about @ unit
+    along = float(unit @ image)
+    across = float(np.linalg.norm(image - along * unit))
+    rest = about - np.outer(unit, image) - np.outer(image - along * unit, unit)
+    below = largest_eigenvalue(rest, mean.size)
+    # The largest eigenvalue of kappa unit unit' + about is at most that of a matrix of 2 by 2.
+    kappa = _WEIGHTS * max(below, _EPS * float(np.trace(gram)))
+    head = kappa + along
+    top = (head + below) / 2 + np.sqrt(((head - below) / 2) ** 2 + across**2)
+    split = (1 - _CENTRES)[:, None] * at_zero + np.sqrt((alpha**2 / kappa + beta2) * top)
+
+    rounding = 8 * _EPS * (mean.size + len(gram)) * mass * float(np.trace(gram) + 1.0) ** 0.5
+    return Range(max(at_zero - rounding, 0.0), min(plain.min(), split.min()) + rounding)
+
+
+def divergences(design: Design) -> list[Range]:
+    """zeta_i = sup over all models of |grad F_i - grad f|, for every worker."""
+    keys = [design.worker(worker).key for worker in range(design.num_workers)]
+    return [
+        _divergence(design.worker(worker), design.mean, keys.count(key) / len(keys), design.outputs)
+        for worker, key in enumerate(keys)
+    ]
+
+
+def variances(design: Design) -> list[Range]:
+    """sup over all models of the variance of one sample's gradient, for every worker.
+
+    About any fixed matrix K the mean square is no smaller, and for K = -t mean(y x') its largest value over all p is
+    found sample by sample at the corners of the simplex; the best t of several counts.
+    """
+    found = []
+    for worker in range(design.num_workers):
+        own = design.worker(worker)
+        moment, power = torch.from_numpy(own.moment), float(np.sum(own.moment**2))
+        centres = torch.from_numpy(_CENTRES)[:, None]
+        total = np.zeros(len(_CENTRES))
+        for x, y in design.blocks(worker):
+            scores = x @ moment.T.to(x)
+            right = (scores * y).sum(dim=1)
+            wrong = scores.masked_fill(y > 0, -torch.inf).amax(dim=1)
+            off = 2 * x.square().sum(dim=1).cpu() + 2 * centres * (wrong - right).cpu()
+            total += off.clamp(min=0.0).sum(dim=1).numpy()
+        high = float((total / own.size + _CENTRES**2 * power).min())
+        rest = 1 - 1 / design.outputs
+        low = rest * float(np.trace(own.gram)) - float(np.sum((own.mean / design.outputs - own.moment) ** 2))
+        rounding = 8 * _EPS * (own.size + design.width) * float(np.trace(own.gram))
+        found.append(Range(max(low - rounding, 0.0), high + rounding))
+    return found
+
+
+class Evaluated(NamedTuple):
+    """f and its gradient at a model, each with how far rounding may have moved it."""
+
+    loss: float
+    gradient: Floats
+    loss_error: float
+    gradient_error: float
+
+
+def evaluate(design: Design, matrix: Floats, l2: float) -> Evaluated:
+    """f, with all workers counting alike, and its gradient at a matrix W, in float64."""
+    W = torch.from_numpy(matrix)
+    loss, gradient = 0.0, torch.zeros_like(W)
+    for worker, size in enumerate(design.sizes):
+        weight = 1.0 / (design.num_workers * size)
+        for x, y in design.blocks(worker):
+            logs = torch.log_softmax(x @ W.T.to(x), dim=1)
+            loss -= weight * float((logs * y).sum())
+            gradient.add_(((logs.exp() - y).T @ x).cpu(), alpha=weight)
+    norm, longest = float(np.linalg.norm(matrix)), design.mean.longest
+    output_error = _EPS * (design.width + 8) * norm * longest
+    total = loss + l2 / 2 * norm**2
+    return Evaluated(
+        total,
+        gradient.cpu().numpy() + l2 * matrix,
+        2 * output_error + _EPS * design.samples * total,
+        longest * (2 * output_error + 2 * _EPS * design.samples) + 2 * _EPS * l2 * norm,
+    )
+
+
+def minimise(design: Design, l2: float, passes: int) -> Floats:
+    """A matrix W near the minimiser of f, by L-BFGS in coordinates in which f is about round.
+
+    It ends where the gradient proves W to be within 1e-8 of the least loss, relative to that of W = 0, or after
+    ``passes`` over the data.
+    """
+    values, vectors = (part.numpy() for part in torch.linalg.eigh(torch.from_numpy(design.mean.gram)))
+    shape = product(vectors / np.sqrt(np.maximum(values, 0.0) / design.outputs + l2), vectors.T)
+    seen = torch.zeros(design.outputs, design.width, dtype=torch.float64, requires_grad=True)
+    search = torch.optim.LBFGS(
+        [seen], max_iter=8, tolerance_grad=0.0, tolerance_change=0.0, history_size=20, line_search_fn="strong_wolfe"
+    )
+    best, spent = (np.inf, np.zeros((design.outputs, design.width))), 0
+
+    def closure() -> float:
+        nonlocal best, spent
+        matrix = product(seen.detach().numpy(), shape)
+        found = evaluate(design, matrix, l2)
+        spent += 1
+        norm = float(np.linalg.norm(found.gradient))
+        if norm < best[0]:
+            best = norm, matrix
+        seen.grad = torch.from_numpy(product(found.gradient, shape))
+        return found.loss
+
+    goal = 2 * l2 * 1e-8 * float(np.log(design.outputs))
+    while spent < passes and best[0] ** 2 > goal:
+        before = best[0]
+        search.step(closure)  # type: ignore[no-untyped-call]
+        if best[0] == before:
+            break  # no better in a whole round of the search: rounding is all that is left
+    return best[1]

@@ -1,0 +1,238 @@
+"""The constants along FedAvg's own trajectory: what happened, as the paper estimates it.
+
+In each round x_i is worker i's model at the end of its local steps and x_mean the average of them (the paper's text
+has the models at the beginning of a round, which are all equal: theory audit, 8.5). With exact gradients,
+
+    L_h^2   = |sum_i w_i grad F_i(x_i) - grad f(x_mean)|^2 / sum_i w_i |x_i - x_mean|^2,
+    L_tilde = max_i |grad F_i(x_i) - grad F_i(x_mean)| / |x_i - x_mean|,
+    L_g     = |grad f(x_mean) - grad f(x)| / |x_mean - x|,
+
+x being the global model that the round began with. Each is a ratio that the assumption's constant cannot be below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedgauge.algorithms.base import Algorithm
+from fedgauge.errors import InputError
+from fedgauge.federation.base import Federation
+from fedgauge.measurement.intervals import of_runs
+from fedgauge.measurement.meter import OutOfBudgetError, said
+from fedgauge.measurement.reading import Reading
+from fedgauge.participation import Participation
+from fedgauge.simulation import Observer, Stop, simulate
+from fedgauge.values import Estimate, Kind, Round, Trace
+
+MEAN = "What happened on average along FedAvg's own steps from this model, as the paper estimates it."
+MAXIMUM = "The most that happened in a round of FedAvg from this model."
+
+_RATIOS: dict[str, Callable[[Round], float | None]] = {
+    "L_h": lambda record: record.L_h_ratio,
+    "L_g": lambda record: record.L_g_ratio,
+    "L_tilde": lambda record: record.L_tilde_ratio,
+    "zeta_rms": lambda record: None if record.zeta2 is None else record.zeta2**0.5,
+}
+
+
+def trajectory(
+    federation: Federation,
+    algorithm: Algorithm,
+    model: torch.Tensor,
+    *,
+    local_steps: int | Sequence[int],
+    rounds: int = 10,
+    seeds: Sequence[int] = (0,),
+    weights: tuple[float, ...] | None = None,
+    processes: int | None = None,
+    stop: Stop | None = None,
+    observer: Observer | None = None,
+) -> tuple[Reading, Reading]:
+    """Run an algorithm from a model with all workers taking part, and read the constants off its rounds.
+
+    Args:
+        federation: whose workers.
+        algorithm: what they do; the paper's estimates are of FedAvg.
+        model: where to begin; the paper's begin near convergence, see :func:`near_convergence`.
+        local_steps: I, or one number a worker.
+        rounds: of each run.
+        seeds: of the runs' mini-batches.
+        weights: w_i of f = sum_i w_i F_i; equal if not given.
+        processes: how many share a round.
+        stop: asked at every round whether time is up; what was seen by then counts.
+        observer: told of every round.
+
+    Returns:
+        Two readings: the mean over rounds and seeds (of the squares, as the paper has it), with an interval of 95%; and
+        the maximum.
+
+    >>> from fedgauge import fedavg, random_quadratics
+    >>> federation = random_quadratics(4, 3)
+    >>> mean, most = trajectory(federation, fedavg(0.1), federation.start(0), local_steps=5)
+    >>> tight = federation.constants()["L_h"].value
+    >>> mean.constants["L_h"].value <= most.constants["L_h"].value <= tight * (1 + 1e-9)
+    True
+    """
+    traces: list[Trace] = []
+    reason = ""
+    for seed in seeds:
+        trace = simulate(
+            federation,
+            algorithm,
+            local_steps=local_steps,
+            rounds=rounds,
+            participation=Participation(weights=weights),
+            seed=seed,
+            start=model,
+            stop=stop,
+            processes=processes,
+            observer=observer,
+        )
+        if trace.status == "diverged":
+            raise InputError(
+                f"{algorithm.name} diverges from this model in round {trace.stopped_at}, so that its trajectory says"
+                " nothing; use a smaller gamma or fewer local steps."
+            )
+        traces.append(trace)
+        if trace.status != "finished":
+            reason = said(OutOfBudgetError() if trace.status == "target" else KeyboardInterrupt())
+            break
+    settings = {"algorithm": {"name": algorithm.name, **algorithm.parameters}, "local_steps": local_steps}
+    mean, most = readings(traces, settings)
+    if not reason:
+        return mean, most
+    note = f"Not all of {len(seeds)} seeds were run for {rounds} rounds: {reason}."
+    return replace(mean, notes=(*mean.notes, note), complete=False), replace(most, complete=False)
+
+
+def readings(traces: Sequence[Trace], settings: Mapping[str, Any]) -> tuple[Reading, Reading]:
+    """The two readings of runs that were made already."""
+    watched = [[record for record in trace.rounds if record.spread is not None] for trace in traces]
+    cost = {"gradient passes": 3.0 * sum(map(len, watched))}
+    means, most, notes = [], [], []
+    for symbol, ratio in _RATIOS.items():
+        squares = [[value**2 for record in run if (value := ratio(record)) is not None] for run in watched]
+        squares = [values for values in squares if values]
+        if not squares:
+            notes.append(_undefined(symbol))
+            continue
+        interval, over = of_runs(squares)
+        value, low, high = map(float, interval.root())
+        kind: Kind = "lower"
+        means.append(Estimate(symbol, value, low, high, kind, f"root of the mean square over {over}", cost))
+        top = max(map(max, squares)) ** 0.5
+        most.append(Estimate(symbol, top, top, top, kind, "maximum over rounds and seeds", cost))
+    details = {
+        **settings,
+        "rounds": [
+            {"seed": trace.settings["seed"], **_described(record)}
+            for trace, run in zip(traces, watched, strict=True)
+            for record in run
+        ],
+    }
+    return (
+        Reading("trajectory", MEAN, tuple(means), details, tuple(notes)),
+        Reading("trajectory maximum", MAXIMUM, tuple(most), notes=tuple(notes)),
+    )
+
+
+def _undefined(symbol: str) -> str:
+    why = {
+        "L_h": "the workers' models agree after their local steps (0/0)",
+        "L_tilde": "the workers' models agree after their local steps (0/0)",
+        "L_g": "the mean model does not leave the global model (0/0)",
+    }.get(symbol, "it was not recorded")
+    return f"{symbol} is undefined on this trajectory: {why}; curvature still measures it."
+
+
+def _described(record: Round) -> dict[str, Any]:
+    """A round with the quantities of Proposition 5.2.
+
+    Per unit of gamma, the expected models of averaged and of centralised SGD part by ``drift`` in their next step.
+    """
+    entries = record.to_json()
+    ratio = record.L_h_ratio
+    drift = None if record.deviation2 is None else record.deviation2**0.5
+    return {**entries, "L_h_ratio": ratio, "drift": drift}
+
+
+def exceeded(records: Sequence[Round], limits: Mapping[str, float]) -> list[tuple[int, str, float]]:
+    """The rounds that prove a constant too small: (round, symbol, ratio seen).
+
+    A bound that was evaluated with constants says nothing of a run that leaves them. Rounding is allowed for.
+
+    >>> exceeded([Round(3, 1.0, 1.0, spread=1.0, deviation2=4.0)], {"L_h": 1.5})
+    [(3, 'L_h', 2.0)]
+    """
+    found = []
+    for record in records:
+        for symbol, limit in limits.items():
+            seen = _RATIOS[symbol](record) if symbol in _RATIOS else None
+            if seen is not None and seen > limit * (1 + 1e-6):
+                found.append((record.round, symbol, seen))
+    return found
+
+
+def near_convergence(
+    federation: Federation,
+    algorithm: Algorithm,
+    *,
+    local_steps: int | Sequence[int],
+    fall: float = 0.01,
+    window: int = 10,
+    most: int = 1000,
+    seed: int = 0,
+    weights: tuple[float, ...] | None = None,
+    processes: int | None = None,
+    stop: Stop | None = None,
+    observer: Observer | None = None,
+) -> tuple[torch.Tensor, dict[str, Any]]:
+    """Train until the loss has all but stopped to fall.
+
+    The paper begins its estimates at a model "close to convergence". Here that is the first record, ``window`` rounds
+    after the last, at which f has fallen by less than the part ``fall`` of what it was.
+
+    Returns:
+        The model, and the rule, the round and whether it was reached within ``most`` rounds.
+
+    >>> from fedgauge import fedavg, random_quadratics
+    >>> model, said = near_convergence(random_quadratics(4, 3), fedavg(0.1), local_steps=5, window=5)
+    >>> said["reached"]
+    True
+    """
+
+    def settled(records: Sequence[Round]) -> bool:
+        if len(records) < 2:
+            return False
+        before, now = records[-2].loss, records[-1].loss
+        return before - now < fall * abs(before)
+
+    trace = simulate(
+        federation,
+        algorithm,
+        local_steps=local_steps,
+        rounds=most,
+        participation=Participation(weights=weights),
+        seed=seed,
+        record_every=window,
+        watch=False,
+        stop=lambda records: settled(records) or (stop is not None and stop(records)),
+        processes=processes,
+        observer=observer,
+    )
+    if trace.status == "stopped":
+        raise KeyboardInterrupt
+    if trace.status == "diverged":
+        raise InputError(
+            f"{algorithm.name} diverges in round {trace.stopped_at} of its training, so that there is no model near"
+            " convergence; use a smaller gamma or fewer local steps."
+        )
+    rule = f"f falls by less than {fall:g} of itself in {window} rounds"
+    said = {"rule": rule, "reached": settled(trace.rounds), "round": trace.stopped_at, "seed": seed}
+    like = federation.start(seed)
+    return torch.from_numpy(np.asarray(trace.model)).to(like), said

@@ -1,0 +1,137 @@
+"""From measured constants to the numbers of a theorem: which one applies, what it needs, and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+from fedgauge.errors import InputError, nearest
+from fedgauge.planning.goal import Goal
+from fedgauge.planning.search import PLANNED
+from fedgauge.theory import find
+from fedgauge.values import Constants, Estimate, Kind
+
+End = Literal["value", "best", "worst"]
+_CHOSEN = ("I", "R", "gamma", "eta")
+# What stands for a symbol, and the power to which it is to be raised. The proofs use the mean of zeta over workers.
+_STANDS: dict[str, tuple[tuple[str, int], ...]] = {
+    "sigma2": (("sigma2", 1), ("sigma", 2)),
+    "zeta2": (("zeta2", 1), ("zeta", 2), ("zeta_rms", 2)),
+    "L_h_rms": (("L_h_rms", 1), ("L_h_paper", 1)),
+}
+
+
+class Given(NamedTuple):
+    """A symbol of a theorem: the estimate that it is taken from, and to which power."""
+
+    estimate: Estimate
+    power: int
+
+    def at(self, end: End) -> float:
+        """The number itself, or the end of its interval at which a bound is smaller (best) or larger (worst)."""
+        if end == "value":
+            return float(self.estimate.value) ** self.power
+        # A bound grows with every constant but mu.
+        low = (end == "best") != (self.estimate.symbol == "mu")
+        return float(self.estimate.low if low else self.estimate.high) ** self.power
+
+
+def look_up(constants: Constants, symbol: str) -> Given | None:
+    """What the constants have for a theorem's symbol.
+
+    >>> look_up(Constants((Estimate("sigma", 2.0, 1.0, 3.0, "sample", "batches"),)), "sigma2").at("worst")
+    9.0
+    """
+    for name, power in _STANDS.get(symbol, ((symbol, 1),)):
+        estimate = constants.get(name)
+        if estimate is not None:
+            return Given(estimate, power)
+    return None
+
+
+def collect(constants: Constants, theorem: str, version: str = "corrected") -> dict[str, Given]:
+    """The constants that a theorem needs, or one sentence with those that are missing and how to come by them."""
+    found: dict[str, Given] = {}
+    missing: list[str] = []
+    statement = find(theorem)
+    for symbol in statement.needed(version):  # type: ignore[arg-type]  # evaluated, and so checked, later
+        if symbol in ("I", "R", "N", "M", "gamma"):
+            continue
+        given = look_up(constants, symbol)
+        if given is None:
+            missing.append(symbol)
+        else:
+            found[symbol] = given
+    if missing:
+        raise InputError(_say_missing(theorem, missing))
+    for symbol in ("L_h_rms", "L_h"):
+        given = look_up(constants, symbol) if symbol in statement.optional else None
+        if given is not None and version != "prior":
+            found[symbol] = given
+    return found
+
+
+def _say_missing(theorem: str, missing: Iterable[str]) -> str:
+    names = ", ".join(missing)
+    return (
+        f"A plan by {theorem} ({find(theorem).locator}) lacks {names}; measure with 'fedgauge measure' (of quadratics "
+        f"'fedgauge constants' gives all), or give as numbers what you know."
+    )
+
+
+def kinds(found: dict[str, Given]) -> dict[str, Kind]:
+    """The kind of each constant."""
+    return {symbol: given.estimate.kind for symbol, given in found.items()}
+
+
+def is_zero(given: Given | None, scale: float = 0.0) -> bool:
+    """Whether a constant is surely zero, up to the rounding of numbers of the given size."""
+    return given is not None and given.estimate.certain and given.at("value") <= 1e-12 * scale
+
+
+def choose_theorem(
+    constants: Constants, theorem: str | None, goal: Goal, num_workers: int, participants: int, eta: float | None
+) -> str:
+    """The theorem that a plan rests on, as asked for or as the federation has it.
+
+    L_h = 0 means that the workers share one constant Hessian: moving the local models about their mean changes no
+    averaged gradient, so each worker's Hessian is that of f, wherever the others are. So Theorem 5.5 holds.
+    """
+    for symbol in _CHOSEN:
+        if symbol in constants:
+            raise InputError(
+                f"{symbol} is given among the constants and is to be chosen; leave it out, or give it as practice."
+            )
+    if theorem is None:
+        L_h, L_g = look_up(constants, "L_h"), look_up(constants, "L_g")
+        equal = is_zero(L_h, L_g.at("value") if L_g else 0.0) and eta in (1.0, None)
+        full = "strongly-convex" if goal.quantity == "loss" else "equal-hessians" if equal else "nonconvex"
+        theorem = "partial" if participants < num_workers else full
+    if theorem not in PLANNED:
+        find(theorem)
+        raise InputError(f"Theory plans FedAvg, so {theorem} has no plan; {nearest(theorem, PLANNED)}")
+    if participants < num_workers and theorem != "partial":
+        raise InputError(
+            f"{theorem} speaks of all workers in every round, not of {participants} of {num_workers}; choose partial."
+        )
+    wanted = "loss" if theorem == "strongly-convex" else "grad2"
+    if goal.quantity != wanted:
+        raise InputError(
+            f"{theorem} ({find(theorem).locator}) bounds {'f - f*' if wanted == 'loss' else '|grad f|^2'}, which says "
+            f"nothing of a goal of {goal.quantity}; ask for {wanted}, or plan by trial."
+        )
+    return theorem
+
+
+def target_of(goal: Goal, constants: Constants) -> float | None:
+    """The bound to reach; a loss is counted from the least one."""
+    if goal.value is None or goal.quantity == "grad2":
+        return goal.value
+    least = constants.get("f_star")
+    if least is None:
+        raise InputError(
+            "The theorem bounds f - f*, so that a goal of loss needs f_star; give it, or a budget instead."
+        )
+    if not goal.value > least.value:
+        raise InputError(f"The goal loss must be above f* = {least.value:g}, not {goal.value!r}.")
+    return goal.value - least.value
