@@ -24,7 +24,7 @@ data goes in blocks of 512 or 2,048; where each has its own, 1, 5, 10 or 20 work
 The aim is that a pass of gradients runs at 0.8 of the raw products' speed or more.
 
 Last, what one recorded round of ``simulate`` (one process, I = 1, batch 20) takes beyond one that is not recorded, in
-passes of ``gradients``: it is made of three passes, two of them pooled.
+passes of ``gradients``: it is made of three passes, one of them pooled, and of what is done with their rows.
 """
 
 from __future__ import annotations
