@@ -309,6 +309,23 @@ def test_the_interval_holds_the_choice() -> None:
     assert "L_h is a sample value" in plan.verdict
 
 
+def test_the_worse_end_of_mu_is_the_lower() -> None:
+    table = {**TABLE, "d0": 1.0, "f_star": 0.0}
+    mu = Estimate("mu", 0.1, 0.05, 0.2, "sample", "given")
+    asked: dict[str, Any] = {"goal": Goal("loss", 0.1), "cost": COST, "num_workers": 8, "cap": 50}
+    plan = theory_plan(Constants((*constants(**table), mu)), **asked)
+    assert plan.worst.choice == plan_of({**table, "mu": 0.05}, goal=asked["goal"], cap=50).choice
+    assert plan.best.choice == plan_of({**table, "mu": 0.2}, goal=asked["goal"], cap=50).choice
+
+
+def test_a_floor_under_gamma_leaves_the_steps_that_admit_it() -> None:
+    # gamma <= 1/(2 sqrt(30) I L_g) is 0.0913 for one local step and below the floor for two.
+    plan = plan_of(gamma_min=0.05)
+    assert plan.certified
+    assert plan.I == 1 < plan_of().I
+    assert plan.gamma >= 0.05
+
+
 def test_an_end_that_is_infinite_is_said_to_be() -> None:
     estimates = {e.symbol: e for e in constants(**TABLE)}
     estimates["L_h"] = Estimate("L_h", 0.1, 0.1, math.inf, "lower", "trajectory")
@@ -328,6 +345,7 @@ def test_measured_names_are_understood() -> None:
     plan = plan_of(table)
     assert (plan.values["sigma2"], plan.values["zeta2"]) == (4.0, 9.0)
     assert any("root mean square" in note for note in plan.notes)
+    assert plan_of({**table, "zeta": 5.0}).values["zeta2"] == 25.0
     assert any("lacks L_tilde" in note for note in plan.notes)
     assert plan.prior is None
 

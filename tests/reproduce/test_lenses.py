@@ -53,6 +53,17 @@ def test_a_lens_in_order_has_tau_one_and_one_in_reverse_minus_one() -> None:
     assert found["right"]["tau"] == found["right"]["low"] == found["right"]["spearman"] == pytest.approx(1)
     assert found["wrong"]["tau"] == pytest.approx(-1)
     assert found["flat"]["tau"] == 0
+    assert found["right"]["without_one"] == pytest.approx([1, 1])
+
+
+def test_one_seed_has_no_interval_and_one_partition_can_matter() -> None:
+    cells = [
+        cell(name, 0, harm, bent=shown) for name, harm, shown in (("a", 1.0, 1.0), ("b", 2.0, 2.0), ("c", 3.0, 0.0))
+    ]
+    found = lens_orders.orders(cells, ["a", "b", "c"])["40"]["bent"]
+    assert found["low"] is found["high"] is None
+    assert found["tau"] == pytest.approx(-1 / 3)
+    assert found["without_one"] == pytest.approx([-1, 1])
 
 
 def test_seeds_that_disagree_widen_the_interval() -> None:

@@ -1,8 +1,8 @@
 """Certified bounds on real data: softmax regression, whose constants are proved, beside what runs do.
 
-Four theorems are evaluated at the constants that :func:`fedgauge.measurement.certified.certify` proves, with the rate that
-makes each bound least, and FedAvg (or momentum) is run at that rate with many seeds. The paper's own experiments have
-rates far outside its conditions.
+Four theorems are evaluated at the constants that :func:`fedgauge.certify` proves, with the rate that makes each bound
+least, and FedAvg (or momentum) is run at that rate with many seeds. The paper's own experiments have rates far outside
+its conditions.
 """
 
 from __future__ import annotations

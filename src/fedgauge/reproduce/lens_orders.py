@@ -6,13 +6,16 @@ import platform
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from fedgauge.randomness import Purpose, Streams
 from fedgauge.report import figures, terminal
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Floats = npt.NDArray[np.float64]
 
@@ -59,20 +62,25 @@ def orders(cells: Sequence[Mapping[str, Any]], names: Sequence[str], seed: int =
     """Compare every lens with the slowdown of every I.
 
     Partitions are ordered by medians over seeds. The interval holds 95% of what resampling the seeds of each partition
-    gives; with three seeds it is rough. Tau over all cells takes each seed of a partition for one of its own.
+    gives; with three seeds it is rough, and with one there is none. ``without_one`` is the least and the largest tau
+    where one partition is left out. Tau over all cells takes each seed of a partition for one of its own.
     """
     lenses = sorted({entry for cell in cells for entry in cell["lenses"]})
     found: dict[str, Any] = {}
     for local in cells[0]["slowdown"]:
         harm = _tensor(cells, names, "slowdown", local)
-        rows = {}
+        rows: dict[str, dict[str, Any]] = {}
         for lens in lenses:
             shown = _tensor(cells, names, "lenses", lens)
-            low, high = _interval(shown, harm, seed)
+            low, high = _interval(shown, harm, seed) if shown.shape[1] > 1 else (None, None)
+            fewer = [
+                float(taus(*(np.delete(_median(part), one) for part in (shown, harm)))) for one in range(len(names))
+            ]
             rows[lens] = {
                 "tau": float(taus(_median(shown), _median(harm))),
                 "low": low,
                 "high": high,
+                "without_one": [min(fewer), max(fewer)],
                 "spearman": rank_correlation(_median(shown), _median(harm)),
                 "tau_cells": float(taus(shown.ravel(), harm.ravel())),
             }
@@ -121,11 +129,18 @@ def show(result: Mapping[str, Any]) -> None:
     lines = []
     for lens, row in result["orders"][main].items():
         others = [f"{result['orders'][one][lens]['tau']:.2f}" for one in local[:-1]]
-        lines.append(
-            (lens, f"{row['tau']:.2f}", f"[{row['low']:.2f}, {row['high']:.2f}]", f"{row['spearman']:.2f}", *others)
-        )
-    head = ("lens", f"tau, I = {main}", "95%", "Spearman", *(f"tau, I = {one}" for one in local[:-1]))
+        lines.append((lens, f"{row['tau']:.2f}", _ends(row), _without(row), f"{row['spearman']:.2f}", *others))
+    head = ("lens", f"tau, I = {main}", "95%", "without one", "Spearman", *(f"tau, I = {one}" for one in local[:-1]))
     terminal.table("How each lens orders the partitions, against the slowdown", head, lines)
+
+
+def _ends(row: Mapping[str, Any]) -> str:
+    return "–" if row["low"] is None else f"{row['low']:.2f} to {row['high']:.2f}"
+
+
+def _without(row: Mapping[str, Any]) -> str:
+    low, high = row["without_one"]
+    return f"{low:.2f} to {high:.2f}"
 
 
 def _ordered(result: Mapping[str, Any]) -> list[tuple[str, dict[str, float]]]:
@@ -144,11 +159,11 @@ def markdown(result: Mapping[str, Any]) -> str:
     for name, row in _ordered(result):
         cells = [f"{row[f'I = {one}']:.2f}" for one in local] + [f"{row.get(lens, np.nan):.3g}" for lens in chosen]
         lines.append(f"| {' | '.join([name, *cells])} |")
-    head = ["lens", f"tau, I = {main}", "95% over seeds", "Spearman", "tau, all cells"]
+    head = ["lens", f"tau, I = {main}", "95% over seeds", "without one partition", "Spearman", "tau, all cells"]
     head += [f"tau, I = {one}" for one in local[:-1]]
     lines += ["", f"| {' | '.join(head)} |", f"| {' | '.join(['---'] * len(head))} |"]
     for lens, entry in result["orders"][main].items():
-        cells = [f"{entry['tau']:.2f}", f"{entry['low']:.2f} to {entry['high']:.2f}", f"{entry['spearman']:.2f}"]
+        cells = [f"{entry['tau']:.2f}", _ends(entry), _without(entry), f"{entry['spearman']:.2f}"]
         cells += [f"{entry['tau_cells']:.2f}", *(f"{result['orders'][one][lens]['tau']:.2f}" for one in local[:-1])]
         lines.append(f"| {' | '.join([lens, *cells])} |")
     return "\n".join(lines) + "\n"
@@ -180,8 +195,9 @@ between records: gradient steps, as a multiple of what they are where the worker
 
 ![Kendall's tau of every lens, and three lenses against the slowdown](lenses.png)
 
-Medians over seeds. Tau is Kendall's tau-b between the orders; 95% is over seeds drawn anew within each partition,
-which with {given["seeds"]} of them is rough, and says nothing of other partitions, models or rates.
+Medians over seeds. Tau is Kendall's tau-b between the orders. Its interval is over seeds drawn anew within each
+partition (none with one seed, rough with three); beside it is the range of tau where one partition is left out. Neither
+says anything of other models, rates or data.
 
 {markdown(result)}"""
 
@@ -192,13 +208,13 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
     found = result["orders"][main]
     names, cells = list(result["partitions"]), result["cells"]
     harm = _median(_tensor(cells, names, "slowdown", main))
-    most = 1.25 * result["settings"]["most_slowdown"]
+    most = 1.5 * result["settings"]["most_slowdown"]
     height = np.where(np.isinf(harm), most, harm)
     with figures.figure(path, panels=2, rows=2, width=5.4, height=4.2) as (left, *panels):
         lenses = list(found)[::-1]
         middle = np.array([found[lens]["tau"] for lens in lenses])
-        # Medians of resampled seeds need not lie around the median of all.
-        ends = np.array([[found[lens]["low"], found[lens]["high"]] for lens in lenses])
+        # Without an interval over seeds, the range without one partition. Neither need lie around the tau of all.
+        ends = np.array([_drawn(found[lens]) for lens in lenses])
         errors = np.maximum([middle - ends[:, 0], ends[:, 1] - middle], 0.0)
         left.errorbar(middle, range(len(lenses)), xerr=errors, fmt="o", capsize=2)
         left.set_yticks(range(len(lenses)), lenses)
@@ -211,9 +227,29 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
         for axes, lens in zip(panels, [best, *rest], strict=False):
             shown = _median(_tensor(cells, names, "lenses", lens))
             axes.scatter(shown, height)
-            for x, y, name in zip(shown, height, names, strict=True):
-                axes.annotate(name, (x, y), fontsize=6, xytext=(3, 3), textcoords="offset points")
+            beyond = 0
+            for x, y, name, finite in zip(shown, height, names, np.isfinite(harm), strict=True):
+                # Names lean to the left, away from the edge; those beyond the axis's end stand below each other.
+                place = (-3.0, 0.0 if finite else -7.0 * beyond)
+                beyond += not finite
+                axes.annotate(name, (x, y), fontsize=6, ha="right", va="top", xytext=place, textcoords="offset points")
             axes.set(xlabel=lens, ylabel=f"slowdown, I = {main}", title=f"{lens}: tau {found[lens]['tau']:.2f}")
             axes.set_yscale("log")
+            _plain_ticks(axes, height, "y")
             if (shown > 0).all():
                 axes.set_xscale("log")
+                _plain_ticks(axes, shown, "x")
+
+
+def _drawn(row: Mapping[str, Any]) -> list[float]:
+    return row["without_one"] if row["low"] is None else [row["low"], row["high"]]
+
+
+def _plain_ticks(axes: Axes, values: Floats, which: Literal["x", "y"]) -> None:
+    """A few round numbers on a logarithmic axis that may span less than a decade."""
+    low, high = float(values.min()), float(values.max())
+    scale = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
+    ticks = [tick for power in scale for tick in (power, 2 * power, 5 * power) if 0.8 * low <= tick <= 1.25 * high]
+    axes.minorticks_off()
+    place = axes.set_xticks if which == "x" else axes.set_yticks
+    place(ticks, [f"{tick:g}" for tick in ticks])
