@@ -31,14 +31,15 @@ def test_constants_of_the_unsafe_kind_certify_nothing() -> None:
 def test_an_unknown_source_is_refused() -> None:
     with pytest.raises(InputError, match="source must be one of digits, mnist"):
         certified.run("cifar10")
+    with pytest.raises(InputError, match="did you mean momentum"):
+        certified.run(theorems=["momentun"])
 
 
 def test_the_command_goes_on_with_what_it_has(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, one_thread: None
 ) -> None:
     monkeypatch.setattr(certified, "PERCENTS", (100,))
-    monkeypatch.setattr(certified, "LOCAL_STEPS", (2,))
-    line = f"reproduce certified --seeds 2 --rounds 5 --jobs 1 --out {tmp_path}"
+    line = f"reproduce certified --local-steps 2 --seeds 2 --rounds 5 --jobs 1 --out {tmp_path}"
     first = answer(capsys, line)
     assert [(each["theorem"], each["below"]) for each in first["lines"]] == [(theorem, 2) for theorem in certified.OWN]
     assert all(each["versions"][each["new"]]["certified"] for each in first["lines"])

@@ -166,6 +166,10 @@ def certified(
     data: options.Data = None,
     rounds: Annotated[int, typer.Option(help="Rounds R.")] = 200,
     seeds: Annotated[int, typer.Option(help="Runs for each line.")] = 20,
+    theorem: Annotated[list[str] | None, typer.Option(help="Only this one; may be repeated.")] = None,
+    local_steps: Annotated[
+        list[int] | None, typer.Option(help="I, which may be repeated \\[default: 1, 4, 16].")
+    ] = None,
     jobs: Annotated[int | None, typer.Option(help="Processes \\[default: one a core].")] = None,
     out: Annotated[Path | None, typer.Option(help="Directory for the result and finished lines.")] = None,
     json: options.Json = False,
@@ -192,6 +196,8 @@ def certified(
             keep=out / "lines" if out else None,
             jobs=jobs,
             told=lambda done, total: bar.update(task, completed=done, total=total),
+            theorems=theorem or (),
+            local_steps=local_steps or (),
         )
     if out:
         from fedgauge.files import write_json

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import lru_cache
 from multiprocessing import get_context
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedgauge.errors import InputError, count
+from fedgauge.errors import InputError, count, nearest
 from fedgauge.files import write_json
 from fedgauge.report import terminal
 from fedgauge.theory import find
@@ -150,6 +150,8 @@ def run(
     keep: Path | None = None,
     jobs: int | None = None,
     told: Callable[[int, int], None] = lambda done, total: None,
+    theorems: Sequence[str] = (),
+    local_steps: Sequence[int] = (),
 ) -> dict[str, Any]:
     """Run the whole table for one data set.
 
@@ -161,7 +163,12 @@ def run(
         keep: directory where finished lines are kept, so that an interrupted table goes on.
         jobs: processes; one a core if not given.
         told: called with lines done and lines in all.
+        theorems: only these.
+        local_steps: these I instead of the table's.
     """
+    for name in theorems:
+        if name not in OWN:
+            raise InputError(f"The table has no theorem {name!r}; {nearest(name, OWN)}")
     if source not in SOURCES:
         raise InputError(f"source must be one of {', '.join(SOURCES)}, not {source!r}.")
     count("seeds", seeds)
@@ -174,8 +181,8 @@ def run(
     for percent in PERCENTS:
         found = _constants(source, place, percent, keep)
         constants[percent] = found["constants"]
-        for theorem, own in OWN.items():
-            for I in LOCAL_STEPS:  # noqa: E741
+        for theorem, own in ((name, own) for name, own in OWN.items() if name in (theorems or OWN)):
+            for I in local_steps or LOCAL_STEPS:  # noqa: E741
                 line = bounds(theorem, {**found["values"], **own, "I": I, "R": rounds}, found["kinds"])
                 best = line["versions"][line["new"]]
                 lines.append({"percent": percent, "theorem": theorem, "I": I, "R": rounds, **line})
