@@ -43,17 +43,20 @@ class Workload:
     local_steps: int
     rounds: int  # in a turn
     check_rounds: int
+    tolerance: float  # of the check: by what part the loss may fall more or less than in fedgauge
 
     def rows(self, worker: int) -> slice:
         """Where a worker's samples are."""
         return slice(worker * self.samples, (worker + 1) * self.samples)
 
 
+# Over eight seeds of fedgauge the fall in the check has a standard deviation of 0.12% in mlp and 0.7% in many, where
+# participants are drawn too; one local step fewer takes 2.4% and 8.6% off it. The tolerances stand between the two.
 WORKLOADS = {
     work.name: work
     for work in (
-        Workload("mlp", 10, 6000, 10, 40, rounds=5, check_rounds=10),
-        Workload("many", 1000, 60, 100, 10, rounds=3, check_rounds=10),
+        Workload("mlp", 10, 6000, 10, 40, rounds=5, check_rounds=10, tolerance=0.01),
+        Workload("many", 1000, 60, 100, 10, rounds=3, check_rounds=10, tolerance=0.04),
     )
 }
 
