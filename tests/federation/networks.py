@@ -58,6 +58,7 @@ def federation(
 @st.composite
 def chains(draw: st.DrawFn) -> tuple[nn.Module, int, int]:
     """Chains of Linear and ReLU of any widths, with their inputs and outputs."""
+    torch.manual_seed(draw(st.integers(0, 9)))
     widths = draw(st.lists(st.integers(1, 7), min_size=2, max_size=4))
     parts: list[nn.Module] = [nn.Flatten()] if draw(st.booleans()) else []
     for before, after in pairwise(widths):
@@ -70,6 +71,7 @@ def chains(draw: st.DrawFn) -> tuple[nn.Module, int, int]:
 @st.composite
 def convolutions(draw: st.DrawFn) -> nn.Module:
     """Chains that take images of 2 x 8 x 8 and give 3 outputs."""
+    torch.manual_seed(draw(st.integers(0, 9)))  # the weights belong to the example
     parts: list[nn.Module] = []
     channels, side = 2, 8
     for _ in range(draw(st.integers(1, 3))):

@@ -97,7 +97,9 @@ def test_written_out_convolutions_agree_with_the_plain_path_over_fifty_steps(
     module = module.to(torch.float64)
     written, plain = federation(module, path="convolutional", **how), federation(module, path="plain", **how)
     batches = draws(written, np.arange(2), 50)
-    ends = [of.local_sgd(of.start(0).expand(2, -1), np.arange(2), batches, 0.05) for of in (written, plain)]
+    # At 0.05 some of these diverge under squared error, on both paths alike, and nothing could be compared.
+    ends = [of.local_sgd(of.start(0).expand(2, -1), np.arange(2), batches, 0.01) for of in (written, plain)]
+    assert torch.isfinite(ends[1]).all()
     torch.testing.assert_close(*ends, rtol=1e-8, atol=1e-10)
 
 
