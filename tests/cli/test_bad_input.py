@@ -214,7 +214,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "reproduce lenses --out file": ("out", "directory", "file"),
     # the words themselves
     "simulat fed.json": ("simulat", "did you mean 'simulate'?"),
-    "reproduce tabel2": ("tabel2", "did you mean 'table2'?"),
+    "reproduce tabel2": ("tabel2", "did you mean 'table2'"),
     "xyz": ("xyz", "fedgauge --help"),
     "simulate fed.json": ("--gamma", "fedgauge simulate --help"),
     "expect fed.json": ("--gamma", "fedgauge expect --help"),

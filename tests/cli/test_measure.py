@@ -47,8 +47,8 @@ def test_digits_are_measured_shown_and_kept(place: Path, capsys: Capture) -> Non
     said = words(capsys, f"measure digits {QUICK} --out measured --readings trajectory,curvature")
     for part in ("trajectory maximum", "curvature", "lower", "happened along FedAvg's steps", "Hessian passes"):
         assert part in said
-    assert (place / "measured" / "measurement.png").read_bytes()[:4] == b"\x89PNG"
-    kept = json.loads((place / "measured" / "measurement.json").read_text())
+    assert (place / "measured" / "measure.png").read_bytes()[:4] == b"\x89PNG"
+    kept = json.loads((place / "measured" / "measure.json").read_text())
     # The worst direction is the reader's to check: here by its length, and that it is the one that was measured.
     worst = load_file(place / "measured" / "directions.safetensors")
     assert np.linalg.norm(worst["curvature.L_h"]) == pytest.approx(1)

@@ -76,7 +76,7 @@ def save(found: Measurement, directory: Path) -> list[Path]:
     from safetensors.numpy import save as save_tensors
 
     directory.mkdir(parents=True, exist_ok=True)
-    paths = [directory / "measurement.json", directory / "measurement.png"]
+    paths = [directory / "measure.json", directory / "measure.png"]
     write_json(paths[0], found.to_json())
     draw(found, paths[1])
     worst = {
