@@ -94,9 +94,9 @@ def test_ctrl_c_keeps_what_was_measured(place: Path) -> None:
             time.sleep(patience)
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=60)
-        assert process.returncode == 130, err
-        if out:  # a busy machine may not have begun to measure
+        if out:  # a busy machine may still have been importing
             break
+    assert process.returncode == 130, err
     found = json.loads(out)
     assert not found["complete"]
     trajectory = next(reading for reading in found["readings"] if reading["name"] == "trajectory")
