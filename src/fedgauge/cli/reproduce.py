@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -18,6 +18,22 @@ def _group() -> None:
 
     Example: fedgauge reproduce table2 --out results/table2
     """
+
+
+def _conclude(table: Any, result: dict[str, Any], out: Path | None, picture: str, json: bool) -> None:
+    """Write a table's numbers and picture where that was asked for, and show it."""
+    if out:
+        from fedgauge.files import write_json
+
+        out.mkdir(parents=True, exist_ok=True)
+        write_json(out / "result.json", result)
+        table.draw(result, out / picture)
+    if json:
+        options.print_json(result)
+    else:
+        table.show(result)
+        if out:
+            print(f"Written: {out / 'result.json'}, {out / picture}")
 
 
 @app.command()
@@ -49,18 +65,7 @@ def table2(
             jobs=jobs,
             told=lambda done, total: bar.update(task, completed=done, total=total),
         )
-    if out:
-        from fedgauge.files import write_json
-
-        out.mkdir(parents=True, exist_ok=True)
-        write_json(out / "result.json", result)
-        table.draw(result, out / "table2.png")
-    if json:
-        options.print_json(result)
-    else:
-        table.show(result)
-        if out:
-            print(f"Written: {out / 'result.json'}, {out / 'table2.png'}")
+    _conclude(table, result, out, "table2.png", json)
 
 
 @app.command()
@@ -89,18 +94,7 @@ def table1(
             keep=out / "cells" if out else None,
             told=lambda what, done, total: bar.update(task, description=what, completed=done, total=total),
         )
-    if out:
-        from fedgauge.files import write_json
-
-        out.mkdir(parents=True, exist_ok=True)
-        write_json(out / "result.json", result)
-        table.draw(result, out / "table1.png")
-    if json:
-        options.print_json(result)
-    else:
-        table.show(result)
-        if out:
-            print(f"Written: {out / 'result.json'}, {out / 'table1.png'}")
+    _conclude(table, result, out, "table1.png", json)
 
 
 @app.command()

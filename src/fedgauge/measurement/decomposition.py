@@ -22,6 +22,7 @@ import torch
 
 from fedgauge.errors import InputError
 from fedgauge.federation.base import Federation
+from fedgauge.measurement.divergence import find_outliers
 from fedgauge.measurement.lanczos import largest
 from fedgauge.measurement.meter import Meter
 from fedgauge.randomness import Purpose, Streams
@@ -29,8 +30,6 @@ from fedgauge.symbols import symbol
 from fedgauge.values import Value
 
 Floats = npt.NDArray[np.float64]
-
-_WIDTH = 3 * 1.4826
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,10 +90,7 @@ class Parts(Value):
     @property
     def threshold(self) -> float:
         """The distance beyond which a worker stands out."""
-        middle = float(np.median(self.distances))
-        # Where most distances are equal there is no deviation; what differs by rounding alone does not stand out.
-        width = max(_WIDTH * float(np.median(np.abs(self.distances - middle))), 1e-6 * middle)
-        return middle + width
+        return find_outliers(self.distances)[0]
 
     @property
     def outliers(self) -> tuple[int, ...]:

@@ -357,7 +357,9 @@ def read_model(path: Path, prepared: Prepared) -> torch.Tensor:
     try:
         tensors = load_file(path)
     except OSError as error:
-        raise InputError(f"Cannot read {path}: {error.strerror or error}; name a .safetensors file.") from None
+        # The reader of safetensors gives an error without its number, and with the path in its words.
+        reason = error.strerror or str(error).split(":")[0]
+        raise InputError(f"Cannot read {path}: {reason}; name a .safetensors file.") from None
     except SafetensorError as error:
         raise InputError(f"{path} is not a safetensors file ({error}); name a model.") from None
     if set(tensors) == {"model"}:
