@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -143,6 +144,33 @@ def test_the_target_stops_the_run_at_the_first_loss_below_it() -> None:
     trace = simulate(federation, FEDAVG, local_steps=2, rounds=50, target_loss=target)
     assert (trace.status, trace.stopped_at) == ("target", 20)
     assert trace.losses.tolist() == whole.losses[:21].tolist()
+
+
+def test_the_target_of_the_gradient_stops_the_run_too() -> None:
+    federation = random_quadratics(3, 3, seed=2)
+    whole = simulate(federation, FEDAVG, local_steps=2, rounds=50)
+    target = whole.rounds[20].grad2
+    first = next(record.round for record in whole.rounds if record.grad2 <= target)
+    trace = simulate(federation, FEDAVG, local_steps=2, rounds=50, target_grad2=target)
+    assert (trace.status, trace.stopped_at) == ("target", first)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "momentum", "scaffold"])
+def test_a_paused_run_goes_on_to_the_same_bits(tmp_path: Path, name: str) -> None:
+    federation = random_quadratics(3, 3, seed=2)
+    options: dict[str, Any] = {"local_steps": 2, "rounds": 20, "record_every": 3}
+    whole = simulate(federation, make_algorithm(name, gamma=0.05), **options)
+    seen = []
+    for pause in (1, 7, 7, 12, None):
+        trace = simulate(
+            federation, make_algorithm(name, gamma=0.05), run=tmp_path / "run", resume=True, pause=pause, **options
+        )
+        seen.append((trace.status, trace.rounds[-1].round))
+        # A pause comes with a record, but for what only the round after it tells.
+        assert trace.losses.tolist() == whole.losses[: len(trace.losses)].tolist()
+    assert seen == [("stopped", 3), ("stopped", 9), ("stopped", 9), ("stopped", 12), ("finished", 20)]
+    assert trace.rounds == whole.rounds
+    assert trace.model.tolist() == whole.model.tolist()
 
 
 @pytest.mark.parametrize("record_every", [1, 7])

@@ -82,13 +82,13 @@ def prepare(experiment: Experiment) -> Prepared:
     """
     if experiment.data.is_quadratic:
         federation = QuadraticFederation.read(experiment.data.name)
-        return Prepared(federation, _participation(experiment, None))
+        return Prepared(federation, participation_of(experiment))
     data = experiment.data
     # A file of the user's own may change from one experiment to the next; published ones do not.
     load = _load.__wrapped__ if data.name.endswith(".npz") else _load
     dataset = load(data.name, data.dir or os.environ.get("FEDGAUGE_DATA"), data.scale)
     partition = _partition(experiment, dataset)
-    participation = _participation(experiment, partition)
+    participation = participation_of(experiment, partition)
     participation.check(partition.num_workers)
     supervised = _federation(experiment, dataset, partition)
     evaluator = None
@@ -122,7 +122,8 @@ def _partition(experiment: Experiment, dataset: Dataset) -> Partition:
     return make_partition(dataset, scheme, workers, labels=data.labels, seed=seed, **partition_parameters(data))
 
 
-def _participation(experiment: Experiment, partition: Partition | None) -> Participation:
+def participation_of(experiment: Experiment, partition: Partition | None = None) -> Participation:
+    """Who takes part, and with which weights."""
     run = experiment.run
     weights = partition.weights if run.weights == "sizes" and partition else run.weights
     sampling = run.sampling or ("full" if run.participants is None else "with-replacement")
@@ -181,6 +182,8 @@ def execute(
     *,
     run: str | Path | None = None,
     resume: bool = False,
+    pause: int | None = None,
+    start: torch.Tensor | None = None,
     observer: Observer | None = None,
     prepared: Prepared | None = None,
 ) -> Trace:
@@ -190,6 +193,8 @@ def execute(
         experiment: what to run.
         run: directory for the run; nothing is written without it.
         resume: go on with the run in that directory.
+        pause: stop at the first record after so many rounds, to be resumed.
+        start: the first global model; the federation's own for the seed if not given.
         observer: told of every round.
         prepared: what :func:`prepare` gave for it, where that was called already.
 
@@ -209,12 +214,15 @@ def execute(
         record_every=chosen.record_every,
         target_loss=chosen.target_loss,
         target_accuracy=chosen.target_accuracy,
+        target_grad2=chosen.target_grad2,
         evaluator=prepared.evaluator,
         watch=chosen.watch is not False,
+        start=start,
         chunk=chosen.chunk,
         processes=chosen.processes,
         run=run,
         resume=resume,
+        pause=pause,
         checkpoint_every=chosen.checkpoint_every,
         observer=observer,
         description=experiment.to_toml(),

@@ -116,6 +116,7 @@ class RunSection:
     watch: bool | None = _key("Record also how far workers spread, and L_h seen: two passes more [default: yes].")
     target_loss: float | None = _key("Stop at this loss.")
     target_accuracy: float | None = _key("Stop at this test accuracy, from 0 to 1.")
+    target_grad2: float | None = _key("Stop at this squared norm of f's gradient.")
     processes: int | None = _key("Processes that share a round [default: one a core; one for quadratics].")
     chunk: int | None = _key("Workers whose models are held at once [default: what the model computes fastest].")
     device: str | None = _key("Where to compute, as torch calls it [default: cpu].")

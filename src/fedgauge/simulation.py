@@ -17,7 +17,7 @@ import torch
 from fedgauge.algorithms.base import Algorithm
 from fedgauge.engines.base import Engine, engine
 from fedgauge.engines.work import Lane, Secants, Sums, Work, lanes, one_thread
-from fedgauge.errors import InputError, count
+from fedgauge.errors import InputError, count, non_negative
 from fedgauge.federation.base import Federation
 from fedgauge.participation import Participation
 from fedgauge.randomness import check_seed
@@ -161,6 +161,7 @@ def simulate(
     record_every: int = 1,
     target_loss: float | None = None,
     target_accuracy: float | None = None,
+    target_grad2: float | None = None,
     evaluator: Evaluator | None = None,
     watch: bool = True,
     start: torch.Tensor | None = None,
@@ -169,6 +170,7 @@ def simulate(
     processes: int | None = None,
     run: str | Path | None = None,
     resume: bool = False,
+    pause: int | None = None,
     checkpoint_every: int = 100,
     observer: Observer | None = None,
     description: str | None = None,
@@ -185,6 +187,7 @@ def simulate(
         record_every: record every so many rounds (and the last); recording takes three exact gradient passes.
         target_loss: stop at the first recorded loss at or below it.
         target_accuracy: stop at the first recorded test accuracy at or above it.
+        target_grad2: stop at the first recorded |grad f|^2 at or below it.
         evaluator: gives the test accuracy of each record.
         watch: record also how far the local models spread, and the ratios seen that bound L_h, L_tilde and L_g from
             below; it takes two of the three passes.
@@ -197,6 +200,7 @@ def simulate(
             this one for quadratics. The results are the same bits.
         run: directory for the run; nothing is written without it.
         resume: go on with the run in that directory.
+        pause: stop at the first record that is made after so many rounds, with the state kept to go on from.
         checkpoint_every: save the state every so many rounds.
         observer: told of every round.
         description: TOML text that is kept with the run as experiment.toml.
@@ -224,6 +228,8 @@ def simulate(
         )
     if target_loss is not None and not np.isfinite(target_loss):
         raise InputError(f"target_loss must be a finite number, not {target_loss!r}.")
+    if target_grad2 is not None:
+        non_negative("target_grad2", target_grad2)
     if target_accuracy is not None and evaluator is None:
         raise InputError("target_accuracy needs an evaluator, which has data to test on; give one or leave it out.")
     settings: dict[str, Any] = {
@@ -240,6 +246,8 @@ def simulate(
     # Only where they are asked for, so that runs without them are what they always were.
     if evaluator is not None:
         settings |= {"evaluator": evaluator.digest, "target_accuracy": target_accuracy}
+    if target_grad2 is not None:
+        settings["target_grad2"] = target_grad2
     if not watch:
         settings["watch"] = False
     if start is not None:
@@ -258,7 +266,7 @@ def simulate(
         running = stack.enter_context(engine(work, processes))
         loop = _Loop(work, running, participation, seed, start)
         told = observer or (lambda done, record: None)
-        trace = _run(loop, settings, directory, checkpoint_every, told, evaluator, stop)
+        trace = _run(loop, settings, directory, checkpoint_every, told, evaluator, stop, pause)
         if directory and trace.status != "stopped":
             directory.finish(trace, _named(federation, trace))
         return trace
@@ -285,8 +293,12 @@ def _run(
     observer: Observer,
     evaluator: Evaluator | None,
     stop: Stop | None,
+    pause: int | None,
 ) -> Trace:
-    target_accuracy, watch = settings.get("target_accuracy"), settings.get("watch", True)
+    watch, target_accuracy, target_grad2 = (
+        settings.get(name, default)
+        for name, default in (("watch", True), ("target_accuracy", None), ("target_grad2", None))
+    )
     rounds, record_every, target_loss = settings["rounds"], settings["record_every"], settings["target_loss"]
     restored, records, seconds = directory.restore(record_every) if directory else (None, [], [])
     state = restored or loop.first_state()
@@ -317,9 +329,13 @@ def _run(
                     status = "target"
                 if target_accuracy is not None and accuracy is not None and accuracy >= target_accuracy:
                     status = "target"
+                if target_grad2 is not None and grad2 <= target_grad2:
+                    status = "target"
                 if stop is not None and stop([*records, record]):
                     status = "target"
-                if last or status == "target":
+                if pause is not None and state.round >= pause and not last and status == "finished":
+                    status = "stopped"
+                if last or status != "finished":
                     keep(record)
                     observer(state.round, record)
                     break
