@@ -26,6 +26,7 @@ LAYERS = (
     "algorithms",
     "models",
     "engines",
+    "cost",
     "runs",
     "simulation",
     "toml",

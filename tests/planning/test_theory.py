@@ -14,11 +14,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fedgauge.algorithms import fedavg
+from fedgauge.cost import Cost
 from fedgauge.errors import InputError
 from fedgauge.expectation import divergence, expect, states
 from fedgauge.federation.generate import random_quadratics
 from fedgauge.federation.quadratic import QuadraticFederation
-from fedgauge.planning.cost import Cost
 from fedgauge.planning.goal import Goal
 from fedgauge.planning.search import Task, solve
 from fedgauge.planning.theory import TheoryPlan, theory_plan

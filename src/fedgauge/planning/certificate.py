@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from fedgauge.planning.cost import Cost
+from fedgauge.cost import Cost
 from fedgauge.planning.goal import Goal
 from fedgauge.planning.search import Choice, Point
 from fedgauge.planning.words import compare, lasting, rounds, short, whole

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fedgauge.cost import Cost
 from fedgauge.errors import InputError
-from fedgauge.planning.cost import Cost
 from fedgauge.theory import find
 from fedgauge.theory.base import largest_factor
 from fedgauge.theory.inputs import Array

@@ -15,10 +15,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from fedgauge.cost import Cost
 from fedgauge.errors import InputError, count, positive
 from fedgauge.planning import given as inputs
 from fedgauge.planning.certificate import End, Practice, TheoryPlan
-from fedgauge.planning.cost import Cost
 from fedgauge.planning.goal import Goal
 from fedgauge.planning.search import Choice, Point, Task, relaxed, solve, trace
 from fedgauge.theory import find
