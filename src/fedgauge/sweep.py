@@ -127,7 +127,7 @@ _progress: Any = None
 _interrupted = False
 
 
-def _begin(progress: Any, parent: int) -> None:
+def begin_process(progress: Any, parent: int) -> None:
     """Begin a process: it tells of its rounds through ``progress`` and ends when the sweep's own process is gone."""
     global _progress
     _progress = progress
@@ -214,7 +214,7 @@ def _there(cells: Sequence[Cell], out: Path, number: int, told: Told) -> dict[st
         while not finished.wait(0.5):
             told(progress.value, _total(cells), len(results))
 
-    pool = ProcessPoolExecutor(number, context, initializer=_begin, initargs=(progress, os.getpid()))
+    pool = ProcessPoolExecutor(number, context, initializer=begin_process, initargs=(progress, os.getpid()))
     threading.Thread(target=watch, daemon=True).start()
     try:
         pending = {pool.submit(_run_there, cell, str(out)): cell.name for cell in cells}

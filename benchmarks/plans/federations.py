@@ -1,0 +1,138 @@
+"""The federations that plans are tried on: quadratics with known constants, digits, MNIST and CIFAR-10."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedgauge.cost import Cost
+from fedgauge.data.datasets import load_dataset
+from fedgauge.experiment import Experiment
+from fedgauge.federation.generate import random_quadratics
+from fedgauge.planning.goal import Goal
+
+COSTS = {
+    "cross-device": Cost.parse("cross-device"),
+    "cross-silo": Cost.parse("cross-silo"),
+    # Workers on one machine: a little coordination, no network.
+    "near": Cost.parse("fixed=0.01,step=0.001"),
+}
+STEPS = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A federation with its goal.
+
+    Attributes:
+        name: how it is called.
+        options: of the experiment.
+        goal: what to reach.
+        gammas: the rates of the exhaustive grid.
+        steps: its local steps.
+        seeds: with which each cell of the grid is run.
+        limit: rounds of I = 1, over sqrt(I) of others, after which a cell is given up in any case.
+    """
+
+    name: str
+    options: Mapping[str, Any]
+    goal: Goal
+    gammas: tuple[float, ...] = (0.1 / 9, 0.1 / 3, 0.1, 0.3, 0.9)
+    steps: tuple[int, ...] = STEPS
+    seeds: int = 3
+    limit: int = 4000
+    quadratic: Mapping[str, Any] = field(default_factory=dict)
+
+    def experiment(self, place: Path) -> Experiment:
+        """The experiment, with its files in a directory; rates in the middle of the grid are the user's own."""
+        own = {"gamma": self.gammas[len(self.gammas) // 2], "local_steps": 10}
+        if self.quadratic:
+            path = place / f"{self.name}.json"
+            if not path.exists():
+                random_quadratics(**self.quadratic).write(path)
+            return Experiment.of({"source": str(path), **own})
+        return Experiment.of({**self.options, **own, "source": source(str(self.options["source"]), place)})
+
+
+def source(name: str, place: Path) -> str:
+    """The name of a data set, or the path of its part that is made once."""
+    return str(place / f"{name}.npz") if name in ("mnist", "cifar10") else name
+
+
+def make_parts(data: str, place: Path) -> None:
+    """Keep 6,000 of MNIST's and of CIFAR-10's examples to train on and 2,000 to test, so that grids end today."""
+    for name, train in (("mnist", 6000), ("cifar10", 6000)):
+        path = place / f"{name}.npz"
+        if not path.exists():
+            whole = load_dataset(name, data)
+            pick = np.random.default_rng(0).permutation(whole.num_train)[:train]
+            np.savez(
+                path,
+                x_train=whole.train_inputs[pick],
+                y_train=whole.train_labels[pick],
+                x_test=whole.test_inputs[:2000],
+                y_test=whole.test_labels[:2000],
+            )
+
+
+def _pictures(name: str, model: Mapping[str, Any], goals: Mapping[str, str]) -> list[Case]:
+    kinds: dict[str, dict[str, Any]] = {
+        "iid": {"scheme": "iid"},
+        "paper": {"scheme": "paper", "percent": 75},
+        "dirichlet": {"scheme": "dirichlet", "alpha": 0.1},
+        "shards": {"scheme": "shards", "shards": 2},
+        "quantity": {"scheme": "quantity"},
+    }
+    return [
+        Case(f"{name}-{kind}", {"source": name, **model, **kinds[kind]}, Goal.parse(goal))
+        for kind, goal in goals.items()
+    ]
+
+
+def _quadratics(name: str, goal: str, **options: Any) -> Case:
+    return Case(name, {}, Goal.parse(goal), gammas=(0.02, 0.06, 0.18, 0.54, 1.62), quadratic=options)
+
+
+CASES = {
+    case.name: case
+    for case in (
+        _quadratics("quad-equal", "grad2=1e-3", hessian_spread=0.0, linear_spread=5.0, sigma2=1.0, seed=1),
+        _quadratics("quad-mild", "grad2=3e-4", hessian_spread=0.1, linear_spread=2.0, sigma2=0.1, seed=2),
+        _quadratics("quad-strong", "grad2=1e-3", hessian_spread=0.8, linear_spread=2.0, sigma2=0.1, seed=3),
+        *_pictures(
+            "digits",
+            {},
+            {
+                "iid": "loss=0.03",
+                "paper": "loss=0.08",
+                "dirichlet": "accuracy=0.945",
+                "shards": "loss=0.12",
+                "quantity": "accuracy=0.96",
+            },
+        ),
+        *_pictures(
+            "mnist",
+            {"model": "mlp", "model_option": {"width": 64}},
+            {
+                "iid": "accuracy=0.91",
+                "paper": "loss=0.2",
+                "dirichlet": "accuracy=0.87",
+                "shards": "loss=0.35",
+                "quantity": "loss=0.12",
+            },
+        ),
+        Case(
+            "cifar10-cnn",
+            {"source": "cifar10", "model": "cnn", "scheme": "paper", "percent": 50, "fill": True, "workers": 5},
+            Goal("loss", 1.45),
+            gammas=(0.05 / 3, 0.05, 0.15),
+            steps=(1, 4, 16, 64),
+            seeds=1,
+            limit=200,
+        ),
+    )
+}

@@ -1,0 +1,82 @@
+"""The exhaustive grid: every I with every gamma, each run to the goal or given up, with seeds that no plan sees."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fedgauge.cost import Cost
+from fedgauge.execution import prepare
+from fedgauge.planning.candidates import Candidate
+from fedgauge.planning.curves import Curve, Scale
+from fedgauge.planning.pilots import Pilots, Trial
+from plans.federations import COSTS, Case
+
+UNSEEN = 1000
+"""The first seed of the truth; plans take 0, 1, ..."""
+GIVEN_UP = 3.0
+"""A cell of the grid is given up once it has taken so many times the best one's time."""
+_UNIT = Cost("rounds", fixed=1.0, step=0.0)
+
+
+class Truth:
+    """Runs of a case's cells; a run is the same for every cost model, and made once."""
+
+    def __init__(self, case: Case, place: Path, told: Callable[[int, int], None] = lambda done, total: None) -> None:
+        self.case, self.experiment = case, case.experiment(place)
+        self.federation = prepare(self.experiment).federation
+        self.floor = 0.0 if not case.quadratic else float(self.federation.minimiser()[1])  # type: ignore[attr-defined]
+        self.scale = Scale(case.goal, self.floor)
+        self._known: dict[Candidate, list[Curve]] = {}
+        self._place, self._told = place / "truth" / case.name, told
+
+    @property
+    def candidates(self) -> list[Candidate]:
+        """All cells."""
+        N = self.federation.num_workers
+        return [Candidate(steps, gamma, 1.0, N) for steps in self.case.steps for gamma in self.case.gammas]
+
+    def run(self, candidates: Sequence[Candidate], jobs: int | None = None) -> None:
+        """Run candidates to the goal, or until they have taken ``GIVEN_UP`` times the best one's time by every cost."""
+        costs = [cost.completed(self.federation) for cost in COSTS.values()]
+        N, n = self.federation.num_workers, self.case.seeds
+        samples = 0 if self.case.quadratic else int(self.federation.sizes(np.arange(N)).sum())  # type: ignore[attr-defined]
+        with Pilots(self.experiment, self.scale, _UNIT, N, samples, self._place, jobs, self._told) as pilots:
+            rounds = 2.0
+            while True:
+                best = [
+                    min(self.time(self.curves(c, cost)) for c in self._known) if self._known else math.inf
+                    for cost in costs
+                ]
+                left = [c for c in candidates if self._runs_on(c, costs, best) and rounds / c.I**0.5 < self.case.limit]
+                if not left:
+                    return
+                trials = [Trial(c, UNSEEN + seed) for c in left for seed in range(n)]
+                found = pilots.run(trials, [max(2.0, rounds / trial.candidate.I**0.5) for trial in trials])
+                for at, candidate in enumerate(left):
+                    self._known[candidate] = found[at * n : (at + 1) * n]
+                rounds *= 2
+
+    def _runs_on(self, candidate: Candidate, costs: Sequence[Cost], best: Sequence[float]) -> bool:
+        """Whether it is still under way and has, by one of the costs, not yet taken too long."""
+        known = self._known.get(candidate)
+        return known is None or any(
+            curve.status == "stopped" and curve.costing(candidate.seconds(cost)).end < GIVEN_UP * least
+            for curve in known
+            for cost, least in zip(costs, best, strict=True)
+        )
+
+    def curves(self, candidate: Candidate, cost: Cost) -> list[Curve]:
+        """A candidate's curves, one a seed, at the cost of a round."""
+        return [curve.costing(candidate.seconds(cost)) for curve in self._known[candidate]]
+
+    def time(self, curves: Sequence[Curve]) -> float:
+        """The geometric mean of the seconds to the goal; infinite where one seed does not come to it."""
+        assert self.scale.target is not None
+        times = [curve.when(self.scale.target) for curve in curves]
+        if any(time is None for time in times):
+            return math.inf
+        return math.exp(sum(math.log(max(time or 0.0, 1e-9)) for time in times) / len(times))

@@ -1,0 +1,170 @@
+"""What a plan may choose from: local steps, rates and participants, around what the user has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+from fedgauge.algorithms import make_algorithm
+from fedgauge.cost import Cost
+from fedgauge.errors import InputError, count, nearest, positive
+from fedgauge.experiment import Experiment
+from fedgauge.values import Value
+
+CAP = 128
+"""The most local steps that are tried unless others are named."""
+_STEPS = 2  # between the numbers of local steps that are tried: the best is then at most sqrt(2) away
+_RATES = 3.0  # between the rates that are tried, as people's own grids have them
+_FEWER = 4  # between the numbers of participants
+_WORTH = 0.1  # fewer participants are tried where their messages take more than this part of a round
+KEYS = ("local_steps", "gamma", "eta", "participants")
+
+
+@dataclass(frozen=True, order=True)
+class Candidate(Value):
+    """One choice: local steps I, local rate gamma, global rate eta, and M participants in a round.
+
+    >>> Candidate(8, 0.1, 1.0, 10).name
+    'I=8,gamma=0.1,eta=1,M=10'
+    """
+
+    I: int  # noqa: E741
+    gamma: float
+    eta: float
+    M: int
+
+    @property
+    def name(self) -> str:
+        """Its numbers in one word."""
+        return f"I={self.I},gamma={self.gamma:g},eta={self.eta:g},M={self.M}"
+
+    def seconds(self, cost: Cost) -> float:
+        """Of a round."""
+        return cost.round(self.I, self.M)
+
+    def changes(self, num_workers: int) -> dict[str, Any]:
+        """The keys of an experiment that make it this candidate's."""
+        chosen: dict[str, Any] = {"local_steps": self.I, "gamma": self.gamma, "eta": self.eta}
+        return chosen if num_workers == self.M else {**chosen, "participants": self.M}
+
+
+@dataclass(frozen=True)
+class Space(Value):
+    """The values that each part of a candidate may take, in order, and the candidate that the user has.
+
+    Attributes:
+        local_steps: for I.
+        gammas: for gamma.
+        etas: for eta.
+        participants: for M.
+        own: the user's choice; eta and M stay as they are there until I and gamma are known.
+        open: the keys whose values the user has not named.
+    """
+
+    local_steps: tuple[int, ...]
+    gammas: tuple[float, ...]
+    etas: tuple[float, ...]
+    participants: tuple[int, ...]
+    own: Candidate
+    open: tuple[str, ...] = KEYS
+
+    def grid(self) -> tuple[Candidate, ...]:
+        """Every I with every gamma, at the user's eta and M."""
+        eta = self.own.eta if self.own.eta in self.etas else self.etas[0]
+        M = self.own.M if self.own.M in self.participants else self.participants[-1]
+        return tuple(Candidate(steps, gamma, eta, M) for steps, gamma in product(self.local_steps, self.gammas))
+
+    def beside(self, leader: Candidate) -> tuple[Candidate, ...]:
+        """The leader's neighbours: one step away in I and gamma, and with another eta or another M.
+
+        With another eta both gamma and the product of the two are kept in turn.
+        """
+        gammas = {leader.gamma, *self._gammas_beside(leader.gamma)}
+        steps = {leader.I, *_neighbours(self.local_steps, leader.I)}
+        found = [replace(leader, I=number, gamma=gamma) for number, gamma in product(sorted(steps), sorted(gammas))]
+        for eta in _neighbours(self.etas, leader.eta):
+            found.append(replace(leader, eta=eta))
+            if "gamma" in self.open:
+                found.append(replace(leader, eta=eta, gamma=leader.gamma * leader.eta / eta))
+        found += [replace(leader, M=M) for M in _neighbours(self.participants, leader.M)]
+        return tuple(candidate for candidate in found if candidate != leader)
+
+    def _gammas_beside(self, gamma: float) -> Iterator[float]:
+        """The rates next to one, beyond the ladder too where the user has not named them."""
+        if "gamma" not in self.open:
+            yield from _neighbours(self.gammas, gamma)
+            return
+        for wanted in (gamma / _RATES, gamma * _RATES):
+            # The ladder's own number where there is one: the same rate is not to be run twice for its last bit.
+            yield next((rate for rate in self.gammas if math.isclose(rate, wanted, rel_tol=1e-9)), wanted)
+
+
+def _neighbours(ladder: Sequence[Any], value: Any) -> Iterator[Any]:
+    if value in ladder:
+        at = ladder.index(value)
+        yield from (ladder[place] for place in (at - 1, at + 1) if 0 <= place < len(ladder))
+
+
+def space_of(
+    experiment: Experiment, num_workers: int, cost: Cost, over: Mapping[str, Sequence[Any]] | None = None
+) -> Space:
+    """The space around an experiment's own values, or over the values that are named.
+
+    Args:
+        experiment: the user's.
+        num_workers: N.
+        cost: of a round, complete.
+        over: for some of ``local_steps``, ``gamma``, ``eta`` and ``participants`` the values to choose from; one value
+            fixes it.
+
+    >>> experiment = Experiment.of({"source": "digits", "gamma": 0.1, "local_steps": 10})
+    >>> space = space_of(experiment, 10, Cost("given", fixed=1.0, step=0.1), {"gamma": [0.1]})
+    >>> space.local_steps, space.participants
+    ((1, 2, 4, 8, 10, 16, 32, 64, 128), (10,))
+    """
+    given = {key: _values(key, values) for key, values in (over or {}).items()}
+    run, rates = experiment.run, experiment.algorithm
+    if not isinstance(run.local_steps, int):
+        raise InputError("A plan chooses one number of local steps for all workers; give local_steps as one number.")
+    assert rates.gamma is not None  # an experiment has one
+    M = num_workers if run.participants is None else run.participants
+    eta = make_algorithm(rates.name, **rates.parameters).parameters.get("eta")
+    own = Candidate(run.local_steps, rates.gamma, 1.0 if eta is None else float(eta), M)
+    steps = given.get("local_steps") or sorted({*_ladder(1, _STEPS, CAP), own.I})
+    gammas = given.get("gamma") or [own.gamma * _RATES**power for power in range(-2, 3)]
+    etas = given.get("eta") or ([own.eta] if eta is None else sorted({own.eta / 2, own.eta, own.eta * 2}))
+    people = given.get("participants") or _participants(experiment, num_workers, cost, own)
+    for number in people:
+        if number > num_workers:
+            raise InputError(f"participants must be at most the {num_workers} workers, not {number}; name fewer.")
+        if run.sampling == "full" and number < num_workers:
+            raise InputError(
+                f"sampling = full lets all {num_workers} workers take part, which contradicts participants = {number};"
+                " leave out one of the two."
+            )
+    free = tuple(key for key in KEYS if key not in given)
+    return Space(tuple(steps), tuple(gammas), tuple(etas), tuple(people), own, free)
+
+
+def _participants(experiment: Experiment, num_workers: int, cost: Cost, own: Candidate) -> list[int]:
+    """M as it is; and fewer where that is allowed and could save a part of a round that is worth having."""
+    messages = cost.per_participant * own.M / cost.round(own.I, own.M)
+    if experiment.run.sampling == "full" or messages < _WORTH:
+        return [own.M]
+    return sorted({max(1, round(own.M / _FEWER**power)) for power in range(3)})
+
+
+def _ladder(first: int, factor: int, last: int) -> list[int]:
+    return [first * factor**power for power in range(int(math.log(last / first, factor) + 1e-9) + 1)]
+
+
+def _values(key: str, values: Sequence[Any]) -> list[Any]:
+    if key not in KEYS:
+        raise InputError(f"A plan does not choose {key!r}; {nearest(key, KEYS)}")
+    if not values:
+        raise InputError(f"{key} needs at least one value to choose from; give some or leave it out.")
+    check: Callable[[str, Any], Any] = positive if key in ("gamma", "eta") else count
+    return sorted({check(key, value) for value in values})

@@ -1,0 +1,346 @@
+"""A race of candidates: all make a short run, and then whoever promises most runs on, until nobody promises more.
+
+The search goes on with one seed. Every candidate runs for the same short time. From then on the two that promise the
+best end run further, and are judged anew; a plateau ends a promise, and those that were slower get their turn. A
+candidate is out for good only where it diverged, or where another *dominates* it: is ahead at the same time, by more
+than noise, with no more local steps, no larger rates and no fewer participants. Every term of the theory but the first
+grows with I, gamma and eta and falls with M, so that what is behind now has the higher floor too.
+
+Finals. The best that came to the goal run to it with more seeds, until the intervals of their times tell one from the
+others, or show that the difference does not matter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from scipy import stats
+
+from fedgauge.planning.candidates import Candidate
+from fedgauge.planning.curves import Curve
+from fedgauge.planning.pilots import Trial
+from fedgauge.values import Value
+
+_GROWTH = 1.6  # of a candidate's time from one turn to the next
+_TOGETHER = 2  # run on at a time, for two cores; the same on every machine, so that plans are
+_SURE = 2.0  # standard deviations by which one must be behind
+_LEVEL = 0.95  # of the intervals
+_SAME = 0.05  # a difference that does not matter
+_NEAR = 1.25  # a finalist's score is at most this many times the best one
+_CONTENDERS = 3  # in the finals at the most
+_PATIENCE = 2  # times as many seeds as asked for, at the most, where the best cannot be told apart
+
+
+class Run(Protocol):
+    """Runs trials, each for so many seconds or to its goal, and gives their curves."""
+
+    def __call__(self, trials: Sequence[Trial], seconds: Sequence[float]) -> list[Curve]:
+        """The curves, one a trial."""
+
+
+@dataclass(frozen=True)
+class Entry(Value):
+    """A candidate as it left the race.
+
+    Attributes:
+        candidate: who.
+        curve: its run with the first seed.
+        score: the seconds to the goal, or the error at the end of the budget, by forecast.
+        fate: what became of it, in words.
+    """
+
+    candidate: Candidate
+    curve: Curve
+    score: float
+    fate: str
+
+
+@dataclass(frozen=True)
+class Standing(Value):
+    """A finalist.
+
+    Attributes:
+        candidate: who.
+        scores: one a seed: seconds to the goal, or the error at the end of the budget; infinite where it failed.
+        score: their geometric mean.
+        low: of the 95% interval of it, with the spread that all finalists show together.
+        high: the same.
+    """
+
+    candidate: Candidate
+    scores: tuple[float, ...]
+    score: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Race(Value):
+    """How a race went.
+
+    Attributes:
+        entries: all that took part, best first.
+        standings: the finalists, best first; empty where nobody came to the goal.
+        ending: why it ended, in words.
+        clear: whether the winner is told from the others, or they differ by less than matters.
+        spent: seconds of the cost model that all trials took together.
+        trials: how many there were.
+    """
+
+    entries: tuple[Entry, ...]
+    standings: tuple[Standing, ...]
+    ending: str
+    clear: bool
+    spent: float
+    trials: int
+
+    @property
+    def winner(self) -> Candidate:
+        """The best of the finals, or who promised most where there were none."""
+        return (self.standings or self.entries)[0].candidate
+
+    @property
+    def diverged(self) -> bool:
+        """Whether all did."""
+        return all(entry.curve.diverged for entry in self.entries)
+
+
+class _Course:
+    """The race as it goes."""
+
+    def __init__(self, run: Run, target: float | None, budget: float | None, limit: float) -> None:
+        self._run, self.target, self.budget = run, target, budget
+        self._limit = limit if budget is None else budget
+        self.curves: dict[Trial, Curve] = {}
+        self.fates: dict[Candidate, str] = {}
+
+    def run(self, trials: Sequence[Trial], seconds: Sequence[float]) -> None:
+        """Run trials further."""
+        within = [min(wanted, self._limit) for wanted in seconds]
+        self.curves.update(zip(trials, self._run(trials, within), strict=True))
+
+    def curve(self, candidate: Candidate) -> Curve:
+        """With the first seed."""
+        return self.curves[Trial(candidate, 0)]
+
+    @property
+    def field(self) -> list[Candidate]:
+        """All that have run with the first seed."""
+        return [trial.candidate for trial in self.curves if trial.seed == 0]
+
+    def score(self, candidate: Candidate) -> float:
+        """What it promises: seconds to the goal, or the error at the end of the budget."""
+        curve = self.curve(candidate)
+        return curve.later(self.budget) if self.budget is not None else curve.forecast(self.target or 0.0)
+
+    def done(self, candidate: Candidate) -> bool:
+        """Whether it is at the goal, or at the end of what it may take."""
+        curve = self.curve(candidate)
+        return curve.status != "stopped" or curve.end >= self._limit - curve.each * (1 + 1e-9)
+
+    def arrived(self, candidate: Candidate) -> bool:
+        """Whether it came to the goal."""
+        if self.target is not None:
+            return self.curve(candidate).when(self.target) is not None
+        return self.done(candidate) and not self.curve(candidate).diverged
+
+    def running(self) -> list[Candidate]:
+        """Who may run on, the most promising first; those that are out are told so."""
+        left = []
+        for candidate in self.field:
+            if candidate in self.fates or self.done(candidate):
+                continue
+            better = next((other for other in self.field if self._dominates(other, candidate)), None)
+            if better is not None:
+                self.fates[candidate] = f"behind {better.name} with no lower floor"
+            else:
+                left.append(candidate)
+        return sorted(left, key=lambda c: (self.score(c), self.curve(c).errors[-1]))
+
+    def _dominates(self, other: Candidate, candidate: Candidate) -> bool:
+        """Whether another is surely ahead at the same time, and has no higher floor by any theorem."""
+        if other == candidate or not (
+            other.I <= candidate.I
+            and other.gamma <= candidate.gamma
+            and other.eta <= candidate.eta
+            and other.M >= candidate.M
+        ):
+            return False
+        mine, theirs = self.curve(candidate), self.curve(other)
+        when = min(mine.end, theirs.end)
+        ahead = mine.level(when) - theirs.level(when)
+        return ahead > _SURE * math.hypot(mine.until(when).scatter, theirs.until(when).scatter) + 1e-9
+
+    @property
+    def spent(self) -> float:
+        """By all trials."""
+        return sum(curve.end for curve in self.curves.values())
+
+
+def race(
+    candidates: Sequence[Candidate],
+    run: Run,
+    *,
+    target: float | None = None,
+    budget: float | None = None,
+    first: float,
+    limit: float = math.inf,
+    seeds: int = 3,
+    more: Callable[[Candidate], Sequence[Candidate]] = lambda leader: (),
+    time_is_up: Callable[[], bool] = lambda: False,
+    told: Callable[[str, float], None] = lambda who, spent: None,
+) -> Race:
+    """Find the candidate that reaches the target soonest, or has the least error when the budget is spent.
+
+    Args:
+        candidates: who takes part.
+        run: runs trials.
+        target: the error to reach; None with a budget.
+        budget: the seconds after which errors are compared; None with a target.
+        first: seconds that everyone runs for at first.
+        limit: seconds after which a candidate has failed to reach the target.
+        seeds: of the finals; more where the best cannot be told apart.
+        more: the neighbours of a candidate; those of the best that came to the goal are tried whatever they promise.
+        time_is_up: whether the budget for planning is spent.
+        told: is told who leads and how much was spent, whenever that changes.
+    """
+    course = _Course(run, target, budget, limit)
+    _enter(course, candidates, first)
+    while True:
+        ready = [c for c in course.field if course.arrived(c)]
+        best = min(ready, key=course.score) if ready else None
+        bar = course.score(best) if best else math.inf
+        beside: Sequence[Candidate] = more(best) if best else ()
+        new = [c for c in beside if c not in course.field]
+        if new:
+            _enter(course, new, first)
+            continue
+        running = [c for c in course.running() if best is None or course.score(c) < bar or _due(course, c, beside, bar)]
+        if not running or time_is_up():
+            break
+        leaders = running[:_TOGETHER]
+        told(leaders[0].name, course.spent)
+        course.run([Trial(c, 0) for c in leaders], [_further(course, c, bar) for c in leaders])
+    if not ready:
+        if all(course.curve(c).diverged for c in course.field):
+            ending = "every candidate diverged"
+        else:
+            ending = "the time for planning is up" if running else "nobody came to the goal"
+        return _race(course, (), ending, False)
+    standings, clear, ending = _finals(course, ready, seeds, time_is_up)
+    return _race(course, standings, ending, clear)
+
+
+def _due(course: _Course, candidate: Candidate, beside: Sequence[Candidate], bar: float) -> bool:
+    """Whether a neighbour of the best has not yet shown, by running as long, that it is no better."""
+    return candidate in beside and course.budget is None and course.curve(candidate).end < bar * (1 - 1e-9)
+
+
+def _enter(course: _Course, candidates: Iterable[Candidate], seconds: float) -> None:
+    new = [Trial(c, 0) for c in dict.fromkeys(candidates)]
+    course.run(new, [max(seconds, 0.0)] * len(new))
+
+
+def _further(course: _Course, candidate: Candidate, bar: float) -> float:
+    """How far it runs next: longer, but not beyond what it needs or what was needed by the best so far."""
+    curve = course.curve(candidate)
+    longer = max(curve.end * _GROWTH, curve.end + curve.each)
+    if course.budget is not None:
+        return longer
+    score = course.score(candidate)
+    if curve.end < score < longer:
+        longer = max(score * 1.02, curve.end + curve.each)
+    return min(longer, max(bar, curve.end + curve.each))
+
+
+def _race(course: _Course, standings: Sequence[Standing], ending: str, clear: bool) -> Race:
+    finalists = {standing.candidate: standing for standing in standings}
+
+    def fate(candidate: Candidate) -> str:
+        if course.curve(candidate).diverged:
+            return "diverged"
+        if candidate in finalists:
+            return "won" if standings[0].candidate == candidate else "in the finals"
+        arrived = "came to the goal" if course.arrived(candidate) else "promised less"
+        return course.fates.get(candidate, arrived)
+
+    def place(candidate: Candidate) -> tuple[float, ...]:
+        standing = finalists.get(candidate)
+        score = standing.score if standing else course.score(candidate)
+        return (0.0 if standing else 1.0, score, course.curve(candidate).errors[-1])
+
+    entries = tuple(
+        Entry(c, course.curve(c), course.score(c), fate(c)) for c in sorted(course.field, key=lambda c: place(c))
+    )
+    return Race(entries, tuple(standings), ending, clear, course.spent, len(course.curves))
+
+
+# -- the finals --------------------------------------------------------------------------------------------------
+
+
+def _finals(
+    course: _Course, ready: Sequence[Candidate], seeds: int, time_is_up: Callable[[], bool]
+) -> tuple[tuple[Standing, ...], bool, str]:
+    """Run the best to the goal with more and more seeds."""
+    order = sorted(ready, key=course.score)
+    best = course.score(order[0])
+    left = [c for c in order if course.score(c) <= _NEAR * best][:_CONTENDERS]
+    scores = {c: [course.score(c)] for c in left}
+    standings = _standings(scores)
+    if len(left) == 1 and seeds == 1:
+        return standings, True, "nobody else came near"
+    for seed in range(1, _PATIENCE * seeds):
+        if seed >= seeds and (len(scores) == 1 or _alike(standings, left)):
+            break
+        if time_is_up():
+            return standings, False, "the time for planning is up"
+        # No longer than would still be of interest.
+        most = math.inf if course.budget is not None else 2 * _NEAR * standings[0].score
+        trials = [Trial(c, seed) for c in left]
+        course.run(trials, [most] * len(trials))
+        for trial in trials:
+            scores[trial.candidate].append(_final(course, trial))
+        standings = _standings(scores)
+        left = [s.candidate for s in standings if s.candidate in left and s.low <= standings[0].high]
+        if len(left) == 1 and len(scores) > 1:
+            return standings, True, "the winner is clear"
+    if len(scores) == 1:
+        return standings, True, "nobody else came near"
+    near = _alike(standings, left)
+    return standings, near, "the best differ by less than matters" if near else "the best cannot be told apart"
+
+
+def _alike(standings: Sequence[Standing], left: Sequence[Candidate]) -> bool:
+    """Whether those that are left differ by less than matters."""
+    return all(s.score <= (1 + _SAME) * standings[0].score for s in standings if s.candidate in left)
+
+
+def _final(course: _Course, trial: Trial) -> float:
+    curve = course.curves[trial]
+    if course.budget is not None:
+        return curve.at(course.budget)
+    reached = curve.when(course.target or 0.0)
+    return math.inf if reached is None else reached
+
+
+def _standings(scores: dict[Candidate, list[float]]) -> tuple[Standing, ...]:
+    """Means with intervals, in logarithms, with one deviation for all; best first."""
+    logs = {c: np.log(np.maximum(s, 1e-300)) for c, s in scores.items()}
+    sound = [group for group in logs.values() if len(group) > 1 and np.isfinite(group).all()]
+    freedom = sum(len(group) - 1 for group in sound)
+    width = math.inf
+    if freedom:
+        variance = sum(float(((group - group.mean()) ** 2).sum()) for group in sound) / freedom
+        width = float(stats.t.ppf((1 + _LEVEL) / 2, freedom)) * math.sqrt(variance)
+    found = []
+    for candidate, group in logs.items():
+        middle, half = float(group.mean()), width / math.sqrt(len(group))
+        high = math.exp(middle + half) if middle + half < 700 else math.inf
+        low = math.exp(middle - half) if math.isfinite(middle) else float(min(scores[candidate]))
+        score = math.exp(middle) if math.isfinite(middle) else math.inf
+        found.append(Standing(candidate, tuple(scores[candidate]), score, low, high))
+    return tuple(sorted(found, key=lambda standing: standing.score))
