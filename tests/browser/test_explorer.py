@@ -66,7 +66,7 @@ def same(shown: float, right: Any) -> bool:
 def assert_shows(found: list[list[dict[str, Any]]], starts: list[Start]) -> None:
     """Hold what the page shows at each start against Python, number by number."""
     points = [spelled(start) for start in starts]
-    values = {name: np.array([point[name] for point in points], dtype=float) for name in points[0]}
+    values: dict[str, Any] = {name: np.array([point[name] for point in points], dtype=float) for name in points[0]}
     wrong = []
     for index, (theorem, version) in enumerate(EVERY):
         with np.errstate(all="ignore"):
@@ -129,6 +129,14 @@ def random_start(rng: np.random.Generator) -> Start:
 
 def plain(values: Any) -> dict[str, Any]:
     return {name: value if value is None else float(value) for name, value in values.items()}
+
+
+def test_it_opens_from_disk_without_a_request_or_a_complaint(visit: Visit, explorer: Path) -> None:
+    page = visit(explorer, offline=True)  # what the page requests or complains about, the fixture refuses
+    page.wait_for_selector("#field rect")
+    assert page.evaluate("performance.getEntriesByType('resource').length") == 0
+    for outside in ("http://", "https://", "src=", "@import", "url("):
+        assert outside not in explorer.read_text(), outside
 
 
 def test_every_number_is_pythons_at_200_random_settings(visit: Visit, explorer: Path) -> None:
@@ -207,6 +215,17 @@ def test_a_link_restores_the_state(visit: Visit, explorer: Path) -> None:
     assert_shows_state(other)
 
 
+def test_the_buttons_say_what_they_did(visit: Visit, explorer: Path) -> None:
+    page = visit(explorer)
+    page.locator("#box-I").fill("7")
+    page.get_by_role("button", name="Copy link").click()
+    expect(page.locator("#said")).to_have_text(re.compile("link to these values"))
+    assert "I=7" in page.url
+    page.get_by_role("button", name="Start again").click()
+    assert state_of(page).values["I"] == CONTROLS["I"].start
+    assert_shows_state(page)
+
+
 def test_a_link_that_is_broken_leaves_what_it_says_wrongly(visit: Visit, explorer: Path) -> None:
     page = visit(explorer.as_uri() + "#theorem=__proto__&gamma=-1&N=%3Cimg%3E&I=7&M=900&kind.L_h=<b>")
     start = state_of(page)
@@ -228,7 +247,7 @@ def test_both_themes_and_a_phone_show_everything_without_overflow(visit: Visit, 
     for width in (375, 1280):
         page.set_viewport_size({"width": width, "height": 800})
         for scheme in ("light", "dark"):
-            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]  # one of the schemes
+            page.emulate_media(color_scheme=scheme)
             colours[scheme] = page.evaluate(background)
             page.screenshot(path=tmp_path / f"{scheme}-{width}.png")
     assert colours["light"] != colours["dark"]
@@ -253,7 +272,7 @@ def test_without_javascript_all_theorems_are_there_with_the_same_numbers(visit: 
 
 def test_the_map_is_the_region_by_the_bounds(visit: Visit, explorer: Path) -> None:
     page = visit(explorer)
-    values = {"F": 2.0, "N": 6, "L_g": 1.5, "sigma": 0.05, "zeta": 0.3, "L_h": 0.2, "I": 12, "R": 80}
+    values: dict[str, Any] = {"F": 2.0, "N": 6, "L_g": 1.5, "sigma": 0.05, "zeta": 0.3, "L_h": 0.2, "I": 12, "R": 80}
     page.evaluate("(values) => fedgauge.set(values)", values)
     for x, y in (("zeta", "L_h"), ("sigma", "I")):
         found = page.evaluate("([x, y]) => fedgauge.computeMap(x, y, 6)", [x, y])

@@ -30,6 +30,15 @@ def test_the_page_is_written_and_the_settings_are_told(tmp_path: Path, capsys: C
     assert out.read_text().startswith("<!doctype html>")
 
 
+def test_a_browser_is_opened_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)  # which returns None, as where there is no browser
+    out = tmp_path / "explorer.html"
+    assert main(["explore", "--out", str(out), "--open"]) == 0
+    assert opened == [out.as_uri()]
+    assert "open it yourself" in capsys.readouterr().err
+
+
 def test_it_is_served_to_this_machine_until_ctrl_c(tmp_path: Path) -> None:
     with start("explore", "--json", cwd=tmp_path) as process:
         assert process.stdout

@@ -73,7 +73,7 @@ def _open(address: str) -> None:
     import webbrowser
 
     if not webbrowser.open(address):
-        print(f"fedgauge: No browser could be opened; open {address} yourself.", file=sys.stderr)
+        print(f"fedgauge: No browser could be opened for {address}; open it yourself.", file=sys.stderr)
 
 
 def _say(what: str, where: str, json: bool, first: Start) -> None:

@@ -1,6 +1,5 @@
-// Where local SGD beats mini-batch SGD by the bounds, as region.py has it: the family's conditioning is 100.
+// Where local SGD beats mini-batch SGD by the bounds, as region.py has it.
 
-const CONDITIONING = 100;
 const POINTS = 24;
 const FIELD = { left: 76, top: 8, width: 396, height: 340 };
 const axes = { x: document.getElementById("axis-x"), y: document.getElementById("axis-y") };
@@ -53,11 +52,9 @@ function logRatio(values) {
   if (I === 1) return 0;
   const other = leastBound("minibatch", v);
   if (L_h === 0) return Math.log(leastBound("equal-hessians", v) / other);
-  const smallest = L_g / CONDITIONING;
-  v.L_tilde = L_g + L_h;
-  v.kappa = Math.max(1 - Math.min(smallest, L_g - L_h) / L_g, 1 - smallest / (L_g + L_h));
-  v.L_h_rms = L_h;
-  return Math.log(leastBound("quadratic", v) / other);
+  // With L_h <= L_g no curvature is negative, so that kappa is at most 1, below which it does not matter.
+  const rest = { L_tilde: L_g + L_h, L_h_rms: L_h, kappa: 1 };
+  return Math.log(leastBound("quadratic", { ...v, ...rest }) / other);
 }
 
 function winner(ratio) {
@@ -156,7 +153,10 @@ let asked = 0;
 // The map takes a tenth of a second, so that it waits until the slider rests.
 function askForMap() {
   clearTimeout(asked);
-  asked = setTimeout(showMap, 120);
+  asked = setTimeout(() => {
+    showMap();
+    announce();
+  }, 120);
 }
 
 field.addEventListener("click", (event) => {

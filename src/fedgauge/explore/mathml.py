@@ -11,8 +11,8 @@ _LETTERS = {"gamma": "γ", "eta": "η", "beta": "β", "tau": "τ", "mu": "μ", "
 _LETTERS |= {"varphi": "φ", "phi": "ϕ", "nabla": "∇"}
 _ACCENTS = {"tilde": "~", "bar": "¯", "hat": "^"}
 _LATEX = re.compile(r"\\[a-zA-Z]+|\\\||[a-zA-Z]|[0-9]+|[{}^_]|[^\s]")
-_TEXT = re.compile(r"sum_\{|sqrt\(|exp\(|[a-zA-Z_][a-zA-Z_]*[0-9]*|[0-9.]+|<=|[-+=<|^/(),}]")
-_ENDS = {")", "}", ",", "|", "+", "-", "=", "<", "<=", "/", ""}
+_TEXT = re.compile(r"sum_\{|sqrt\(|exp\(|[a-zA-Z_][a-zA-Z_]*[0-9]*|[0-9.]+|<=|[-+=<|^/()}]")
+_ENDS = {")", "}", "|", "+", "-", "=", "<", "<=", "/", ""}
 
 
 def _row(parts: list[str]) -> str:
@@ -62,7 +62,9 @@ class _Latex:
             # \frac1N: a digit alone is an argument.
             return f"<mfrac>{self._part()}{self._part()}</mfrac>"
         if command in _ACCENTS:
-            return f'<mover accent="true">{self._part()}<mo stretchy="false">{_ACCENTS[command]}</mo></mover>'
+            # A bar that is an accent runs through the letter in fonts without mathematics; above it is clear in all.
+            accent = "" if command == "bar" else ' accent="true"'
+            return f'<mover{accent}>{self._part()}<mo stretchy="false">{_ACCENTS[command]}</mo></mover>'
         if command == "mathcal":
             return self._part().replace("<mi>F</mi>", "<mi>ℱ</mi>")
         if command == "sum":
@@ -92,10 +94,10 @@ class _Text:
         parts: list[str] = []
         while self._next() != end:
             token = self._next()
-            if token in ("+", "-", "=", "<", "<=", ","):
+            if token in ("+", "-", "=", "<", "<="):
                 self._tokens.pop(0)
                 shown = {"-": "−", "<": "&lt;", "<=": "≤"}.get(token, token)
-                parts.append(f"<mo>{shown}</mo>" if token != "," else "<mtext>,&#8195;</mtext>")
+                parts.append(f"<mo>{shown}</mo>")
             else:
                 parts.append(self._product())
         if end:

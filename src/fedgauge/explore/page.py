@@ -40,6 +40,19 @@ STANDINGS = {
     "plug-in": ("≈", "Plug-in", "every condition holds, but a constant may be on the unsafe side"),
     "not certified": ("✗", "Not certified", "a condition fails, so that the theorem does not apply"),
 }
+# One colour a name, so that a term is known again in another theorem.
+_COLOURS = {
+    "initial gap": 0,
+    "initial distance": 0,
+    "gradient noise": 1,
+    "local noise of the mean": 2,
+    "local noise of workers": 3,
+    "local divergence": 4,
+    "sampling divergence": 5,
+    "second moment, gradient noise": 5,
+    "second moment, local noise of workers": 6,
+    "second moment, local divergence": 7,
+}
 _SCRIPTS = ("numbers.js", "state.js", "view.js", "map.js")
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -100,13 +113,18 @@ def _number(value: float, part: str) -> str:
     return f'<data data-part="{part}" value="{_written(value)}">{shown(value)}</data>'
 
 
+def _formula(text: str) -> str:
+    """A formula, and what its letters stand for on lines of their own."""
+    return "".join(f'<div class="line">{math_of(part)}</div>' for part in text.split(", "))
+
+
 def _term_rows(found: Answer) -> Iterable[str]:
-    for index, (term, share) in enumerate(zip(found.bound.terms, found.shares, strict=True)):
+    for term, share in zip(found.bound.terms, found.shares, strict=True):
         yield (
-            f'<tr><th scope="row"><i class="key t{index}" aria-hidden="true"></i>{escape(term.name)}</th>'
+            f'<tr><th scope="row"><i class="key t{_COLOURS[term.name]}" aria-hidden="true"></i>{escape(term.name)}</th>'
             f"<td>{_number(float(term.value), 'term')}</td>"
             f'<td class="share" data-part="share">{percent(share)}</td></tr>'
-            f'<tr class="formula"><td colspan="3">{math_of(term.formula)}</td></tr>'
+            f'<tr class="formula"><td colspan="3">{_formula(term.formula)}</td></tr>'
         )
 
 
@@ -117,7 +135,7 @@ def _condition_item(condition: Condition) -> str:
     numbers = f"{_number(value, 'value')}, limit {_number(limit, 'limit')}"
     return (
         f'<li class="{"holds" if holds else "fails"}"><span class="mark" aria-hidden="true">{"✓" if holds else "✗"}'
-        f'</span><div><div class="what">{math_of(text)}</div><div class="how"><b data-part="distance">'
+        f'</span><div><div class="what">{_formula(text)}</div><div class="how"><b data-part="distance">'
         f"{distance(limit, value)}</b><span>{numbers}</span></div></div></li>"
     )
 
@@ -129,6 +147,7 @@ def _card(found: Answer, version: Version) -> str:
     notes = f"<details><summary>How it differs</summary><ul>{deviations}</ul></details>" if deviations else ""
     terms, conditions = "".join(_term_rows(found)), "".join(map(_condition_item, bound.conditions))
     times = float(bound.gamma_max) / found.values["gamma"]
+    gamma = f"<math>{symbol_math('gamma')}</math>"
     return (
         f'<article class="version" data-theorem="{found.theorem}" data-version="{version}">'
         f"<header><h3>{version}</h3><p>{escape(VERSIONS[version])}</p></header>"
@@ -138,8 +157,9 @@ def _card(found: Answer, version: Version) -> str:
         f'<span data-part="why">{why}</span></p>'
         f'<table class="terms"><caption>Terms</caption><tbody>{terms}</tbody></table>'
         f'<h4>Conditions</h4><ul class="conditions">{conditions}</ul>'
-        f'<p class="room">Largest <math>{symbol_math("gamma")}</math>: {_number(float(bound.gamma_max), "gammaMax")}, '
-        f"{_number(times, 'times')} times as large as now.</p>{notes}</article>"
+        f'<p class="room"{" hidden" if times == 0 else ""}>Largest {gamma}: '
+        f"{_number(float(bound.gamma_max), 'gammaMax')}, {_number(times, 'times')} times as large as now.</p>"
+        f'<p class="room"{"" if times == 0 else " hidden"}>No {gamma} meets every condition.</p>{notes}</article>'
     )
 
 
@@ -150,8 +170,10 @@ def _bars(found: dict[Version, Answer]) -> str:
         total = float(one.bound.total)
         width = 1000 * (total / largest if largest > 0 and math.isfinite(total) else 1.0)
         left, pieces = 0.0, []
-        for index, share in enumerate(one.shares):
-            pieces.append(f'<rect class="t{index}" x="{left:.3f}" y="0" width="{share * width:.3f}" height="10"/>')
+        for term, share in zip(one.bound.terms, one.shares, strict=True):
+            pieces.append(
+                f'<rect class="t{_COLOURS[term.name]}" x="{left:.3f}" y="0" width="{share * width:.3f}" height="10"/>'
+            )
             left += share * width
         rows.append(
             f'<div class="row" data-version="{version}"><span class="name">{version}</span>'
@@ -160,8 +182,8 @@ def _bars(found: dict[Version, Answer]) -> str:
         )
     first = next(iter(found.values()))
     legend = "".join(
-        f'<li><i class="key t{index}" aria-hidden="true"></i>{escape(term.name)}</li>'
-        for index, term in enumerate(first.bound.terms)
+        f'<li><i class="key t{_COLOURS[term.name]}" aria-hidden="true"></i>{escape(term.name)}</li>'
+        for term in first.bound.terms
     )
     return (
         f'<div class="bars">{"".join(rows)}<ul class="legend">{legend}</ul>'

@@ -60,6 +60,7 @@ function showSliders() {
     box.removeAttribute("aria-invalid");
     if (tie) tie.checked = own === null;
     kind.textContent = state.kinds[name] || "";
+    kind.dataset.safe = isSafe(name, state.kinds[name]);
     kind.title = state.labels[name] || "";
   }
   for (const group of all("fieldset")) group.hidden = all(".control", group).every((control) => control.hidden);
@@ -95,7 +96,7 @@ const cards = all(".version").map((root) => {
     conditions: all(".conditions > li", root).map((item) => ({
       item, mark: item.querySelector(".mark"), distance: part(item, "distance"), value: part(item, "value"), limit: part(item, "limit"),
     })),
-    gammaMax: named("gammaMax"), times: named("times"),
+    gammaMax: named("gammaMax"), times: named("times"), rooms: all(".room", root),
   };
 });
 
@@ -125,6 +126,8 @@ function showCard(card, found) {
   });
   write(card.gammaMax, found.gammaMax);
   write(card.times, found.gammaMax / state.values.gamma);
+  card.rooms[0].hidden = found.gammaMax === 0;
+  card.rooms[1].hidden = found.gammaMax > 0;
   return shares;
 }
 
@@ -187,6 +190,14 @@ let waiting = 0;
 function keepLink() {
   clearTimeout(waiting);
   waiting = setTimeout(() => history.replaceState(null, "", link()), 150);
+}
+
+// What a screen reader says once a slider rests.
+function announce() {
+  const now = document.getElementById("now");
+  const { title } = DATA.theorems[state.theorem];
+  const verdict = now.querySelector(".mark").getAttribute("aria-label");
+  tell(document.getElementById("heard"), `${title}, corrected: ${part(now, "now").textContent}. ${verdict}.`);
 }
 
 function show() {
