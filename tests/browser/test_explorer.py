@@ -242,6 +242,9 @@ def test_both_themes_and_a_phone_show_everything_without_overflow(visit: Visit, 
         page.evaluate(choose, name)
         assert page.evaluate("document.documentElement.scrollWidth") <= 375, name
     page.evaluate(choose, "nonconvex")
+    for width in (320, 700, 1000, 1030):
+        page.set_viewport_size({"width": width, "height": 800})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
     background = "getComputedStyle(document.documentElement).backgroundColor"
     colours = {}
     for width in (375, 1280):
@@ -275,9 +278,9 @@ def test_the_map_is_the_region_by_the_bounds(visit: Visit, explorer: Path) -> No
     values: dict[str, Any] = {"F": 2.0, "N": 6, "L_g": 1.5, "sigma": 0.05, "zeta": 0.3, "L_h": 0.2, "I": 12, "R": 80}
     page.evaluate("(values) => fedgauge.set(values)", values)
     for x, y in (("zeta", "L_h"), ("sigma", "I")):
-        found = page.evaluate("([x, y]) => fedgauge.computeMap(x, y, 6)", [x, y])
+        found = page.evaluate("([x, y]) => fedgauge.computeMap(x, y, 5)", [x, y])
         fixed = {name: value for name, value in values.items() if name not in (x, y)}
-        axes = [region.make_axis(name, (seen[0], seen[-1]), 6) for name, seen in ((x, found["xs"]), (y, found["ys"]))]
+        axes = [region.make_axis(name, (seen[0], seen[-1]), 5) for name, seen in ((x, found["xs"]), (y, found["ys"]))]
         right = region.compute(axes[0], axes[1], **fixed)
         np.testing.assert_allclose(found["xs"], right.x.values, rtol=1e-12)
         # Both search for a minimum, near which the bound is flat.

@@ -32,7 +32,8 @@ def test_a_function_without_javascript_is_refused_with_the_remedy() -> None:
 
 def test_a_negative_constant_keeps_its_brackets() -> None:
     lines = Lines()
-    np.subtract(Recorded("v.x", lines), -2.0)
+    x: Any = Recorded("v.x", lines)
+    np.subtract(x, -2.0)
     assert str(lines) == "const a0=v.x-(-2);"
 
 

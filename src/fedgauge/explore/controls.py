@@ -48,6 +48,7 @@ class Control:
         """Return what the page needs to make the slider and to check its box."""
         name = self.theorems_name
         fraction, kappa = name in FRACTIONS, name == "kappa"
+        slack = 1e-9 if kappa else 0  # eigenvalues carry rounding, which the theorems forgive
         return {
             "name": self.name,
             "start": self.start,
@@ -57,9 +58,9 @@ class Control:
             "zero": self.zero,
             "whole": name in COUNTS,
             "rule": rule(name, np.zeros(()))[0],
-            "least": 1 if name in COUNTS else 0,
+            "least": 1 if name in COUNTS else -slack,
             "above": name in POSITIVE,
-            "most": 1 if fraction else 2 if kappa else 1e5 if name == "I" else None,
+            "most": 1 if fraction else 2 + slack if kappa else 1e5 if name == "I" else None,
             "below": fraction,
             "infinite": name in MAY_BE_INFINITE,
         }
@@ -154,7 +155,7 @@ def start(path: Path | None = None) -> Start:
             continue
         value, kinds[name] = found[control.theorems_name]
         values[name] = math.sqrt(value) if name in SQUARED else value
-        sources = (name, control.theorems_name, "L_h_paper" if name == "L_h_rms" else name)
+        sources = (control.theorems_name, name, "L_h_paper" if name == "L_h_rms" else name)
         entry = next((entries[source] for source in sources if source in entries), None)
         labels[name] = str(entry.get("method", "")) if isinstance(entry, Mapping) else ""
     if (values["M"] or 1) > (values["N"] or 1):
