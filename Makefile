@@ -6,20 +6,25 @@ STAMP  := $(VENV)/.ready
 
 # Debian and Ubuntu ship Python without its venv module; it is installed where that is allowed.
 SUDO   := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
-APT    := $(SUDO) apt-get -qq update && $(SUDO) apt-get -qq install -y python3-venv
+APT    := $(SUDO) apt-get -qq update && $(SUDO) apt-get -qq install -y
 
-.PHONY: demo test test-data setup check bench bench-peers falsify clean
+.PHONY: demo test test-data setup chromium check bench bench-peers falsify clean
 
 demo: setup
 	$(BIN)/fedgauge demo --out demo
 
-test: check
+test: check chromium
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # The loaders on the real files, which are in the directory DATA in their published layouts.
 test-data: setup
 	@test -n "$(DATA)" || { echo "Say where the data is: make test-data DATA=DIR"; exit 2; }
 	FEDGAUGE_TEST_DATA="$(abspath $(DATA))" $(BIN)/python -m pytest tests/data_real
+
+# The tests of pages drive Debian's Chromium.
+chromium:
+	@command -v chromium >/dev/null || { $(APT) chromium; } \
+	  || { echo "The tests of pages need Chromium; install chromium and run again."; exit 1; }
 
 check: setup
 	$(BIN)/ruff check .
@@ -47,7 +52,7 @@ setup: $(STAMP)
 # Installed anew only when what it installs has changed.
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedgauge needs Python 3.11 or newer; set PYTHON=…")'
-	$(PYTHON) -m venv $(VENV) || { $(APT) && $(PYTHON) -m venv $(VENV); } \
+	$(PYTHON) -m venv $(VENV) || { $(APT) python3-venv && $(PYTHON) -m venv $(VENV); } \
 	  || { echo "Python cannot make a virtual environment; install python3-venv and run again."; exit 1; }
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $(STAMP)

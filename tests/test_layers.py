@@ -41,6 +41,7 @@ LAYERS = (
     "region",
     "falsify",
     "planning",
+    "explore",
     "report",
     "reproduce",
     "demo",

@@ -9,7 +9,7 @@ import sys
 import typer
 from typer.exceptions import TyperException
 
-from fedgauge.cli import data, falsify, measure, quadratic, reproduce, run, runs, sweep, theory
+from fedgauge.cli import data, explore, falsify, measure, quadratic, reproduce, run, runs, sweep, theory
 from fedgauge.errors import InputError, MachineError
 
 app = typer.Typer(
@@ -32,6 +32,7 @@ for command in (
     theory.bound,
     theory.tune,
     theory.region,
+    explore.explore,
     falsify.falsify,
     run.algorithms,
     run.symbols,

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from fedgauge.theory import find
-from fedgauge.theory.base import AS_PRINTED
+from fedgauge.theory.base import AS_PRINTED, Theorem
 from fedgauge.values import Bound, Condition, Kind, Term, Value, Version, is_safe
 
+Standing = Literal["certified", "certified as printed", "plug-in", "not certified"]
 _RATES = ("gamma", "gamma eta")
 
 
@@ -80,17 +81,28 @@ class Answer(Value):
         return {name: kind for name, kind in self.bound.kinds.items() if not is_safe(name, kind)}
 
     @property
+    def standing(self) -> Standing:
+        """What the bound is worth."""
+        if self.failed:
+            return "not certified"
+        if self.uncertain:
+            return "plug-in"
+        printed = self.bound.source.version == "printed" and not print_is_right(find(self.theorem))
+        return "certified as printed" if printed else "certified"
+
+    @property
     def verdict(self) -> str:
         """One sentence: certified, plug-in or neither and why, which term dominates and which condition binds."""
         part = f"{max(self.shares):.0%} of the bound is the {self.dominant.name}"
         size = part if self.bound.total > 0 else "every term is 0"
-        if self.failed:
+        standing = self.standing
+        if standing == "not certified":
             reasons = " and ".join(_say_failed(condition) for condition in self.failed)
             return f"Not certified: {reasons}, so that the theorem does not apply; {size}."
-        if self.uncertain:
+        if standing == "plug-in":
             kinds = " and ".join(f"{name} is a {kind} value" for name, kind in self.uncertain.items())
             start = f"Plug-in: every condition holds, but {kinds}, so that the bound may be too small"
-        elif self.bound.source.version == "printed" and not self._print_is_right:
+        elif standing == "certified as printed":
             start = "Certified by the printed conditions only, which the corrected version mends"
         else:
             start = "Certified: every condition holds and every constant is exact or safe"
@@ -106,10 +118,6 @@ class Answer(Value):
         if times < 1.005:
             return f"gamma is at the limit of {limit}"
         return f"gamma could be {_digits(times)} times as large before {limit} fails"
-
-    @property
-    def _print_is_right(self) -> bool:
-        return find(self.theorem).versions["corrected"] == (AS_PRINTED,)
 
     def to_json(self) -> dict[str, Any]:
         """Return the answer flat, as the command line prints it."""
@@ -137,6 +145,11 @@ class Answer(Value):
             "chosen": list(self.chosen),
             "versions": {version: other.to_json() for version, other in self.versions.items()},
         }
+
+
+def print_is_right(theorem: Theorem) -> bool:
+    """Say whether a theorem's printed version needs no correction."""
+    return theorem.versions["corrected"] == (AS_PRINTED,)
 
 
 def _condition(condition: Condition) -> dict[str, Any]:

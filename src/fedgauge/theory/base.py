@@ -6,11 +6,12 @@ number or an array, and a bound is then evaluated at all points in one go.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -21,6 +22,26 @@ from fedgauge.values import Bound, Condition, Kind, Number, Source, Term, Versio
 PAPER = "A New Theoretical Perspective on Data Heterogeneity in Federated Optimization (ICML 2024)"
 AS_PRINTED = "The printed constants and conditions are right; this is the same formula."
 IN_PLACE = "The corrected formula with L_tilde in place of L_g and L_h, in the conditions as well."
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def recordable(function: Function) -> Function:
+    """Let an argument that records formulas in place of numbers take the call itself.
+
+    Formulas are written anew for the explorer's page by evaluating them on such arguments. That cannot follow a loop
+    whose length depends on a value, so that a function with one is recorded by its name.
+    """
+
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        for argument in arguments:
+            if hasattr(argument, "record_call"):
+                return argument.record_call(function.__name__, *arguments)
+        return function(*arguments)
+
+    return cast(Function, call)
 
 
 class Factor(NamedTuple):
@@ -58,7 +79,7 @@ def largest_factor(limit: Number, other: Number) -> Array:
     factor = over(limit, other)
     with np.errstate(invalid="ignore", over="ignore"):
         # The quotient is rounded once, so that one step down is enough.
-        return np.where(factor * np.asarray(other) > limit, np.nextafter(factor, 0.0), factor)
+        return np.where(factor * other > limit, np.nextafter(factor, 0.0), factor)
 
 
 def _power(base: Array, exponent: int) -> Array:
@@ -119,8 +140,8 @@ def term(
             value = value * factor
         if np.isnan(value).any():
             # Nothing times an overflow or an infinite constant is nothing.
-            zero = [np.equal(factor, 0) for factor in values]
-            value = np.where(np.logical_or.reduce(np.broadcast_arrays(*zero)), 0.0, value)
+            zero = functools.reduce(np.logical_or, (np.equal(factor, 0) for factor in values))
+            value = np.where(zero, 0.0, value)
     if bottom:
         below, below_texts, below_symbols = _product(v, bottom, factors or {})
         formula += f"/{below_texts[0]}" if len(below) == 1 else f"/({' '.join(below_texts)})"
@@ -158,7 +179,8 @@ def _plain(value: Number) -> Number:
     return float(value) if np.ndim(value) == 0 else np.asarray(value)
 
 
-def _largest_gamma(conditions: Iterable[Condition], eta: Number) -> tuple[Number, Number]:
+def largest_gamma(conditions: Iterable[Condition], eta: Number) -> tuple[Number, Number]:
+    """Return the largest gamma that the conditions admit at this eta, and their limit on gamma eta by itself."""
     gamma: Number = np.inf
     product: Number = np.inf
     others: Any = True
@@ -222,18 +244,22 @@ class Theorem:
                 v[name] = np.asarray(default, dtype=float)
         return v
 
+    def statement(self, version: Version, v: Values) -> Statement:
+        """Return what a version says at values that :meth:`prepare` has checked."""
+        if version != "prior":
+            return self.state(version, v)
+        replaced: Values = {name: v["L_tilde"] for name in ("L_g", "L_h") if name in self.needs}
+        if "L_h_rms" in self.optional:
+            replaced["L_h_rms"] = 2 * v["L_tilde"]  # |A_i - A| <= |A_i| + |A|, and no better in general
+        return _rename(self.state("corrected", {**v, **replaced}))
+
     def evaluate(self, version: Version = "corrected", kinds: Mapping[str, Kind] | None = None, **values: Any) -> Bound:
         """Evaluate the theorem; see :func:`fedgauge.theory.evaluate`."""
         v = self.prepare(version, values)
         if version == "prior":
-            v.pop("L_h_rms", None)
-            replaced: Values = {name: v["L_tilde"] for name in ("L_g", "L_h") if name in self.needs}
-            if "L_h_rms" in self.optional:
-                replaced["L_h_rms"] = 2 * v["L_tilde"]  # |A_i - A| <= |A_i| + |A|, and no better in general
-            statement = _rename(self.state("corrected", {**v, **replaced}))
-        else:
-            statement = self.state(version, v)
-        gamma_max, gamma_eta_max = _largest_gamma(statement.conditions, v.get("eta", np.asarray(1.0)))
+            v.pop("L_h_rms", None)  # L_tilde stands for it, so that its kind says nothing
+        statement = self.statement(version, v)
+        gamma_max, gamma_eta_max = largest_gamma(statement.conditions, v.get("eta", np.asarray(1.0)))
         return Bound(
             quantity=statement.quantity,
             terms=tuple(Term(t.name, t.formula, _plain(t.value), t.symbols) for t in statement.terms),

@@ -17,7 +17,7 @@ from typing import Any, cast
 from fedgauge.errors import InputError, nearest, non_negative
 from fedgauge.symbols import SYMBOLS
 from fedgauge.theory.base import Theorem
-from fedgauge.theory.inputs import ACCEPTED
+from fedgauge.theory.inputs import ACCEPTED, check_kinds, check_values
 from fedgauge.values import Kind
 
 _SPELLED: dict[str, str] = {"sigma": "sigma2", "zeta": "zeta2", "L_h_paper": "L_h_rms"}
@@ -80,6 +80,22 @@ def _constants(path: Path) -> Mapping[str, Any]:
 def read_constants(path: Path) -> dict[str, tuple[float, Kind]]:
     """Read a file's constants with their kinds, by symbol."""
     return {name: _entry(name, item) for name, item in _constants(path).items() if name in SYMBOLS}
+
+
+def read_values(path: Path) -> dict[str, tuple[float, Kind]]:
+    """Read what any theorem uses of a file's constants, spelled as the theorems spell it, and check it.
+
+    Whatever else the file holds is left aside; one that holds nothing of use is of another kind, and is refused.
+    """
+    wanted = {*ACCEPTED, *_SPELLED}
+    found = _spell({name: _entry(name, item) for name, item in _constants(path).items() if name in wanted})
+    if not found:
+        raise InputError(
+            f"{path} holds no constant that a theorem uses; name what 'fedgauge measure --out' or "
+            "'fedgauge constants --json' wrote."
+        )
+    check_kinds({name: kind for name, (_, kind) in found.items()}, check_values({n: v for n, (v, _) in found.items()}))
+    return found
 
 
 def _kind_of(data: Any) -> str:

@@ -31,7 +31,8 @@ def _shown(value: Any) -> str:
     return repr(value) if bad.ndim == 0 else f"an array with {bad.ravel()[0].item()!r}"
 
 
-def _rule(name: str, value: Array) -> tuple[str, npt.NDArray[np.bool_]]:
+def rule(name: str, value: Array) -> tuple[str, npt.NDArray[np.bool_]]:
+    """Return in words what a symbol's value must be, and where the given ones are that."""
     finite = np.isfinite(value) | (np.isposinf(value) & (name in MAY_BE_INFINITE))
     if name in COUNTS:
         return "a whole number of at least 1", finite & (value >= 1) & (value == np.floor(value))
@@ -52,7 +53,7 @@ def _check(name: str, value: Any) -> Array:
     if array.dtype.kind not in "iuf":
         raise InputError(f"{name} must be a number or an array of numbers, not {value!r}.")
     array = array.astype(float)
-    allowed, ok = _rule(name, array)
+    allowed, ok = rule(name, array)
     if not np.all(ok):
         raise InputError(f"{name} must be {allowed}, not {_shown(array[~ok] if array.ndim else value)}.")
     return array

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedgauge.theory.base import IN_PLACE, Statement, Theorem, at_most, equals_one, ordered, over, term
+from fedgauge.theory.base import IN_PLACE, Statement, Theorem, at_most, equals_one, ordered, over, recordable, term
 from fedgauge.theory.inputs import Array, Values
 from fedgauge.values import Condition, Version
 
@@ -60,6 +60,7 @@ def geometric_sum(varphi: Array, terms: Array) -> Array:
         return np.where(log > 0, np.expm1(2 * terms * log) / np.expm1(2 * np.where(log > 0, log, 1.0)), terms)
 
 
+@recordable
 def drift_sum_root(varphi: Array, I: Array) -> Array:  # noqa: E741
     """Return K^(1/4) for K = sum_{k<I} k sum_{0<l<k} l^2 varphi^(2l-2).
 

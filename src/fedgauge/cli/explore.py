@@ -1,0 +1,88 @@
+"""The command that serves or writes the explorer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedgauge.cli import options
+
+if TYPE_CHECKING:
+    from fedgauge.explore.controls import Start
+
+
+def explore(
+    out: Annotated[Path | None, typer.Option(help="Write the page here (.html) instead of serving it.")] = None,
+    values: Annotated[
+        Path | None, typer.Option("--values", help="Start at these constants, as 'fedgauge measure --out' writes them.")
+    ] = None,
+    port: Annotated[int | None, typer.Option(help="Port to serve on \\[default: a free one].")] = None,
+    browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    json: options.Json = False,
+) -> None:
+    """Explore every theorem with sliders: one page that needs no network, served to this machine or written.
+
+    The page shows each bound's terms and conditions, all versions side by side, and where local SGD beats mini-batch
+    SGD. It is served until Ctrl-C.
+
+    Example: fedgauge explore --open
+    Example: fedgauge explore --values measured/measure.json --out explorer.html
+    """
+    from fedgauge.errors import InputError
+
+    if out is not None:
+        if port is not None:
+            raise InputError("--out writes the page and --port serves it; give one of them.")
+        if out.suffix not in (".html", ".htm"):
+            raise InputError(f"out must be a file that ends in .html, not {str(out)!r}.")
+        options.check_file(out)
+    from fedgauge.explore.controls import start
+    from fedgauge.explore.page import build
+
+    first = start(values)
+    page = build(first)
+    if out is None:
+        _serve(page, port or 0, browser, json, first)
+    else:
+        from fedgauge.files import write_atomically
+
+        write_atomically(out, page.encode())
+        _say("path", str(out), json, first)
+        if browser:
+            _open(out.absolute().as_uri())
+
+
+def _serve(page: str, port: int, browser: bool, json: bool, first: Start) -> None:
+    from fedgauge.explore.serving import PageServer
+
+    with PageServer(page, port) as server:
+        _say("address", server.address, json, first)
+        if browser:
+            _open(server.address)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            if not json:
+                print()  # the terminal has shown ^C
+
+
+def _open(address: str) -> None:
+    import sys
+    import webbrowser
+
+    if not webbrowser.open(address):
+        print(f"fedgauge: No browser could be opened for {address}; open it yourself.", file=sys.stderr)
+
+
+def _say(what: str, where: str, json: bool, first: Start) -> None:
+    import sys
+
+    if json:
+        settings: dict[str, Any] = {"values": dict(first.values), "kinds": dict(first.kinds), "source": first.source}
+        options.print_json({what: where, **settings})
+    else:
+        print(f"Explorer at {where} (Ctrl-C ends it)" if what == "address" else f"Written: {where}")
+    # Who started this through a pipe waits for the address.
+    sys.stdout.flush()
