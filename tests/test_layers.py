@@ -77,6 +77,7 @@ NEEDS_TORCH = {
     "measurement.gram",
     "measurement.softmax",
     "measurement.certified",
+    "planning.planner",
 }
 
 

@@ -372,28 +372,3 @@ class Trace(Value):
     def accuracies(self) -> Array:
         """The recorded test accuracies as an array; NaN where there is none."""
         return np.array([np.nan if record.accuracy is None else record.accuracy for record in self.rounds])
-
-
-@dataclass(frozen=True)
-class Plan(Value):
-    """A choice of local steps and rates, with its reasons.
-
-    Attributes:
-        I: local steps a round.
-        gamma: local learning rate.
-        eta: global learning rate.
-        M: participants a round.
-        cost: what it is predicted to cost, e.g. ``{"seconds": 12.5}``.
-        binding_term: the largest term of the bound at the choice.
-        binding_condition: the condition that limits the rates.
-        rejected: what else was tried, and why it lost.
-    """
-
-    I: int  # noqa: E741
-    gamma: float
-    eta: float
-    M: int
-    cost: Mapping[str, float]
-    binding_term: str
-    binding_condition: str
-    rejected: Mapping[str, str] = field(default_factory=dict)

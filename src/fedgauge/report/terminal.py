@@ -100,6 +100,18 @@ def steps() -> Iterator[Callable[[str, int, int | None], None]]:
         yield told
 
 
+@contextmanager
+def doing() -> Iterator[Callable[[str, int, int | None], None]]:
+    """One live bar whose words change with what is done; gives a function of (what, how far, of how many)."""
+    with progress() as bar:
+        task = bar.add_task("starting", total=None)
+
+        def told(what: str, done: int, total: int | None) -> None:
+            bar.update(task, description=escape(what), completed=done, total=total)
+
+        yield told
+
+
 class _Rate(ProgressColumn):
     """Rounds a second, or seconds for each."""
 
