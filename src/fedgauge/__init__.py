@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fedgauge.algorithms import momentum as momentum
     from fedgauge.algorithms import scaffold as scaffold
     from fedgauge.algorithms import slowmo as slowmo
+    from fedgauge.cost import Cost as Cost
     from fedgauge.data.dataset import Dataset as Dataset
     from fedgauge.data.dataset import from_torch as from_torch
     from fedgauge.data.dataset import standardise as standardise
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from fedgauge.measurement.measuring import measure as measure
     from fedgauge.measurement.reading import Measurement as Measurement
     from fedgauge.measurement.reading import Reading as Reading
+    from fedgauge.pacing import auto as auto
     from fedgauge.participation import Participation as Participation
     from fedgauge.runs import read_trace as read_trace
     from fedgauge.simulation import simulate as simulate
@@ -62,6 +64,7 @@ _HOMES = {
     "fedgauge.algorithms": (
         "ALGORITHMS fedadagrad fedadam fedavg fednova fedprox fedyogi make_algorithm minibatch momentum scaffold slowmo"
     ),
+    "fedgauge.cost": "Cost",
     "fedgauge.data.dataset": "Dataset from_torch standardise",
     "fedgauge.data.datasets": "load_dataset",
     "fedgauge.data.partition": "Partition",
@@ -76,6 +79,7 @@ _HOMES = {
     "fedgauge.measurement.certified": "certify",
     "fedgauge.measurement.measuring": "Asked measure",
     "fedgauge.measurement.reading": "Measurement Reading",
+    "fedgauge.pacing": "auto",
     "fedgauge.participation": "Participation",
     "fedgauge.runs": "read_trace",
     "fedgauge.simulation": "simulate",

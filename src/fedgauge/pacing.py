@@ -1,0 +1,379 @@
+r"""Local steps that adapt themselves: a pace decides after every record how many the next rounds take.
+
+**What is measured.** A round takes c + s I seconds: c for communicating, s for a local step. In a round that is
+recorded the participants send, beside their last model, the ones they had on the way at I/2 and I/4 (in the first
+round at every power of two), and the server sees what f would be had the round ended there. With a the fall of f over
+the first half of the steps and b over the second,
+
+    e = b / a
+
+is what a step without communication is still worth: 1 where workers agree, less the further they drift, below 0 where
+they undo what they did. As f falls more slowly from round to round anyhow, a is the mean of this round's first half
+and the next one's, between which b lies in time.
+
+**The rule.** P(I) is the fall of f in a round. Doubling I multiplies it by 1 + e and the seconds by
+(c + 2 s I) / (c + s I), so that it pays just where
+
+    e > s I / (c + s I),    the share of computing in a round at I.
+
+(It is the marginal value theorem of foraging, Charnov 1976: leave a patch when what it still gives in a second is
+less than the whole journey gives.) I is doubled or halved where e is on the other side of that share by more than
+its standard error. It begins at the power of two nearest to c / s, where a round is half computing: no other I has
+more than twice the steps a second, nor more than twice the rounds.
+
+**What keeps it safe.** The server has the models on the way, so where the round ends above where it began it takes the
+best of them, and where each of them is far above, none. A round that is recorded can therefore not spoil the run; in
+rounds between records nothing is known.
+
+A pace is a pure fold over the records: a resumed run replays it and needs nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from fedgauge.cost import Cost
+from fedgauge.errors import InputError, count
+from fedgauge.federation.base import Federation
+from fedgauge.participation import Participation
+from fedgauge.values import Round
+
+CAP = 128
+"""Local steps beyond which nothing is tried unless told: the paper's experiments and ours end there."""
+_MEMORY = 0.8
+"""What a measurement still counts for at the next one: some five count, as e changes while the loss falls."""
+_DOUBT = 0.05
+"""Variance of (b - share a) / (|a| + |b|), which lies in [-1, 1], believed before the scatter is seen."""
+_LOOKING = 0.02
+"""Part of the time that may go into sending models of the way; it cannot cost more than it may gain."""
+_PATIENCE = 4
+"""Records until a number of steps that was given up is tried again; each time it is given up, twice as many."""
+_TRIED = 2
+"""Rounds over which the fall of f is compared, after one that does not count."""
+_FAR = 4.0
+"""A loss that has grown by more than what was gained in so many rounds is not noise."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What the rounds until the next record do.
+
+    Attributes:
+        local_steps: I.
+        look: after how many of them the participants' models are looked at in the round that is recorded, growing.
+        why: the reason, where I has changed.
+    """
+
+    local_steps: int
+    look: tuple[int, ...] = ()
+    why: str | None = None
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What the rounds say of one doubling: decayed sums over (b, a), each pair divided by |a| + |b|."""
+
+    number: float = 0.0
+    b: float = 0.0
+    a: float = 0.0
+    bb: float = 0.0
+    ab: float = 0.0
+    aa: float = 0.0
+
+    def with_pair(self, b: float, a: float, scale: float) -> Tally:
+        """The tally with one more round in it."""
+        if not scale > 0:
+            return self
+        b, a = b / scale, a / scale
+        new = (1.0, b, a, b * b, a * b, a * a)
+        return Tally(*(_MEMORY * old + each for old, each in zip(vars(self).values(), new, strict=True)))
+
+    def excess(self, share: float) -> tuple[float, float]:
+        """The mean of b - share a, and its standard error."""
+        if not self.number:
+            return 0.0, math.inf
+        mean = (self.b - share * self.a) / self.number
+        square = self.bb - 2 * share * self.ab + share**2 * self.aa
+        scatter = max(square - self.number * mean**2, 0.0)
+        return mean, math.sqrt((scatter + _DOUBT) / (self.number + 1) / self.number)
+
+    @property
+    def worth(self) -> float:
+        """The estimate of e."""
+        return self.b / self.a if self.a > 0 else -math.inf
+
+
+@dataclass(frozen=True)
+class PaceState:
+    """What a pace knows after some records.
+
+    Attributes:
+        decision: for the rounds that follow.
+        elapsed: seconds of the cost model up to the end of the last record's round.
+        looking: those of them that went into models of the way.
+        tallies: for each number of steps, the one on the doubling that leads to it.
+        before: the record before, whose second half waits for the next first half.
+        rest: for each number of steps that was given up, how many records it is not tried again.
+        given_up: how often each was.
+        fall: by how much f has changed in a round of late, at most.
+    """
+
+    decision: Decision
+    elapsed: float = 0.0
+    looking: float = 0.0
+    tallies: Mapping[int, Tally] = field(default_factory=dict)
+    before: Round | None = None
+    rest: Mapping[int, int] = field(default_factory=dict)
+    given_up: Mapping[int, int] = field(default_factory=dict)
+    fall: float = 0.0
+    history: tuple[tuple[float, float], ...] = ()
+    taken: float = 0
+    falls: tuple[float, ...] = ()
+    since: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+    trial: tuple[int, float] | None = None
+
+
+@dataclass(frozen=True)
+class Pace:
+    """The rule of this module for one cost of a round.
+
+    Attributes:
+        communication: c, seconds of a round that are no local steps.
+        step_seconds: s, those of a local step.
+        message: seconds that the participants' models take once more to the server.
+        cap: the largest I.
+
+    >>> pace = Pace(communication=1.0, step_seconds=0.1)
+    >>> pace.init().decision
+    Decision(local_steps=8, look=(1, 2, 4), why=None)
+    """
+
+    communication: float
+    step_seconds: float
+    message: float = 0.0
+    cap: int = CAP
+
+    def __post_init__(self) -> None:
+        count("cap", self.cap)
+        if not self.communication + self.step_seconds > 0:
+            raise InputError("A round must cost something for auto to weigh; give the cost a fixed or a step above 0.")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Its name and numbers, as the run keeps them."""
+        return {"name": "auto", **vars(self)}
+
+    def seconds(self, local_steps: int, looks: int = 0) -> float:
+        """Of a round."""
+        return self.communication + self.step_seconds * local_steps + self.message * looks
+
+    def share(self, local_steps: int) -> float:
+        """Of computing in a round."""
+        return self.step_seconds * local_steps / self.seconds(local_steps)
+
+    def init(self) -> PaceState:
+        """Before the first round: as much computing as communicating, and a look at every power of two."""
+        highest = self.cap.bit_length() - 1
+        even = math.log2(self.communication / self.step_seconds) if self.communication and self.step_seconds else math.inf
+        level = round(min(max(even if self.communication else 0.0, 0.0), highest))
+        return PaceState(Decision(2**level, tuple(2**k for k in range(level))))
+
+    def elapsed(self, state: PaceState, round: int) -> float:
+        """Seconds before a round, which is the next to be recorded."""
+        between = round - state.before.round - 1 if state.before else 0
+        return state.elapsed + between * self.seconds(state.decision.local_steps)
+
+    def take(self, state: PaceState, record: Round) -> int:
+        """After how many of its steps a recorded round is taken to have ended; 0 where it is undone."""
+        assert record.looked is not None
+        assert record.path is not None
+        if record.path[-1] <= record.loss or record.looked == (1,):
+            return record.looked[-1]
+        lowest = min(record.path)
+        if lowest - record.loss > _FAR * state.fall:
+            return 0
+        return record.looked[record.path.index(lowest)]
+
+    def step(self, state: PaceState, record: Round) -> tuple[PaceState, Decision]:
+        """Take in a record with what its round looked at; the state and the decision for the rounds that follow."""
+        if record.looked is None or record.path is None:  # the record that ends a run
+            return state, state.decision
+        I = record.looked[-1]  # noqa: E741
+        looks = len(record.looked) - 1
+        tallies = dict(state.tallies)
+        for end, b, a, scale in _pairs(state.before, record) if state.before else ():
+            tallies[end] = tallies.get(end, Tally()).with_pair(b, a, scale)
+        end = _points(record)[record.taken or 0]
+        fall = record.loss - end
+        between = record.round - state.before.round - 1 if state.before else 0
+        history = (*state.history, (state.taken + between * state.decision.local_steps, record.loss))
+        elapsed = self.elapsed(state, record.round) + self.seconds(I, looks)
+        looking = state.looking + self.message * looks * bool(state.before)
+        state = replace(
+            state,
+            elapsed=elapsed,
+            looking=looking,
+            tallies=tallies,
+            before=record,
+            rest={steps: left - 1 for steps, left in state.rest.items() if left > 1},
+            history=history,
+            taken=history[-1][0] + (record.taken or 0),
+            falls=(*state.falls, fall),
+            fall=max(abs(fall), _MEMORY * state.fall),
+            since=state.since or {I: (0.0, 0)},
+        )
+        following, why, changes = self._next(state, record, end)
+        if following != I:
+            changes |= {"falls": ()}
+            if following > I:
+                changes["tallies"] = {steps: each for steps, each in tallies.items() if steps != following}
+                changes.setdefault("since", {**state.since, following: (elapsed, state.taken)})
+        decision = Decision(following, self._look(following, elapsed, looking), why)
+        return replace(state, decision=decision, **changes), decision
+
+    def _look(self, local_steps: int, elapsed: float, looking: float) -> tuple[int, ...]:
+        """A half and a quarter of the steps, as far as there is time for it."""
+        free = _LOOKING * elapsed - looking
+        wanted = [part for part in (local_steps // 2, local_steps // 4) if part]
+        afforded = len(wanted) if not self.message else min(int(max(free, 0.0) // self.message), len(wanted))
+        return tuple(sorted(wanted[:afforded]))
+
+    def _next(self, state: PaceState, record: Round, end: float) -> tuple[int, str | None, dict[str, Any]]:
+        """How many steps follow on a record, why where it is another number, and what else of the state changes."""
+        assert record.looked is not None
+        assert record.path is not None
+        I = record.looked[-1]  # noqa: E741
+        drift = ""
+        if record.deviation2 is not None and record.grad2 > 0:
+            drift = f"; drift is {math.sqrt(record.deviation2 / record.grad2):.0%} of the gradient"
+        if record.taken == 0 and I > 1:
+            why = f"f would have risen to {min(record.path):.4g} at best; the round is undone{drift}"
+            return max(I // 4, 1), why, self._leave(state, I)
+        tally = state.tallies.get(I, Tally())
+        now = _uncorrected(tally, record)
+        if state.trial and I < state.trial[0]:
+            return self._judge(state, I)
+        if I > 1 and now.number:
+            lost, gained = self._balance(state, record, end)
+            if lost > gained:
+                why = f"fewer steps at once are worth {lost:.3g} of f, more than the {gained:.3g} that {I} have gained"
+                return I // 2, why + drift, self._leave(state, I)
+            share = self.share(I // 2)
+            mean, error = tally.excess(share)
+            if mean + error < 0 and -I not in state.rest and len(state.falls) > _TRIED:
+                rate = sum(state.falls[-_TRIED:]) / _TRIED / self.seconds(I)
+                return I // 2, f"to try: {_worth(tally, I)}, which pays from {share:.2f} on{drift}", {"trial": (I, rate)}
+        if 2 * I <= self.cap and 2 * I not in state.rest:
+            share = self.share(I)
+            mean, error = now.excess(share)
+            if mean - error > 0 or I == 1:
+                return 2 * I, f"{_worth(now, I)}, and more steps pay from {share:.2f} on{drift}", {}
+        return I, None, {}
+
+    def _leave(self, state: PaceState, local_steps: int) -> dict[str, Any]:
+        """A number of steps is given up, for twice as long as the last time."""
+        times = state.given_up.get(local_steps, 0)
+        return {
+            "given_up": {**state.given_up, local_steps: times + 1},
+            "rest": {**state.rest, local_steps: _PATIENCE * 2**times},
+            "trial": None,
+        }
+
+    def _judge(self, state: PaceState, I: int) -> tuple[int, str | None, dict[str, Any]]:  # noqa: E741
+        """Whether fewer steps that were tried are stayed with; their first round, which sheds drift, does not count."""
+        assert state.trial is not None
+        if len(state.falls) <= _TRIED:
+            return I, None, {}
+        before, rate = state.trial
+        found = sum(state.falls[-_TRIED:]) / _TRIED / self.seconds(I)
+        if found > rate:
+            return I, None, self._leave(state, before)
+        why = f"f fell by {found:.3g} a second at {I} local steps and by {rate:.3g} at {before}"
+        return before, why, {**self._leave(state, -before), "since": state.since}
+
+    def _balance(self, state: PaceState, record: Round, end: float) -> tuple[float, float]:
+        """What half the steps would give at once, and what the whole have gained on them since they are taken."""
+        I = state.decision.local_steps  # noqa: E741
+        points, half = _points(record), I // 2
+        if half not in points or not math.isfinite(points[I]):
+            return 0.0, math.inf
+        a, b = points[0] - points[half], points[half] - points[I]
+        begun, taken = max((place for steps, place in state.since.items() if steps <= I), default=(0.0, 0))
+        slower = taken + (state.elapsed - begun) * half / self.seconds(half)
+        places = [*state.history, (state.taken, end)]
+        return (a - b) / 2, float(np.interp(slower, [n for n, _ in places], [f for _, f in places])) - end
+
+
+def _uncorrected(tally: Tally, record: Round) -> Tally:
+    """The tally with the last round in it, whose first half is not yet held against the next one's."""
+    points = _points(record)
+    assert record.looked is not None
+    I = record.looked[-1]  # noqa: E741
+    half = I // 2
+    if half in points and half and math.isfinite(points[half] + points[I]):
+        a, b = points[0] - points[half], points[half] - points[I]
+        return tally.with_pair(b, a, abs(a) + abs(b))
+    return tally
+
+
+def _worth(tally: Tally, local_steps: int) -> str:
+    half = local_steps // 2
+    what = f"{tally.worth:.2f} times as much as" if tally.a > 0 else "less than"
+    return f"the second {half} of {local_steps} local steps gave {what} the first"
+
+
+def _pairs(record: Round, following: Round) -> Iterator[tuple[int, float, float, float]]:
+    """For each doubling that a round looked at: its end, the fall b beyond the half, and a to hold it against."""
+    points, later = _points(record), _points(following)
+    weight = 0.5 / (following.round - record.round)
+    for end, loss in points.items():
+        half = end // 2
+        if half not in points or not half or not math.isfinite(loss):
+            continue
+        a, b = points[0] - points[half], points[half] - loss
+        known = max(steps for steps in later if steps <= half)
+        after = (later[0] - later[known]) * half / known if known else a
+        if math.isfinite(a + b + after):
+            yield end, b, (1 - weight) * a + weight * after, abs(a) + abs(b)
+
+
+def _points(record: Round) -> dict[int, float]:
+    """The losses of a round by steps, its beginning included."""
+    assert record.looked is not None
+    assert record.path is not None
+    return {0: record.loss, **dict(zip(record.looked, record.path, strict=True))}
+
+
+def auto(
+    cost: Cost, federation: Federation, participation: Participation | None = None, cap: int = CAP
+) -> Pace:
+    """The pace for a federation whose rounds cost so much.
+
+    Args:
+        cost: of a round; the time of a step must be given, as one that is measured anew would make it another run.
+        federation: whose model is sent.
+        participation: who takes part, everyone if not given.
+        cap: the largest I.
+
+    >>> from fedgauge import Cost, fedavg, random_quadratics, simulate
+    >>> federation = random_quadratics(4, 3)
+    >>> pace = auto(Cost.parse("cross-silo"), federation)
+    >>> trace = simulate(federation, fedavg(gamma=0.1), local_steps=pace, rounds=20)
+    >>> trace.rounds[0].looked, trace.rounds[0].taken, trace.rounds[1].elapsed > 1
+    ((1, 2, 4, 8, 16, 32, 64), 64, True)
+    """
+    if cost.step is None:
+        raise InputError(
+            f"auto needs to know how long a local step takes, which the cost {cost.name} leaves open: measured anew it"
+            " would make another run each time; give it, as in local,step=0.001."
+        )
+    full = cost.completed(federation)
+    participants = (participation or Participation()).num_participants(federation.num_workers)
+    # Half of what a participant sends and receives is the model that it sends.
+    message = full.per_participant * participants / 2
+    return Pace(full.communication(participants), cost.step, message, cap)
