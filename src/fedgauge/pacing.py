@@ -53,10 +53,12 @@ _LOOKING = 0.02
 """Part of the time that may go into sending models of the way; it cannot cost more than it may gain."""
 _PATIENCE = 4
 """Records until a number of steps that was given up is tried again; each time it is given up, twice as many."""
-_TRIED = 2
-"""Rounds over which the fall of f is compared, after one that does not count."""
-_FAR = 4.0
-"""A loss that has grown by more than what was gained in so many rounds is not noise."""
+_TRIAL = 24
+_AGAIN = 8
+_SLIGHT = 0.1
+"""A share of computing below which fewer steps could not save a tenth of the time, and are not tried."""
+_LOST = 0.5
+"""Part of all that the run has gained that a round may take back; more is no fluctuation."""
 
 
 @dataclass(frozen=True)
@@ -130,12 +132,13 @@ class PaceState:
     before: Round | None = None
     rest: Mapping[int, int] = field(default_factory=dict)
     given_up: Mapping[int, int] = field(default_factory=dict)
-    fall: float = 0.0
+    lowest: float = math.inf
     history: tuple[tuple[float, float], ...] = ()
     taken: float = 0
     falls: tuple[float, ...] = ()
     since: Mapping[int, tuple[float, float]] = field(default_factory=dict)
-    trial: tuple[int, float] | None = None
+    trial: tuple[int, float, int] | None = None
+    due: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -192,12 +195,13 @@ class Pace:
         """After how many of its steps a recorded round is taken to have ended; 0 where it is undone."""
         assert record.looked is not None
         assert record.path is not None
-        if record.path[-1] <= record.loss or record.looked == (1,):
+        best = min(state.lowest, record.loss)
+        first = state.history[0][1] if state.history else record.loss
+        limit = max(best + _LOST * (first - best), record.loss)
+        if record.path[-1] <= limit or record.looked == (1,):
             return record.looked[-1]
         lowest = min(record.path)
-        if lowest - record.loss > _FAR * state.fall:
-            return 0
-        return record.looked[record.path.index(lowest)]
+        return record.looked[record.path.index(lowest)] if lowest <= limit else 0
 
     def step(self, state: PaceState, record: Round) -> tuple[PaceState, Decision]:
         """Take in a record with what its round looked at; the state and the decision for the rounds that follow."""
@@ -224,7 +228,7 @@ class Pace:
             history=history,
             taken=history[-1][0] + (record.taken or 0),
             falls=(*state.falls, fall),
-            fall=max(abs(fall), _MEMORY * state.fall),
+            lowest=min(state.lowest, record.loss),
             since=state.since or {I: (0.0, 0)},
         )
         following, why, changes = self._next(state, record, end)
@@ -265,9 +269,11 @@ class Pace:
                 return I // 2, why + drift, self._leave(state, I)
             share = self.share(I // 2)
             mean, error = tally.excess(share)
-            if mean + error < 0 and -I not in state.rest and len(state.falls) > _TRIED:
-                rate = sum(state.falls[-_TRIED:]) / _TRIED / self.seconds(I)
-                return I // 2, f"to try: {_worth(tally, I)}, which pays from {share:.2f} on{drift}", {"trial": (I, rate)}
+            if share > _SLIGHT and mean + error < 0 and len(state.falls) >= state.due.get(I, _TRIAL):
+                length = max(len(state.falls) // 4, 4)
+                rate = sum(state.falls[-length:]) / length / self.seconds(I)
+                why = f"to try for {length} rounds: {_worth(tally, I)}, which pays from {share:.2f} on{drift}"
+                return I // 2, why, {"trial": (I, rate, length)}
         if 2 * I <= self.cap and 2 * I not in state.rest:
             share = self.share(I)
             mean, error = now.excess(share)
@@ -287,14 +293,16 @@ class Pace:
     def _judge(self, state: PaceState, I: int) -> tuple[int, str | None, dict[str, Any]]:  # noqa: E741
         """Whether fewer steps that were tried are stayed with; their first round, which sheds drift, does not count."""
         assert state.trial is not None
-        if len(state.falls) <= _TRIED:
+        before, rate, length = state.trial
+        if len(state.falls) < length:
             return I, None, {}
-        before, rate = state.trial
-        found = sum(state.falls[-_TRIED:]) / _TRIED / self.seconds(I)
+        counted = length - length // 2
+        found = sum(state.falls[-counted:]) / counted / self.seconds(I)
         if found > rate:
-            return I, None, self._leave(state, before)
+            return I, None, {**self._leave(state, before), "due": {**state.due, I: _AGAIN}}
         why = f"f fell by {found:.3g} a second at {I} local steps and by {rate:.3g} at {before}"
-        return before, why, {**self._leave(state, -before), "since": state.since}
+        due = {**state.due, before: 2 * state.due.get(before, _TRIAL)}
+        return before, why, {"trial": None, "due": due, "since": state.since}
 
     def _balance(self, state: PaceState, record: Round, end: float) -> tuple[float, float]:
         """What half the steps would give at once, and what the whole have gained on them since they are taken."""
