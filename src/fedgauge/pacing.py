@@ -31,7 +31,7 @@ A pace is a pure fold over the records: a resumed run replays it and needs nothi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -135,7 +135,8 @@ class PaceState:
     lowest: float = math.inf
     history: tuple[tuple[float, float], ...] = ()
     taken: float = 0
-    falls: tuple[float, ...] = ()
+    losses: tuple[float, ...] = ()
+    gap: float = 0.0
     since: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     trial: tuple[int, float, int] | None = None
     due: Mapping[int, int] = field(default_factory=dict)
@@ -213,7 +214,6 @@ class Pace:
         for end, b, a, scale in _pairs(state.before, record) if state.before else ():
             tallies[end] = tallies.get(end, Tally()).with_pair(b, a, scale)
         end = _points(record)[record.taken or 0]
-        fall = record.loss - end
         between = record.round - state.before.round - 1 if state.before else 0
         history = (*state.history, (state.taken + between * state.decision.local_steps, record.loss))
         elapsed = self.elapsed(state, record.round) + self.seconds(I, looks)
@@ -227,13 +227,14 @@ class Pace:
             rest={steps: left - 1 for steps, left in state.rest.items() if left > 1},
             history=history,
             taken=history[-1][0] + (record.taken or 0),
-            falls=(*state.falls, fall),
+            losses=(*(state.losses or (record.loss,)), end),
+            gap=_gap(record),
             lowest=min(state.lowest, record.loss),
             since=state.since or {I: (0.0, 0)},
         )
         following, why, changes = self._next(state, record, end)
         if following != I:
-            changes |= {"falls": ()}
+            changes |= {"losses": ()}
             if following > I:
                 changes["tallies"] = {steps: each for steps, each in tallies.items() if steps != following}
                 changes.setdefault("since", {**state.since, following: (elapsed, state.taken)})
@@ -262,16 +263,17 @@ class Pace:
         now = _uncorrected(tally, record)
         if state.trial and I < state.trial[0]:
             return self._judge(state, I)
-        if I > 1 and now.number:
-            lost, gained = self._balance(state, record, end)
-            if lost > gained:
+        if I > 1:
+            lost, gained = self._balance(state, end)
+            if lost > max(gained, 0.0):
                 why = f"fewer steps at once are worth {lost:.3g} of f, more than the {gained:.3g} that {I} have gained"
                 return I // 2, why + drift, self._leave(state, I)
-            share = self.share(I // 2)
+            share, taken = self.share(I // 2), len(state.losses) - 1
             mean, error = tally.excess(share)
-            if share > _SLIGHT and mean + error < 0 and len(state.falls) >= state.due.get(I, _TRIAL):
-                length = max(len(state.falls) // 4, 4)
-                rate = sum(state.falls[-length:]) / length / self.seconds(I)
+            stalled = taken >= _AGAIN and _slope(state.losses[-(taken // 2) - 1 :]) < _SLIGHT * _slope(state.losses)
+            if mean + error < 0 and ((share > _SLIGHT and taken >= state.due.get(I, _TRIAL)) or (stalled and taken >= state.due.get(I, _AGAIN))):
+                length = max(taken // 4, 4)
+                rate = _slope(state.losses[-2 * length :]) / self.seconds(I)
                 why = f"to try for {length} rounds: {_worth(tally, I)}, which pays from {share:.2f} on{drift}"
                 return I // 2, why, {"trial": (I, rate, length)}
         if 2 * I <= self.cap and 2 * I not in state.rest:
@@ -294,27 +296,45 @@ class Pace:
         """Whether fewer steps that were tried are stayed with; their first round, which sheds drift, does not count."""
         assert state.trial is not None
         before, rate, length = state.trial
-        if len(state.falls) < length:
+        if len(state.losses) <= length:
             return I, None, {}
-        counted = length - length // 2
-        found = sum(state.falls[-counted:]) / counted / self.seconds(I)
+        found = _slope(state.losses[length // 2 :]) / self.seconds(I)
         if found > rate:
             return I, None, {**self._leave(state, before), "due": {**state.due, I: _AGAIN}}
         why = f"f fell by {found:.3g} a second at {I} local steps and by {rate:.3g} at {before}"
         due = {**state.due, before: 2 * state.due.get(before, _TRIAL)}
         return before, why, {"trial": None, "due": due, "since": state.since}
 
-    def _balance(self, state: PaceState, record: Round, end: float) -> tuple[float, float]:
-        """What half the steps would give at once, and what the whole have gained on them since they are taken."""
+    def _balance(self, state: PaceState, end: float) -> tuple[float, float]:
+        """What half the steps would give at once, and what the whole gain on them in as long as they are taken."""
         I = state.decision.local_steps  # noqa: E741
-        points, half = _points(record), I // 2
-        if half not in points or not math.isfinite(points[I]):
-            return 0.0, math.inf
-        a, b = points[0] - points[half], points[half] - points[I]
+        half = I // 2
         begun, taken = max((place for steps, place in state.since.items() if steps <= I), default=(0.0, 0))
         slower = taken + (state.elapsed - begun) * half / self.seconds(half)
         places = [*state.history, (state.taken, end)]
-        return (a - b) / 2, float(np.interp(slower, [n for n, _ in places], [f for _, f in places])) - end
+        gained = float(np.interp(slower, [n for n, _ in places], [f for _, f in places])) - end
+        if len(state.losses) <= _TRIAL:
+            return state.gap, gained
+        late = state.losses[-(len(state.losses) // 2) :]
+        ahead = 1 - self.seconds(I) / self.seconds(half) / 2
+        coming = ahead * _slope(late) / self.seconds(I) * (state.elapsed - begun)
+        return state.gap, min(gained, coming)
+
+
+def _gap(record: Round) -> float:
+    """What half the steps would give at once: (a - b) / 2, as both halves go on alike but for what drift adds."""
+    points = _points(record)
+    assert record.looked is not None
+    I = record.looked[-1]  # noqa: E741
+    if not (I > 1 and I // 2 in points and math.isfinite(points[I])):
+        return 0.0
+    return points[I // 2] * -1 + (points[0] + points[I]) / 2
+
+
+def _slope(losses: Sequence[float]) -> float:
+    """The fall of f in a round, by least squares."""
+    places = np.arange(len(losses)) - (len(losses) - 1) / 2
+    return -float(places @ np.asarray(losses) / (places @ places))
 
 
 def _uncorrected(tally: Tally, record: Round) -> Tally:
