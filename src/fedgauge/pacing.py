@@ -273,7 +273,7 @@ class Pace:
             stalled = taken >= _AGAIN and _slope(state.losses[-(taken // 2) - 1 :]) < _SLIGHT * _slope(state.losses)
             if mean + error < 0 and ((share > _SLIGHT and taken >= state.due.get(I, _TRIAL)) or (stalled and taken >= state.due.get(I, _AGAIN))):
                 length = max(taken // 4, 4)
-                rate = _slope(state.losses[-2 * length :]) / self.seconds(I)
+                rate = self._fall(state, I, length)
                 why = f"to try for {length} rounds: {_worth(tally, I)}, which pays from {share:.2f} on{drift}"
                 return I // 2, why, {"trial": (I, rate, length)}
         if 2 * I <= self.cap and 2 * I not in state.rest:
@@ -298,12 +298,20 @@ class Pace:
         before, rate, length = state.trial
         if len(state.losses) <= length:
             return I, None, {}
-        found = _slope(state.losses[length // 2 :]) / self.seconds(I)
+        found = self._fall(state, I, length - length // 2)
         if found > rate:
             return I, None, {**self._leave(state, before), "due": {**state.due, I: _AGAIN}}
-        why = f"f fell by {found:.3g} a second at {I} local steps and by {rate:.3g} at {before}"
+        why = f"f fell by {found:.3g} for each e-fold of the time at {I} local steps and by {rate:.3g} at {before}"
         due = {**state.due, before: 2 * state.due.get(before, _TRIAL)}
         return before, why, {"trial": None, "due": due, "since": state.since}
+
+    def _fall(self, state: PaceState, I: int, rounds: int) -> float:  # noqa: E741
+        """The fall of f in the last rounds, all at I, for each e-fold of the time since the beginning.
+
+        Not for each second: f falls ever more slowly, like a power or the logarithm of time, whatever I is.
+        """
+        centre = state.elapsed - rounds * self.seconds(I) / 2
+        return _slope(state.losses[-rounds - 1 :]) / self.seconds(I) * centre
 
     def _balance(self, state: PaceState, end: float) -> tuple[float, float]:
         """What half the steps would give at once, and what the whole gain on them in as long as they are taken."""
