@@ -106,7 +106,7 @@ def test_processes_give_the_same_bits() -> None:
     assert _quadratics(processes=1) == _quadratics(processes=2)
 
 
-@pytest.mark.parametrize("record_every", (1, 3))
+@pytest.mark.parametrize("record_every", [1, 3])
 def test_a_run_that_was_stopped_resumes_to_the_same_bits(tmp_path: Path, record_every: int) -> None:
     federation = random_quadratics(5, 4, hessian_spread=1.0, linear_spread=5.0, sigma2=0.1)
 
@@ -171,13 +171,13 @@ def test_an_experiment_takes_it_with_a_cost() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "said"),
-    (
+    [
         ({"local_steps": "auto", "cost": "local"}, "step"),
         ({"local_steps": "auto", "cost": "cross-devise"}, "did you mean cross-device"),
         ({"local_steps": "atuo"}, "auto"),
         ({"local_steps": 3, "most_local_steps": 8}, "leave it out"),
         ({"local_steps": "auto", "most_local_steps": 0}, "most_local_steps"),
-    ),
+    ],
 )
 def test_bad_input_gets_a_sentence(changes: dict[str, object], said: str) -> None:
     with pytest.raises(InputError, match=said):

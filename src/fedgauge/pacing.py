@@ -134,7 +134,7 @@ class PaceState:
     given_up: Mapping[int, int] = field(default_factory=dict)
     lowest: float = math.inf
     history: tuple[tuple[float, float], ...] = ()
-    taken: float = 0
+    taken: float = 0.0
     losses: tuple[float, ...] = ()
     gap: float = 0.0
     since: Mapping[int, tuple[float, float]] = field(default_factory=dict)
@@ -183,7 +183,9 @@ class Pace:
     def init(self) -> PaceState:
         """Before the first round: as much computing as communicating, and a look at every power of two."""
         highest = self.cap.bit_length() - 1
-        even = math.log2(self.communication / self.step_seconds) if self.communication and self.step_seconds else math.inf
+        even = (
+            math.log2(self.communication / self.step_seconds) if self.communication and self.step_seconds else math.inf
+        )
         level = round(min(max(even if self.communication else 0.0, 0.0), highest))
         return PaceState(Decision(2**level, tuple(2**k for k in range(level))))
 
@@ -261,7 +263,7 @@ class Pace:
             return max(I // 4, 1), why, self._leave(state, I)
         tally = state.tallies.get(I, Tally())
         now = _uncorrected(tally, record)
-        if state.trial and I < state.trial[0]:
+        if state.trial and state.trial[0] > I:
             return self._judge(state, I)
         if I > 1:
             lost, gained = self._balance(state, end)
@@ -271,12 +273,15 @@ class Pace:
             share, taken = self.share(I // 2), len(state.losses) - 1
             mean, error = tally.excess(share)
             stalled = taken >= _AGAIN and _slope(state.losses[-(taken // 2) - 1 :]) < _SLIGHT * _slope(state.losses)
-            if mean + error < 0 and ((share > _SLIGHT and taken >= state.due.get(I, _TRIAL)) or (stalled and taken >= state.due.get(I, _AGAIN))):
+            if mean + error < 0 and (
+                (share > _SLIGHT and taken >= state.due.get(I, _TRIAL))
+                or (stalled and taken >= state.due.get(I, _AGAIN))
+            ):
                 length = max(taken // 4, 4)
                 rate = self._fall(state, I, length)
                 why = f"to try for {length} rounds: {_worth(tally, I)}, which pays from {share:.2f} on{drift}"
                 return I // 2, why, {"trial": (I, rate, length)}
-        if 2 * I <= self.cap and 2 * I not in state.rest:
+        if self.cap >= 2 * I and 2 * I not in state.rest:
             share = self.share(I)
             mean, error = now.excess(share)
             if mean - error > 0 or I == 1:
@@ -321,12 +326,21 @@ class Pace:
         slower = taken + (state.elapsed - begun) * half / self.seconds(half)
         places = [*state.history, (state.taken, end)]
         gained = float(np.interp(slower, [n for n, _ in places], [f for _, f in places])) - end
-        if len(state.losses) <= _TRIAL:
+        if len(state.losses) <= _AGAIN:
             return state.gap, gained
         late = state.losses[-(len(state.losses) // 2) :]
         ahead = 1 - self.seconds(I) / self.seconds(half) / 2
-        coming = ahead * _slope(late) / self.seconds(I) * (state.elapsed - begun)
+        coming = ahead * (_slope(late) + 2 * _error(late)) / self.seconds(I) * (state.elapsed - begun)
         return state.gap, min(gained, coming)
+
+
+def _error(losses: Sequence[float]) -> float:
+    """The standard error of the fall, from the scatter about the line; without end for two losses."""
+    if len(losses) <= 2:
+        return math.inf
+    places = np.arange(len(losses)) - (len(losses) - 1) / 2
+    rest = np.asarray(losses) - np.mean(losses) + places * _slope(losses)
+    return math.sqrt(float(rest @ rest) / (len(losses) - 2) / float(places @ places))
 
 
 def _gap(record: Round) -> float:
@@ -385,9 +399,7 @@ def _points(record: Round) -> dict[int, float]:
     return {0: record.loss, **dict(zip(record.looked, record.path, strict=True))}
 
 
-def auto(
-    cost: Cost, federation: Federation, participation: Participation | None = None, cap: int = CAP
-) -> Pace:
+def auto(cost: Cost, federation: Federation, participation: Participation | None = None, cap: int = CAP) -> Pace:
     """The pace for a federation whose rounds cost so much.
 
     Args:

@@ -18,9 +18,9 @@ eta, the step size, is our gamma. Everyone takes part, and models are averaged.
 
 the next tau is the whole number from 1 to ten times the last one, and at most ``cap``, that makes G least.
 
-**What is chosen by hand.** phi: 0.025 on their convex models (``PHI``) and 0.00005 on their CNN (``PHI_NETWORK``), as in
-the configuration of the authors' programs, from which the factor ten, the least beta of 1e-5 and h of at least 0 come
-too. We use exact losses and gradients at the models of the same aggregation where theirs use those of the last
+**What is chosen by hand.** phi: 0.025 on their convex models (``PHI``) and 0.00005 on their CNN (``PHI_NETWORK``), as
+in the configuration of the authors' programs, from which the factor ten, the least beta of 1e-5 and h of at least 0
+come too. We use exact losses and gradients at the models of the same aggregation where theirs use those of the last
 mini-batch and aggregation, the same mean weights for everyone, and seconds of the cost model; they estimate c and b.
 When a round no longer fits into the budget the loop ends.
 """
@@ -117,9 +117,7 @@ def best_tau(
     """
 
     def of(tau: int) -> float:
-        return gap(
-            tau, gamma=gamma, rho=rho, beta=beta, delta=delta, step=step, fixed=fixed, left=left, phi=phi
-        )
+        return gap(tau, gamma=gamma, rho=rho, beta=beta, delta=delta, step=step, fixed=fixed, left=left, phi=phi)
 
     return min(range(1, min(_GROWTH * last, cap) + 1), key=of)
 
@@ -169,7 +167,8 @@ def adaptive_tau(
     N = federation.num_workers
     workers, copies = np.arange(N), np.zeros(N, dtype=np.int64)
     weights, streams = np.full(N, 1.0 / N), Streams(seed, Purpose.NOISE)
-    model, seconds, tau, records = federation.start(seed), 0.0, 1, []
+    model, seconds, tau = federation.start(seed), 0.0, 1
+    records: list[Aggregation] = []
     with one_thread():
         while True:
             loss, _ = federation.pooled(model, workers, weights)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 from rich import box
@@ -222,7 +223,7 @@ def show_decisions(rounds: Sequence[Round]) -> None:
     """Print where local steps adapted themselves and why, the first and the last of many; nothing for other runs."""
     changes = [
         (before, following)
-        for before, following in zip(rounds, rounds[1:], strict=False)
+        for before, following in pairwise(rounds)
         if before.why and before.looked and following.looked
     ]
     shown = changes if len(changes) <= 2 * _SHOWN else [*changes[:_SHOWN], *changes[-_SHOWN:]]
