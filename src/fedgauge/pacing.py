@@ -3,29 +3,30 @@ r"""Local steps that adapt themselves: a pace decides after every record how man
 **What is measured.** A round takes c + s I seconds: c for communicating, s for a local step. In a round that is
 recorded the participants send, beside their last model, the ones they had on the way at I/2 and I/4 (in the first
 round at every power of two), and the server sees what f would be had the round ended there. With a the fall of f over
-the first half of the steps and b over the second,
+the first half of the steps and b over the second, e = b / a is what a step without communication is still worth: 1
+where workers agree, less the further they drift. As f falls ever more slowly anyhow, a is the mean of this round's
+first half and the next one's, between which b lies in time.
 
-    e = b / a
+**Up.** Doubling I multiplies the fall of a round by 1 + e and its seconds by (c + 2 s I) / (c + s I): it pays where
+e > s I / (c + s I), the share of computing in a round. (The marginal value theorem of foraging, Charnov 1976.) I begins
+at the power of two nearest to c / s, where a round is half computing, and is doubled where e is above the share by
+more than its standard error.
 
-is what a step without communication is still worth: 1 where workers agree, less the further they drift, below 0 where
-they undo what they did. As f falls more slowly from round to round anyhow, a is the mean of this round's first half
-and the next one's, between which b lies in time.
+**Down** is another matter, as e does not tell what passes from what stays. Drift adds something to f that fewer steps
+would shed within a few rounds, once: (a - b) / 2 of it in the first. But f falls more slowly with fewer steps ever
+after. Three rules lower I:
 
-**The rule.** P(I) is the fall of f in a round. Doubling I multiplies it by 1 + e and the seconds by
-(c + 2 s I) / (c + s I), so that it pays just where
+- *balance*: what half the steps would shed at once is more than what I steps have gained on half of them for as long
+  as they are taken (read off the losses at the steps that half would have made by now), or than what they will gain
+  in as long again at the rate of late. Up to then no half would have been better, and afterwards f is no higher than
+  with half from the beginning;
+- *trial*: where e is below the share, half the steps are tried for a quarter as many rounds as I was taken, and kept
+  if f falls faster, the first half of the trial, which sheds drift, left out. Trials that fail come half as often;
+- *undoing*: where a round would take back half of all that the run has gained, the server takes the best of the
+  models on the way, or none of them and a quarter of the steps. In rounds between records nothing is known.
 
-    e > s I / (c + s I),    the share of computing in a round at I.
-
-(It is the marginal value theorem of foraging, Charnov 1976: leave a patch when what it still gives in a second is
-less than the whole journey gives.) I is doubled or halved where e is on the other side of that share by more than
-its standard error. It begins at the power of two nearest to c / s, where a round is half computing: no other I has
-more than twice the steps a second, nor more than twice the rounds.
-
-**What keeps it safe.** The server has the models on the way, so where the round ends above where it began it takes the
-best of them, and where each of them is far above, none. A round that is recorded can therefore not spoil the run; in
-rounds between records nothing is known.
-
-A pace is a pure fold over the records: a resumed run replays it and needs nothing else.
+What it does not do well is in docs/results/auto.md. A pace is a pure fold over the records: a resumed run replays it
+and needs nothing else.
 """
 
 from __future__ import annotations
@@ -50,11 +51,13 @@ _MEMORY = 0.8
 _DOUBT = 0.05
 """Variance of (b - share a) / (|a| + |b|), which lies in [-1, 1], believed before the scatter is seen."""
 _LOOKING = 0.02
-"""Part of the time that may go into sending models of the way; it cannot cost more than it may gain."""
+"""Part of the time that may go into sending models of the way: little beside the tenth that is to be kept within."""
 _PATIENCE = 4
 """Records until a number of steps that was given up is tried again; each time it is given up, twice as many."""
 _TRIAL = 24
+"""Rounds before fewer steps are first tried: in a quarter of them a slope can be told from scatter."""
 _AGAIN = 8
+"""Rounds before they are tried once more where that was good, or where f has stalled; fewer have no slope."""
 _SLIGHT = 0.1
 """A share of computing below which fewer steps could not save a tenth of the time, and are not tried."""
 _LOST = 0.5
@@ -122,7 +125,14 @@ class PaceState:
         before: the record before, whose second half waits for the next first half.
         rest: for each number of steps that was given up, how many records it is not tried again.
         given_up: how often each was.
-        fall: by how much f has changed in a round of late, at most.
+        lowest: the least loss that was recorded.
+        history: local steps taken and the loss, record by record.
+        taken: local steps up to the end of the last record's round.
+        losses: of the rounds since I last changed, their end included.
+        gap: what half the steps would have shed in the last round.
+        since: for each number of steps, the seconds and steps when it was gone up to.
+        trial: the number of steps before a trial, the fall of f with it, and how many rounds the trial lasts.
+        due: for each number of steps, after how many rounds fewer are tried.
     """
 
     decision: Decision
@@ -268,7 +278,7 @@ class Pace:
         if I > 1:
             lost, gained = self._balance(state, end)
             if lost > max(gained, 0.0):
-                why = f"fewer steps at once are worth {lost:.3g} of f, more than the {gained:.3g} that {I} have gained"
+                why = f"{I // 2} steps would shed {lost:.3g} of f at once, and {I} gain only {gained:.3g} on them"
                 return I // 2, why + drift, self._leave(state, I)
             share, taken = self.share(I // 2), len(state.losses) - 1
             mean, error = tally.excess(share)
@@ -284,7 +294,9 @@ class Pace:
         if self.cap >= 2 * I and 2 * I not in state.rest:
             share = self.share(I)
             mean, error = now.excess(share)
-            if mean - error > 0 or I == 1:
+            if I == 1:
+                return 2, f"to try, as one step does not tell what a second is worth{drift}", {}
+            if mean - error > 0:
                 return 2 * I, f"{_worth(now, I)}, and more steps pay from {share:.2f} on{drift}", {}
         return I, None, {}
 
@@ -298,7 +310,7 @@ class Pace:
         }
 
     def _judge(self, state: PaceState, I: int) -> tuple[int, str | None, dict[str, Any]]:  # noqa: E741
-        """Whether fewer steps that were tried are stayed with; their first round, which sheds drift, does not count."""
+        """Whether fewer steps that were tried are kept; half of the trial, in which drift is shed, is left out."""
         assert state.trial is not None
         before, rate, length = state.trial
         if len(state.losses) <= length:
@@ -350,7 +362,7 @@ def _gap(record: Round) -> float:
     I = record.looked[-1]  # noqa: E741
     if not (I > 1 and I // 2 in points and math.isfinite(points[I])):
         return 0.0
-    return points[I // 2] * -1 + (points[0] + points[I]) / 2
+    return (points[0] + points[I]) / 2 - points[I // 2]
 
 
 def _slope(losses: Sequence[float]) -> float:
