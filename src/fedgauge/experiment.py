@@ -27,12 +27,14 @@ import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from fedgauge.algorithms import make_algorithm
-from fedgauge.cost import Cost
 from fedgauge.errors import InputError, count, nearest
 from fedgauge.toml import toml, toml_key, typed
+
+if TYPE_CHECKING:
+    from fedgauge.cost import Cost
 
 
 def _key(help: str, default: Any = None) -> Any:
@@ -136,7 +138,9 @@ class RunSection:
             value = getattr(self, name)
             if value is not None:
                 count(name, value)
-        if self.round_cost.step is None and self.local_steps == "auto":
+        adapts = self.local_steps == "auto"
+        # A cost is read, and so checked, wherever there is one; it needs numpy, which other experiments do not.
+        if (adapts or self.cost is not None) and self.round_cost.step is None and adapts:
             raise InputError(
                 f"local_steps = auto needs a cost with the seconds of a local step, which {self.cost} leaves open;"
                 " give them, as in local,step=0.001."
@@ -149,6 +153,9 @@ class RunSection:
     @property
     def round_cost(self) -> Cost:
         """The cost of a round, as it was given or by default."""
+        # Here, as it needs numpy, for which the command's help does not wait.
+        from fedgauge.cost import Cost
+
         return Cost.parse(self.cost or "cross-device")
 
 

@@ -223,8 +223,8 @@ class Pace:
         I = record.looked[-1]  # noqa: E741
         looks = len(record.looked) - 1
         tallies = dict(state.tallies)
-        for end, b, a, scale in _pairs(state.before, record) if state.before else ():
-            tallies[end] = tallies.get(end, Tally()).with_pair(b, a, scale)
+        for steps, b, a, scale in _pairs(state.before, record) if state.before else ():
+            tallies[steps] = tallies.get(steps, Tally()).with_pair(b, a, scale)
         end = _points(record)[record.taken or 0]
         between = record.round - state.before.round - 1 if state.before else 0
         history = (*state.history, (state.taken + between * state.decision.local_steps, record.loss))
