@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedgauge import Cost, Experiment, InputError, auto, execute, fedavg, random_quadratics, scaffold, simulate
+from fedgauge.measurement.measuring import fixed_steps
 from fedgauge.pacing import Pace, PaceState
 from fedgauge.values import Round, Trace
 
@@ -189,3 +190,8 @@ def test_a_round_that_costs_nothing_cannot_be_weighed() -> None:
         auto(Cost("given", step=0.0, bytes=0.0), random_quadratics(2, 2))
     with pytest.raises(InputError, match="how long a local step takes"):
         auto(Cost.parse("local"), random_quadratics(2, 2))
+
+
+def test_measuring_refuses_it_in_a_sentence() -> None:
+    with pytest.raises(InputError, match="Measuring needs a number of local steps"):
+        fixed_steps(Experiment.of({"source": "digits", "gamma": 0.1, "local_steps": "auto"}))
