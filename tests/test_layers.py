@@ -27,6 +27,7 @@ LAYERS = (
     "models",
     "engines",
     "cost",
+    "pacing",
     "runs",
     "simulation",
     "toml",

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from fedgauge.measurement.measuring import measure as measure
     from fedgauge.measurement.reading import Measurement as Measurement
     from fedgauge.measurement.reading import Reading as Reading
+    from fedgauge.pacing import auto as auto
     from fedgauge.participation import Participation as Participation
     from fedgauge.planning.goal import Goal as Goal
     from fedgauge.planning.planner import Effort as Effort
@@ -82,6 +83,7 @@ _HOMES = {
     "fedgauge.measurement.certified": "certify",
     "fedgauge.measurement.measuring": "Asked measure",
     "fedgauge.measurement.reading": "Measurement Reading",
+    "fedgauge.pacing": "auto",
     "fedgauge.participation": "Participation",
     "fedgauge.planning.goal": "Goal",
     "fedgauge.planning.planner": "Effort plan",

@@ -299,6 +299,13 @@ class Round(Value):
             distance of the two: a lower bound of L_tilde (of many participants, as many as fit in memory).
         L_g_ratio: the same ratio of f's gradients between the global model and the mean model, where all take part: a
             lower bound of L_g.
+        looked: where local steps adapt themselves, after how many steps of this round f was looked at, the last being
+            the round's own number of them.
+        path: what f would be had the round ended there; infinite where it is not finite.
+        taken: after how many of them the round was taken to have ended: all, or fewer where f was lower there; 0 where
+            the round was undone.
+        elapsed: seconds of the cost model before the round.
+        why: the reason for the number of local steps that follow, where it is another.
     """
 
     round: int
@@ -310,6 +317,11 @@ class Round(Value):
     zeta2: float | None = None
     L_tilde_ratio: float | None = None
     L_g_ratio: float | None = None
+    looked: tuple[int, ...] | None = None
+    path: tuple[float, ...] | None = None
+    taken: int | None = None
+    elapsed: float | None = None
+    why: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as an object; what was not looked at has no entry."""

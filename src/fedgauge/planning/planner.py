@@ -118,7 +118,8 @@ def plan(
     constants = with_gap(measured.constants, float(measured.point["loss"]), floor, experiment.data.is_quadratic)
     before = explain.from_constants(constants, constants["F"].value, float(measured.point["grad2"]))
     _refuse_small_budget(goal, cost, space)
-    horizon = max(cost.round(steps, max(space.participants)) for steps in space.local_steps)
+    # Everyone's first run is a round of moderate local steps, or one of its own where that is longer.
+    horizon = cost.round(math.sqrt(min(space.local_steps) * max(space.local_steps)), max(space.participants))
     fields = _candidates(space, before, cost, horizon)
     samples = int(federation.sizes(np.arange(N)).sum()) if isinstance(federation, SupervisedFederation) else 0
     place = Path(directory) / "pilots" / goal.name if directory else None
