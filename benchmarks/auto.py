@@ -28,6 +28,7 @@ from fedgauge.experiment import Experiment
 from fedgauge.federation.base import Federation
 from fedgauge.files import write_json
 from fedgauge.planning.adaptive_tau import PHI, PHI_NETWORK, adaptive_tau
+from fedgauge.planning.goal import Goal
 from fedgauge.report import terminal
 
 GRID = tuple(2**k for k in range(8))
@@ -140,7 +141,7 @@ def baseline(cell: Cell, cost: Cost, seed: int, limit: float) -> dict[str, Any]:
         fixed=cost.communication(participants),
         phi=PHI if cell.name.startswith("quadratic") else PHI_NETWORK,
         cap=GRID[-1],
-        target_loss=cell.goal,
+        goal=Goal("loss", cell.goal),
         seed=seed,
     )
     last = records[-1]

@@ -27,7 +27,8 @@ class Truth:
 
     def __init__(self, case: Case, place: Path, told: Callable[[int, int], None] = lambda done, total: None) -> None:
         self.case, self.experiment = case, case.experiment(place)
-        self.federation = prepare(self.experiment).federation
+        prepared = prepare(self.experiment)
+        self.federation, self.evaluator = prepared.federation, prepared.evaluator
         self.floor = 0.0 if not case.quadratic else float(self.federation.minimiser()[1])  # type: ignore[attr-defined]
         sizes = getattr(self.federation, "sizes", None)
         self.samples = int(sizes(np.arange(self.federation.num_workers)).sum()) if sizes else 0

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fedgauge import InputError, fedavg, random_quadratics, simulate
 from fedgauge.planning.adaptive_tau import adaptive_tau, best_tau, divergence_bound, gap
+from fedgauge.planning.goal import Goal
 
 POSITIVE = st.floats(1e-3, 10.0)
 NUMBERS = st.fixed_dictionaries(
@@ -67,7 +68,7 @@ def test_heterogeneous_workers_get_fewer_steps_and_a_goal_ends_the_run() -> None
     assert max(record.tau for record in records) < 128
     assert records[-1].seconds <= 200.0
     goal = records[5].loss
-    assert len(adaptive_tau(apart, 0.1, budget=200.0, step=0.1, fixed=1.0, target_loss=goal)) <= 6
+    assert len(adaptive_tau(apart, 0.1, budget=200.0, step=0.1, fixed=1.0, goal=Goal("loss", goal))) <= 6
 
 
 def test_divergence_ends_the_run_with_what_was_recorded() -> None:

@@ -29,13 +29,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedgauge.errors import InputError, count, positive
 from fedgauge.federation.base import Federation
+from fedgauge.planning.goal import Goal
 from fedgauge.randomness import Purpose, Streams
-from fedgauge.values import Value
+from fedgauge.values import Round, Value
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedgauge.simulation import Evaluator
 
 PHI, PHI_NETWORK = 0.025, 5e-5
 """Their control parameter on convex models and on a CNN."""
@@ -52,6 +59,7 @@ class Aggregation(Value):
         round: r, counted from 0.
         seconds: of the cost model before the round.
         loss: f before it.
+        reached: whether the model before it is as good as the goal.
         tau: local steps of the round; 0 in the record that ends the run.
         rho: measured after the round.
         beta: measured after the round.
@@ -61,6 +69,7 @@ class Aggregation(Value):
     round: int
     seconds: float
     loss: float
+    reached: bool = False
     tau: int = 0
     rho: float = 0.0
     beta: float = 0.0
@@ -131,10 +140,12 @@ def adaptive_tau(
     fixed: float,
     phi: float = PHI,
     cap: int = 128,
-    target_loss: float | None = None,
+    goal: Goal | None = None,
+    evaluator: Evaluator | None = None,
+    start: torch.Tensor | None = None,
     seed: int = 0,
 ) -> tuple[Aggregation, ...]:
-    """Run the baseline until its budget is spent, or a loss is reached.
+    """Run the baseline until its budget is spent, or a goal is reached.
 
     Args:
         federation: what the workers compute; everyone takes part, a row each at once.
@@ -144,7 +155,9 @@ def adaptive_tau(
         fixed: b, seconds of an aggregation.
         phi: the control parameter.
         cap: the largest tau.
-        target_loss: stop at the first loss at or below it.
+        goal: stop at the first model that is as good.
+        evaluator: gives the test accuracy, for a goal of that.
+        start: the first model; the federation's own for the seed if not given.
         seed: of the mini-batches and the first model, with which fixed local steps give the same run as ``simulate``.
 
     Returns:
@@ -167,17 +180,19 @@ def adaptive_tau(
     N = federation.num_workers
     workers, copies = np.arange(N), np.zeros(N, dtype=np.int64)
     weights, streams = np.full(N, 1.0 / N), Streams(seed, Purpose.NOISE)
-    model, seconds, tau = federation.start(seed), 0.0, 1
+    model, seconds, tau = federation.start(seed) if start is None else start, 0.0, 1
     records: list[Aggregation] = []
     with one_thread():
         while True:
-            loss, _ = federation.pooled(model, workers, weights)
-            reached = target_loss is not None and loss <= target_loss
+            loss, gradient = federation.pooled(model, workers, weights)
+            accuracy = evaluator.accuracy(model) if evaluator else None
+            seen = Round(len(records), loss, float(gradient @ gradient), accuracy=accuracy)
+            reached = goal is not None and goal.reached(seen)
             lasts = seconds + step * tau + fixed
             if not math.isfinite(loss):
                 break
             if reached or lasts > budget:
-                records.append(Aggregation(len(records), seconds, loss))
+                records.append(Aggregation(len(records), seconds, loss, reached))
                 break
             rows = model.expand(N, -1)
             draws = federation.draws(streams, len(records), workers, copies, tau)
@@ -190,7 +205,7 @@ def adaptive_tau(
             rho = float(((own_losses - losses).double().abs() / apart)[some].sum() / N)
             beta = float(((own - slopes).double().norm(dim=1) / apart)[some].sum() / N)
             delta = float((slopes - slopes.mean(dim=0)).double().norm(dim=1).mean())
-            records.append(Aggregation(len(records), seconds, loss, tau, rho, beta, delta))
+            records.append(Aggregation(len(records), seconds, loss, reached, tau, rho, beta, delta))
             if not torch.isfinite(mean.sum()):
                 break
             model, seconds = mean, lasts
