@@ -105,8 +105,10 @@ def compare(truth: Truth, name: str, cost: Cost, out: Path, jobs: int | None) ->
         effort=Effort(seeds=truth.case.seeds, limit=50 * best, jobs=jobs),
         directory=out / "plans" / truth.case.name,
     )
-    truth.run([made.choice], jobs)
-    planned = truth.time(truth.curves(made.choice, cost))
+    # A rate of the grid that has more digits than a plan's is the same one.
+    chosen = next((c for c in grid if c.name == made.choice.name), made.choice)
+    truth.run([chosen], jobs)
+    planned = truth.time(truth.curves(chosen, cost))
     epoch, own = folk(truth), truth.experiment.algorithm.gamma or 0.0
     return {
         "case": truth.case.name,

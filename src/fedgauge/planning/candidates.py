@@ -38,7 +38,7 @@ class Candidate(Value):
 
     @property
     def name(self) -> str:
-        """Its numbers in one word."""
+        """Its numbers in one word, by which its runs are kept; rates of more digits than it has are not proposed."""
         return f"I={self.I},gamma={self.gamma:g},eta={self.eta:g},M={self.M}"
 
     def seconds(self, cost: Cost) -> float:
@@ -88,7 +88,7 @@ class Space(Value):
         for eta in _neighbours(self.etas, leader.eta):
             found.append(replace(leader, eta=eta))
             if "gamma" in self.open:
-                found.append(replace(leader, eta=eta, gamma=leader.gamma * leader.eta / eta))
+                found.append(replace(leader, eta=eta, gamma=_tidy(leader.gamma * leader.eta / eta)))
         found += [replace(leader, M=M) for M in _neighbours(self.participants, leader.M)]
         return tuple(candidate for candidate in found if candidate != leader)
 
@@ -97,9 +97,7 @@ class Space(Value):
         if "gamma" not in self.open:
             yield from _neighbours(self.gammas, gamma)
             return
-        for wanted in (gamma / _RATES, gamma * _RATES):
-            # The ladder's own number where there is one: the same rate is not to be run twice for its last bit.
-            yield next((rate for rate in self.gammas if math.isclose(rate, wanted, rel_tol=1e-9)), wanted)
+        yield from (_tidy(gamma / _RATES), _tidy(gamma * _RATES))
 
 
 def _neighbours(ladder: Sequence[Any], value: Any) -> Iterator[Any]:
@@ -132,9 +130,9 @@ def space_of(
     assert rates.gamma is not None  # an experiment has one
     M = num_workers if run.participants is None else run.participants
     eta = make_algorithm(rates.name, **rates.parameters).parameters.get("eta")
-    own = Candidate(run.local_steps, rates.gamma, 1.0 if eta is None else float(eta), M)
+    own = Candidate(run.local_steps, _tidy(rates.gamma), 1.0 if eta is None else float(eta), M)
     steps = given.get("local_steps") or sorted({*_ladder(1, _STEPS, CAP), own.I})
-    gammas = given.get("gamma") or [own.gamma * _RATES**power for power in range(-2, 3)]
+    gammas = given.get("gamma") or [_tidy(own.gamma * _RATES**power) for power in range(-2, 3)]
     etas = given.get("eta") or ([own.eta] if eta is None else sorted({own.eta / 2, own.eta, own.eta * 2}))
     people = given.get("participants") or _participants(experiment, num_workers, cost, own)
     for number in people:
@@ -157,6 +155,11 @@ def _participants(experiment: Experiment, num_workers: int, cost: Cost, own: Can
     return sorted({max(1, round(own.M / _FEWER**power)) for power in range(3)})
 
 
+def _tidy(rate: float) -> float:
+    """A rate of six digits, so that the same one is the same number whichever way it was come by."""
+    return float(f"{rate:g}")
+
+
 def _ladder(first: int, factor: int, last: int) -> list[int]:
     return [first * factor**power for power in range(int(math.log(last / first, factor) + 1e-9) + 1)]
 
@@ -167,4 +170,5 @@ def _values(key: str, values: Sequence[Any]) -> list[Any]:
     if not values:
         raise InputError(f"{key} needs at least one value to choose from; give some or leave it out.")
     check: Callable[[str, Any], Any] = positive if key in ("gamma", "eta") else count
-    return sorted({check(key, value) for value in values})
+    found = {check(key, value) for value in values}
+    return sorted({_tidy(value) for value in found} if check is positive else found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,8 +16,10 @@ from fedgauge.planning.goal import Goal
 from fedgauge.values import Round, Status, Value
 
 Floats = npt.NDArray[np.float64]
-_NEVER = 30.0  # factors of e in time beyond which nothing is expected
+_NEVER = 30.0  # factors of e in time, beyond which one is as long as another
 _FLAT = 0.02  # an error that falls by less than this power of the time is taken to stand still
+_FITTED = 64  # records that a law is fitted to
+_TELLING = 5  # records from which a floor can be told from a slope
 _LEAST = 1e-300  # stands for an error of 0, which has no logarithm
 
 
@@ -84,7 +87,7 @@ class Curve(Value):
         >>> round(math.exp(Curve((0.0, 2.0), (1.0, 0.25), 1.0, "stopped").level(1.0)), 3)
         0.5
         """
-        return float(np.interp(seconds, self.seconds, np.log(self.errors)))
+        return float(np.interp(seconds, *self._points))
 
     def until(self, seconds: float) -> Curve:
         """What was known at the first record after so many seconds."""
@@ -98,19 +101,27 @@ class Curve(Value):
         seconds = tuple(t / self.each * each for t in self.seconds)
         return Curve(seconds, self.errors, each, self.status)
 
-    def _late(self) -> tuple[Floats, Floats]:
-        """Times and logarithms of errors in the later half of the run, or in all of it where that is one record."""
-        t, errors = np.array(self.seconds), np.log(self.errors)
-        late = t >= self.end / 2
-        return (t[late], errors[late]) if late.sum() > 1 else (t, errors)
+    @cached_property
+    def _points(self) -> tuple[Floats, Floats]:
+        """Times and logarithms of errors."""
+        return np.array(self.seconds), np.log(self.errors)
 
+    @cached_property
+    def _late(self) -> tuple[Floats, Floats]:
+        """The points of the later half of the run, thinned, or all of them where that is one."""
+        t, y = self._points
+        late = np.flatnonzero(t >= self.end / 2)
+        late = late[np.linspace(0, len(late) - 1, _FITTED).astype(int)] if len(late) > _FITTED else late
+        return (t[late], y[late]) if len(late) > 1 else (t, y)
+
+    @cached_property
     def laws(self) -> tuple[Law, ...]:
         """How the error falls lately, as a power of time and as an exponential of it: too slowly, and too fast.
 
         Losses fall ever more slowly, in ever longer stretches of time, so that a constant speed promises too much.
         A power of time follows that, but gives those that have just begun too little credit.
         """
-        t, y = self._late()
+        t, y = self._late
         if len(t) < 2:
             return ()
         found = []
@@ -121,13 +132,36 @@ class Curve(Value):
             found.append(Law(clock, float(-slope), float(x[-1]), float(height + slope * x[-1]), residual))
         return tuple(found)
 
-    @property
+    @cached_property
     def scatter(self) -> float:
         """Standard deviation of the logarithm of the error about the better of its two laws."""
-        return min((law.residual for law in self.laws()), default=0.0)
+        return min((law.residual for law in self.laws), default=0.0)
+
+    @cached_property
+    def floor(self) -> tuple[float, float]:
+        """a and b of the error a + b/t of late, as the theory has it, with a at the low end of what the fit allows.
+
+        Every bound of the theory is one term that time takes away and others that it does not touch. Where there are
+        too few records to tell, or a constant rate fits them better, nothing is known to stay.
+        """
+        t, y = self._late
+        if len(t) < _TELLING:
+            return 0.0, math.nan
+        x, errors = 1 / (t + self.each), np.exp(y)
+        slope, height = np.polyfit(x, errors, 1)
+        residual = errors - slope * x - height
+        spread = float(((x - x.mean()) ** 2).sum())
+        if float(np.std(residual / errors)) > self.laws[1].residual + 1e-9:
+            return 0.0, math.nan
+        variance = float(residual @ residual) / (len(x) - 2)
+        doubt = math.sqrt(variance * (1 / len(x) + float(x.mean()) ** 2 / spread))
+        return float(height) - 2 * doubt, float(slope)
 
     def forecast(self, target: float) -> float:
-        """Seconds until the error is the target: those that it took, or the mean of what the two laws say.
+        """Seconds until the error is the target: those that it took, or the mean of what two laws say.
+
+        One is a power of time, which promises too little, the other a constant rate where there are few records, and
+        the theory's a + b/t where there are more; an error that stays above the target by either is never there.
 
         >>> curve = Curve(tuple(range(100)), tuple(0.5**t for t in range(100)), 1.0, "stopped")
         >>> curve.forecast(0.5**10), 100 < curve.until(20).forecast(0.5**100)
@@ -136,22 +170,27 @@ class Curve(Value):
         reached = self.when(target)
         if reached is not None:
             return reached
-        laws = self.laws()
+        laws = self.laws
         if self.diverged or not laws:
             return math.inf
         power, exponential = laws
         fall = max(power.height - math.log(target), 0.0)
-        if power.slope < _FLAT or fall / power.slope > _NEVER or exponential.slope <= 0:
+        rest, slope = self.floor
+        # Who has just begun may be slow, but cannot be said to stand still.
+        still = len(self._late[0]) >= _TELLING and power.slope < _FLAT and rest > 0
+        if still or exponential.slope <= 0 or rest >= target:
             return math.inf
-        slow = (self.end + self.each) * math.exp(fall / power.slope) - self.each
+        slow = (self.end + self.each) * math.exp(min(fall / power.slope, _NEVER)) - self.each
         fast = self.end + fall / exponential.slope
+        if slope > 0 and rest > 0:
+            fast = max(fast, slope / (target - rest) - self.each)
         return max(self.end, math.sqrt(slow * fast))
 
     def later(self, seconds: float) -> float:
         """The error after so many seconds: the one seen, or the mean of what the two laws say."""
         if self.diverged or seconds <= self.end:
             return self.at(seconds)
-        logs = [law.height - max(law.slope, 0.0) * (float(law.clock(seconds)) - law.end) for law in self.laws()]
+        logs = [law.height - max(law.slope, 0.0) * (float(law.clock(seconds)) - law.end) for law in self.laws]
         return math.exp(float(np.mean(logs))) if logs else self.errors[-1]
 
 

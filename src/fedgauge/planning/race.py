@@ -135,7 +135,10 @@ class _Course:
     def score(self, candidate: Candidate) -> float:
         """What it promises: seconds to the goal, or the error at the end of the budget."""
         curve = self.curve(candidate)
-        return curve.later(self.budget) if self.budget is not None else curve.forecast(self.target or 0.0)
+        if self.budget is None:
+            return curve.forecast(self.target or 0.0)
+        # At the end of the budget a further round may not fit, whatever it would bring.
+        return curve.at(self.budget) if self.done(candidate) else curve.later(self.budget)
 
     def done(self, candidate: Candidate) -> bool:
         """Whether it is at the goal, or at the end of what it may take."""
@@ -173,7 +176,7 @@ class _Course:
         mine, theirs = self.curve(candidate), self.curve(other)
         when = min(mine.end, theirs.end)
         ahead = mine.level(when) - theirs.level(when)
-        return ahead > _SURE * math.hypot(_doubt(mine.until(when)), _doubt(theirs.until(when))) + 1e-9
+        return ahead > _SURE * math.hypot(_doubt(mine), _doubt(theirs)) + 1e-9
 
     @property
     def spent(self) -> float:
@@ -225,7 +228,9 @@ def race(
         ]
         if not running or time_is_up():
             break
-        leaders = running[:_TOGETHER]
+        # Those that promise nothing run on only where nobody else does.
+        hopeful = [c for c in running if math.isfinite(course.score(c))]
+        leaders = (hopeful or running)[:_TOGETHER]
         told(leaders[0].name, course.spent)
         course.run([Trial(c, 0) for c in leaders], [_further(course, c, bar) for c in leaders])
     if not ready:
