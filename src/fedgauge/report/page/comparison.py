@@ -87,12 +87,19 @@ class Comparison:
         }
 
 
-def compare(run: FoundRun, constants: Constants, num_workers: int | None) -> Comparison:
-    """Put a run beside the theorem that covers it, or say in one sentence why none does."""
+def compare(run: FoundRun, constants: Constants, num_workers: int | None, least: float | None = None) -> Comparison:
+    """Put a run beside the theorem that covers it, or say in one sentence why none does.
+
+    Args:
+        run: its settings and records.
+        constants: that were measured.
+        num_workers: N.
+        least: f*, where it is known.
+    """
     theorem, values = _asked(run, num_workers)
     if not run.rounds:
         raise InputError("The run has no records yet, so that there is nothing to compare; run it further.")
-    known = _with_gap(run, constants)
+    known = _with_gap(run, constants, least)
     statement = find(theorem)
     kinds: dict[str, Kind] = {}
     used: dict[str, Estimate] = {}
@@ -167,11 +174,16 @@ def _asked(run: FoundRun, num_workers: int | None) -> tuple[str, dict[str, Any]]
     return theorem, {symbol: value for symbol, value in values.items() if symbol in taken}
 
 
-def _with_gap(run: FoundRun, constants: Constants) -> Constants:
-    """The constants with F, which for a loss that is never below 0 is at most the first loss."""
+def _with_gap(run: FoundRun, constants: Constants, least: float | None) -> Constants:
+    """The constants with F: from f* where that is known, and at most the first loss where no loss is below 0."""
     first = run.rounds[0]
     quadratic = str(run.experiment.get("data", {}).get("name", ".json")).endswith(".json")
-    if "F" in constants or quadratic or first.round != 0 or min(record.loss for record in run.rounds) < 0:
+    if "F" in constants or first.round != 0:
         return constants
-    gap = Estimate("F", first.loss, 0.0, first.loss, "upper", "f at the first model, less 0")
+    if least is not None:
+        gap = Estimate.exact("F", max(first.loss - least, 0.0), "f at the first model, less f*")
+    elif not quadratic and min(record.loss for record in run.rounds) >= 0:
+        gap = Estimate("F", first.loss, 0.0, first.loss, "upper", "f at the first model, less 0")
+    else:
+        return constants
     return Constants((*constants, gap))

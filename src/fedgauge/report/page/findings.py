@@ -139,7 +139,7 @@ def _expect(kind: str, path: Path, data: Mapping[str, Any]) -> Any:
         return made.from_json(data)
     except (InputError, KeyError, TypeError, AttributeError) as error:
         told = str(error) if isinstance(error, InputError) else f"{type(error).__name__} {error}"
-        raise InputError(f"{path} does not fit this version of fedgauge: {told.rstrip('.')}; {_REMEDY}.") from None
+        raise InputError(f"{path} does not fit this version of fedgauge: {told.rstrip('.?')}; {_REMEDY}.") from None
 
 
 def _sweep(path: Path, data: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -189,7 +189,7 @@ def _check_records(path: Path, sound: int) -> None:
     try:
         Round.from_json(data)
     except InputError as error:
-        told = str(error).rstrip(".")
+        told = str(error).rstrip(".?")
         raise InputError(f"{path} does not fit this version of fedgauge: {told}; run it anew.") from None
 
 
@@ -211,18 +211,21 @@ def _check_same(found: Findings) -> None:
 def _behind(found: Findings) -> Findings:
     """Add the experiment, how its data is shared out, and the theorem that covers the run."""
     experiment = _experiment(found)
-    shares, workers, notes = None, None, []
+    shares, workers, least, notes = None, None, None, []
     if experiment is not None:
         try:
-            shares, workers = _shared_out(experiment)
+            if experiment.data.is_quadratic:
+                workers, least = _quadratics(experiment, found.run)
+            else:
+                shares, workers = _shared_out(experiment)
         except (InputError, MachineError) as error:
-            notes.append(f"How the data is shared out cannot be shown: {error}")
+            notes.append(f"What the workers hold cannot be shown: {error}")
     comparison = None
     # A plan's constants are of its experiment, which need not be the run's.
     constants = found.measurement.constants if found.measurement else None
     if found.run and constants:
         try:
-            comparison = compare(found.run, constants, workers)
+            comparison = compare(found.run, constants, workers, least)
         except InputError as error:
             notes.append(f"No bound stands beside the run: {error}")
     return replace(
@@ -252,12 +255,21 @@ def _experiment(found: Findings) -> Experiment | None:
     return None
 
 
-def _shared_out(experiment: Experiment) -> tuple[Shares | None, int]:
-    """The labels of every worker, from the data where that is here; nothing is downloaded."""
-    if experiment.data.is_quadratic:
-        from fedgauge.federation.quadratic import QuadraticFederation
+def _quadratics(experiment: Experiment, run: FoundRun | None) -> tuple[int, float | None]:
+    """The number of workers and f*, from the file where it is still the one that was run."""
+    from fedgauge.federation.quadratic import QuadraticFederation
 
-        return None, QuadraticFederation.read(experiment.data.name).num_workers
+    federation = QuadraticFederation.read(experiment.data.name)
+    if run and run.settings.get("federation") not in (None, federation.digest):
+        raise InputError(f"{experiment.data.name} is not the file any more that was run.")
+    try:
+        return federation.num_workers, float(federation.minimiser()[1])
+    except InputError:  # unbounded below
+        return federation.num_workers, None
+
+
+def _shared_out(experiment: Experiment) -> tuple[Shares, int]:
+    """The labels of every worker, from the data where that is here; nothing is downloaded."""
     from fedgauge.execution import share_out
 
     dataset, partition = share_out(experiment)
