@@ -72,7 +72,27 @@ def test_parts_appear_for_what_there_is(line: str, sections: list[str], place: P
 
 
 def test_a_sweep(place: Path, capsys: Capture) -> None:
-    assert main("sweep fed.json --gamma 0.1 --rounds 3 --over local_steps=1,2 --seeds 2 --jobs 1 --out sw".split()) == 0
+    assert (
+        main(
+            [
+                "sweep",
+                "fed.json",
+                "--gamma",
+                "0.1",
+                "--rounds",
+                "3",
+                "--over",
+                "local_steps=1,2",
+                "--seeds",
+                "2",
+                "--jobs",
+                "1",
+                "--out",
+                "sw",
+            ]
+        )
+        == 0
+    )
     capsys.readouterr()
     told = answer(capsys, "report sw")
     result = json.loads((place / "sw" / "result.json").read_text())
@@ -82,8 +102,10 @@ def test_a_sweep(place: Path, capsys: Capture) -> None:
 
 
 def test_a_run_on_quadratics_with_exact_constants_is_certified(place: Path, capsys: Capture) -> None:
-    assert main("simulate fed.json --gamma 0.001 --local-steps 2 --rounds 5 --out quad".split()) == 0
-    assert main("measure quad --readings certified,divergence --out found".split()) == 0
+    assert (
+        main(["simulate", "fed.json", "--gamma", "0.001", "--local-steps", "2", "--rounds", "5", "--out", "quad"]) == 0
+    )
+    assert main(["measure", "quad", "--readings", "certified,divergence", "--out", "found"]) == 0
     capsys.readouterr()
     told = answer(capsys, "report quad --measure found/measure.json")
     corrected = told["bound"]["versions"]["corrected"]

@@ -1,10 +1,11 @@
-"""The primitives of charts: ticks that people would choose, scales that keep their ends, thinning that keeps extremes."""
+"""The primitives of charts: ticks that people would choose, scales with their ends, thinning that keeps extremes."""
 
 from __future__ import annotations
 
 import math
 import re
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -71,7 +72,7 @@ def test_a_scale_maps_ends_to_ends_and_keeps_the_order(values: list[float], log:
     placed = [scale(value) for value in sorted(values) if value > 0 or not log]
     assert all(10.0 - 1e-6 <= at <= 90.0 + 1e-6 for at in placed)
     # Numbers that are next to each other may fall into one place, but never change sides.
-    assert all(a <= b + 1e-9 for a, b in zip(placed, placed[1:], strict=False))
+    assert all(a <= b + 1e-9 for a, b in pairwise(placed))
 
 
 def test_a_scale_has_room_for_one_number_for_none_and_for_what_is_not_finite() -> None:
@@ -109,16 +110,17 @@ def test_thinning_keeps_the_extremes_of_every_column() -> None:
 
 def made() -> list[Chart]:
     """One chart of each kind, with markup wherever a name can stand."""
-    words = {"title": MARKUP, "x_label": MARKUP}
     series = [
         Series(MARKUP, [0, 1, 2], [1.0, math.nan, 0.1], 0, "line", [0.5, 1, 0], [2, 3, 1]),
         Series("b", [0], [1.0]),
     ]
     items = [Interval(MARKUP, MARKUP, 1.0, 0.5, math.inf, said=MARKUP), Interval("b", "c", 2.0, 2.0, 2.0)]
     return [
-        lines("a", series, y_label=MARKUP, note=MARKUP, marks=[Mark(1, MARKUP)], **words),
-        stacked("b", [1, 2], [(MARKUP, 0, [1.0, 2.0]), ("b", 1, [0.0, 0.0])], y_label=MARKUP, **words),
-        intervals("c", items, note=MARKUP, **words),
+        lines("a", series, y_label=MARKUP, note=MARKUP, marks=[Mark(1, MARKUP)], title=MARKUP, x_label=MARKUP),
+        stacked(
+            "b", [1, 2], [(MARKUP, 0, [1.0, 2.0]), ("b", 1, [0.0, 0.0])], y_label=MARKUP, title=MARKUP, x_label=MARKUP
+        ),
+        intervals("c", items, note=MARKUP, title=MARKUP, x_label=MARKUP),
         heat_map(
             "d", [[1, 0], [2, 3]], [MARKUP, "b"], [MARKUP, "1"], title=MARKUP, row_label=MARKUP, column_label=MARKUP
         ),
