@@ -18,6 +18,7 @@ from fedgauge.report import measurements
 from fedgauge.report.page import planned, sections
 from fedgauge.report.page.findings import Findings
 from fedgauge.report.page.sections import Section
+from fedgauge.report.page.shapes import SweepResult
 from fedgauge.report.page.tables import Cell, code, embedded, facts, finite, notes, table
 from fedgauge.sweep import shown as plain_value
 
@@ -141,21 +142,20 @@ def _said_of(run: FoundRun) -> str:
     return f"{what}{where} brought {came} in {run.stopped_at} rounds{met}"
 
 
-def _best(result: Mapping[str, Any]) -> str:
-    ended = [each for each in result["combinations"] if each["loss"] and each["loss"]["mean"]]
-    number = len(result["combinations"])
+def _best(result: SweepResult) -> str:
+    ended = [(each.loss.mean[-1], each) for each in result.combinations if each.loss and each.loss.mean]
+    number = len(result.combinations)
     if not ended:
         return f"None of {number} combinations has a loss to show."
-    best = min(ended, key=lambda each: each["loss"]["mean"][-1])
-    values = ", ".join(f"{key} = {plain_value(value)}" for key, value in best["values"].items()) or "The experiment"
-    spread = f" ± {best['loss']['deviation'][-1]:.2g}" if result["seeds"] > 1 else ""
-    reached = f" and {best['accuracy']['mean'][-1]:.1%} test accuracy" if best["accuracy"] else ""
-    diverged = sum(each["diverged"] for each in result["combinations"])
+    least, best = min(ended, key=lambda pair: pair[0])
+    values = ", ".join(f"{key} = {plain_value(value)}" for key, value in best.values.items()) or "the experiment"
+    spread = f" ± {best.loss.deviation[-1]:.2g}" if best.loss and result.seeds > 1 else ""
+    reached = f" and {best.accuracy.mean[-1]:.1%} test accuracy" if best.accuracy else ""
+    diverged = sum(each.diverged for each in result.combinations)
     lost = f"; {diverged} runs diverged" if diverged else ""
     return (
-        f"Of {number} combinations, {values} ends with the least loss, {best['loss']['mean'][-1]:.3g}{spread}{reached}"
-        f" after {best['rounds'][-1]} rounds, mean over {result['seeds']} {'seed' if result['seeds'] == 1 else 'seeds'}"
-        f"{lost}."
+        f"Of {number} combinations, {values} ends with the least loss, {shown(least)}{spread}{reached} after"
+        f" {best.rounds[-1]} rounds, mean over {result.seeds} {'seed' if result.seeds == 1 else 'seeds'}{lost}."
     )
 
 
@@ -191,8 +191,8 @@ def asked(found: Findings) -> str:
             "seconds": found.run.seconds[-1] if found.run.seconds else None,
         }
     elif found.sweep:
-        entries |= {key: ", ".join(map(plain_value, values)) for key, values in found.sweep["over"].items()}
-        entries |= {"seeds": found.sweep["seeds"], "combinations": len(found.sweep["combinations"])}
+        entries |= {key: ", ".join(map(plain_value, values)) for key, values in found.sweep.over.items()}
+        entries |= {"seeds": found.sweep.seeds, "combinations": len(found.sweep.combinations)}
     elif found.plan:
         space = found.plan.space
         entries |= {"goal": found.plan.goal.words, "cost": found.plan.cost.name}
@@ -205,9 +205,11 @@ def asked(found: Findings) -> str:
             "M from": ", ".join(map(str, space.participants)),
         }
     elif found.measurement:
-        wanted = found.measurement.settings.get("asked", {})
+        wanted = _wanted(found.measurement)
         entries |= {
-            name: ", ".join(map(str, value)) if isinstance(value, list) else value for name, value in wanted.items()
+            name: _joined(value) if isinstance(value, list) else str(value)
+            for name, value in wanted.items()
+            if value is not None
         }
     return facts(entries)
 
@@ -224,7 +226,8 @@ def again(found: Findings, command: str) -> str:
     elif experiment:
         html += f"<details open><summary>experiment.toml</summary>{code(experiment.to_toml())}</details>"
     environment = dict(found.run.environment) if found.run else {}
-    versions = environment.pop("versions", {})
+    given = environment.pop("versions", {})
+    versions = given if isinstance(given, Mapping) else {"versions": given}
     rows: list[tuple[Cell, ...]] = [(str(name), str(value)) for name, value in {**environment, **versions}.items()]
     rows.append(("this report", f"fedgauge {version('fedgauge')}, Python {platform.python_version()}"))
     return html + "<h3>Versions and environment</h3>" + table(("", ""), rows, "environment")
@@ -246,15 +249,24 @@ def _commands(found: Findings, command: str) -> list[str]:
         lines += ["# the constants", _measuring(measurement, source, known=run is not None)]
     if found.plan:
         lines += ["# what was planned, from planned.toml below", "fedgauge simulate planned.toml --out planned"]
-    if found.sweep and found.sweep.get("command"):
-        lines += ["# the sweep", str(found.sweep["command"])]
+    if found.sweep and found.sweep.command:
+        lines += ["# the sweep", found.sweep.command]
     return lines + (["# this report", command] if command else [])
 
 
+def _joined(values: Any) -> str:
+    return ",".join(map(str, values)) if isinstance(values, list | tuple) else str(values)
+
+
+def _wanted(measurement: Measurement) -> Mapping[str, Any]:
+    wanted = measurement.settings.get("asked")
+    return wanted if isinstance(wanted, Mapping) else {}
+
+
 def _measuring(measurement: Measurement, source: str, known: bool) -> str:
-    wanted = measurement.settings.get("asked", {})
+    wanted = _wanted(measurement)
     options = {"rounds": "--trajectory-rounds", "seeds": "--seeds", "fall": "--near", "most": "--most"}
-    parts = ["fedgauge measure", source, "--readings", ",".join(wanted.get("readings", [])) or "trajectory"]
+    parts = ["fedgauge measure", source, "--readings", _joined(wanted.get("readings"))]
     origin = str(measurement.point.get("origin", ""))
     if origin.endswith(".safetensors") and not known:
         parts += ["--at", shlex.quote(origin)]

@@ -336,7 +336,7 @@ def stacked(
     """
     places = fit(x, _LEFT, RIGHT, log=log_x)
     totals: list[float] = [sum(heights) for heights in zip(*(layer[2] for layer in layers), strict=True)]
-    parts = [[h / t if t > 0 else 0.0 for h, t in zip(layer[2], totals, strict=True)] for layer in layers]
+    parts = [[_share(h, t) for h, t in zip(layer[2], totals, strict=True)] for layer in layers]
     kinds: dict[str, tuple[Sequence[Sequence[float]], Scale, str]] = {
         "log": ([layer[2] for layer in layers], fit([0.0, *totals], _BOTTOM, TOP), y_label),
         "linear": (parts, Scale(0.0, 1.0, _BOTTOM, TOP), "share of the whole"),
@@ -367,3 +367,10 @@ def stacked(
         ],
     }
     return Chart(name, figure(name, title, note, "".join(pictures), legend, numbers), data)
+
+
+def _share(height: float, total: float) -> float:
+    """A layer's part of the whole; of an infinite whole the infinite layer is all."""
+    if math.isinf(total):
+        return float(math.isinf(height))
+    return height / total if total > 0 else 0.0

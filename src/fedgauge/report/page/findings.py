@@ -7,23 +7,25 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from fedgauge.archive import FoundRun, look
-from fedgauge.errors import InputError, MachineError, nearest
+from fedgauge.errors import InputError, MachineError
 from fedgauge.experiment import Experiment
 from fedgauge.measurement.reading import Measurement
 from fedgauge.planning.result import Plan
 from fedgauge.report.page.comparison import Comparison, compare
-from fedgauge.values import Round, Value
+from fedgauge.report.page.shapes import Asked, Part, PartsDetails, SweepResult
+from fedgauge.values import Round
 
-V = TypeVar("V", bound=Value)
 # What tells the kinds of JSON file apart, and how each is made.
 _MARKS = {"measurement": ("readings", "point"), "plan": ("race", "space"), "sweep": ("combinations", "over")}
-_SWEEP = ("experiment", "over", "seeds", "combinations")
-_COMBINATION = ("values", "diverged", "rounds", "seconds", "loss", "accuracy", "runs")
+_KINDS: dict[str, type[Measurement] | type[Plan] | type[SweepResult]] = {
+    "measurement": Measurement,
+    "plan": Plan,
+    "sweep": SweepResult,
+}
 _NEEDED = ("algorithm", "local_steps", "rounds", "participation", "seed")
-_REMEDY = "write it anew with this version"
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Findings:
     run: FoundRun | None = None
     measurement: Measurement | None = None
     plan: Plan | None = None
-    sweep: Mapping[str, Any] | None = None
+    sweep: SweepResult | None = None
     experiment: Experiment | None = None
     shares: Shares | None = None
     num_workers: int | None = None
@@ -124,7 +126,7 @@ def _read(path: Path) -> Mapping[str, Any]:
     except OSError as error:
         raise InputError(f"Cannot read {path}: {error.strerror}; name a run's directory or a JSON file.") from None
     except (ValueError, RecursionError):
-        raise InputError(f"{path} is not valid JSON; {_REMEDY}.") from None
+        raise InputError(f"{path} is not valid JSON; write it anew.") from None
     if not isinstance(data, Mapping):
         raise InputError(f"{path} must hold a JSON object; name what fedgauge wrote.")
     return data
@@ -132,28 +134,47 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 def _expect(kind: str, path: Path, data: Mapping[str, Any]) -> Any:
     """The value that a file holds, or one sentence that names what does not fit."""
-    if kind == "sweep":
-        return _sweep(path, data)
-    made: type[Measurement] | type[Plan] = Measurement if kind == "measurement" else Plan
     try:
-        return made.from_json(data)
-    except (InputError, KeyError, TypeError, AttributeError) as error:
-        told = str(error) if isinstance(error, InputError) else f"{type(error).__name__} {error}"
-        raise InputError(f"{path} does not fit this version of fedgauge: {told.rstrip('.?')}; {_REMEDY}.") from None
+        made = _KINDS[kind].from_json(data)
+        if isinstance(made, Measurement):
+            parts_of(made)
+        elif isinstance(made, Plan):
+            _check_plan(made)
+    except InputError as error:
+        raise InputError(_misfit(path, error)) from None
+    except (
+        ArithmeticError,
+        AttributeError,
+        KeyError,
+        TypeError,
+        ValueError,
+    ) as error:  # deep inside what a value holds
+        raise InputError(_misfit(path, f"{type(error).__name__} {error}")) from None
+    return made
 
 
-def _sweep(path: Path, data: Mapping[str, Any]) -> Mapping[str, Any]:
-    for name in (*_SWEEP, *(name for name in data if name not in (*_SWEEP, "command"))):
-        if name not in data or name not in _SWEEP:
-            how = "lacks" if name not in data else "has an unknown entry"
-            raise InputError(f"{path} does not fit this version of fedgauge: a sweep {how} {name!r}; {_REMEDY}.")
-    for each in data["combinations"]:
-        for name in _COMBINATION:
-            if not isinstance(each, Mapping) or name not in each:
-                raise InputError(
-                    f"{path} does not fit this version of fedgauge: a combination lacks {name!r}; {_REMEDY}."
-                )
-    return data
+def _misfit(path: Path, told: object, remedy: str = "write it anew with this version") -> str:
+    return f"{path} does not fit this version of fedgauge: {str(told).rstrip('.?')}; {remedy}."
+
+
+def parts_of(measurement: Measurement) -> tuple[Part, ...]:
+    """Where the constants come from, where that was measured."""
+    reading = measurement.reading("parts")
+    return PartsDetails.from_json(reading.details).parts if reading and reading.details else ()
+
+
+def _check_plan(plan: Plan) -> None:
+    """What a plan derives from its parts, it must be able to derive."""
+    if plan.choice.I not in [terms.I for terms in plan.terms]:
+        raise InputError("Plan.terms must have those of the choice.")
+    if plan.choice not in [entry.candidate for entry in plan.race.entries]:
+        raise InputError("Plan.race.entries must have the choice among them.")
+    _ = plan.verdict, plan.why, plan.toml
+    if plan.theory:
+        _ = plan.theory.verdict, plan.theory.practice and plan.theory.practice.words
+        names = plan.theory.answer.bound.terms
+        if any(len(point.terms) != len(names) for point in plan.theory.curve):
+            raise InputError(f"A point of Plan.theory.curve must have {len(names)} terms.")
 
 
 def _run(path: Path) -> FoundRun:
@@ -166,13 +187,11 @@ def _run(path: Path) -> FoundRun:
         raise InputError(f"{where} is damaged; the run cannot be told from it.")
     for name in run.settings:
         if name not in known:
-            raise InputError(
-                f"{where} does not fit this version of fedgauge: it has the unknown setting {name!r};"
-                f" {nearest(name, known)}"
-            )
-    for name in _NEEDED:
-        if name not in run.settings:
-            raise InputError(f"{where} does not fit this version of fedgauge: it lacks {name!r}; run it anew.")
+            raise InputError(_misfit(where, f"it has the unknown setting {name!r}", "run it anew"))
+    try:
+        Asked.from_json({name: run.settings[name] for name in _NEEDED if name in run.settings})
+    except InputError as error:
+        raise InputError(_misfit(where, error, "run it anew")) from None
     _check_records(path / "rounds.jsonl", len(run.rounds))
     return run
 
@@ -189,8 +208,7 @@ def _check_records(path: Path, sound: int) -> None:
     try:
         Round.from_json(data)
     except InputError as error:
-        told = str(error).rstrip(".?")
-        raise InputError(f"{path} does not fit this version of fedgauge: {told}; run it anew.") from None
+        raise InputError(_misfit(path, error, "run it anew")) from None
 
 
 def _check_same(found: Findings) -> None:
@@ -244,7 +262,7 @@ def _experiment(found: Findings) -> Experiment | None:
         (f"{found.path}: experiment.toml", found.run.experiment if found.run else None),
         ("The measurement", found.measurement.settings.get("experiment") if found.measurement else None),
         ("The plan", found.plan.experiment if found.plan else None),
-        (found.path, found.sweep["experiment"] if found.sweep else None),
+        (found.path, found.sweep.experiment if found.sweep else None),
     ]
     for name, data in sources:
         if data:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from html import escape
 from typing import Any
 
@@ -13,6 +12,7 @@ from fedgauge.planning.words import lasting
 from fedgauge.report.page.chart import OTHERS, Chart, Mark, Series, lines, stacked
 from fedgauge.report.page.grids import Interval, intervals
 from fedgauge.report.page.sections import Section, estimates
+from fedgauge.report.page.shapes import Combination, Curve, SweepResult
 from fedgauge.report.page.tables import Cell, Markup, facts, notes, number, table
 from fedgauge.sweep import shown as plain_value
 from fedgauge.theory import find
@@ -230,50 +230,57 @@ def certificate(found: TheoryPlan) -> Section:
 # -- sweeps ------------------------------------------------------------------------------------------------------
 
 
-def sweep(result: Mapping[str, Any]) -> Section:
+def sweep(result: SweepResult) -> Section:
     """Mean and deviation over seeds: the curves, a chart for all keys but the first, and where each ended."""
-    first, *others = result["over"] or [None]
-    pictures: dict[str, list[Mapping[str, Any]]] = {}
-    for each in result["combinations"]:
-        name = ", ".join(f"{key} = {plain_value(each['values'][key])}" for key in others)
+    first, *others = result.over or [None]
+    pictures: dict[str, list[Combination]] = {}
+    for each in result.combinations:
+        name = ", ".join(f"{key} = {plain_value(each.values[key])}" for key in others if key)
         pictures.setdefault(name, []).append(each)
     charts = []
-    for number_, (name, combinations) in enumerate(pictures.items()):
+    for place, (name, combinations) in enumerate(pictures.items()):
         for key, label, log in (("loss", "training loss f", True), ("accuracy", "test accuracy", False)):
-            if not all(each[key] and each["rounds"] for each in combinations):
-                continue
-            series = []
-            for place, each in enumerate(combinations):
-                mean, spread = each[key]["mean"], each[key]["deviation"]
-                band = result["seeds"] > 1
-                low = [m - s for m, s in zip(mean, spread, strict=True)] if band else []
-                high = [m + s for m, s in zip(mean, spread, strict=True)] if band else []
-                value = f"{first} = {plain_value(each['values'][first])}" if first else "all"
-                series.append(Series(value, each["rounds"], mean, place % 8, "line", low, high))
-            title = label[0].upper() + label[1:] + (f", {name}" if name else "")
-            note = "Mean over seeds, with a standard deviation to either side." if result["seeds"] > 1 else ""
-            charts.append(
-                lines(f"sweep-{number_}-{key}", series, title=title, x_label="round", y_label=label, log=log, note=note)
-            )
+            curves: list[Curve | None] = [getattr(each, key) for each in combinations]
+            series = [
+                _band(f"{first} = {plain_value(each.values[first])}" if first else "all", each, curve, number % 8)
+                for number, (each, curve) in enumerate(zip(combinations, curves, strict=True))
+                if curve and each.rounds
+            ]
+            if series:
+                title = label[0].upper() + label[1:] + (f", {name}" if name else "")
+                note = "Mean over seeds, with a standard deviation to either side." if result.seeds > 1 else ""
+                chart = f"sweep-{place}-{key}"
+                charts.append(lines(chart, series, title=title, x_label="round", y_label=label, log=log, note=note))
     html = f'<div class="charts">{"".join(chart.html for chart in charts)}</div>' + ending(result)
     return Section("sweep", "The sweep", html, tuple(charts))
 
 
-def ending(result: Mapping[str, Any]) -> str:
+def _band(name: str, each: Combination, curve: Curve, colour: int) -> Series:
+    low, high = (
+        ([], [])
+        if not any(curve.deviation)
+        else (
+            [mean - spread for mean, spread in zip(curve.mean, curve.deviation, strict=True)],
+            [mean + spread for mean, spread in zip(curve.mean, curve.deviation, strict=True)],
+        )
+    )
+    return Series(name, each.rounds, curve.mean, colour, "line", low, high)
+
+
+def ending(result: SweepResult) -> str:
     """A table of where every combination ended."""
     rows: list[list[Cell]] = []
-    for each in result["combinations"]:
-        loss, accuracy = ((each[key] or {}).get("mean") or [None] for key in ("loss", "accuracy"))
-        spread = ((each["loss"] or {}).get("deviation") or [None])[-1]
+    for each in result.combinations:
+        loss, accuracy = ((curve.mean[-1] if curve and curve.mean else None) for curve in (each.loss, each.accuracy))
         rows.append(
             [
-                ", ".join(f"{key} = {plain_value(value)}" for key, value in each["values"].items()) or "all",
-                each["rounds"][-1] if each["rounds"] else None,
-                loss[-1],
-                spread if result["seeds"] > 1 else None,
-                None if accuracy[-1] is None else (accuracy[-1], f"{accuracy[-1]:.2%}"),
-                each["diverged"],
-                each["seconds"],
+                ", ".join(f"{key} = {plain_value(value)}" for key, value in each.values.items()) or "all",
+                each.rounds[-1] if each.rounds else None,
+                loss,
+                each.loss.deviation[-1] if each.loss and each.rounds and result.seeds > 1 else None,
+                None if accuracy is None else (accuracy, f"{accuracy:.2%}"),
+                each.diverged,
+                each.seconds,
             ]
         )
     heads = ("", "last round of all", "loss f", "± over seeds", "test accuracy", "diverged", "seconds")

@@ -5,9 +5,9 @@ Plans and sweeps have their parts in :mod:`fedgauge.report.page.planned` and :mo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fedgauge.archive import FoundRun
 from fedgauge.explore.mathml import math as math_of
@@ -17,7 +17,7 @@ from fedgauge.explore.writing import distance, percent, shown
 from fedgauge.measurement.reading import Measurement
 from fedgauge.report.page.chart import Chart, Mark, Series, lines, stacked
 from fedgauge.report.page.comparison import Comparison
-from fedgauge.report.page.findings import Findings, Shares
+from fedgauge.report.page.findings import Findings, Shares, parts_of
 from fedgauge.report.page.grids import Interval, heat_map, intervals
 from fedgauge.report.page.tables import Cell, Markup, facts, notes, number, table
 from fedgauge.symbols import SYMBOLS
@@ -326,47 +326,38 @@ def _column(rounds: Sequence[Round], name: str) -> tuple[list[float], list[float
 
 def origins(measurement: Measurement) -> Section | None:
     """Which workers and which parameters zeta and L_h come from."""
-    reading = measurement.reading("parts")
-    parts: Sequence[Mapping[str, Any]] = reading.details.get("parts", ()) if reading else ()
+    reading, parts = measurement.reading("parts"), parts_of(measurement)
     if not parts:
         return None
     charts, rows = [], []
     for part in parts:
-        total, weights, squares = float(part["total"]), part["weights"], part["squares"]
-        out = [int(worker) for worker in part["outliers"]]
-        order = sorted(range(len(weights)), key=lambda worker, part=part: -part["by_worker"][worker])  # type: ignore[misc]
+        order = sorted(range(len(part.weights)), key=part.by_worker.__getitem__, reverse=True)
         kept = sorted(order[:_MOST_WORKERS])
-        more = (
-            f" The {len(kept)} of {len(weights):,} workers with the largest parts." if len(kept) < len(weights) else ""
-        )
-        shares = [
-            [float(weights[i]) * float(squares[i][b]) / total if total > 0 else 0.0 for i in kept]
-            for b in range(len(part["blocks"]))
-        ]
-        name = {"zeta_rms": "gradient divergence ζ²", "L_h": "drift L_h²"}.get(part["symbol"], part["symbol"])
+        fewer = len(kept) < len(order)
+        more = f" The {len(kept)} of {len(order):,} workers with the largest parts." if fewer else ""
+        name = {"zeta_rms": "gradient divergence ζ²", "L_h": "drift L_h²"}.get(part.symbol, part.symbol)
         charts.append(
             heat_map(
-                f"parts-{part['symbol']}",
-                shares,
-                [str(block) for block in part["blocks"]],
+                f"parts-{part.symbol}",
+                [[row[worker] for worker in kept] for row in part.shares],
+                part.blocks,
                 [str(worker) for worker in kept],
                 title=f"Where {name} comes from",
                 row_label="layer",
                 column_label="worker",
                 note=f"Shares of all, which add up; bars are the sums.{more}",
                 share=True,
-                marked=[kept.index(worker) for worker in out if worker in kept],
+                marked=[kept.index(worker) for worker in part.outliers if worker in kept],
             )
         )
-        first = order[0] if order else None
-        most = max(range(len(part["blocks"])), key=lambda b, part=part: part["by_block"][b])  # type: ignore[misc]
+        most = max(range(len(part.blocks)), key=part.by_block.__getitem__)
         rows.append(
             [
-                symbol_cell(part["symbol"]),
-                total**0.5,
-                f"{part['blocks'][most]}, {percent(float(part['by_block'][most]))}",
-                "–" if first is None else f"worker {first}, {percent(float(part['by_worker'][first]))}",
-                ", ".join(f"worker {worker}" for worker in out) or "none",
+                symbol_cell(part.symbol),
+                part.total**0.5,
+                f"{part.blocks[most]}, {percent(part.by_block[most])}",
+                f"worker {order[0]}, {percent(part.by_worker[order[0]])}",
+                ", ".join(f"worker {worker}" for worker in part.outliers) or "none",
             ]
         )
     html = table(("", "value", "largest layer", "largest worker", "stand out"), rows)
