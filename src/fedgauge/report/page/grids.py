@@ -213,7 +213,8 @@ def _names(
     every = max(1, math.ceil(15 / height))
     for i in range(0, len(rows), every):
         short = rows[i] if len(rows[i]) <= 12 else f"…{rows[i][-11:]}"
-        parts.append(text(left - 7, top + (i + 0.5) * height + 4, short, "tick", "end"))
+        kind = "tick odd" if height * every < 20 and i // every % 2 else "tick"
+        parts.append(text(left - 7, top + (i + 0.5) * height + 4, short, kind, "end"))
     longest = max((len(column) for column in columns), default=1)
     room = 11.0 * min(longest, 8) / width
     every = next(

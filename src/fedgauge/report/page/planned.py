@@ -284,4 +284,4 @@ def ending(result: SweepResult) -> str:
             ]
         )
     heads = ("", "last round of all", "loss f", "± over seeds", "test accuracy", "diverged", "seconds")
-    return f"<h3>Where they ended</h3>{table(heads, rows)}"
+    return f"<h3>Where they ended</h3>{table(heads, rows, 'cards')}"

@@ -150,7 +150,7 @@ def estimates(found: Constants) -> str:
         ]
         for e in found
     ]
-    return table(("constant", "value", "interval", "kind"), rows, "estimates")
+    return table(("constant", "value", "interval", "kind"), rows, "estimates cards")
 
 
 def _interval(estimate: Estimate) -> Cell:
@@ -213,10 +213,10 @@ def bound(found: Comparison, run: FoundRun) -> Section:
         + notes([corrected.verdict])
         + _charts(charts)
         + f'<div class="charts"><div class="beside"><h3>Versions after {shown(corrected.values["R"])} rounds</h3>'
-        + table(("version", "bound", "times what happened", "largest γ", "worth"), rows)
+        + table(("version", "bound", "times what happened", "largest γ", "worth"), rows, "cards")
         + f'<h3>Conditions, corrected</h3><ul class="conditions">{conditions}</ul></div>'
         + '<div class="beside"><h3>Terms, corrected</h3>'
-        + table(("term", "value", "share", "formula"), parts)
+        + table(("term", "value", "share", "formula"), parts, "cards")
         + "</div></div><details><summary>Constants that went in</summary>"
         + estimates(found.constants)
         + "</details>"
@@ -360,6 +360,6 @@ def origins(measurement: Measurement) -> Section | None:
                 ", ".join(f"worker {worker}" for worker in part.outliers) or "none",
             ]
         )
-    html = table(("", "value", "largest layer", "largest worker", "stand out"), rows)
+    html = table(("", "value", "largest layer", "largest worker", "stand out"), rows, "cards")
     html += notes(reading.notes if reading else ()) + _charts(charts)
     return Section("origins", "Where heterogeneity comes from", html, tuple(charts))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedgauge.errors import InputError
+from fedgauge.symbols import symbol as find_symbol
 from fedgauge.values import Value
 
 
@@ -93,6 +94,7 @@ class Part(Value):
     outliers: tuple[int, ...]
 
     def __post_init__(self) -> None:
+        find_symbol(self.symbol)
         sizes = {len(self.weights), len(self.squares), len(self.by_worker)}
         if sizes != {len(self.weights)} or not self.weights:
             raise InputError("Parts must have a weight, squares and a share for each worker.")

@@ -50,6 +50,11 @@ def cell(value: Cell) -> tuple[str, bool]:
 def table(heads: Sequence[str], rows: Iterable[Sequence[Cell]], kind: str = "") -> str:
     """A table whose first column names its rows.
 
+    Args:
+        heads: what the columns are.
+        rows: their cells.
+        kind: classes for the style; of ``cards`` each row is a card on a phone, where a table has no room.
+
     >>> table(("I", "loss"), [(1, 0.5)])[:54]
     '<div class="table"><table><thead><tr><th scope="col">I'
     """
@@ -60,7 +65,8 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[Cell]], kind: str = "") 
         first, *rest = [text for text, _ in written_cells]
         numeric |= {place for place, (_, is_number) in enumerate(written_cells) if place and is_number}
         classes = [_RIGHT if is_number else "" for _, is_number in written_cells[1:]]
-        cells = "".join(f"<td{kind}>{text}</td>" for text, kind in zip(rest, classes, strict=True))
+        said = [f' data-label="{escape(head)}"' if "cards" in kind else "" for head in heads[1:]]
+        cells = "".join(f"<td{a}{b}>{text}</td>" for a, b, text in zip(classes, said, rest, strict=True))
         body.append(f'<tr><th scope="row">{first}</th>{cells}</tr>')
     top = "".join(
         f'<th scope="col"{_RIGHT if place in numeric else ""}>{escape(head)}</th>' for place, head in enumerate(heads)
