@@ -31,6 +31,10 @@ def change(path: str, how: Callable[[Any], Any]) -> None:
 
 
 def test_a_run_with_its_constants(place: Path, capsys: Capture) -> None:
+    # A theorem for R rounds says nothing of the model after them.
+    *before, last = (place / "run" / "rounds.jsonl").read_text().splitlines()
+    last = json.dumps({**json.loads(last), "grad2": 1e-9})
+    (place / "run" / "rounds.jsonl").write_text("\n".join([*before, last]) + "\n")
     told = answer(capsys, "report run --measure measured/measure.json --out r.html")
     names = ["asked", "federation", "rounds", "constants", "bound", "origins", "again"]
     assert (told["out"], told["sections"]) == ("r.html", names)
@@ -115,6 +119,18 @@ def test_a_run_on_quadratics_with_exact_constants_is_certified(place: Path, caps
     assert told["bound"]["least"] <= corrected["total"]
 
 
+def test_certified_bounds_beside_runs(place: Path, capsys: Capture) -> None:
+    source = Path(__file__).parents[2] / "docs" / "results" / "certified" / "digits.json"
+    (place / "table").mkdir()
+    (place / "table" / "digits.json").write_text(source.read_text())
+    told, result = answer(capsys, "report table"), json.loads(source.read_text())
+    held = [line for line in result["lines"] if (line["theorem"], line["percent"]) == ("nonconvex", 50)]
+    drawn = {series["name"]: series["y"] for series in told["charts"]["certified-nonconvex-50"]["series"]}
+    for version in ("corrected", "sharp", "prior"):
+        assert sorted(drawn[version]) == sorted(line["versions"][version]["bound"] for line in held)
+    assert "480 of 480 runs stay below their bound" in told["verdict"]
+
+
 @pytest.mark.parametrize("kept", [0, 1, 7])
 def test_a_run_that_broke_off_is_shown_as_far_as_it_goes(kept: int, place: Path, capsys: Capture) -> None:
     (place / "run" / "result.json").unlink()
@@ -192,6 +208,13 @@ WRONG: dict[str, tuple[Callable[[], Any], str, tuple[str, ...]]] = {
         lambda: Path("sweep.json").write_text('{"combinations": [{}], "over": {}, "seeds": 1, "experiment": {}}'),
         "report sweep.json",
         ("sweep.json", "'values'"),
+    ),
+    "a table with something missing": (
+        lambda: Path("table.json").write_text(
+            '{"lines": [{"percent": 50}], "settings": {"seeds": 1}, "constants": {}}'
+        ),
+        "report table.json",
+        ("table.json", "'theorem'"),
     ),
     "not a page": (lambda: None, "report run --out r.pdf", (".html", "r.pdf")),
     "no directory for it": (lambda: None, "report run --out gone/r.html", ("gone/r.html", "no directory gone")),

@@ -17,6 +17,7 @@ from fedgauge.measurement.reading import Measurement
 from fedgauge.report import measurements
 from fedgauge.report.page import planned, sections
 from fedgauge.report.page.findings import Findings
+from fedgauge.report.page.reproduced import certified
 from fedgauge.report.page.sections import Section
 from fedgauge.report.page.shapes import SweepResult
 from fedgauge.report.page.tables import Cell, code, embedded, facts, finite, notes, table
@@ -85,6 +86,7 @@ def _parts(found: Findings, command: str) -> list[Section | None]:
         # A report on a plan begins with it; to a run it is what comes next.
         *(plans if run is None else ()),
         planned.sweep(found.sweep) if found.sweep else None,
+        certified(found.certified) if found.certified else None,
         sections.federation(found),
         sections.happened(run) if run else None,
         sections.constants(measurement) if measurement else None,
@@ -104,7 +106,8 @@ def _title(found: Findings) -> str:
 
 
 def _kind(found: Findings) -> str:
-    kinds = {"run": found.run, "plan": found.plan, "sweep": found.sweep, "measurement": found.measurement}
+    kinds: dict[str, object] = {"run": found.run, "plan": found.plan, "sweep": found.sweep}
+    kinds |= {"table of certified bounds": found.certified, "measurement": found.measurement}
     return " and ".join(name for name, value in kinds.items() if value)
 
 
@@ -117,6 +120,8 @@ def verdict(found: Findings) -> str:
         return found.plan.verdict
     if found.sweep:
         return _best(found.sweep)
+    if found.certified:
+        return found.certified.verdict
     assert found.measurement is not None
     return measurements.verdict(found.measurement)
 
@@ -204,6 +209,8 @@ def asked(found: Findings) -> str:
             "η from": ", ".join(f"{e:g}" for e in space.etas),
             "M from": ", ".join(map(str, space.participants)),
         }
+    elif found.certified:
+        entries |= {name.replace("_", " "): str(value) for name, value in found.certified.settings.items()}
     elif found.measurement:
         wanted = _wanted(found.measurement)
         entries |= {
@@ -251,6 +258,10 @@ def _commands(found: Findings, command: str) -> list[str]:
         lines += ["# what was planned, from planned.toml below", "fedgauge simulate planned.toml --out planned"]
     if found.sweep and found.sweep.command:
         lines += ["# the sweep", found.sweep.command]
+    if found.certified:
+        source, seeds = found.certified.settings.get("source", "digits"), found.certified.settings["seeds"]
+        again = f"fedgauge reproduce certified --source {shlex.quote(str(source))} --seeds {seeds} --out certified"
+        lines += ["# the table", again]
     return lines + (["# this report", command] if command else [])
 
 

@@ -15,15 +15,21 @@ from fedgauge.experiment import Experiment
 from fedgauge.measurement.reading import Measurement
 from fedgauge.planning.result import Plan
 from fedgauge.report.page.comparison import Comparison, compare
-from fedgauge.report.page.shapes import Asked, Part, PartsDetails, SweepResult
+from fedgauge.report.page.shapes import Asked, Certified, Part, PartsDetails, SweepResult
 from fedgauge.values import Round
 
 # What tells the kinds of JSON file apart, and how each is made.
-_MARKS = {"measurement": ("readings", "point"), "plan": ("race", "space"), "sweep": ("combinations", "over")}
-_KINDS: dict[str, type[Measurement] | type[Plan] | type[SweepResult]] = {
+_MARKS = {
+    "measurement": ("readings", "point"),
+    "plan": ("race", "space"),
+    "sweep": ("combinations", "over"),
+    "certified": ("lines",),
+}
+_KINDS: dict[str, type[Measurement] | type[Plan] | type[SweepResult] | type[Certified]] = {
     "measurement": Measurement,
     "plan": Plan,
     "sweep": SweepResult,
+    "certified": Certified,
 }
 _NEEDED = ("algorithm", "local_steps", "rounds", "participation", "seed")
 
@@ -47,6 +53,7 @@ class Findings:
         measurement: the constants.
         plan: the plan.
         sweep: the result of a sweep.
+        certified: a table of certified bounds beside runs.
         experiment: that stands behind them.
         shares: how the data is shared out.
         num_workers: where it is known.
@@ -59,6 +66,7 @@ class Findings:
     measurement: Measurement | None = None
     plan: Plan | None = None
     sweep: SweepResult | None = None
+    certified: Certified | None = None
     experiment: Experiment | None = None
     shares: Shares | None = None
     num_workers: int | None = None
@@ -93,10 +101,10 @@ def _in_directory(path: Path) -> Findings:
     for name in ("measure.json", "plan.json"):
         if (path / name).is_file():
             found = _with(found, path / name)
-    result = path / "result.json"
-    if found.run is None and result.is_file():
-        found = _with(found, result)
-    if not (found.run or found.measurement or found.plan or found.sweep):
+    for name in ("result.json", "digits.json", "mnist.json") if found.run is None else ():
+        if (path / name).is_file():
+            found = _with(found, path / name)
+    if not (found.run or found.measurement or found.plan or found.sweep or found.certified):
         raise InputError(
             f"{path} holds nothing to report: none of settings.json (a run), measure.json, plan.json and a sweep's"
             " result.json; name a directory that holds one."
@@ -114,8 +122,8 @@ def _with(found: Findings, path: Path) -> Findings:
     if kind is None:
         held = ", ".join(list(data)[:4]) or "nothing"
         raise InputError(
-            f"{path} is neither a measurement nor a plan nor a sweep's result (it holds {held}); name what 'fedgauge"
-            " measure', 'plan' or 'sweep' wrote."
+            f"{path} is neither a measurement nor a plan nor a sweep's or certified bounds' result (it holds {held});"
+            " name what 'fedgauge measure', 'plan', 'sweep' or 'reproduce certified' wrote."
         )
     return replace(found, **{kind: _expect(kind, path, data)})
 

@@ -95,8 +95,6 @@ class Scale:
 
     def __call__(self, number: float) -> float:
         """Where a number stands."""
-        if number == self.high:  # to the bit, whatever rounding makes of the way there
-            return float(self.end)
         low, high, at = (math.log(x) if self.log else x for x in (self.low, self.high, number))
         return self.start + (at - low) / (high - low) * (self.end - self.start)
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from fedgauge.errors import InputError
 from fedgauge.symbols import symbol as find_symbol
-from fedgauge.values import Value
+from fedgauge.theory import find as find_theorem
+from fedgauge.values import Constants, Estimate, Value
 
 
 @dataclass(frozen=True)
@@ -126,3 +127,66 @@ class PartsDetails(Value):
 
     parts: tuple[Part, ...]
     method: str
+
+
+@dataclass(frozen=True)
+class AtBest(Value):
+    """A version of a theorem at its own best rates."""
+
+    gamma: float
+    eta: float
+    bound: float
+    certified: bool
+    dominant: str
+
+
+@dataclass(frozen=True)
+class Line(Value):
+    """A theorem and what it bounds, over seeds."""
+
+    percent: int
+    theorem: str
+    I: int  # noqa: E741
+    R: int
+    new: str
+    versions: Mapping[str, AtBest]
+    runs: Mapping[str, Any]
+    least: float
+    worst: float
+    mean: float
+    below: int
+    looseness: float
+    prior_over_new: float
+
+    def __post_init__(self) -> None:
+        find_theorem(self.theorem)
+        if self.new not in self.versions:
+            raise InputError(f"A line must have the version {self.new!r} that it calls new.")
+
+
+@dataclass(frozen=True)
+class Certified(Value):
+    """What the command writes for one data set."""
+
+    settings: Mapping[str, Any]
+    constants: Mapping[str, Mapping[str, Estimate]]
+    lines: tuple[Line, ...]
+
+    def __post_init__(self) -> None:
+        for held in self.constants.values():
+            Constants(tuple(held.values()))
+        if not isinstance(self.settings.get("seeds"), int):
+            raise InputError("settings must have the number of seeds.")
+
+    @property
+    def verdict(self) -> str:
+        """How many bounds hold, and how loose they are, in one sentence."""
+        seeds = self.settings["seeds"]
+        runs, below = seeds * len(self.lines), sum(line.below for line in self.lines)
+        sure = sum(line.versions[line.new].certified for line in self.lines)
+        loose = [line.looseness for line in self.lines] or [0.0]
+        return (
+            f"On {self.settings.get('source', '–')}, {below} of {runs} runs stay below their bound; {sure} of"
+            f" {len(self.lines)} bounds are certified, and they are {min(loose):.3g} to {max(loose):.3g} times the mean"
+            " of what happened."
+        )
