@@ -62,7 +62,7 @@ def serve(num_workers: int) -> None:
         for _ in sys.stdin:
             began = time.perf_counter()
             for _ in range(ROUNDS):
-                state, *_ = loop.round(state)
+                (state,), _ = loop.round(state)
             seconds = time.perf_counter() - began
             together = _megabytes("Pss", *(f"{pid}/smaps_rollup" for pid in ("self", *engine.pids))) - shared
             megabytes = max(together, _megabytes("VmHWM", "self/status") - own)

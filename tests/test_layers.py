@@ -27,6 +27,7 @@ LAYERS = (
     "models",
     "engines",
     "cost",
+    "pacing",
     "runs",
     "simulation",
     "toml",
@@ -77,6 +78,7 @@ NEEDS_TORCH = {
     "measurement.gram",
     "measurement.softmax",
     "measurement.certified",
+    "planning.planner",
 }
 
 

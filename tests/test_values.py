@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fedgauge.errors import InputError
 from fedgauge.participation import Participation
 from fedgauge.symbols import SYMBOLS
-from fedgauge.values import Bound, Condition, Constants, Estimate, Kind, Plan, Round, Source, Term, Trace, Value
+from fedgauge.values import Bound, Condition, Constants, Estimate, Kind, Round, Source, Term, Trace, Value
 
 numbers = st.floats(allow_nan=False)
 names = st.sampled_from(sorted(SYMBOLS))
@@ -55,9 +55,6 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
         st.tuples(rounds, rounds),
         st.lists(numbers).map(np.array),
         st.tuples(numbers, numbers),
-    ),
-    "Plan": st.builds(
-        Plan, st.integers(1), numbers, numbers, st.integers(1), st.just({"s": 1.0}), st.text(), st.text()
     ),
     "Participation": st.just(Participation("with-replacement", 3, (1.0, 2.0))),
 }

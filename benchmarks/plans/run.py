@@ -1,46 +1,198 @@
-"""Plans against the folk rule, the adaptive tau rule and exhaustive search."""
+"""Plans against the folk rule, the adaptive tau rule and exhaustive search.
+
+    python benchmarks/plans/run.py --out OUT --data DATA [--only NAME ...] [--jobs 2] [--markdown] [--json]
+
+For every federation and every cost of a round, the time to the goal of
+
+- best: the best cell of an exhaustive grid of I and gamma, known only after all of it was run;
+- plan: what ``fedgauge plan`` chooses, beginning at the middle of the grid's rates and I = 10;
+- folk: one epoch of local steps a round, with the best gamma of the grid;
+- tau: IBM's adaptive tau rule, at the user's gamma and at the plan's, with both of its authors' values of phi, and
+  five times the best one's time as its budget: the soonest of the four counts, one seed;
+- auto: ``--local-steps auto`` at the best cell's gamma, without any planning; one seed.
+
+All times are seconds of the cost model, geometric means over seeds that no plan has seen. The cost of the exhaustive
+search is that of all its cells and seeds, each stopped at the goal or at three times the best one's time, which nobody
+knows beforehand: it is kind to the search. A plan's cost is that of all of its pilots. Runs are kept in OUT; the same
+command goes on. DATA holds MNIST and CIFAR-10 in their published layouts, of which a part is taken.
+"""
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import json
+import math
 import sys
 import time
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from fedgauge import auto, fedavg, simulate
+from fedgauge.cost import Cost
+from fedgauge.files import write_json
+from fedgauge.planning.adaptive_tau import PHI, PHI_NETWORK, adaptive_tau
+from fedgauge.planning.candidates import Candidate
+from fedgauge.planning.planner import Effort, plan
+from fedgauge.report import terminal
 from plans.federations import CASES, COSTS, make_parts
-from plans.truth import Truth
+from plans.truth import GIVEN_UP, UNSEEN, Truth
+
+WITHIN, PART, LATER = 1.25, 0.1, 1.1
+
+
+def folk(truth: Truth) -> int:
+    """One epoch: the samples of a worker over the batch size, within the grid."""
+    if truth.case.quadratic:
+        return 0
+    epoch = math.ceil(truth.samples / truth.federation.num_workers / (truth.experiment.run.batch_size or 20))
+    return min(truth.case.steps, key=lambda steps: abs(math.log(steps / epoch)))
+
+
+def tau(truth: Truth, cost: Cost, gammas: Sequence[float], budget: float) -> float:
+    """The soonest that the adaptive tau rule comes to the goal."""
+    times = [math.inf]
+    for gamma, phi in itertools.product(dict.fromkeys(gammas), (PHI, PHI_NETWORK)):
+        last = adaptive_tau(
+            truth.federation,
+            gamma,
+            budget=budget,
+            step=cost.step or 0.0,
+            fixed=cost.communication(truth.federation.num_workers),
+            phi=phi,
+            goal=truth.case.goal,
+            evaluator=truth.evaluator,
+            start=truth.federation.start(truth.experiment.run.seed),
+            seed=UNSEEN,
+        )[-1]
+        times.append(last.seconds if last.reached else math.inf)
+    return min(times)
+
+
+def paced(truth: Truth, cost: Cost, gamma: float, budget: float) -> float:
+    """The time of ``--local-steps auto``; infinite where it is not at the goal within the budget."""
+    goal = truth.case.goal
+    trace = simulate(
+        truth.federation,
+        fedavg(gamma),
+        local_steps=auto(cost, truth.federation),
+        rounds=100_000,
+        seed=UNSEEN,
+        start=truth.federation.start(truth.experiment.run.seed),
+        evaluator=truth.evaluator,
+        watch=False,
+        stop=lambda records: goal.reached(records[-1]) or (records[-1].elapsed or 0.0) > budget,
+    )
+    last = trace.rounds[-1]
+    return float(last.elapsed or 0.0) if goal.reached(last) else math.inf
+
+
+def compare(truth: Truth, name: str, cost: Cost, out: Path, jobs: int | None) -> dict[str, Any]:
+    """One federation at one cost."""
+    grid = {c: truth.time(truth.curves(c, cost)) for c in truth.candidates}
+    cell = min(grid, key=lambda c: grid[c])
+    best = grid[cell]
+    searched = sum(min(curve.end, GIVEN_UP * best) for c in truth.candidates for curve in truth.curves(c, cost))
+    began = time.monotonic()
+    made = plan(
+        truth.experiment,
+        goal=truth.case.goal,
+        cost=cost,
+        effort=Effort(seeds=truth.case.seeds, limit=50 * best, jobs=jobs),
+        directory=out / "plans" / truth.case.name,
+    )
+    truth.run([made.choice], jobs)
+    planned = truth.time(truth.curves(made.choice, cost))
+    epoch, own = folk(truth), truth.experiment.algorithm.gamma or 0.0
+    return {
+        "case": truth.case.name,
+        "cost": name,
+        "goal": truth.case.goal.words,
+        "best": best,
+        "best_cell": cell.name,
+        "plan": planned,
+        "plan_choice": made.choice.name,
+        "plan_cost": made.race.spent,
+        "search_cost": searched,
+        "own": grid.get(Candidate(8, own, 1.0, truth.federation.num_workers)),
+        "tau": tau(truth, cost, (own, made.choice.gamma), 5 * best),
+        "auto": paced(truth, cost, cell.gamma, 5 * best),
+        "folk": min((t for c, t in grid.items() if epoch == c.I), default=None),
+        "folk_steps": epoch or None,
+        "ending": made.race.ending,
+        "why": made.why,
+        "wall": time.monotonic() - began,
+    }
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """How often each target was met."""
+    within = [row["plan"] <= WITHIN * row["best"] for row in rows]
+    cheap = [row["plan_cost"] <= PART * row["search_cost"] for row in rows]
+    taus = [row["plan"] < row["tau"] for row in rows]
+    autos = [row["auto"] <= LATER * row["best"] for row in rows]
+    return {
+        "rows": len(rows),
+        "within 1.25 of the best": sum(within) / len(within),
+        "at most a tenth of the search's cost": sum(cheap) / len(cheap),
+        "sooner than adaptive tau": sum(taus) / len(taus),
+        "auto at most 10% later than the best": sum(autos) / len(autos),
+    }
+
+
+def show(rows: Sequence[dict[str, Any]]) -> None:
+    """Print the table."""
+    columns = ("federation", "cost", "best", "plan", "folk", "tau", "auto", "cost of planning", "search", "part")
+    cells = []
+    for row in rows:
+        best = row["best"]
+        times = [
+            f"{row[key] / best:.2f}" if row.get(key) is not None else "–" for key in ("plan", "folk", "tau", "auto")
+        ]
+        spent = (f"{row['plan_cost'] / best:.1f}", f"{row['search_cost'] / best:.0f}")
+        part = f"{row['plan_cost'] / row['search_cost']:.3f}"
+        cells.append((row["case"], row["cost"], f"{best:.3g} s", *times, *spent, part))
+    caption = "plan, folk, tau and costs in units of the best one's time"
+    terminal.table("Time to the goal", columns, cells, caption, padding=0)
 
 
 def main() -> None:
-    p = argparse.ArgumentParser()
-    p.add_argument("--data")
-    p.add_argument("--out", type=Path, required=True)
-    p.add_argument("--only", nargs="*")
-    p.add_argument("--jobs", type=int)
-    a = p.parse_args()
-    a.out.mkdir(parents=True, exist_ok=True)
-    if a.data:
-        make_parts(a.data, a.out)
-    for name, case in CASES.items():
-        if a.only and name not in a.only:
-            continue
-        began = time.time()
-        truth = Truth(case, a.out)
-        truth.run(truth.candidates, a.jobs)
-        for cname, cost in COSTS.items():
-            cost = cost.completed(truth.federation)
-            times = {c.name: truth.time(truth.curves(c, cost)) for c in truth.candidates}
-            best = sorted(times.items(), key=lambda kv: kv[1])[:4]
-            print(
-                name,
-                cname,
-                f"{time.time() - began:.0f}s",
-                [(n, round(t, 2)) for n, t in best],
-                sum(t < 1e300 for t in times.values()),
-                flush=True,
-            )
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="keeps all runs")
+    parser.add_argument("--data", help="directory of MNIST and CIFAR-10")
+    parser.add_argument("--only", nargs="*", choices=list(CASES), help="some federations")
+    parser.add_argument("--jobs", type=int, help="runs at once")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    if given.data:
+        make_parts(given.data, given.out)
+    rows = []
+    with terminal.doing() as told:
+        for case in (CASES[name] for name in given.only or CASES):
+            truth = Truth(case, given.out, partial(told, f"grid of {case.name}"))
+            truth.run(truth.candidates, given.jobs)
+            for name, cost in COSTS.items():
+                place = given.out / "rows" / f"{case.name},{name}.json"
+                if not place.exists():
+                    told(f"plan of {case.name}, {name}", 0, None)
+                    place.parent.mkdir(exist_ok=True)
+                    write_json(place, compare(truth, name, cost.completed(truth.federation), given.out, given.jobs))
+                rows.append(json.loads(place.read_text()))
+    met = summary(rows)
+    result = {"summary": met, "rows": rows}
+    write_json(given.out / "result.json", result)
+    if given.json:
+        print(json.dumps(result))
+    else:
+        show(rows)
+        for what, part in met.items():
+            print(f"{what}: {part}")
 
 
 if __name__ == "__main__":

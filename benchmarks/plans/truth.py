@@ -27,8 +27,11 @@ class Truth:
 
     def __init__(self, case: Case, place: Path, told: Callable[[int, int], None] = lambda done, total: None) -> None:
         self.case, self.experiment = case, case.experiment(place)
-        self.federation = prepare(self.experiment).federation
+        prepared = prepare(self.experiment)
+        self.federation, self.evaluator = prepared.federation, prepared.evaluator
         self.floor = 0.0 if not case.quadratic else float(self.federation.minimiser()[1])  # type: ignore[attr-defined]
+        sizes = getattr(self.federation, "sizes", None)
+        self.samples = int(sizes(np.arange(self.federation.num_workers)).sum()) if sizes else 0
         self.scale = Scale(case.goal, self.floor)
         self._known: dict[Candidate, list[Curve]] = {}
         self._place, self._told = place / "truth" / case.name, told
@@ -43,8 +46,7 @@ class Truth:
         """Run candidates to the goal, or until they have taken ``GIVEN_UP`` times the best one's time by every cost."""
         costs = [cost.completed(self.federation) for cost in COSTS.values()]
         N, n = self.federation.num_workers, self.case.seeds
-        samples = 0 if self.case.quadratic else int(self.federation.sizes(np.arange(N)).sum())  # type: ignore[attr-defined]
-        with Pilots(self.experiment, self.scale, _UNIT, N, samples, self._place, jobs, self._told) as pilots:
+        with Pilots(self.experiment, self.scale, _UNIT, N, self.samples, self._place, jobs, self._told) as pilots:
             rounds = 2.0
             while True:
                 best = [

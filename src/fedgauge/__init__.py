@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fedgauge.algorithms import momentum as momentum
     from fedgauge.algorithms import scaffold as scaffold
     from fedgauge.algorithms import slowmo as slowmo
+    from fedgauge.cost import Cost as Cost
     from fedgauge.data.dataset import Dataset as Dataset
     from fedgauge.data.dataset import from_torch as from_torch
     from fedgauge.data.dataset import standardise as standardise
@@ -45,14 +46,19 @@ if TYPE_CHECKING:
     from fedgauge.measurement.measuring import measure as measure
     from fedgauge.measurement.reading import Measurement as Measurement
     from fedgauge.measurement.reading import Reading as Reading
+    from fedgauge.pacing import auto as auto
     from fedgauge.participation import Participation as Participation
+    from fedgauge.planning.goal import Goal as Goal
+    from fedgauge.planning.planner import Effort as Effort
+    from fedgauge.planning.planner import plan as plan
+    from fedgauge.planning.result import Plan as Plan
+    from fedgauge.planning.theory import theory_plan as theory_plan
     from fedgauge.runs import read_trace as read_trace
     from fedgauge.simulation import simulate as simulate
     from fedgauge.values import Bound as Bound
     from fedgauge.values import Condition as Condition
     from fedgauge.values import Constants as Constants
     from fedgauge.values import Estimate as Estimate
-    from fedgauge.values import Plan as Plan
     from fedgauge.values import Round as Round
     from fedgauge.values import Source as Source
     from fedgauge.values import Term as Term
@@ -62,6 +68,7 @@ _HOMES = {
     "fedgauge.algorithms": (
         "ALGORITHMS fedadagrad fedadam fedavg fednova fedprox fedyogi make_algorithm minibatch momentum scaffold slowmo"
     ),
+    "fedgauge.cost": "Cost",
     "fedgauge.data.dataset": "Dataset from_torch standardise",
     "fedgauge.data.datasets": "load_dataset",
     "fedgauge.data.partition": "Partition",
@@ -76,10 +83,15 @@ _HOMES = {
     "fedgauge.measurement.certified": "certify",
     "fedgauge.measurement.measuring": "Asked measure",
     "fedgauge.measurement.reading": "Measurement Reading",
+    "fedgauge.pacing": "auto",
     "fedgauge.participation": "Participation",
+    "fedgauge.planning.goal": "Goal",
+    "fedgauge.planning.planner": "Effort plan",
+    "fedgauge.planning.result": "Plan",
+    "fedgauge.planning.theory": "theory_plan",
     "fedgauge.runs": "read_trace",
     "fedgauge.simulation": "simulate",
-    "fedgauge.values": "Bound Condition Constants Estimate Plan Round Source Term Trace",
+    "fedgauge.values": "Bound Condition Constants Estimate Round Source Term Trace",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -61,8 +61,21 @@ class FoundRun(Value):
     def steps(self) -> list[float]:
         """Local steps of a worker before each record; the mean over workers where they differ."""
         given = self.settings.get("local_steps", 1)
+        if isinstance(given, Mapping):
+            return _paced(self.rounds)
         each = sum(given) / len(given) if isinstance(given, list) else given
         return [record.round * each for record in self.rounds]
+
+
+def _paced(rounds: Sequence[Round]) -> list[float]:
+    """Local steps before each record of a run that adapts them; between records they are those of the next one."""
+    taken, total = [], 0.0
+    for record, following in zip(rounds, (*rounds[1:], None), strict=True):
+        taken.append(total)
+        if record.looked and following:
+            between = following.looked or record.looked
+            total += record.looked[-1] + (following.round - record.round - 1) * between[-1]
+    return taken
 
 
 def look(path: str | Path) -> FoundRun:

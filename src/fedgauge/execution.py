@@ -23,6 +23,7 @@ from fedgauge.federation.base import Federation
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.models import Model, make_model
+from fedgauge.pacing import CAP, Pace, auto
 from fedgauge.participation import Participation
 from fedgauge.simulation import Observer, simulate
 from fedgauge.values import Trace
@@ -187,6 +188,14 @@ def _told(error: Exception) -> str:
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
+def _steps(experiment: Experiment, prepared: Prepared) -> int | tuple[int, ...] | Pace:
+    """The local steps as ``simulate`` takes them."""
+    run = experiment.run
+    if run.local_steps != "auto":
+        return run.local_steps
+    return auto(run.round_cost, prepared.federation, prepared.participation, run.most_local_steps or CAP)
+
+
 def execute(
     experiment: Experiment,
     *,
@@ -217,7 +226,7 @@ def execute(
     return simulate(
         prepared.federation,
         make_algorithm(experiment.algorithm.name, **experiment.algorithm.parameters),
-        local_steps=chosen.local_steps,
+        local_steps=_steps(experiment, prepared),
         rounds=chosen.rounds,
         participation=prepared.participation,
         seed=chosen.seed,

@@ -27,11 +27,14 @@ import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from fedgauge.algorithms import make_algorithm
 from fedgauge.errors import InputError, count, nearest
 from fedgauge.toml import toml, toml_key, typed
+
+if TYPE_CHECKING:
+    from fedgauge.cost import Cost
 
 
 def _key(help: str, default: Any = None) -> Any:
@@ -100,7 +103,14 @@ class AlgorithmSection:
 class RunSection:
     """How it is run."""
 
-    local_steps: int | tuple[int, ...] = _key("Local steps I in a round; with commas, one number a worker.", 10)
+    local_steps: int | tuple[int, ...] | Literal["auto"] = _key(
+        "Local steps I in a round; with commas, one number a worker; auto adapts them to the cost.", 10
+    )
+    cost: str | None = _key(
+        "What a round costs, for local_steps = auto: cross-device, cross-silo, or numbers as in cross-silo,step=0.02"
+        " [default: cross-device]."
+    )
+    most_local_steps: int | None = _key("The largest I that auto takes [default: 128].")
     rounds: int = _key("Rounds R.", 100)
     batch_size: int | None = _key("Samples in a mini-batch [default: 20].")
     participants: int | None = _key("Workers M in a round [default: all].")
@@ -123,12 +133,30 @@ class RunSection:
     checkpoint_every: int = _key("Save the state every so many rounds.", 100)
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "batch_size", "participants", "record_every", "processes", "chunk", "checkpoint_every"):
+        counts = ("rounds", "batch_size", "participants", "record_every", "processes", "chunk", "checkpoint_every")
+        for name in (*counts, "most_local_steps"):
             value = getattr(self, name)
             if value is not None:
                 count(name, value)
+        adapts = self.local_steps == "auto"
+        # A cost is read, and so checked, wherever there is one; it needs numpy, which other experiments do not.
+        if (adapts or self.cost is not None) and self.round_cost.step is None and adapts:
+            raise InputError(
+                f"local_steps = auto needs a cost with the seconds of a local step, which {self.cost} leaves open;"
+                " give them, as in local,step=0.001."
+            )
+        if self.most_local_steps is not None and self.local_steps != "auto":
+            raise InputError("most_local_steps is for local_steps = auto only; leave it out.")
         if self.target_accuracy is not None and not 0 < self.target_accuracy <= 1:
             raise InputError(f"target_accuracy must be above 0 and at most 1, not {self.target_accuracy!r}.")
+
+    @property
+    def round_cost(self) -> Cost:
+        """The cost of a round, as it was given or by default."""
+        # Here, as it needs numpy, for which the command's help does not wait.
+        from fedgauge.cost import Cost
+
+        return Cost.parse(self.cost or "cross-device")
 
 
 _SECTIONS = {"data": DataSection, "model": ModelSection, "algorithm": AlgorithmSection, "run": RunSection}

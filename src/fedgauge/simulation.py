@@ -19,6 +19,7 @@ from fedgauge.engines.base import Engine, engine
 from fedgauge.engines.work import Lane, Secants, Sums, Work, lanes, one_thread
 from fedgauge.errors import InputError, count, non_negative
 from fedgauge.federation.base import Federation
+from fedgauge.pacing import Pace
 from fedgauge.participation import Participation
 from fedgauge.randomness import check_seed
 from fedgauge.runs import RunDirectory, State, read_trace
@@ -75,17 +76,31 @@ class _Loop:
         losses, gradients = zip(*self._engine.map("evaluate", lanes(self._everyone, self._chunk), model), strict=True)
         return sum(losses), sum(gradients[1:], start=gradients[0])
 
-    def round(self, state: State, gradient: torch.Tensor | None = None) -> tuple[State, _Seen]:
-        """One round: the next state, and where f's gradient is given to look from, what was seen on the way."""
+    def round(
+        self, state: State, gradient: torch.Tensor | None = None, ends: Sequence[int] | None = None
+    ) -> tuple[list[State], _Seen]:
+        """One round: the next state, and where f's gradient is given to look from, what was seen on the way.
+
+        With ``ends``, the states that would follow had everyone stopped after each of those numbers of steps.
+        """
         N = self._num_workers
         full = self._participation.sampling == "full"
         cohort = self._everyone if full else self._participation.cohort(N, self.seed, state.round)
         dealt = lanes(cohort, self._chunk, state.memory)
         watch = 0 if gradient is None else self._work.keepable(state.model, len(dealt))
-        parts = self._engine.map("local_phase", dealt, state.round, state.model, state.server, watch)
+        parts = self._engine.map("local_phase", dealt, state.round, state.model, state.server, watch, ends)
         sums = Sums()
         for lane in parts:
             sums.add(lane)
+        following = [self._following(state, each) for each in (*sums.path, sums)]
+        if gradient is None or sums.spread.mean is None or sums.gradient is None:
+            return following, _Seen()
+        kept = [Lane(lane.cohort, part.kept) for lane, part in zip(dealt, parts, strict=True)]
+        return following, self._look(state.model, gradient if full else None, sums, kept)
+
+    def _following(self, state: State, sums: Sums) -> State:
+        """The state after the server's update."""
+        N = self._num_workers
         # A copy, so that a round that is interrupted leaves its state as it was.
         memory = {name: rows.clone() for name, rows in state.memory.items()}
         for workers, remembered in sums.memory:
@@ -93,11 +108,7 @@ class _Loop:
                 memory[name][workers] = rows
         fraction = self._participation.num_participants(N) / N
         model, server = self._work.algorithm.update(state.model, state.server, sums.message, fraction)
-        following = State(state.round + 1, model, server, memory)
-        if gradient is None or sums.spread.mean is None or sums.gradient is None:
-            return following, _Seen()
-        kept = [Lane(lane.cohort, part.kept) for lane, part in zip(dealt, parts, strict=True)]
-        return following, self._look(state.model, gradient if full else None, sums, kept)
+        return State(state.round + 1, model, server, memory)
 
     def _look(self, model: torch.Tensor, gradient: torch.Tensor | None, sums: Sums, kept: list[Lane]) -> _Seen:
         """What the participants' models and gradients say of the constants, seen from their mean model."""
@@ -130,6 +141,47 @@ class _Loop:
         return State(0, model, self._work.algorithm.init(model), memory)
 
 
+class _Pacing:
+    """A run's pace: what it knows, and the round as it is taken to have ended."""
+
+    def __init__(self, pace: Pace, loop: _Loop, records: Sequence[Round]) -> None:
+        self._pace, self._loop = pace, loop
+        self._state = pace.init()
+        for record in records:
+            self._state, _ = pace.step(self._state, record)
+        self._evaluated: tuple[torch.Tensor, float, torch.Tensor] | None = None
+
+    def evaluate(self, model: torch.Tensor) -> tuple[float, torch.Tensor]:
+        """f and its gradient, once for the model at which a round ended and the next begins."""
+        if self._evaluated is None or self._evaluated[0] is not model:
+            self._evaluated = (model, *self._loop.evaluate(model))
+        return self._evaluated[1:]
+
+    def elapsed(self, round: int) -> float:
+        """Seconds of the cost model before a round."""
+        return self._pace.elapsed(self._state, round)
+
+    def ends(self, look: bool) -> tuple[int, ...]:
+        """The round's local steps, after those at which it is looked at."""
+        decision = self._state.decision
+        return (*decision.look, decision.local_steps) if look else (decision.local_steps,)
+
+    def decide(self, record: Round, before: State, ends: Sequence[State]) -> tuple[Round, State]:
+        """The record with what the round looked at and what follows from it, and the state that is gone on with."""
+        path = []
+        for end in ends:
+            loss, gradient = self.evaluate(end.model)
+            path.append(loss if np.isfinite(loss) and torch.isfinite(gradient.sum()) else float("inf"))
+        looked = self.ends(look=True)
+        record = dataclasses.replace(record, looked=looked, path=tuple(path))
+        taken = self._pace.take(self._state, record)
+        record = dataclasses.replace(record, taken=taken)
+        self._state, decision = self._pace.step(self._state, record)
+        undone = dataclasses.replace(before, round=before.round + 1)
+        states = dict(zip((0, *looked), (undone, *ends), strict=True))
+        return dataclasses.replace(record, why=decision.why), states[taken]
+
+
 def check_model(federation: Federation, model: torch.Tensor) -> torch.Tensor:
     """A model of the federation's shape, number type and device; refuse one that does not fit or is not finite."""
     like = federation.start(0)
@@ -142,7 +194,9 @@ def check_model(federation: Federation, model: torch.Tensor) -> torch.Tensor:
     return model.to(like)
 
 
-def _check_steps(local_steps: int | Sequence[int], num_workers: int) -> int | list[int]:
+def _check_steps(local_steps: int | Sequence[int] | Pace, num_workers: int) -> int | list[int]:
+    if isinstance(local_steps, Pace):
+        return 1  # until it has decided
     if isinstance(local_steps, int):
         return count("local_steps", local_steps)
     if len(local_steps) != num_workers:
@@ -154,7 +208,7 @@ def simulate(
     federation: Federation,
     algorithm: Algorithm,
     *,
-    local_steps: int | Sequence[int],
+    local_steps: int | Sequence[int] | Pace,
     rounds: int,
     participation: Participation = FULL,
     seed: int = 0,
@@ -180,7 +234,7 @@ def simulate(
     Args:
         federation: what the workers compute.
         algorithm: what workers and server do with it.
-        local_steps: I, or one number a worker.
+        local_steps: I, one number a worker, or a pace that adapts it (:func:`fedgauge.auto`).
         rounds: R.
         participation: who takes part.
         seed: of all randomness in the run.
@@ -215,6 +269,7 @@ def simulate(
     """
     N = federation.num_workers
     steps = _check_steps(local_steps, N)
+    pace = local_steps if isinstance(local_steps, Pace) else None
     count("rounds", rounds)
     count("record_every", record_every)
     participation.check(N)
@@ -235,7 +290,7 @@ def simulate(
     settings: dict[str, Any] = {
         "federation": federation.digest,
         "algorithm": {"name": algorithm.name, **algorithm.parameters},
-        "local_steps": steps,
+        "local_steps": pace.settings if pace else steps,
         "rounds": rounds,
         "participation": participation.to_json(),
         "seed": check_seed(seed),
@@ -266,7 +321,7 @@ def simulate(
         running = stack.enter_context(engine(work, processes))
         loop = _Loop(work, running, participation, seed, start)
         told = observer or (lambda done, record: None)
-        trace = _run(loop, settings, directory, checkpoint_every, told, evaluator, stop, pause)
+        trace = _run(loop, settings, directory, checkpoint_every, told, evaluator, stop, pause, pace)
         if directory and trace.status != "stopped":
             directory.finish(trace, _named(federation, trace))
         return trace
@@ -294,6 +349,7 @@ def _run(
     evaluator: Evaluator | None,
     stop: Stop | None,
     pause: int | None,
+    pace: Pace | None,
 ) -> Trace:
     watch, target_accuracy, target_grad2 = (
         settings.get(name, default)
@@ -306,6 +362,7 @@ def _run(
     status: Status = "finished"
     previous = state
     gradient: torch.Tensor | None = None
+    pacing = _Pacing(pace, loop, records) if pace else None
 
     def keep(record: Round) -> None:
         records.append(record)
@@ -318,13 +375,14 @@ def _run(
             last, due = state.round == rounds, state.round % record_every == 0
             record = None
             if last or due:
-                loss, gradient = loop.evaluate(state.model)
+                loss, gradient = pacing.evaluate(state.model) if pacing else loop.evaluate(state.model)
                 grad2 = float(gradient @ gradient)
                 if not np.isfinite(loss + grad2):
                     status = "diverged"
                     break
                 accuracy = evaluator.accuracy(state.model) if evaluator else None
-                record = Round(state.round, loss, grad2, accuracy=accuracy)
+                elapsed = pacing.elapsed(state.round) if pacing else None
+                record = Round(state.round, loss, grad2, accuracy=accuracy, elapsed=elapsed)
                 if target_loss is not None and loss <= target_loss:
                     status = "target"
                 if target_accuracy is not None and accuracy is not None and accuracy >= target_accuracy:
@@ -339,9 +397,12 @@ def _run(
                     keep(record)
                     observer(state.round, record)
                     break
-            following, seen = loop.round(state, gradient if due and watch else None)
+            ends = pacing.ends(record is not None) if pacing else None
+            (*others, following), seen = loop.round(state, gradient if due and watch else None, ends)
             if record is not None:
                 record = dataclasses.replace(record, **seen._asdict())
+                if pacing:
+                    record, following = pacing.decide(record, state, [*others, following])
                 keep(record)
             previous, state = state, following
             # One number tells of all: infinities and NaN survive a sum, which takes a twentieth of looking at each.

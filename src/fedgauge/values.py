@@ -299,6 +299,13 @@ class Round(Value):
             distance of the two: a lower bound of L_tilde (of many participants, as many as fit in memory).
         L_g_ratio: the same ratio of f's gradients between the global model and the mean model, where all take part: a
             lower bound of L_g.
+        looked: where local steps adapt themselves, after how many steps of this round f was looked at, the last being
+            the round's own number of them.
+        path: what f would be had the round ended there; infinite where it is not finite.
+        taken: after how many of them the round was taken to have ended: all, or fewer where f was lower there; 0 where
+            the round was undone.
+        elapsed: seconds of the cost model before the round.
+        why: the reason for the number of local steps that follow, where it is another.
     """
 
     round: int
@@ -310,6 +317,11 @@ class Round(Value):
     zeta2: float | None = None
     L_tilde_ratio: float | None = None
     L_g_ratio: float | None = None
+    looked: tuple[int, ...] | None = None
+    path: tuple[float, ...] | None = None
+    taken: int | None = None
+    elapsed: float | None = None
+    why: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as an object; what was not looked at has no entry."""
@@ -372,28 +384,3 @@ class Trace(Value):
     def accuracies(self) -> Array:
         """The recorded test accuracies as an array; NaN where there is none."""
         return np.array([np.nan if record.accuracy is None else record.accuracy for record in self.rounds])
-
-
-@dataclass(frozen=True)
-class Plan(Value):
-    """A choice of local steps and rates, with its reasons.
-
-    Attributes:
-        I: local steps a round.
-        gamma: local learning rate.
-        eta: global learning rate.
-        M: participants a round.
-        cost: what it is predicted to cost, e.g. ``{"seconds": 12.5}``.
-        binding_term: the largest term of the bound at the choice.
-        binding_condition: the condition that limits the rates.
-        rejected: what else was tried, and why it lost.
-    """
-
-    I: int  # noqa: E741
-    gamma: float
-    eta: float
-    M: int
-    cost: Mapping[str, float]
-    binding_term: str
-    binding_condition: str
-    rejected: Mapping[str, str] = field(default_factory=dict)

@@ -393,7 +393,7 @@ def test_far_goals_are_answered_however_long_they_take() -> None:
 def test_a_plan_goes_to_json_and_back_and_is_shown(
     asked: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from fedgauge.report.plans import draw_theory, show_theory
+    from fedgauge.report.certificates import draw_theory, show_theory
 
     plan = plan_of(**asked)
     data = json.loads(json.dumps(plan.to_json()))

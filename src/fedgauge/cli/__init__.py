@@ -9,7 +9,7 @@ import sys
 import typer
 from typer.exceptions import TyperException
 
-from fedgauge.cli import data, explore, falsify, measure, quadratic, report, reproduce, run, runs, sweep, theory
+from fedgauge.cli import data, explore, falsify, measure, plan, quadratic, report, reproduce, run, runs, sweep, theory
 from fedgauge.errors import InputError, MachineError
 
 app = typer.Typer(
@@ -29,6 +29,7 @@ for command in (
     run.simulate,
     sweep.sweep,
     measure.measure,
+    plan.plan,
     theory.bound,
     theory.tune,
     theory.region,

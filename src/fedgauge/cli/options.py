@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -117,3 +118,43 @@ def check_directory(path: Path, name: str = "out") -> None:
         raise InputError(f"{name} must be a directory, not {str(path)!r}: {there} is a file; name another.")
     if not os.access(there, os.W_OK):
         raise InputError(f"Cannot write to {there}: permission denied; name a directory that can be written.")
+
+
+def values_over(over: list[str]) -> dict[str, list[Any]]:
+    """The values of each key, of the key's type."""
+    from fedgauge.cli.experiments import parse
+    from fedgauge.errors import InputError, nearest
+    from fedgauge.experiment import keys
+
+    hints = {key.option: key.hint for key in keys()}
+    found: dict[str, list[Any]] = {}
+    for text in over:
+        name, equals, values = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or not values:
+            raise InputError(f"--over must be KEY=VALUE,VALUE, as in local_steps=1,5,20, not {text!r}.")
+        if name not in hints:
+            raise InputError(f"--over names no key of an experiment: {name!r}; {nearest(name, hints)}")
+        if name in found:
+            raise InputError(f"--over names {name} twice; give all of its values at once.")
+        found[name] = [parse(name, hints[name], value.strip()) for value in values.split(",")]
+    return found
+
+
+_TIME = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(s|m|min|h)?")
+_UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, None: 1}
+
+
+def seconds(name: str, text: str, other: str = "") -> float:
+    """A time as seconds; ``other`` is what else the option takes.
+
+    >>> seconds("budget", "2m"), seconds("budget", "90")
+    (120.0, 90.0)
+    """
+    from fedgauge.errors import InputError
+
+    found = _TIME.fullmatch(text.strip())
+    if not found:
+        examples = f"60s, 5m, 1h {other}" if other else "60s, 5m or 1h"
+        raise InputError(f"--{name} must be a time{' or passes' if other else ''}, as {examples}, not {text!r}.")
+    return float(found[1]) * _UNITS[found[2]]

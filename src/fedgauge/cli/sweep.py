@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from fedgauge.cli import options
-from fedgauge.cli.experiments import parse, takes_experiment
-from fedgauge.experiment import Experiment, keys
+from fedgauge.cli.experiments import takes_experiment
+from fedgauge.experiment import Experiment
 
 
 @takes_experiment
@@ -39,7 +39,7 @@ def sweep(
     options.allow_own_modules()
     if jobs is not None:
         count("jobs", jobs)
-    values = _values(over or [])
+    values = options.values_over(over or [])
     from fedgauge.files import write_json
     from fedgauge.report import sweeps, terminal
     from fedgauge.sweep import Sweep, run_sweep
@@ -64,22 +64,3 @@ def sweep(
     else:
         sweeps.show_sweep(result)
         print("Written: " + ", ".join(str(path) for path in (out / "result.json", *pictures)))
-
-
-def _values(over: list[str]) -> dict[str, list[Any]]:
-    """The values of each key, of the key's type."""
-    from fedgauge.errors import InputError, nearest
-
-    hints = {key.option: key.hint for key in keys()}
-    found: dict[str, list[Any]] = {}
-    for text in over:
-        name, equals, values = text.partition("=")
-        name = name.strip().replace("-", "_")
-        if not equals or not values:
-            raise InputError(f"--over must be KEY=VALUE,VALUE, as in local_steps=1,5,20, not {text!r}.")
-        if name not in hints:
-            raise InputError(f"--over names no key of an experiment: {name!r}; {nearest(name, hints)}")
-        if name in found:
-            raise InputError(f"--over names {name} twice; give all of its values at once.")
-        found[name] = [parse(name, hints[name], value.strip()) for value in values.split(",")]
-    return found

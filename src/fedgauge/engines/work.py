@@ -116,6 +116,7 @@ class Sums:
         spread: of the local models, where it was asked for.
         gradient: weighted sum of the exact gradients, each at its worker's own model, where it was asked for.
         kept: the models and gradients of a lane's first participants, where it was asked for.
+        path: messages and memories as they would be had the participants stopped earlier, where it was asked for.
     """
 
     message: dict[str, torch.Tensor] = field(default_factory=dict)
@@ -123,6 +124,7 @@ class Sums:
     spread: Spread = field(default_factory=Spread)
     gradient: torch.Tensor | None = None
     kept: Tensors = field(default_factory=dict)
+    path: list[Sums] = field(default_factory=list)
 
     def add(self, other: Sums) -> None:
         """Add another lane's sums; what a lane keeps stays its own."""
@@ -132,6 +134,9 @@ class Sums:
         self.spread.add(other.spread)
         if other.gradient is not None:
             self.gradient = other.gradient if self.gradient is None else self.gradient + other.gradient
+        self.path = self.path or [Sums() for _ in other.path]
+        for mine, others in zip(self.path, other.path, strict=True):
+            mine.add(others)
 
 
 @dataclass
@@ -186,27 +191,40 @@ class Work:
         """How many participants of each lane can wait for the mean model."""
         return max(_KEPT_BYTES // (2 * model.numel() * model.element_size() * lanes), 1)
 
-    def local_phase(self, lane: Lane, round: int, model: torch.Tensor, server: Tensors, watch: int) -> Sums:
-        """Run the local steps of a lane's participants; ``watch`` looks at where they ended, and keeps so many."""
+    def local_phase(
+        self,
+        lane: Lane,
+        round: int,
+        model: torch.Tensor,
+        server: Tensors,
+        watch: int,
+        ends: Sequence[int] | None = None,
+    ) -> Sums:
+        """Run the local steps of a lane's participants; ``watch`` looks at where they ended, and keeps so many.
+
+        ``ends`` are numbers of steps, growing: the last is everyone's in place of their own, and what would be sent
+        after each of the others is summed too.
+        """
         sums = Sums()
         kept: dict[str, list[torch.Tensor]] = {"x": [], "gradient": []}
         for part in lane.chunks(self.chunk):
-            local, steps = self.local_states(part, round, model, server)
-            sent, remembered = self.algorithm.finish(model, local, steps)
             workers, _, weights = part.cohort
             shares = torch.from_numpy(weights).to(model.device)
-            own = None
+            path: list[Sums] = []
+            for local, steps in self._stages(part, round, model, server, ends):
+                sent, remembered = self.algorithm.finish(model, local, steps)
+                message = {name: shares.to(rows.dtype) @ rows for name, rows in sent.items()}
+                path.append(Sums(message, [(workers, remembered)] if remembered else []))
+            whole = path.pop()
             if watch:
-                spread = Spread()
-                spread.add_rows(local["x"], shares)
+                whole.spread.add_rows(local["x"], shares)
                 slopes = self.federation.gradients(local["x"], workers)
-                own = shares @ slopes.double()
+                whole.gradient = shares @ slopes.double()
                 wanted = max(watch - sum(map(len, kept["x"])), 0)
                 kept["x"].append(local["x"][:wanted])
                 kept["gradient"].append(slopes[:wanted])
-            message = {name: shares.to(rows.dtype) @ rows for name, rows in sent.items()}
-            memory = [(workers, remembered)] if remembered else []
-            sums.add(Sums(message, memory, spread if watch else Spread(), own))
+            whole.path = path
+            sums.add(whole)
         if watch:
             sums.kept = {name: torch.cat(rows) for name, rows in kept.items()}
         return sums
@@ -233,22 +251,36 @@ class Work:
         self, part: Lane, round: int, model: torch.Tensor, server: Tensors
     ) -> tuple[Tensors, torch.Tensor]:
         """The participants' final local states and their step counts as a column."""
+        (last,) = self._stages(part, round, model, server)
+        return last
+
+    def _stages(
+        self, part: Lane, round: int, model: torch.Tensor, server: Tensors, ends: Sequence[int] | None = None
+    ) -> Iterator[tuple[Tensors, torch.Tensor]]:
+        """The participants' local states after each of ``ends``, or after their own steps, and the counts."""
         workers, copies, _ = part.cohort
         steps = self._steps[workers]
+        together = self._equal_steps or ends is not None
+        ends = ends or (int(steps.max()),)
         begun = self.algorithm.begin(model, server, part.memory)
         local: Tensors = {name: tensor.expand(len(workers), tensor.shape[-1]) for name, tensor in begun.items()}
-        draws = self.federation.draws(self._noise, round, workers, copies, int(steps.max()))
-        column = torch.as_tensor(steps, dtype=model.dtype, device=model.device).unsqueeze(1)
-        if self.algorithm.sgd_rate is not None and self._equal_steps:
-            return {"x": self.federation.local_sgd(local["x"], workers, draws, self.algorithm.sgd_rate)}, column
-        for k, draw in enumerate(draws):
-            moved = self.algorithm.step(local, self.federation.stochastic_gradients(local["x"], workers, draw))
-            if self._equal_steps:
-                local = moved
-            else:
-                still = torch.from_numpy(k < steps).unsqueeze(1).to(model.device)
-                local = {name: torch.where(still, moved[name], local[name]) for name in moved}
-        return local, column
+        draws = self.federation.draws(self._noise, round, workers, copies, ends[-1])
+        begin = 0
+        for end in ends:
+            taken = np.full(len(workers), end) if together else steps
+            column = torch.as_tensor(taken, dtype=model.dtype, device=model.device).unsqueeze(1)
+            if self.algorithm.sgd_rate is not None and together:
+                local = {"x": self.federation.local_sgd(local["x"], workers, draws[begin:end], self.algorithm.sgd_rate)}
+                begin = end
+            for k, draw in enumerate(draws[begin:end], start=begin):
+                moved = self.algorithm.step(local, self.federation.stochastic_gradients(local["x"], workers, draw))
+                if together:
+                    local = moved
+                else:
+                    still = torch.from_numpy(k < steps).unsqueeze(1).to(model.device)
+                    local = {name: torch.where(still, moved[name], local[name]) for name in moved}
+            begin = end
+            yield local, column
 
 
 def _remade(federation: Federation, name: str, numbers: dict[str, float], steps: Any, seed: int, chunk: int) -> Work:

@@ -97,6 +97,11 @@ class Session:
         return time.monotonic() > self.until
 
     @property
+    def fixed_steps(self) -> int | tuple[int, ...]:
+        """The experiment's local steps, which must not adapt themselves while something is measured."""
+        return fixed_steps(self.experiment)
+
+    @property
     def local_steps(self) -> LocalSteps | None:
         """The experiment's local steps, where all workers make the same number."""
         steps = self.experiment.run.local_steps
@@ -110,6 +115,17 @@ class Session:
     def observer(self, what: str, total: int) -> Observer:
         """Something that ``simulate`` can tell of its rounds."""
         return lambda done, _: self.told(what, done, total)
+
+
+def fixed_steps(experiment: Experiment) -> int | tuple[int, ...]:
+    """The local steps of an experiment; refuse those that adapt themselves."""
+    steps = experiment.run.local_steps
+    if steps == "auto":
+        raise InputError(
+            "Measuring needs a number of local steps, not auto, under which what is measured would change with it;"
+            " give --local-steps, as in --local-steps 10."
+        )
+    return steps
 
 
 def _certified(session: Session) -> Iterable[Reading]:
@@ -154,7 +170,7 @@ def _trajectory(session: Session) -> Iterable[Reading]:
         session.prepared.federation,
         session.algorithm,
         session.model,
-        local_steps=experiment.run.local_steps,
+        local_steps=session.fixed_steps,
         rounds=asked.rounds,
         seeds=[experiment.run.seed + number for number in range(asked.seeds)],
         weights=session.prepared.participation.weights,
@@ -278,6 +294,7 @@ def measure(
         passes=asked.passes,
         told=lambda what, done: told(what, int(done), None),
     )
+    fixed_steps(experiment)
     with meter:
         session = Session(experiment, prepared, asked, federation.start(experiment.run.seed), meter, told, until)
         if model is None:
@@ -295,7 +312,7 @@ def _train(session: Session) -> tuple[torch.Tensor, dict[str, Any]]:
     model, said_of = near_convergence(
         session.prepared.federation,
         session.algorithm,
-        local_steps=experiment.run.local_steps,
+        local_steps=session.fixed_steps,
         fall=asked.fall,
         most=asked.most,
         seed=experiment.run.seed,

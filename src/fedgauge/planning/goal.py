@@ -65,6 +65,15 @@ class Goal(Value):
         return f"{_MEANING[self.quantity]} {'of at least' if self.rising else 'of at most'} {self.value:g}"
 
     @property
+    def name(self) -> str:
+        """The goal in one word.
+
+        >>> Goal("loss", 0.1).name, Goal("loss", budget=60.0).name
+        ('loss=0.1', 'loss')
+        """
+        return self.quantity if self.value is None else f"{self.quantity}={self.value:g}"
+
+    @property
     def rising(self) -> bool:
         """Whether larger is better."""
         return self.quantity == "accuracy"

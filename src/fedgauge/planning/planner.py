@@ -27,13 +27,14 @@ from fedgauge.planning.certificate import TheoryPlan
 from fedgauge.planning.curves import Scale
 from fedgauge.planning.explain import Seen
 from fedgauge.planning.goal import Goal
+from fedgauge.planning.measured import at_start, with_gap
 from fedgauge.planning.pilots import Pilots, Trial
 from fedgauge.planning.race import Race, race
 from fedgauge.planning.result import Plan
 from fedgauge.planning.theory import theory_plan
 from fedgauge.planning.words import lasting, short
 from fedgauge.simulation import simulate
-from fedgauge.values import Constants, Estimate, Kind, Round
+from fedgauge.values import Constants, Round
 
 _FIELD = 45  # candidates at the most: those of the usual ladders, and the theory's
 _PATIENCE = 20.0  # a goal is given up after so many times what the user's own settings would take
@@ -113,20 +114,29 @@ def plan(
     floor = float(federation.minimiser()[1]) if isinstance(federation, QuadraticFederation) else 0.0
     scale = Scale(goal, floor)
     space = space_of(experiment, N, cost, over)
-    constants, before = _before(experiment, prepared, space.own)
+    measured = at_start(experiment, prepared)
+    constants = with_gap(measured.constants, float(measured.point["loss"]), floor, experiment.data.is_quadratic)
+    before = explain.from_constants(constants, constants["F"].value, float(measured.point["grad2"]))
     _refuse_small_budget(goal, cost, space)
-    horizon = max(cost.round(steps, max(space.participants)) for steps in space.local_steps)
+    # Everyone's first run is a round of moderate local steps, or one of its own where that is longer.
+    horizon = cost.round(math.sqrt(min(space.local_steps) * max(space.local_steps)), max(space.participants))
     fields = _candidates(space, before, cost, horizon)
     samples = int(federation.sizes(np.arange(N)).sum()) if isinstance(federation, SupervisedFederation) else 0
-    place = Path(directory) / "pilots" if directory else None
+    place = Path(directory) / "pilots" / goal.name if directory else None
 
     def time_is_up() -> bool:
         return effort.spend is not None and time.monotonic() - began > effort.spend
 
-    def say(who: str, spent: float) -> None:
-        told(f"racing: {who} leads", 0, None)
+    leader = "pilots"
 
-    with Pilots(experiment, scale, cost, N, samples, place, effort.jobs) as pilots:
+    def say(who: str, spent: float) -> None:
+        nonlocal leader
+        leader = f"pilots, {who} ahead"
+
+    def ran(done: int, total: int) -> None:
+        told(leader, done, total)
+
+    with Pilots(experiment, scale, cost, N, samples, place, effort.jobs, ran) as pilots:
         found = race(
             fields,
             pilots.run,
@@ -188,17 +198,6 @@ def _refuse_divergence(found: Race, before: Seen) -> None:
 
 
 # -- what is measured before and after ---------------------------------------------------------------------------
-
-
-def _before(experiment: Experiment, prepared: Prepared, own: Candidate) -> tuple[Constants, Seen]:
-    """The constants at the first model, and what they let one expect."""
-    federation = prepared.federation
-    certain = ("certified",) if isinstance(federation, QuadraticFederation) else ()
-    asked = Asked((*certain, "divergence", "noise", "trajectory"), rounds=_LOOKED, seeds=1)
-    start = federation.start(experiment.run.seed)
-    measured = measure(experiment, model=start, origin="first model", asked=asked, prepared=prepared)
-    loss, grad2 = float(measured.point["loss"]), float(measured.point["grad2"])
-    return measured.constants, explain.from_constants(measured.constants, loss, grad2)
 
 
 def _after(
@@ -265,13 +264,9 @@ def _theory(
         )
     elif goal.quantity != "grad2":
         goal = Goal("grad2", None, goal.budget)
-    gap = records[0].loss - scale.floor
-    kind: Kind = "exact" if made.data.is_quadratic else "upper"
-    method = "f at the first model less its least value, or less 0 where that is not known"
-    known = Constants((*constants, Estimate("F", gap, gap, gap, kind, method)))
     try:
         return theory_plan(
-            known,
+            constants,
             goal=goal,
             cost=cost,
             num_workers=num_workers,

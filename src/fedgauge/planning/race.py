@@ -28,11 +28,11 @@ from fedgauge.values import Value
 _GROWTH = 1.6  # of a candidate's time from one turn to the next
 _TOGETHER = 2  # run on at a time, for two cores; the same on every machine, so that plans are
 _SURE = 2.0  # standard deviations by which one must be behind
+_HIDDEN = 0.5  # standard deviation of the logarithm that one record alone may be off by
 _LEVEL = 0.95  # of the intervals
 _SAME = 0.05  # a difference that does not matter
 _NEAR = 1.25  # a finalist's score is at most this many times the best one
 _CONTENDERS = 3  # in the finals at the most
-_PATIENCE = 2  # times as many seeds as asked for, at the most, where the best cannot be told apart
 
 
 class Run(Protocol):
@@ -156,7 +156,7 @@ class _Course:
                 continue
             better = next((other for other in self.field if self._dominates(other, candidate)), None)
             if better is not None:
-                self.fates[candidate] = f"behind {better.name} with no lower floor"
+                self.fates[candidate] = f"behind I = {better.I}, gamma = {better.gamma:.3g}"
             else:
                 left.append(candidate)
         return sorted(left, key=lambda c: (self.score(c), self.curve(c).errors[-1]))
@@ -173,7 +173,7 @@ class _Course:
         mine, theirs = self.curve(candidate), self.curve(other)
         when = min(mine.end, theirs.end)
         ahead = mine.level(when) - theirs.level(when)
-        return ahead > _SURE * math.hypot(mine.until(when).scatter, theirs.until(when).scatter) + 1e-9
+        return ahead > _SURE * math.hypot(_doubt(mine.until(when)), _doubt(theirs.until(when))) + 1e-9
 
     @property
     def spent(self) -> float:
@@ -203,7 +203,7 @@ def race(
         budget: the seconds after which errors are compared; None with a target.
         first: seconds that everyone runs for at first.
         limit: seconds after which a candidate has failed to reach the target.
-        seeds: of the finals; more where the best cannot be told apart.
+        seeds: of the finals.
         more: the neighbours of a candidate; those of the best that came to the goal are tried whatever they promise.
         time_is_up: whether the budget for planning is spent.
         told: is told who leads and how much was spent, whenever that changes.
@@ -213,13 +213,16 @@ def race(
     while True:
         ready = [c for c in course.field if course.arrived(c)]
         best = min(ready, key=course.score) if ready else None
-        bar = course.score(best) if best else math.inf
+        # Some longer than the best with this seed: noise may have made it so.
+        bar = _NEAR * course.score(best) if best else math.inf
         beside: Sequence[Candidate] = more(best) if best else ()
         new = [c for c in beside if c not in course.field]
         if new:
             _enter(course, new, first)
             continue
-        running = [c for c in course.running() if best is None or course.score(c) < bar or _due(course, c, beside, bar)]
+        running = [
+            c for c in course.running() if best is None or course.score(c) < bar / _NEAR or _due(course, c, beside, bar)
+        ]
         if not running or time_is_up():
             break
         leaders = running[:_TOGETHER]
@@ -293,9 +296,7 @@ def _finals(
     standings = _standings(scores)
     if len(left) == 1 and seeds == 1:
         return standings, True, "nobody else came near"
-    for seed in range(1, _PATIENCE * seeds):
-        if seed >= seeds and (len(scores) == 1 or _alike(standings, left)):
-            break
+    for seed in range(1, seeds):
         if time_is_up():
             return standings, False, "the time for planning is up"
         # No longer than would still be of interest.
@@ -312,6 +313,11 @@ def _finals(
         return standings, True, "nobody else came near"
     near = _alike(standings, left)
     return standings, near, "the best differ by less than matters" if near else "the best cannot be told apart"
+
+
+def _doubt(curve: Curve) -> float:
+    """The standard deviation with which the logarithm of an error is known: what few records hide is put on top."""
+    return math.hypot(curve.scatter, _HIDDEN / len(curve.seconds))
 
 
 def _alike(standings: Sequence[Standing], left: Sequence[Candidate]) -> bool:

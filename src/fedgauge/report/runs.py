@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.markup import escape
 
 from fedgauge.archive import FoundRun
@@ -15,11 +16,14 @@ from fedgauge.values import Round, Trace
 
 
 def draw_trace(path: Path, trace: Trace) -> None:
-    """Draw loss and squared gradient norm against rounds, and the test accuracy where there is one."""
+    """Draw loss and squared gradient norm against rounds, and test accuracy and adapting local steps where they are."""
     rounds = [record.round for record in trace.rounds]
     panels = [("loss", "f", trace.losses, ""), ("|grad f|²", "|grad f|²", trace.grad2, "y")]
     if any(record.accuracy is not None for record in trace.rounds):
         panels.insert(1, ("test accuracy", "accuracy", trace.accuracies, ""))
+    if any(record.looked for record in trace.rounds):
+        steps = np.array([record.looked[-1] if record.looked else np.nan for record in trace.rounds])
+        panels.append(("local steps", "I", steps, "y"))
     title = trace.settings["algorithm"]["name"]
     with figures.figure(path, panels=len(panels)) as drawn:
         for axes, (ylabel, label, values, log) in zip(drawn, panels, strict=True):
@@ -28,7 +32,7 @@ def draw_trace(path: Path, trace: Trace) -> None:
 
 def outline(run: FoundRun) -> dict[str, Any]:
     """The main points of a run, as JSON."""
-    last = run.last
+    last, steps = run.last, run.settings.get("local_steps")
     return {
         "run": run.path,
         "status": run.status,
@@ -36,7 +40,7 @@ def outline(run: FoundRun) -> dict[str, Any]:
         "rounds": run.settings.get("rounds"),
         "source": run.source,
         "algorithm": run.settings.get("algorithm"),
-        "local_steps": run.settings.get("local_steps"),
+        "local_steps": "auto" if isinstance(steps, Mapping) else steps,
         "seed": run.settings.get("seed"),
         "loss": last.loss if last else None,
         "accuracy": last.accuracy if last else None,
@@ -83,6 +87,7 @@ def show_run(run: FoundRun) -> None:
     """Print a run as far as it goes."""
     title = terminal.title_of(run.settings) if "algorithm" in run.settings else run.path
     terminal.show_rounds(f"{run.source}: {title}" if run.experiment else title, run.rounds)
+    terminal.show_decisions(run.rounds)
     took = f" in {run.seconds[-1]:.1f} s" if run.seconds else ""
     asked, file = run.settings.get("rounds", "–"), shlex.quote(f"{run.path}/experiment.toml")
     terminal.out.print(escape(f"{run.path}: {run.status}, round {run.stopped_at} of {asked}{took}."), soft_wrap=True)

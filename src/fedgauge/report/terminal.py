@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 from rich import box
@@ -32,6 +33,8 @@ from fedgauge.values import Estimate, Round, Trace
 Observer = Callable[[int, Round | None], None]
 """What ``simulate`` tells of its rounds."""
 
+_SHOWN = 8
+"""Decisions at each end of a long list of them."""
 _NUMERIC = re.compile(r"-?(\d|inf$|nan$)|–?$")
 
 out = Console(highlight=False)
@@ -96,6 +99,18 @@ def steps() -> Iterator[Callable[[str, int, int | None], None]]:
             if what not in tasks:
                 tasks[what] = bar.add_task(escape(what), total=total)
             bar.update(tasks[what], completed=done, total=total)
+
+        yield told
+
+
+@contextmanager
+def doing() -> Iterator[Callable[[str, int, int | None], None]]:
+    """One live bar whose words change with what is done; gives a function of (what, how far, of how many)."""
+    with progress() as bar:
+        task = bar.add_task("starting", total=None)
+
+        def told(what: str, done: int, total: int | None) -> None:
+            bar.update(task, description=escape(what), completed=done, total=total)
 
         yield told
 
@@ -180,6 +195,7 @@ def show_estimates(title: str, estimates: Iterable[Estimate]) -> None:
 def show_trace(trace: Trace) -> None:
     """Print some rounds of a run and how it ended."""
     show_rounds(title_of(trace.settings), trace.rounds)
+    show_decisions(trace.rounds)
     out.print(ending(trace))
 
 
@@ -187,17 +203,21 @@ def title_of(settings: Mapping[str, Any]) -> str:
     """The algorithm of a run with its parameters, its local steps and its seed."""
     algorithm = settings["algorithm"]
     rates = ", ".join(f"{name} {value:g}" for name, value in algorithm.items() if name != "name")
-    return f"{algorithm['name']} ({rates}), {settings['local_steps']} local steps, seed {settings['seed']}"
+    steps = settings["local_steps"]
+    steps = steps["name"] if isinstance(steps, Mapping) else steps
+    return f"{algorithm['name']} ({rates}), {steps} local steps, seed {settings['seed']}"
 
 
 def show_rounds(title: str, rounds: Sequence[Round]) -> None:
     """Print some rounds; accuracy and what was seen of the workers only where they were recorded."""
     tested = any(r.accuracy is not None for r in rounds)
+    paced = any(r.elapsed is not None for r in rounds)
     watched = not rounds or any(r.spread is not None for r in rounds)
     head = (
         "round",
         "loss f",
         *["accuracy"] * tested,
+        *["I", "cost, s"] * paced,
         "|grad f|^2",
         *["spread of workers", "L_h seen (lower)"] * watched,
     )
@@ -206,8 +226,27 @@ def show_rounds(title: str, rounds: Sequence[Round]) -> None:
         r = rounds[index]
         accuracy = ["–" if r.accuracy is None else f"{r.accuracy:.2%}"] * tested
         seen = [number(r.spread), number(r.L_h_ratio)] * watched
-        rows.append((str(r.round), number(r.loss), *accuracy, number(r.grad2), *seen))
+        pace = [str(r.looked[-1]) if r.looked else "–", number(r.elapsed)] * paced
+        rows.append((str(r.round), number(r.loss), *accuracy, *pace, number(r.grad2), *seen))
     table(title, head, rows)
+
+
+def show_decisions(rounds: Sequence[Round]) -> None:
+    """Print where local steps adapted themselves and why, the first and the last of many; nothing for other runs."""
+    changes = [
+        (before, following)
+        for before, following in pairwise(rounds)
+        if before.why and before.looked and following.looked
+    ]
+    shown = changes if len(changes) <= 2 * _SHOWN else [*changes[:_SHOWN], *changes[-_SHOWN:]]
+    rows = [
+        (str(after.round), number(after.elapsed), f"{before.looked[-1]} -> {after.looked[-1]}", str(before.why))
+        for before, after in shown
+        if before.looked and after.looked
+    ]
+    if rows:
+        left = f"{len(changes) - len(shown)} between are left out" if len(shown) < len(changes) else None
+        table("How local steps adapted", ("round", "cost, s", "I", "why"), rows, caption=left)
 
 
 def ending(trace: Trace) -> str:

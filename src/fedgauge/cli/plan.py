@@ -1,0 +1,146 @@
+"""The command that plans."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from fedgauge.cli import options
+from fedgauge.cli.experiments import takes_experiment
+from fedgauge.experiment import Experiment
+
+if TYPE_CHECKING:
+    from fedgauge.planning.goal import Goal
+
+
+@takes_experiment
+def plan(
+    experiment: Experiment,
+    goal: Annotated[
+        str | None,
+        typer.Option(
+            metavar="QUANTITY=VALUE",
+            help="What to reach soonest: loss, accuracy or grad2; with --budget the quantity alone.",
+            show_default=False,
+        ),
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="Do best within this time of the cost model, as 600s, 10m or 2h.")
+    ] = None,
+    cost: Annotated[
+        str,
+        typer.Option(
+            help="Of a round: cross-device, cross-silo or local, and numbers: cross-device,step=0.2;"
+            " or fixed=1,bandwidth=1e6,step=0.01."
+        ),
+    ] = "cross-device",
+    mode: Annotated[
+        Literal["pilot", "theory"], typer.Option(help="By pilot runs, or by what a theorem certifies.")
+    ] = "pilot",
+    over: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE,VALUE",
+            help="Choose local_steps, gamma, eta or participants among these; one value fixes it; may be repeated.",
+        ),
+    ] = None,
+    values: Annotated[
+        Path | None, typer.Option(help="Constants for --mode theory: a file of 'measure' or 'constants --json'.")
+    ] = None,
+    theorem: Annotated[str | None, typer.Option(help="For --mode theory \\[default: the one that fits].")] = None,
+    seeds: Annotated[int, typer.Option(help="Seeds of the final runs.")] = 3,
+    spend: Annotated[
+        str | None,
+        typer.Option(help="Time for planning here, as 60s or 10m \\[default: until it is clear]."),
+    ] = None,
+    limit: Annotated[
+        str | None,
+        typer.Option(
+            help="Time of the cost model after which a goal is given up \\[default: 20 times that of the experiment]."
+        ),
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(help="Pilots at once \\[default: one a core].")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Directory for plan.toml, plan.json, the pictures and the pilots.")
+    ] = None,
+    plot: options.Plot = None,
+    json: options.Json = False,
+) -> None:
+    """Choose local steps, rates and participants: what reaches a goal soonest, found by pilot runs and explained.
+
+    The result is an experiment: OUT/plan.toml, which 'fedgauge simulate' runs as it is. With --out the same command
+    goes on where it was interrupted.
+
+    Example: fedgauge plan digits --gamma 0.1 --goal accuracy=0.95 --cost cross-device --out plan
+    Example: fedgauge plan experiment.toml --goal loss --budget 10m --cost cross-silo --over participants=5,10
+    Example: fedgauge plan fed.json --gamma 0.01 --goal grad2=0.01 --mode theory
+    """
+    from fedgauge.cost import Cost
+    from fedgauge.report import certificates, plans, terminal
+
+    options.check_plot(plot, made=out)
+    if out:
+        options.check_directory(out)
+    options.allow_own_modules()
+    wanted, price = _goal(goal, budget), Cost.parse(cost)
+    if mode == "theory":
+        from fedgauge.planning.measured import theory_of
+
+        certified = theory_of(experiment, wanted, price, values=values, theorem=theorem)
+        if out:
+            certificates.save_theory(certified, out)
+        if plot:
+            certificates.draw_theory(certified, plot)
+        if json:
+            options.print_json(certified.to_json())
+        else:
+            certificates.show_theory(certified)
+        return
+    _refuse_theory_options(values, theorem)
+    from fedgauge.planning.planner import Effort
+    from fedgauge.planning.planner import plan as make
+
+    effort = Effort(seeds, _seconds("spend", spend), _seconds("limit", limit), jobs)
+    chosen = options.values_over(over or [])
+    with terminal.doing() as told:
+        try:
+            found = make(experiment, goal=wanted, cost=price, over=chosen, effort=effort, directory=out, told=told)
+        except KeyboardInterrupt:
+            rest = f"the same command goes on with the pilots in {out}" if out else "with --out the pilots are kept"
+            print(f"fedgauge: Interrupted; {rest}.", file=sys.stderr)
+            raise typer.Exit(130) from None
+    if out:
+        plans.save(found, out)
+    if plot:
+        plans.draw(found, plot)
+    if json:
+        options.print_json(found.to_json())
+    else:
+        plans.show(found)
+        print(f"Written: {out}; run it: fedgauge simulate {out / 'plan.toml'}" if out else f"\n{found.toml}", end="\n")
+    if not found.reached:
+        raise typer.Exit(1)
+
+
+def _goal(goal: str | None, budget: str | None) -> Goal:
+    from fedgauge.errors import InputError
+    from fedgauge.planning.goal import Goal
+
+    if goal is None:
+        raise InputError("plan needs --goal, as in --goal accuracy=0.95, or --goal loss with --budget 10m.")
+    return Goal.parse(goal, _seconds("budget", budget))
+
+
+def _seconds(name: str, text: str | None) -> float | None:
+    return None if text is None else options.seconds(name, text)
+
+
+def _refuse_theory_options(values: Path | None, theorem: str | None) -> None:
+    from fedgauge.errors import InputError
+
+    for name, value in (("--values", values), ("--theorem", theorem)):
+        if value is not None:
+            raise InputError(f"{name} is for --mode theory, not for pilots, which measure; leave it out.")

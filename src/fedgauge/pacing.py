@@ -1,0 +1,439 @@
+r"""Local steps that adapt themselves: a pace decides after every record how many the next rounds take.
+
+**What is measured.** A round takes c + s I seconds: c for communicating, s for a local step. In a round that is
+recorded the participants send, beside their last model, the ones they had on the way at I/2 and I/4 (in the first
+round at every power of two), and the server sees what f would be had the round ended there. With a the fall of f over
+the first half of the steps and b over the second, e = b / a is what a step without communication is still worth: 1
+where workers agree, less the further they drift. As f falls ever more slowly anyhow, a is the mean of this round's
+first half and the next one's, between which b lies in time.
+
+**Up.** Doubling I multiplies the fall of a round by 1 + e and its seconds by (c + 2 s I) / (c + s I): it pays where
+e > s I / (c + s I), the share of computing in a round. (The marginal value theorem of foraging, Charnov 1976.) I begins
+at the power of two nearest to c / s, where a round is half computing, and is doubled where e is above the share by
+more than its standard error.
+
+**Down** is another matter, as e does not tell what passes from what stays. Drift adds something to f that fewer steps
+would shed within a few rounds, once: (a - b) / 2 of it in the first. But f falls more slowly with fewer steps ever
+after. Three rules lower I:
+
+- *balance*: what half the steps would shed at once is more than what I steps have gained on half of them for as long
+  as they are taken (read off the losses at the steps that half would have made by now), or than what they will gain
+  in as long again at the rate of late. Up to then no half would have been better, and afterwards f is no higher than
+  with half from the beginning;
+- *trial*: where e is below the share, half the steps are tried for a quarter as many rounds as I was taken, and kept
+  if f falls faster, the first half of the trial, which sheds drift, left out. Trials that fail come half as often;
+- *undoing*: where a round would take back half of all that the run has gained, the server takes the best of the
+  models on the way, or none of them and a quarter of the steps. In rounds between records nothing is known.
+
+What it does not do well is in docs/results/auto.md. A pace is a pure fold over the records: a resumed run replays it
+and needs nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from fedgauge.cost import Cost
+from fedgauge.errors import InputError, count
+from fedgauge.federation.base import Federation
+from fedgauge.participation import Participation
+from fedgauge.values import Round
+
+CAP = 128
+"""Local steps beyond which nothing is tried unless told: the paper's experiments and ours end there."""
+_MEMORY = 0.8
+"""What a measurement still counts for at the next one: some five count, as e changes while the loss falls."""
+_DOUBT = 0.05
+"""Variance of (b - share a) / (|a| + |b|), which lies in [-1, 1], believed before the scatter is seen."""
+_LOOKING = 0.02
+"""Part of the time that may go into sending models of the way: little beside the tenth that is to be kept within."""
+_PATIENCE = 4
+"""Records until a number of steps that was given up is tried again; each time it is given up, twice as many."""
+_TRIAL = 24
+"""Rounds before fewer steps are first tried: in a quarter of them a slope can be told from scatter."""
+_AGAIN = 8
+"""Rounds before they are tried once more where that was good, or where f has stalled; fewer have no slope."""
+_SLIGHT = 0.1
+"""A share of computing below which fewer steps could not save a tenth of the time, and are not tried."""
+_LOST = 0.5
+"""Part of all that the run has gained that a round may take back; more is no fluctuation."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What the rounds until the next record do.
+
+    Attributes:
+        local_steps: I.
+        look: after how many of them the participants' models are looked at in the round that is recorded, growing.
+        why: the reason, where I has changed.
+    """
+
+    local_steps: int
+    look: tuple[int, ...] = ()
+    why: str | None = None
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What the rounds say of one doubling: decayed sums over (b, a), each pair divided by |a| + |b|."""
+
+    number: float = 0.0
+    b: float = 0.0
+    a: float = 0.0
+    bb: float = 0.0
+    ab: float = 0.0
+    aa: float = 0.0
+
+    def with_pair(self, b: float, a: float, scale: float) -> Tally:
+        """The tally with one more round in it."""
+        if not scale > 0:
+            return self
+        b, a = b / scale, a / scale
+        new = (1.0, b, a, b * b, a * b, a * a)
+        return Tally(*(_MEMORY * old + each for old, each in zip(vars(self).values(), new, strict=True)))
+
+    def excess(self, share: float) -> tuple[float, float]:
+        """The mean of b - share a, and its standard error."""
+        if not self.number:
+            return 0.0, math.inf
+        mean = (self.b - share * self.a) / self.number
+        square = self.bb - 2 * share * self.ab + share**2 * self.aa
+        scatter = max(square - self.number * mean**2, 0.0)
+        return mean, math.sqrt((scatter + _DOUBT) / (self.number + 1) / self.number)
+
+    @property
+    def worth(self) -> float:
+        """The estimate of e."""
+        return self.b / self.a if self.a > 0 else -math.inf
+
+
+@dataclass(frozen=True)
+class PaceState:
+    """What a pace knows after some records.
+
+    Attributes:
+        decision: for the rounds that follow.
+        elapsed: seconds of the cost model up to the end of the last record's round.
+        looking: those of them that went into models of the way.
+        tallies: for each number of steps, the one on the doubling that leads to it.
+        before: the record before, whose second half waits for the next first half.
+        rest: for each number of steps that was given up, how many records it is not tried again.
+        given_up: how often each was.
+        lowest: the least loss that was recorded.
+        history: local steps taken and the loss, record by record.
+        taken: local steps up to the end of the last record's round.
+        losses: of the rounds since I last changed, their end included.
+        gap: what half the steps would have shed in the last round.
+        since: for each number of steps, the seconds and steps when it was gone up to.
+        trial: the number of steps before a trial, the fall of f with it, and how many rounds the trial lasts.
+        due: for each number of steps, after how many rounds fewer are tried.
+    """
+
+    decision: Decision
+    elapsed: float = 0.0
+    looking: float = 0.0
+    tallies: Mapping[int, Tally] = field(default_factory=dict)
+    before: Round | None = None
+    rest: Mapping[int, int] = field(default_factory=dict)
+    given_up: Mapping[int, int] = field(default_factory=dict)
+    lowest: float = math.inf
+    history: tuple[tuple[float, float], ...] = ()
+    taken: float = 0.0
+    losses: tuple[float, ...] = ()
+    gap: float = 0.0
+    since: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+    trial: tuple[int, float, int] | None = None
+    due: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """The rule of this module for one cost of a round.
+
+    Attributes:
+        communication: c, seconds of a round that are no local steps.
+        step_seconds: s, those of a local step.
+        message: seconds that the participants' models take once more to the server.
+        cap: the largest I.
+
+    >>> pace = Pace(communication=1.0, step_seconds=0.1)
+    >>> pace.init().decision
+    Decision(local_steps=8, look=(1, 2, 4), why=None)
+    """
+
+    communication: float
+    step_seconds: float
+    message: float = 0.0
+    cap: int = CAP
+
+    def __post_init__(self) -> None:
+        count("cap", self.cap)
+        if not self.communication + self.step_seconds > 0:
+            raise InputError("A round must cost something for auto to weigh; give the cost a fixed or a step above 0.")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Its name and numbers, as the run keeps them."""
+        return {"name": "auto", **vars(self)}
+
+    def seconds(self, local_steps: int, looks: int = 0) -> float:
+        """Of a round."""
+        return self.communication + self.step_seconds * local_steps + self.message * looks
+
+    def share(self, local_steps: int) -> float:
+        """Of computing in a round."""
+        return self.step_seconds * local_steps / self.seconds(local_steps)
+
+    def init(self) -> PaceState:
+        """Before the first round: as much computing as communicating, and a look at every power of two."""
+        highest = self.cap.bit_length() - 1
+        even = (
+            math.log2(self.communication / self.step_seconds) if self.communication and self.step_seconds else math.inf
+        )
+        level = round(min(max(even if self.communication else 0.0, 0.0), highest))
+        return PaceState(Decision(2**level, tuple(2**k for k in range(level))))
+
+    def elapsed(self, state: PaceState, round: int) -> float:
+        """Seconds before a round, which is the next to be recorded."""
+        between = round - state.before.round - 1 if state.before else 0
+        return state.elapsed + between * self.seconds(state.decision.local_steps)
+
+    def take(self, state: PaceState, record: Round) -> int:
+        """After how many of its steps a recorded round is taken to have ended; 0 where it is undone."""
+        assert record.looked is not None
+        assert record.path is not None
+        best = min(state.lowest, record.loss)
+        first = state.history[0][1] if state.history else record.loss
+        limit = max(best + _LOST * (first - best), record.loss)
+        if record.path[-1] <= limit or record.looked == (1,):
+            return record.looked[-1]
+        lowest = min(record.path)
+        return record.looked[record.path.index(lowest)] if lowest <= limit else 0
+
+    def step(self, state: PaceState, record: Round) -> tuple[PaceState, Decision]:
+        """Take in a record with what its round looked at; the state and the decision for the rounds that follow."""
+        if record.looked is None or record.path is None:  # the record that ends a run
+            return state, state.decision
+        I = record.looked[-1]  # noqa: E741
+        looks = len(record.looked) - 1
+        tallies = dict(state.tallies)
+        for steps, b, a, scale in _pairs(state.before, record) if state.before else ():
+            tallies[steps] = tallies.get(steps, Tally()).with_pair(b, a, scale)
+        end = _points(record)[record.taken or 0]
+        between = record.round - state.before.round - 1 if state.before else 0
+        history = (*state.history, (state.taken + between * state.decision.local_steps, record.loss))
+        elapsed = self.elapsed(state, record.round) + self.seconds(I, looks)
+        looking = state.looking + self.message * looks * bool(state.before)
+        state = replace(
+            state,
+            elapsed=elapsed,
+            looking=looking,
+            tallies=tallies,
+            before=record,
+            rest={steps: left - 1 for steps, left in state.rest.items() if left > 1},
+            history=history,
+            taken=history[-1][0] + (record.taken or 0),
+            losses=(*(state.losses or (record.loss,)), end),
+            gap=_gap(record),
+            lowest=min(state.lowest, record.loss),
+            since=state.since or {I: (0.0, 0)},
+        )
+        following, why, changes = self._next(state, record, end)
+        if following != I:
+            changes |= {"losses": ()}
+            if following > I:
+                changes["tallies"] = {steps: each for steps, each in tallies.items() if steps != following}
+                changes.setdefault("since", {**state.since, following: (elapsed, state.taken)})
+        decision = Decision(following, self._look(following, elapsed, looking), why)
+        return replace(state, decision=decision, **changes), decision
+
+    def _look(self, local_steps: int, elapsed: float, looking: float) -> tuple[int, ...]:
+        """A half and a quarter of the steps, as far as there is time for it."""
+        free = _LOOKING * elapsed - looking
+        wanted = [part for part in (local_steps // 2, local_steps // 4) if part]
+        afforded = len(wanted) if not self.message else min(int(max(free, 0.0) // self.message), len(wanted))
+        return tuple(sorted(wanted[:afforded]))
+
+    def _next(self, state: PaceState, record: Round, end: float) -> tuple[int, str | None, dict[str, Any]]:
+        """How many steps follow on a record, why where it is another number, and what else of the state changes."""
+        assert record.looked is not None
+        assert record.path is not None
+        I = record.looked[-1]  # noqa: E741
+        drift = ""
+        if record.deviation2 is not None and record.grad2 > 0:
+            drift = f"; drift is {math.sqrt(record.deviation2 / record.grad2):.0%} of the gradient"
+        if record.taken == 0 and I > 1:
+            why = f"f would have risen to {min(record.path):.4g} at best; the round is undone{drift}"
+            return max(I // 4, 1), why, self._leave(state, I)
+        tally = state.tallies.get(I, Tally())
+        now = _uncorrected(tally, record)
+        if state.trial and state.trial[0] > I:
+            return self._judge(state, I)
+        if I > 1:
+            lost, gained = self._balance(state, end)
+            if lost > max(gained, 0.0):
+                why = f"{I // 2} steps would shed {lost:.3g} of f at once, and {I} gain only {gained:.3g} on them"
+                return I // 2, why + drift, self._leave(state, I)
+            share, taken = self.share(I // 2), len(state.losses) - 1
+            mean, error = tally.excess(share)
+            stalled = taken >= _AGAIN and _slope(state.losses[-(taken // 2) - 1 :]) < _SLIGHT * _slope(state.losses)
+            if mean + error < 0 and (
+                (share > _SLIGHT and taken >= state.due.get(I, _TRIAL))
+                or (stalled and taken >= state.due.get(I, _AGAIN))
+            ):
+                length = max(taken // 4, 4)
+                rate = self._fall(state, I, length)
+                why = f"to try for {length} rounds: {_worth(tally, I)}, which pays from {share:.2f} on{drift}"
+                return I // 2, why, {"trial": (I, rate, length)}
+        if self.cap >= 2 * I and 2 * I not in state.rest:
+            share = self.share(I)
+            mean, error = now.excess(share)
+            if I == 1:
+                return 2, f"to try, as one step does not tell what a second is worth{drift}", {}
+            if mean - error > 0:
+                return 2 * I, f"{_worth(now, I)}, and more steps pay from {share:.2f} on{drift}", {}
+        return I, None, {}
+
+    def _leave(self, state: PaceState, local_steps: int) -> dict[str, Any]:
+        """A number of steps is given up, for twice as long as the last time."""
+        times = state.given_up.get(local_steps, 0)
+        return {
+            "given_up": {**state.given_up, local_steps: times + 1},
+            "rest": {**state.rest, local_steps: _PATIENCE * 2**times},
+            "trial": None,
+        }
+
+    def _judge(self, state: PaceState, I: int) -> tuple[int, str | None, dict[str, Any]]:  # noqa: E741
+        """Whether fewer steps that were tried are kept; half of the trial, in which drift is shed, is left out."""
+        assert state.trial is not None
+        before, rate, length = state.trial
+        if len(state.losses) <= length:
+            return I, None, {}
+        found = self._fall(state, I, length - length // 2)
+        if found > rate:
+            return I, None, {**self._leave(state, before), "due": {**state.due, I: _AGAIN}}
+        why = f"f fell by {found:.3g} for each e-fold of the time at {I} local steps and by {rate:.3g} at {before}"
+        due = {**state.due, before: 2 * state.due.get(before, _TRIAL)}
+        return before, why, {"trial": None, "due": due, "since": state.since}
+
+    def _fall(self, state: PaceState, I: int, rounds: int) -> float:  # noqa: E741
+        """The fall of f in the last rounds, all at I, for each e-fold of the time since the beginning.
+
+        Not for each second: f falls ever more slowly, like a power or the logarithm of time, whatever I is.
+        """
+        centre = state.elapsed - rounds * self.seconds(I) / 2
+        return _slope(state.losses[-rounds - 1 :]) / self.seconds(I) * centre
+
+    def _balance(self, state: PaceState, end: float) -> tuple[float, float]:
+        """What half the steps would give at once, and what the whole gain on them in as long as they are taken."""
+        I = state.decision.local_steps  # noqa: E741
+        half = I // 2
+        begun, taken = max((place for steps, place in state.since.items() if steps <= I), default=(0.0, 0))
+        slower = taken + (state.elapsed - begun) * half / self.seconds(half)
+        places = [*state.history, (state.taken, end)]
+        gained = float(np.interp(slower, [n for n, _ in places], [f for _, f in places])) - end
+        if len(state.losses) <= _AGAIN:
+            return state.gap, gained
+        late = state.losses[-(len(state.losses) // 2) :]
+        ahead = 1 - self.seconds(I) / self.seconds(half) / 2
+        coming = ahead * (_slope(late) + 2 * _error(late)) / self.seconds(I) * (state.elapsed - begun)
+        return state.gap, min(gained, coming)
+
+
+def _error(losses: Sequence[float]) -> float:
+    """The standard error of the fall, from the scatter about the line; without end for two losses."""
+    if len(losses) <= 2:
+        return math.inf
+    places = np.arange(len(losses)) - (len(losses) - 1) / 2
+    rest = np.asarray(losses) - np.mean(losses) + places * _slope(losses)
+    return math.sqrt(float(rest @ rest) / (len(losses) - 2) / float(places @ places))
+
+
+def _gap(record: Round) -> float:
+    """What half the steps would give at once: (a - b) / 2, as both halves go on alike but for what drift adds."""
+    points = _points(record)
+    assert record.looked is not None
+    I = record.looked[-1]  # noqa: E741
+    if not (I > 1 and I // 2 in points and math.isfinite(points[I])):
+        return 0.0
+    return (points[0] + points[I]) / 2 - points[I // 2]
+
+
+def _slope(losses: Sequence[float]) -> float:
+    """The fall of f in a round, by least squares."""
+    places = np.arange(len(losses)) - (len(losses) - 1) / 2
+    return -float(places @ np.asarray(losses) / (places @ places))
+
+
+def _uncorrected(tally: Tally, record: Round) -> Tally:
+    """The tally with the last round in it, whose first half is not yet held against the next one's."""
+    points = _points(record)
+    assert record.looked is not None
+    I = record.looked[-1]  # noqa: E741
+    half = I // 2
+    if half in points and half and math.isfinite(points[half] + points[I]):
+        a, b = points[0] - points[half], points[half] - points[I]
+        return tally.with_pair(b, a, abs(a) + abs(b))
+    return tally
+
+
+def _worth(tally: Tally, local_steps: int) -> str:
+    half = local_steps // 2
+    what = f"{tally.worth:.2f} times as much as" if tally.a > 0 else "less than"
+    return f"the second {half} of {local_steps} local steps gave {what} the first"
+
+
+def _pairs(record: Round, following: Round) -> Iterator[tuple[int, float, float, float]]:
+    """For each doubling that a round looked at: its end, the fall b beyond the half, and a to hold it against."""
+    points, later = _points(record), _points(following)
+    weight = 0.5 / (following.round - record.round)
+    for end, loss in points.items():
+        half = end // 2
+        if half not in points or not half or not math.isfinite(loss):
+            continue
+        a, b = points[0] - points[half], points[half] - loss
+        known = max(steps for steps in later if steps <= half)
+        after = (later[0] - later[known]) * half / known if known else a
+        if math.isfinite(a + b + after):
+            yield end, b, (1 - weight) * a + weight * after, abs(a) + abs(b)
+
+
+def _points(record: Round) -> dict[int, float]:
+    """The losses of a round by steps, its beginning included."""
+    assert record.looked is not None
+    assert record.path is not None
+    return {0: record.loss, **dict(zip(record.looked, record.path, strict=True))}
+
+
+def auto(cost: Cost, federation: Federation, participation: Participation | None = None, cap: int = CAP) -> Pace:
+    """The pace for a federation whose rounds cost so much.
+
+    Args:
+        cost: of a round; the time of a step must be given, as one that is measured anew would make it another run.
+        federation: whose model is sent.
+        participation: who takes part, everyone if not given.
+        cap: the largest I.
+
+    >>> from fedgauge import Cost, fedavg, random_quadratics, simulate
+    >>> federation = random_quadratics(4, 3)
+    >>> pace = auto(Cost.parse("cross-silo"), federation)
+    >>> trace = simulate(federation, fedavg(gamma=0.1), local_steps=pace, rounds=20)
+    >>> trace.rounds[0].looked, trace.rounds[0].taken, trace.rounds[1].elapsed > 1
+    ((1, 2, 4, 8, 16, 32, 64), 64, True)
+    """
+    if cost.step is None:
+        raise InputError(
+            f"auto needs to know how long a local step takes, which the cost {cost.name} leaves open: measured anew it"
+            " would make another run each time; give it, as in local,step=0.001."
+        )
+    full = cost.completed(federation)
+    participants = (participation or Participation()).num_participants(federation.num_workers)
+    # Half of what a participant sends and receives is the model that it sends.
+    message = full.per_participant * participants / 2
+    return Pace(full.communication(participants), cost.step, message, cap)

@@ -1,0 +1,216 @@
+r"""The adaptive number of local steps of Wang et al., as a baseline.
+
+**Setting.** Wang, Tuor, Salonidis, Leung, Makaya, He, Chan: Adaptive Federated Learning in Resource Constrained Edge
+Computing Systems, IEEE J-SAC 37(6), 2019 (arXiv:1804.05271), Algorithms 2 and 3. tau is their name for I, and their
+eta, the step size, is our gamma. Everyone takes part, and models are averaged.
+
+**Measured** at each aggregation, from the local models w_i and their mean w, each averaged over the workers:
+
+    rho_i   = |F_i(w_i) - F_i(w)| / |w_i - w|
+    beta_i  = |grad F_i(w_i) - grad F_i(w)| / |w_i - w|
+    delta_i = |grad F_i(w) - grad F(w)|
+
+**Rule.** With c seconds a local step, b seconds an aggregation, R' what remains of the budget of seconds and
+
+    h(tau) = (delta / beta) ((gamma beta + 1)^tau - 1) - gamma delta tau
+    q(tau) = (c tau + b) / (2 gamma phi R' tau)
+    G(tau) = q(tau) + sqrt(q(tau)^2 + rho h(tau) / (gamma phi tau)) + rho h(tau)
+
+the next tau is the whole number from 1 to ten times the last one, and at most ``cap``, that makes G least.
+
+**What is chosen by hand.** phi: 0.025 on their convex models (``PHI``) and 0.00005 on their CNN (``PHI_NETWORK``), as
+in the configuration of the authors' programs, from which the factor ten, the least beta of 1e-5 and h of at least 0
+come too. We use exact losses and gradients at the models of the same aggregation where theirs use those of the last
+mini-batch and aggregation, the same mean weights for everyone, and seconds of the cost model; they estimate c and b.
+When a round no longer fits into the budget the loop ends.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedgauge.errors import InputError, count, positive
+from fedgauge.federation.base import Federation
+from fedgauge.planning.goal import Goal
+from fedgauge.randomness import Purpose, Streams
+from fedgauge.values import Round, Value
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedgauge.simulation import Evaluator
+
+PHI, PHI_NETWORK = 0.025, 5e-5
+"""Their control parameter on convex models and on a CNN."""
+_GROWTH = 10
+"""At most so many times the last tau, as theirs."""
+_LEAST_BETA = 1e-5
+
+
+@dataclass(frozen=True)
+class Aggregation(Value):
+    """One round of the baseline.
+
+    Attributes:
+        round: r, counted from 0.
+        seconds: of the cost model before the round.
+        loss: f before it.
+        reached: whether the model before it is as good as the goal.
+        tau: local steps of the round; 0 in the record that ends the run.
+        rho: measured after the round.
+        beta: measured after the round.
+        delta: measured after the round.
+    """
+
+    round: int
+    seconds: float
+    loss: float
+    reached: bool = False
+    tau: int = 0
+    rho: float = 0.0
+    beta: float = 0.0
+    delta: float = 0.0
+
+
+def divergence_bound(tau: int, gamma: float, beta: float, delta: float) -> float:
+    """h(tau), their bound on how far the mean of local models is from one model with all data.
+
+    >>> divergence_bound(1, 0.1, 2.0, 3.0)
+    0.0
+    >>> round(divergence_bound(2, 0.1, 2.0, 3.0), 12)  # gamma^2 beta delta
+    0.06
+    """
+    beta = max(beta, _LEAST_BETA)
+    # Beyond what a number can hold it is no choice.
+    grown = math.expm1(min(tau * math.log1p(gamma * beta), 700.0))
+    # Rounding can take a difference of equal numbers below zero.
+    return max(delta / beta * grown - gamma * delta * tau, 0.0) if tau > 1 else 0.0
+
+
+def gap(
+    tau: int, *, gamma: float, rho: float, beta: float, delta: float, step: float, fixed: float, left: float, phi: float
+) -> float:
+    """G(tau), their bound on the loss at the end of the budget, less its least value.
+
+    >>> numbers = dict(gamma=0.1, rho=1.0, beta=1.0, step=1.0, fixed=1.0, left=100.0, phi=0.025)
+    >>> round(gap(1, delta=0.0, **numbers), 12), round(gap(2, delta=0.0, **numbers), 12)
+    (8.0, 6.0)
+    """
+    h = divergence_bound(tau, gamma, beta, delta)
+    q = (step * tau + fixed) / (2 * gamma * phi * left * tau)
+    return q + math.sqrt(q * q + rho * h / (gamma * phi * tau)) + rho * h
+
+
+def best_tau(
+    last: int,
+    cap: int,
+    *,
+    gamma: float,
+    rho: float,
+    beta: float,
+    delta: float,
+    step: float,
+    fixed: float,
+    left: float,
+    phi: float,
+) -> int:
+    """The tau that makes G least.
+
+    >>> numbers = dict(gamma=0.1, rho=1.0, beta=1.0, step=1.0, fixed=1.0, left=100.0, phi=0.025)
+    >>> best_tau(3, 100, delta=0.0, **numbers), best_tau(3, 100, delta=50.0, **numbers)
+    (30, 1)
+    """
+
+    def of(tau: int) -> float:
+        return gap(tau, gamma=gamma, rho=rho, beta=beta, delta=delta, step=step, fixed=fixed, left=left, phi=phi)
+
+    return min(range(1, min(_GROWTH * last, cap) + 1), key=of)
+
+
+def adaptive_tau(
+    federation: Federation,
+    gamma: float,
+    *,
+    budget: float,
+    step: float,
+    fixed: float,
+    phi: float = PHI,
+    cap: int = 128,
+    goal: Goal | None = None,
+    evaluator: Evaluator | None = None,
+    start: torch.Tensor | None = None,
+    seed: int = 0,
+) -> tuple[Aggregation, ...]:
+    """Run the baseline until its budget is spent, or a goal is reached.
+
+    Args:
+        federation: what the workers compute; everyone takes part, a row each at once.
+        gamma: the local learning rate.
+        budget: R, seconds.
+        step: c, seconds of a local step.
+        fixed: b, seconds of an aggregation.
+        phi: the control parameter.
+        cap: the largest tau.
+        goal: stop at the first model that is as good.
+        evaluator: gives the test accuracy, for a goal of that.
+        start: the first model; the federation's own for the seed if not given.
+        seed: of the mini-batches and the first model, with which fixed local steps give the same run as ``simulate``.
+
+    Returns:
+        A record for each round, and one of the model after the last; it ends early where f is no longer finite.
+
+    >>> from fedgauge import random_quadratics
+    >>> records = adaptive_tau(random_quadratics(4, 3), 0.1, budget=50.0, step=0.1, fixed=1.0)
+    >>> records[-1].loss < records[0].loss, records[-1].seconds <= 50
+    (True, True)
+    """
+    import torch
+
+    from fedgauge.engines.work import one_thread
+
+    for name, value in (("gamma", gamma), ("budget", budget), ("phi", phi)):
+        positive(name, value)
+    count("cap", cap)
+    if step < 0 or fixed < 0 or not step + fixed > 0:
+        raise InputError(f"A round must cost something: step {step!r} and fixed {fixed!r} must not both be 0 or less.")
+    N = federation.num_workers
+    workers, copies = np.arange(N), np.zeros(N, dtype=np.int64)
+    weights, streams = np.full(N, 1.0 / N), Streams(seed, Purpose.NOISE)
+    model, seconds, tau = federation.start(seed) if start is None else start, 0.0, 1
+    records: list[Aggregation] = []
+    with one_thread():
+        while True:
+            loss, gradient = federation.pooled(model, workers, weights)
+            accuracy = evaluator.accuracy(model) if evaluator else None
+            seen = Round(len(records), loss, float(gradient @ gradient), accuracy=accuracy)
+            reached = goal is not None and goal.reached(seen)
+            lasts = seconds + step * tau + fixed
+            if not math.isfinite(loss):
+                break
+            if reached or lasts > budget:
+                records.append(Aggregation(len(records), seconds, loss, reached))
+                break
+            rows = model.expand(N, -1)
+            draws = federation.draws(streams, len(records), workers, copies, tau)
+            local = federation.local_sgd(rows, workers, draws, gamma)
+            mean = local.double().mean(dim=0).to(model.dtype)
+            own_losses, own = federation.evaluate(local, workers)
+            losses, slopes = federation.evaluate(mean.expand(N, -1), workers)
+            apart = (local - mean).double().norm(dim=1)
+            some = apart > 0
+            rho = float(((own_losses - losses).double().abs() / apart)[some].sum() / N)
+            beta = float(((own - slopes).double().norm(dim=1) / apart)[some].sum() / N)
+            delta = float((slopes - slopes.mean(dim=0)).double().norm(dim=1).mean())
+            records.append(Aggregation(len(records), seconds, loss, reached, tau, rho, beta, delta))
+            if not torch.isfinite(mean.sum()):
+                break
+            model, seconds = mean, lasts
+            left = budget - seconds
+            if left > 0 and math.isfinite(rho + beta + delta):
+                numbers = {"rho": rho, "beta": beta, "delta": delta, "left": left, "phi": phi}
+                tau = best_tau(tau, cap, gamma=gamma, step=step, fixed=fixed, **numbers)
+    return tuple(records)

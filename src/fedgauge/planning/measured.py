@@ -1,0 +1,89 @@
+"""A theory's plan for an experiment, from constants that are measured here or read from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from fedgauge.cost import Cost
+from fedgauge.errors import InputError
+from fedgauge.execution import Prepared, prepare
+from fedgauge.experiment import Experiment
+from fedgauge.federation.quadratic import QuadraticFederation
+from fedgauge.measurement.measuring import Asked, measure
+from fedgauge.measurement.reading import Measurement
+from fedgauge.planning.certificate import TheoryPlan
+from fedgauge.planning.goal import Goal
+from fedgauge.planning.theory import theory_plan
+from fedgauge.theory.given import read_constants, read_object
+from fedgauge.values import Constants, Estimate, Kind
+
+_LOOKED = 3  # rounds of the trajectory from the first model
+
+
+def at_start(experiment: Experiment, prepared: Prepared) -> Measurement:
+    """The constants at the first model: exact ones of quadratics, and for all what a few rounds show."""
+    federation = prepared.federation
+    certain = ("certified",) if isinstance(federation, QuadraticFederation) else ()
+    asked = Asked((*certain, "divergence", "noise", "trajectory"), rounds=_LOOKED, seeds=1)
+    start = federation.start(experiment.run.seed)
+    return measure(experiment, model=start, origin="first model", asked=asked, prepared=prepared)
+
+
+def with_gap(constants: Constants, loss: float, floor: float, quadratic: bool) -> Constants:
+    """The constants with F, the way that f has still to go: exact of quadratics, and at most f itself of losses."""
+    kind: Kind = "exact" if quadratic else "upper"
+    method = "f at the first model less its least value" + ("" if quadratic else ", which is at least 0")
+    gap = loss - floor
+    return Constants((*(item for item in constants if item.symbol != "F"), Estimate("F", gap, gap, gap, kind, method)))
+
+
+def _read(path: Path) -> Constants:
+    """A file's constants, with their intervals where it has them."""
+    whole, found = read_object(path), []
+    entries = whole.get("constants", whole)
+    for name, (value, kind) in read_constants(path).items():
+        entry = entries[name]
+        if isinstance(entry, Mapping) and {"low", "high"} <= set(entry):
+            found.append(Estimate.from_json({"method": "given", "cost": {}, **entry, "symbol": name}))
+        else:
+            found.append(Estimate(name, value, value, value, kind, "given"))
+    return Constants(tuple(found))
+
+
+def theory_of(
+    experiment: Experiment, goal: Goal, cost: Cost, *, values: Path | None = None, theorem: str | None = None
+) -> TheoryPlan:
+    """The plan that a theorem certifies for an experiment, and what it says of the experiment's own rates.
+
+    Args:
+        experiment: the federation, with I, gamma and eta as practice.
+        goal: of the squared gradient norm, or of the loss by the theorem of strongly convex objectives.
+        cost: of a round.
+        values: a file of constants; measured at the first model if not given.
+        theorem: which; the one that fits if not given.
+    """
+    prepared = prepare(experiment)
+    federation, run, rates = prepared.federation, experiment.run, experiment.algorithm
+    if rates.name != "fedavg":
+        raise InputError(f"Theory plans FedAvg, and not {rates.name}; leave out the algorithm, or plan by pilots.")
+    if not isinstance(run.local_steps, int):
+        raise InputError("A plan chooses one number of local steps for all workers; give local_steps as one number.")
+    measured = at_start(experiment, prepared)
+    quadratic = isinstance(federation, QuadraticFederation)
+    floor = float(federation.minimiser()[1]) if isinstance(federation, QuadraticFederation) else 0.0
+    constants = _read(values) if values else measured.constants
+    if "F" not in constants:
+        constants = with_gap(constants, float(measured.point["loss"]), floor, quadratic)
+    assert rates.gamma is not None  # an experiment has one
+    eta = 1.0 if rates.eta is None else rates.eta
+    return theory_plan(
+        constants,
+        goal=goal,
+        cost=cost.completed(federation),
+        num_workers=federation.num_workers,
+        participants=run.participants,
+        eta=eta,
+        theorem=theorem,
+        practice=(run.local_steps, rates.gamma, eta),
+    )
