@@ -119,6 +119,27 @@ def test_a_run_on_quadratics_with_exact_constants_is_certified(place: Path, caps
     assert told["bound"]["least"] <= corrected["total"]
 
 
+def test_a_run_whose_local_steps_adapt(place: Path, capsys: Capture) -> None:
+    line = "simulate fed.json --gamma 0.05 --local-steps auto --cost fixed=1,step=0.01 --rounds 12 --out paced"
+    assert main(line.split()) == 0
+    capsys.readouterr()
+    told = answer(capsys, "report paced")
+    records = [json.loads(line) for line in (place / "paced" / "rounds.jsonl").read_text().splitlines()]
+    made = told["charts"]["pace"]["series"][0]
+    assert made["y"] == [record["looked"][-1] for record in records if "looked" in record]
+    assert "with I = auto" in told["verdict"]
+
+
+def test_a_plan_by_theory(place: Path, capsys: Capture) -> None:
+    line = "plan fed.json --gamma 0.05 --goal grad2=0.5 --cost fixed=1,step=0.02 --mode theory --out planned"
+    assert main(line.split()) == 0
+    capsys.readouterr()
+    told = answer(capsys, "report planned")
+    written = json.loads((place / "planned" / "theory.json").read_text())
+    assert (told["verdict"], told["sections"]) == (written["verdict"], ["asked", "certificate", "again"])
+    assert told["charts"]["theory-curve"]["series"][0]["y"] == [point["seconds"] for point in written["curve"]]
+
+
 def test_certified_bounds_beside_runs(place: Path, capsys: Capture) -> None:
     source = Path(__file__).parents[2] / "docs" / "results" / "certified" / "digits.json"
     (place / "table").mkdir()

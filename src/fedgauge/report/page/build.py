@@ -76,11 +76,11 @@ def build(found: Findings, command: str = "") -> Report:
 
 def _parts(found: Findings, command: str) -> list[Section | None]:
     run, measurement, plan = found.run, found.measurement, found.plan
-    plans = (
-        [planned.plan(plan, spoken=run is None), planned.certificate(plan.theory) if plan.theory else None]
-        if plan
-        else []
-    )
+    theory = found.theory or (plan.theory if plan else None)
+    plans = [
+        planned.plan(plan, spoken=run is None) if plan else None,
+        planned.certificate(theory) if theory else None,
+    ]
     return [
         Section("asked", "What was asked", asked(found)),
         # A report on a plan begins with it; to a run it is what comes next.
@@ -107,7 +107,8 @@ def _title(found: Findings) -> str:
 
 def _kind(found: Findings) -> str:
     kinds: dict[str, object] = {"run": found.run, "plan": found.plan, "sweep": found.sweep}
-    kinds |= {"table of certified bounds": found.certified, "measurement": found.measurement}
+    kinds |= {"table of certified bounds": found.certified, "plan by theory": found.theory}
+    kinds |= {"measurement": found.measurement}
     return " and ".join(name for name, value in kinds.items() if value)
 
 
@@ -120,8 +121,8 @@ def verdict(found: Findings) -> str:
         return found.plan.verdict
     if found.sweep:
         return _best(found.sweep)
-    if found.certified:
-        return found.certified.verdict
+    if found.certified or found.theory:
+        return str((found.certified or found.theory).verdict)  # type: ignore[union-attr]  # one of them is there
     assert found.measurement is not None
     return measurements.verdict(found.measurement)
 
@@ -131,8 +132,7 @@ def _said_of(run: FoundRun) -> str:
     algorithm = dict(settings["algorithm"])
     name = algorithm.pop("name", "–")
     rates = ", ".join(f"{key} = {value:g}" for key, value in algorithm.items() if isinstance(value, int | float))
-    steps = settings["local_steps"]
-    what = f"{name} with I = {steps if isinstance(steps, int) else 'one a worker'}" + (f", {rates}" if rates else "")
+    what = f"{name} with I = {_steps(settings['local_steps'])}" + (f", {rates}" if rates else "")
     where = f" on {run.source}" if run.source != "–" else ""
     if last is None:
         return f"{what}{where} has recorded nothing yet"
@@ -145,6 +145,13 @@ def _said_of(run: FoundRun) -> str:
         return f"{what}{where} is not finished: {last.round} of {settings['rounds']} rounds brought {came}"
     met = ", where its target was reached" if run.status == "target" else ""
     return f"{what}{where} brought {came} in {run.stopped_at} rounds{met}"
+
+
+def _steps(given: Any) -> Any:
+    """The local steps of a run as a reader has them."""
+    if isinstance(given, Mapping):
+        return "auto"
+    return f"{min(given)} to {max(given)}, one a worker" if isinstance(given, list) else given
 
 
 def _best(result: SweepResult) -> str:
@@ -181,9 +188,8 @@ def asked(found: Findings) -> str:
         settings = found.run.settings
         algorithm, participation = dict(settings["algorithm"]), settings["participation"]
         entries |= {"algorithm": str(algorithm.pop("name", "–")), **algorithm}
-        steps = settings["local_steps"]
         entries |= {
-            "local steps I": steps if isinstance(steps, int) else f"{min(steps)} to {max(steps)}, one a worker",
+            "local steps I": _steps(settings["local_steps"]),
             "rounds R": settings["rounds"],
             "participation": str(participation.get("sampling", "full")),
             "participants M": participation.get("participants"),
@@ -209,6 +215,8 @@ def asked(found: Findings) -> str:
             "η from": ", ".join(f"{e:g}" for e in space.etas),
             "M from": ", ".join(map(str, space.participants)),
         }
+    elif found.theory:
+        entries |= {"goal": found.theory.goal.words, "cost": found.theory.cost.name, "participants M": found.theory.M}
     elif found.certified:
         entries |= {name.replace("_", " "): str(value) for name, value in found.certified.settings.items()}
     elif found.measurement:

@@ -13,6 +13,7 @@ from fedgauge.archive import FoundRun, look
 from fedgauge.errors import InputError, MachineError
 from fedgauge.experiment import Experiment
 from fedgauge.measurement.reading import Measurement
+from fedgauge.planning.certificate import TheoryPlan
 from fedgauge.planning.result import Plan
 from fedgauge.report.page.comparison import Comparison, compare
 from fedgauge.report.page.shapes import Asked, Certified, Part, PartsDetails, SweepResult
@@ -24,12 +25,14 @@ _MARKS = {
     "plan": ("race", "space"),
     "sweep": ("combinations", "over"),
     "certified": ("lines",),
+    "theory": ("sensitivity", "prior_curve"),
 }
-_KINDS: dict[str, type[Measurement] | type[Plan] | type[SweepResult] | type[Certified]] = {
+_KINDS: dict[str, type[Measurement] | type[Plan] | type[SweepResult] | type[Certified] | type[TheoryPlan]] = {
     "measurement": Measurement,
     "plan": Plan,
     "sweep": SweepResult,
     "certified": Certified,
+    "theory": TheoryPlan,
 }
 _NEEDED = ("algorithm", "local_steps", "rounds", "participation", "seed")
 
@@ -54,6 +57,7 @@ class Findings:
         plan: the plan.
         sweep: the result of a sweep.
         certified: a table of certified bounds beside runs.
+        theory: a plan by theory alone.
         experiment: that stands behind them.
         shares: how the data is shared out.
         num_workers: where it is known.
@@ -67,6 +71,7 @@ class Findings:
     plan: Plan | None = None
     sweep: SweepResult | None = None
     certified: Certified | None = None
+    theory: TheoryPlan | None = None
     experiment: Experiment | None = None
     shares: Shares | None = None
     num_workers: int | None = None
@@ -86,7 +91,9 @@ def find(path: Path, measure: Path | None = None, plan: Path | None = None) -> F
     if measure:
         found = replace(found, measurement=_expect("measurement", measure, _read(measure)))
     if plan:
-        found = replace(found, plan=_expect("plan", plan, _read(plan)))
+        data = _read(plan)
+        kind = "theory" if any(mark in data for mark in _MARKS["theory"]) else "plan"
+        found = replace(found, **{kind: _expect(kind, plan, data)})
     _check_same(found)
     return _behind(found)
 
@@ -98,16 +105,16 @@ def _in_directory(path: Path) -> Findings:
     found = Findings(str(path))
     if (path / "settings.json").is_file():
         found = replace(found, run=_run(path))
-    for name in ("measure.json", "plan.json"):
+    for name in ("measure.json", "plan.json", "theory.json"):
         if (path / name).is_file():
             found = _with(found, path / name)
     for name in ("result.json", "digits.json", "mnist.json") if found.run is None else ():
         if (path / name).is_file():
             found = _with(found, path / name)
-    if not (found.run or found.measurement or found.plan or found.sweep or found.certified):
+    if not (found.run or found.measurement or found.plan or found.sweep or found.certified or found.theory):
         raise InputError(
-            f"{path} holds nothing to report: none of settings.json (a run), measure.json, plan.json and a sweep's"
-            " result.json; name a directory that holds one."
+            f"{path} holds nothing to report: none of settings.json (a run), measure.json, plan.json, theory.json and a"
+            " sweep's result.json; name a directory that holds one."
         )
     return found
 
@@ -148,6 +155,8 @@ def _expect(kind: str, path: Path, data: Mapping[str, Any]) -> Any:
             parts_of(made)
         elif isinstance(made, Plan):
             _check_plan(made)
+        elif isinstance(made, TheoryPlan):
+            _check_theory(made)
     except InputError as error:
         raise InputError(_misfit(path, error)) from None
     except (
@@ -179,10 +188,14 @@ def _check_plan(plan: Plan) -> None:
         raise InputError("Plan.race.entries must have the choice among them.")
     _ = plan.verdict, plan.why, plan.toml
     if plan.theory:
-        _ = plan.theory.verdict, plan.theory.practice and plan.theory.practice.words
-        names = plan.theory.answer.bound.terms
-        if any(len(point.terms) != len(names) for point in plan.theory.curve):
-            raise InputError(f"A point of Plan.theory.curve must have {len(names)} terms.")
+        _check_theory(plan.theory)
+
+
+def _check_theory(theory: TheoryPlan) -> None:
+    _ = theory.verdict, theory.practice and theory.practice.words
+    names = theory.answer.bound.terms
+    if any(len(point.terms) != len(names) for point in theory.curve):
+        raise InputError(f"A point of the theory's curve must have {len(names)} terms.")
 
 
 def _run(path: Path) -> FoundRun:

@@ -5,6 +5,7 @@ Plans and sweeps have their parts in :mod:`fedgauge.report.page.planned` and :mo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
@@ -300,6 +301,9 @@ def happened(run: FoundRun) -> Section | None:
         x, y = _column(run.rounds, name)
         if x:
             charts.append(lines(name, [Series(label, x, y)], title=title, x_label="round", y_label=label, log=log))
+    paced = [record for record in run.rounds if record.looked]
+    if paced:
+        charts.append(_pace(paced))
     ratios = [(label, colour, *_column(run.rounds, name)) for name, label, colour in _RATIOS]
     seen = [Series(label, x, y, colour) for label, colour, x, y in ratios if x]
     if seen:
@@ -313,7 +317,28 @@ def happened(run: FoundRun) -> Section | None:
                 note="A bound fed with less than a round has shown does not cover the run.",
             )
         )
-    return Section("rounds", "What happened", _charts(charts), tuple(charts))
+    decisions = [
+        [record.round, record.looked[-1] if record.looked else None, record.why] for record in paced if record.why
+    ]
+    html = _charts(charts)
+    if decisions:
+        html += f"<h3>Why the local steps changed</h3>{table(('round', 'I', 'what follows, and why'), decisions)}"
+    return Section("rounds", "What happened", html, tuple(charts))
+
+
+def _pace(records: Sequence[Round]) -> Chart:
+    """The local steps of a run that adapts them."""
+    x = [float(record.round) for record in records]
+    made = [float(record.looked[-1]) if record.looked else math.nan for record in records]
+    kept = [math.nan if record.taken is None else float(record.taken) for record in records]
+    return lines(
+        "pace",
+        [Series("made", x, made, 0, "steps"), Series("kept", x, kept, 4, "steps")],
+        title="Local steps of each round",
+        x_label="round",
+        y_label="local steps I",
+        note="Made, and after how many of them the round was taken to have ended: fewer where f was lower there.",
+    )
 
 
 def _column(rounds: Sequence[Round], name: str) -> tuple[list[float], list[float]]:

@@ -33,6 +33,8 @@ class Asked(Value):
         for name, value in self.algorithm.items():
             if name != "name" and (isinstance(value, bool) or not isinstance(value, int | float)):
                 raise InputError(f"algorithm.{name} must be a number, not {value!r}.")
+        if isinstance(self.local_steps, Mapping):
+            return  # they adapt themselves
         steps = self.local_steps if isinstance(self.local_steps, list) and self.local_steps else [self.local_steps]
         if any(isinstance(step, bool) or not isinstance(step, int) or step < 1 for step in steps):
             raise InputError(f"local_steps must be a number of at least 1, or one a worker, not {self.local_steps!r}.")
