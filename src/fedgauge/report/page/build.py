@@ -236,9 +236,9 @@ def again(found: Findings, command: str) -> str:
     """Commands, settings, versions and environment."""
     html = "<h3>Commands</h3>" + code("\n".join(_commands(found, command)))
     experiment = found.experiment
-    if found.plan and not found.run:
-        html += f"<h3>planned.toml</h3>{code(found.plan.toml)}"
-    elif experiment:
+    if found.plan:
+        html += f"<details open><summary>plan.toml</summary>{code(found.plan.toml)}</details>"
+    if experiment and (found.run or not found.plan):
         html += f"<details open><summary>experiment.toml</summary>{code(experiment.to_toml())}</details>"
     environment = dict(found.run.environment) if found.run else {}
     given = environment.pop("versions", {})
@@ -263,7 +263,7 @@ def _commands(found: Findings, command: str) -> list[str]:
         source = shlex.quote(run.path) if run else "experiment.toml"
         lines += ["# the constants", _measuring(measurement, source, known=run is not None)]
     if found.plan:
-        lines += ["# what was planned, from planned.toml below", "fedgauge simulate planned.toml --out planned"]
+        lines += ["# what was planned, from plan.toml below", "fedgauge simulate plan.toml --out planned"]
     if found.sweep and found.sweep.command:
         lines += ["# the sweep", found.sweep.command]
     if found.certified:
