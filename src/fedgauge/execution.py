@@ -84,11 +84,7 @@ def prepare(experiment: Experiment) -> Prepared:
     if experiment.data.is_quadratic:
         federation = QuadraticFederation.read(experiment.data.name)
         return Prepared(federation, participation_of(experiment))
-    data = experiment.data
-    # A file of the user's own may change from one experiment to the next; published ones do not.
-    load = _load.__wrapped__ if data.name.endswith(".npz") else _load
-    dataset = load(data.name, data.dir or os.environ.get("FEDGAUGE_DATA"), data.scale)
-    partition = _partition(experiment, dataset)
+    dataset, partition = share_out(experiment)
     participation = participation_of(experiment, partition)
     participation.check(partition.num_workers)
     supervised = _federation(experiment, dataset, partition)
@@ -101,6 +97,20 @@ def prepare(experiment: Experiment) -> Prepared:
             " and y_test."
         )
     return Prepared(supervised, participation, evaluator, dataset, partition)
+
+
+def share_out(experiment: Experiment) -> tuple[Dataset, Partition]:
+    """Read the data of an experiment that is not on quadratics, and share it out among its workers.
+
+    >>> dataset, partition = share_out(Experiment.of({"source": "digits", "gamma": 0.1}))
+    >>> dataset.num_classes, partition.num_workers
+    (10, 10)
+    """
+    data = experiment.data
+    # A file of the user's own may change from one experiment to the next; published ones do not.
+    load = _load.__wrapped__ if data.name.endswith(".npz") else _load
+    dataset = load(data.name, data.dir or os.environ.get("FEDGAUGE_DATA"), data.scale)
+    return dataset, _partition(experiment, dataset)
 
 
 @lru_cache(maxsize=1)

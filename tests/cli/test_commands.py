@@ -309,9 +309,11 @@ def test_demo(tmp_path: Path) -> None:
     result = json.loads(done.stdout)
     written = {path.name: path.read_bytes() for path in (tmp_path / "my demo").iterdir() if path.is_file()}
     pictures = {"partition.png", "digits.png", "rounds.png", "local-steps.png"}
-    assert set(written) == {"result.json", *pictures}
+    assert set(written) == {"result.json", "report.html", *pictures}
     assert json.loads(written["result.json"]) == result
     assert all(written[name].startswith(b"\x89PNG") for name in pictures)
+    report = written["report.html"].decode()
+    assert all(f'<section id="{name}"' in report for name in ("federation", "rounds", "constants", "bound", "origins"))
     # On digits, more local steps make a round worth more.
     losses = [run["loss"][-1] for run in result["digits"]["runs"]]
     assert losses == sorted(losses, reverse=True)

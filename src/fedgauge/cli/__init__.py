@@ -9,7 +9,7 @@ import sys
 import typer
 from typer.exceptions import TyperException
 
-from fedgauge.cli import data, explore, falsify, measure, plan, quadratic, reproduce, run, runs, sweep, theory
+from fedgauge.cli import data, explore, falsify, measure, plan, quadratic, report, reproduce, run, runs, sweep, theory
 from fedgauge.errors import InputError, MachineError
 
 app = typer.Typer(
@@ -34,6 +34,7 @@ for command in (
     theory.tune,
     theory.region,
     explore.explore,
+    report.report,
     falsify.falsify,
     run.algorithms,
     run.symbols,

@@ -59,7 +59,8 @@ def takes_experiment(command: Callable[..., None]) -> Callable[..., None]:
 
 def _takes(command: Callable[..., None], runs: bool) -> Callable[..., None]:
     own = list(inspect.signature(command, eval_str=True).parameters.values())[2 if runs else 1 :]
-    known = list(keys())
+    # What the command means by a word comes before what an experiment means by it: plan's cost is the plan's.
+    known = [key for key in keys() if key.option not in {parameter.name for parameter in own}]
 
     def with_options(**given: Any) -> None:
         options = {key.option: given.pop(key.option) for key in known}

@@ -115,6 +115,17 @@ def demo(
         result |= quadratics.run(lambda done, total: bar.update(task, completed=done, total=total))
     write_json(out / "result.json", result)
     pictures = [*digits.save(result["digits"], out), *quadratics.save(result, out)]
+    with terminal.steps() as steps:
+        constants = digits.measure(out, steps)
+    best = out / "runs" / f"I={digits.LOCAL_STEPS[-1]}"
+    from fedgauge.files import write_atomically
+    from fedgauge.report.page.build import build
+    from fedgauge.report.page.findings import find
+
+    command = shlex.join(
+        ["fedgauge", "report", str(best), "--measure", str(constants), "--out", str(out / "report.html")]
+    )
+    write_atomically(out / "report.html", build(find(best, constants), command).html.encode())
     if json:
         options.print_json(result)
         return
@@ -124,5 +135,6 @@ def demo(
     print(f"Numbers: {out / 'result.json'}")
     runs = " ".join(shlex.quote(str(out / "runs" / f"I={steps}")) for steps in digits.LOCAL_STEPS)
     print(f"Runs: {out / 'runs'}; compare them with: fedgauge runs compare {runs}")
-    again = shlex.quote(str(out / "runs" / f"I={digits.LOCAL_STEPS[-1]}" / "experiment.toml"))
+    again = shlex.quote(str(best / "experiment.toml"))
     print(f"Try: fedgauge simulate {again} --percent 90 --out runs/mine")
+    print(f"Report on the run with I = {digits.LOCAL_STEPS[-1]}, to open in a browser: {out / 'report.html'}")

@@ -70,6 +70,29 @@ def run(directory: Path, told: Callable[[str, int], Callable[[int, Round | None]
     }
 
 
+def measure(directory: Path, told: Callable[[str, int, int | None], None]) -> Path:
+    """Measure the constants where the run with the most local steps ended, and write them beside the runs."""
+    from fedgauge.archive import look
+    from fedgauge.execution import prepare
+    from fedgauge.measurement.measuring import Asked, read_model
+    from fedgauge.measurement.measuring import measure as take
+    from fedgauge.report import measurements
+
+    run, out = directory / "runs" / f"I={LOCAL_STEPS[-1]}", directory / "measured"
+    experiment = Experiment.from_json(look(run).experiment)
+    prepared, model = prepare(experiment), run / "model.safetensors"
+    # A few rounds of one seed show what there is to see; the curvature takes no rounds at all.
+    found = take(
+        experiment,
+        model=read_model(model, prepared),
+        origin=str(model),
+        asked=Asked(rounds=3, seeds=1),
+        prepared=prepared,
+        told=told,
+    )
+    return measurements.save(found, out)[0]
+
+
 def show(result: Mapping[str, Any]) -> None:
     """Print a line for each I."""
     rows = [

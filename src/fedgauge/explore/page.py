@@ -6,14 +6,10 @@ script then only replaces numbers.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import math
 from collections.abc import Iterable
-from decimal import ROUND_HALF_UP, Decimal, localcontext
 from html import escape
-from importlib import resources
 from string import Template
 from typing import Any
 
@@ -23,6 +19,7 @@ from fedgauge.explore.controls import CONTROLS, GROUPS, SQUARED, Control, Start,
 from fedgauge.explore.mathml import math as math_of
 from fedgauge.explore.mathml import quantity_html, symbol_math
 from fedgauge.explore.recording import record
+from fedgauge.explore.writing import distance, percent, policy, resource, shown, written
 from fedgauge.region import RANGES, TIE
 from fedgauge.theory import THEOREMS, Theorem
 from fedgauge.theory.answer import Answer, answer, print_is_right
@@ -53,64 +50,11 @@ _COLOURS = {
     "second moment, local noise of workers": 6,
     "second moment, local divergence": 7,
 }
-_SCRIPTS = ("numbers.js", "state.js", "view.js", "map.js")
-_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-
-
-def shown(value: float) -> str:
-    """Return a number with four significant digits, as the script writes it too.
-
-    >>> shown(0.0123456), shown(1234567.0), shown(1e-9), shown(math.inf)
-    ('0.01235', '1.235×10⁶', '10⁻⁹', '∞')
-    """
-    if math.isnan(value):
-        return "–"
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    if value == 0:
-        return "0"
-    # Of two nearest numbers JavaScript takes the larger, not the even one.
-    with localcontext(rounding=ROUND_HALF_UP):
-        mantissa, _, power = f"{Decimal(value):.3e}".partition("e")
-        exponent = int(power)
-        text = f"{Decimal(value):.{max(0, 3 - exponent)}f}"
-    if -4 <= exponent <= 4:
-        return text.rstrip("0").rstrip(".") if "." in text else text
-    mantissa = mantissa.rstrip("0").rstrip(".")
-    front = "" if mantissa == "1" else f"{mantissa}×"
-    return f"{front}10{str(exponent).translate(_SUPERSCRIPTS)}"
-
-
-def percent(share: float) -> str:
-    """Return a share in percent, where little is not nothing.
-
-    >>> percent(0.001), percent(0.25)
-    ('<1%', '25%')
-    """
-    with localcontext(rounding=ROUND_HALF_UP):
-        return "<1%" if 0 < share < 0.005 else f"{Decimal(100 * share):.0f}%"
-
-
-def distance(limit: float, value: float) -> str:
-    """Say whether a condition holds and how far it is from its limit.
-
-    >>> distance(0.5, 0.25), distance(0.25, 0.5), distance(0.0, 0.0), distance(0.0, 0.1)
-    ('holds, 2× room', 'fails, 2× over', 'holds', 'fails, must be 0')
-    """
-    if value <= limit:
-        if math.isinf(limit):
-            return "holds, no limit"
-        return f"holds, {shown(limit / value)}× room" if value > 0 else "holds"
-    return f"fails, {shown(value / limit)}× over" if limit > 0 else "fails, must be 0"
-
-
-def _written(value: float) -> str:
-    """A number as JavaScript writes it, to the last bit."""
-    return repr(float(value)).replace("inf", "Infinity").replace("nan", "NaN")
+_SCRIPTS = ("numbers.js", "writing.js", "state.js", "view.js", "map.js")
 
 
 def _number(value: float, part: str) -> str:
-    return f'<data data-part="{part}" value="{_written(value)}">{shown(value)}</data>'
+    return f'<data data-part="{part}" value="{written(value)}">{shown(value)}</data>'
 
 
 def _formula(text: str) -> str:
@@ -276,16 +220,12 @@ def _data(start: Start) -> dict[str, Any]:
         "tie": TIE,
         "start": {
             # JSON has no infinity; the script reads it from text.
-            "values": {n: v if v is None or math.isfinite(v) else _written(v) for n, v in start.values.items()},
+            "values": {n: v if v is None or math.isfinite(v) else written(v) for n, v in start.values.items()},
             "kinds": dict(start.kinds),
             "labels": dict(start.labels),
             "source": start.source,
         },
     }
-
-
-def _read(name: str) -> str:
-    return (resources.files("fedgauge.explore") / name).read_text(encoding="utf-8")
 
 
 def _script() -> str:
@@ -295,12 +235,8 @@ def _script() -> str:
         + "}"
         for theorem in THEOREMS.values()
     )
-    first, *rest = map(_read, _SCRIPTS)
+    first, *rest = map(resource, _SCRIPTS)
     return f'(()=>{{"use strict";\n{first}\nconst FORMULAS={{{recorded}}};\n{"".join(rest)}}})();'
-
-
-def _digest(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def build(start: Start) -> str:
@@ -319,15 +255,15 @@ def build(start: Start) -> str:
             }
             for theorem in THEOREMS.values()
         }
-    style, script = _read("page.css"), _script()
+    style, script = resource("palette.css") + resource("page.css"), _script()
     data = json.dumps(_data(start), allow_nan=False).replace("<", "\\u003c")  # nothing in it can end the element
     groups = "".join(
         f"<fieldset><legend>{title}</legend>{''.join(map(_control, controls))}</fieldset>"
         for title, controls in GROUPS.items()
     )
     axes = "".join(f'<option value="{name}">{name}: {escape(meaning(name))}</option>' for name in RANGES)
-    return Template(_read("page.html")).substitute(
-        policy=f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; img-src data:",
+    return Template(resource("page.html")).substitute(
+        policy=policy(style, script),
         style=style,
         script=script,
         data=data,

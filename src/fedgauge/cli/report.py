@@ -1,0 +1,57 @@
+"""The command that writes a report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedgauge.cli import options
+
+
+def report(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN|PLAN|RESULTS",
+            help="Directory of a run, measurement, plan or sweep, or one of their JSON files.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="Write the page here (.html) \\[default: report.html beside the results].")
+    ] = None,
+    measure: Annotated[
+        Path | None, typer.Option(help="Constants to show with it: measure.json of 'fedgauge measure --out'.")
+    ] = None,
+    plan: Annotated[Path | None, typer.Option(help="A plan to show with it: plan.json of 'fedgauge plan'.")] = None,
+    json: options.Json = False,
+) -> None:
+    """Write one HTML file that shows all of it: verdict, federation, constants, bound against reality, plan, commands.
+
+    The file needs no network and no JavaScript, can be printed, and may be sent to somebody. A run that is going on or
+    broke off is shown as far as it goes.
+
+    Example: fedgauge report runs/first --measure measured/measure.json --out report.html
+    Example: fedgauge report plan.json
+    """
+    from fedgauge.errors import InputError
+
+    if not source.exists():
+        raise InputError(f"There is no {source}; name a run's directory, or a JSON file of a measurement or a plan.")
+    place = out or (source if source.is_dir() else source.parent) / "report.html"
+    if place.suffix not in (".html", ".htm"):
+        raise InputError(f"out must be a file that ends in .html, not {str(place)!r}.")
+    options.check_file(place)
+    from fedgauge.files import write_atomically
+    from fedgauge.report.page.build import build
+    from fedgauge.report.page.findings import find
+
+    made = build(find(source, measure, plan), options.command_line())
+    write_atomically(place, made.html.encode())
+    if json:
+        options.print_json({"out": str(place), **made.data})
+    else:
+        print(made.data["verdict"])
+        print(f"Written: {place}")

@@ -1,0 +1,153 @@
+"""Where numbers stand on an axis: ticks that people would choose, scales, and series thinned to what a screen shows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+
+from fedgauge.explore.writing import shown
+
+_STEPS = (1, 2, 5, 10)
+_LEAST_SPAN = 1e-9  # of an axis, as a part of the numbers on it: below that they are all the same to a reader
+
+
+def ticks(low: float, high: float, most: int = 6) -> list[float]:
+    """Return at most ``most`` round numbers between two numbers: multiples of 1, 2 or 5 times a power of ten.
+
+    >>> ticks(0, 1), ticks(-3, 107, most=4)
+    ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [0.0, 50.0, 100.0])
+    """
+    span = high - low
+    if not span > 0 or not math.isfinite(span):
+        return [low]
+    exponent = math.floor(math.log10(span / most))
+    for factor in (*_STEPS, 20, 50):
+        # Counted in whole steps and written as decimals, so that 0.3 is 0.3.
+        step = Decimal(factor).scaleb(exponent)
+        first, last = math.ceil(Decimal(low) / step), math.floor(Decimal(high) / step)
+        if last - first + 1 <= most:
+            found = [float(step * count) for count in range(first, last + 1)]
+            return [number for number in dict.fromkeys(found) if low <= number <= high] or [low]
+    raise AssertionError("fifty times a power of ten below the span leaves few ticks")
+
+
+def log_ticks(low: float, high: float, most: int = 6) -> list[float]:
+    """Return at most ``most`` round numbers between two positive numbers, evenly spread over their logarithms.
+
+    >>> log_ticks(0.5, 2000), log_ticks(1, 30)
+    ([1.0, 10.0, 100.0, 1000.0], [1.0, 2.0, 5.0, 10.0, 20.0])
+    """
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    powers = range(first, last + 1)
+    fine = [_decimal(digit, power) for power in powers for digit in (1, 2, 5)]
+    decades = [_decimal(1, power) for power in powers]
+    for candidates in (fine, *(_every(decades, powers, stride) for stride in range(1, len(decades) + 1))):
+        found = [number for number in candidates if low <= number <= high]
+        if len(found) <= most:
+            return found if len(found) > 1 else ticks(low, high, most)
+    return [low]
+
+
+def _every(decades: Sequence[float], powers: Sequence[int], stride: int) -> list[float]:
+    return [number for number, power in zip(decades, powers, strict=True) if power % stride == 0]
+
+
+def _decimal(digit: int, power: int) -> float:
+    return float(Decimal(digit).scaleb(power))
+
+
+def labels(marks: Sequence[float]) -> list[str]:
+    """Write ticks with as many digits as tell them apart.
+
+    >>> labels([0.0, 0.5, 1.0]), labels([10000.1, 10000.2])
+    (['0', '0.5', '1'], ['10000.1', '10000.2'])
+    """
+    short = [shown(mark) for mark in marks]
+    return short if len(set(short)) == len(marks) else [f"{mark:.12g}" for mark in marks]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A map from numbers to places on a screen.
+
+    Attributes:
+        low: the number at ``start``.
+        high: the number at ``end``.
+        start: where the axis begins.
+        end: where it ends.
+        log: whether equal ratios, not differences, are equally far apart.
+
+    >>> scale = Scale(1, 100, 0, 200, log=True)
+    >>> scale(1), scale(10), scale(100)
+    (0.0, 100.0, 200.0)
+    """
+
+    low: float
+    high: float
+    start: float
+    end: float
+    log: bool = False
+
+    def __call__(self, number: float) -> float:
+        """Where a number stands."""
+        low, high, at = (math.log(x) if self.log else x for x in (self.low, self.high, number))
+        return self.start + (at - low) / (high - low) * (self.end - self.start)
+
+    def ticks(self, most: int = 6) -> list[float]:
+        """The ticks of the axis."""
+        return log_ticks(self.low, self.high, most) if self.log else ticks(self.low, self.high, most)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the scale as the script reads it."""
+        return {"low": self.low, "high": self.high, "start": self.start, "end": self.end, "log": self.log}
+
+
+def fit(numbers: Iterable[float], start: float, end: float, *, log: bool = False, zero: bool = False) -> Scale:
+    """Return a scale on which all finite numbers have their place (with ``log``, those above 0).
+
+    Args:
+        numbers: what is to be shown.
+        start: where the axis begins.
+        end: where it ends.
+        log: whether it is logarithmic.
+        zero: whether 0 must be on it.
+
+    >>> fit([3, 7, float("inf")], 0, 100).low, fit([0.002, 3], 0, 100, log=True).low
+    (3.0, 0.002)
+    """
+    found = np.asarray([number for number in numbers if number is not None], dtype=float)
+    found = found[np.isfinite(found) & ((found > 0) | (not log))]
+    low, high = (float(found.min()), float(found.max())) if found.size else (1.0, 1.0)
+    if zero and not log:
+        low, high = min(low, 0.0), max(high, 0.0)
+    if high - low <= _LEAST_SPAN * max(abs(low), abs(high)):
+        # One number: it stands in the middle.
+        low, high = (low / 2, high * 2) if log else (low - (abs(low) or 1.0) / 2, high + (abs(high) or 1.0) / 2)
+    return Scale(low, high, start, end, log)
+
+
+def thin(x: Sequence[float], y: Sequence[float], columns: int = 240) -> list[int]:
+    """Return which points to draw: of every column of the screen the first, the least, the largest and the last.
+
+    >>> thin(range(5), [1, 2, 1, 2, 1])
+    [0, 1, 2, 3, 4]
+    >>> kept = thin(range(10_000), [0.0] * 5000 + [9.0] + [0.0] * 4999, columns=10)
+    >>> 5000 in kept, len(kept) <= 40
+    (True, True)
+    """
+    if len(x) <= 4 * columns:
+        return list(range(len(x)))
+    places, heights = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    span = float(places[-1] - places[0])
+    column = np.minimum(((places - places[0]) / (span or 1.0) * columns).astype(int), columns - 1)
+    starts = np.flatnonzero(np.diff(column, prepend=-1))
+    kept: set[int] = set()
+    for first, last in zip(starts, [*starts[1:], len(column)], strict=True):
+        piece = heights[first:last]
+        kept |= {int(first), int(last) - 1, int(first + piece.argmin()), int(first + piece.argmax())}
+    return sorted(kept)

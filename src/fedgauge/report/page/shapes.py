@@ -1,0 +1,194 @@
+"""The shapes of results that are written as plain objects: read as values, so that what does not fit is named."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fedgauge.errors import InputError
+from fedgauge.symbols import symbol as find_symbol
+from fedgauge.theory import find as find_theorem
+from fedgauge.values import Constants, Estimate, Value
+
+
+@dataclass(frozen=True)
+class Asked(Value):
+    """What a run's settings must say for a report.
+
+    >>> Asked({"name": "fedavg", "gamma": 0.1}, 5, 100, {"sampling": "full"}, 0).rounds
+    100
+    """
+
+    algorithm: Mapping[str, Any]
+    local_steps: Any
+    rounds: int
+    participation: Mapping[str, Any]
+    seed: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.algorithm.get("name"), str):
+            raise InputError("algorithm must have a name.")
+        for name, value in self.algorithm.items():
+            if name != "name" and (isinstance(value, bool) or not isinstance(value, int | float)):
+                raise InputError(f"algorithm.{name} must be a number, not {value!r}.")
+        if isinstance(self.local_steps, Mapping):
+            return  # they adapt themselves
+        steps = self.local_steps if isinstance(self.local_steps, list) and self.local_steps else [self.local_steps]
+        if any(isinstance(step, bool) or not isinstance(step, int) or step < 1 for step in steps):
+            raise InputError(f"local_steps must be a number of at least 1, or one a worker, not {self.local_steps!r}.")
+
+
+@dataclass(frozen=True)
+class Curve(Value):
+    """Mean and standard deviation over seeds, one a recorded round."""
+
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Combination(Value):
+    """One combination of a sweep's values, over its seeds."""
+
+    values: Mapping[str, Any]
+    diverged: int
+    rounds: tuple[int, ...]
+    seconds: float
+    loss: Curve | None
+    accuracy: Curve | None
+    runs: tuple[Any, ...]
+
+    def __post_init__(self) -> None:
+        for curve in (self.loss, self.accuracy):
+            if curve and {len(curve.mean), len(curve.deviation)} != {len(self.rounds)}:
+                raise InputError("A combination's curves must have as many numbers as rounds.")
+
+
+@dataclass(frozen=True)
+class SweepResult(Value):
+    """What ``fedgauge sweep`` writes."""
+
+    experiment: Mapping[str, Any]
+    over: Mapping[str, tuple[Any, ...]]
+    seeds: int
+    combinations: tuple[Combination, ...]
+    command: str = ""
+
+    def __post_init__(self) -> None:
+        for each in self.combinations:
+            if set(each.values) != set(self.over):
+                raise InputError(f"A combination must have values of {', '.join(self.over) or 'nothing'}.")
+
+
+@dataclass(frozen=True)
+class Part(Value):
+    """A constant's square shared out over workers and layers, as the reading ``parts`` has it."""
+
+    symbol: str
+    blocks: tuple[str, ...]
+    weights: tuple[float, ...]
+    squares: tuple[tuple[float, ...], ...]
+    total: float
+    by_block: tuple[float, ...]
+    by_worker: tuple[float, ...]
+    threshold: float
+    outliers: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        find_symbol(self.symbol)
+        sizes = {len(self.weights), len(self.squares), len(self.by_worker)}
+        if sizes != {len(self.weights)} or not self.weights:
+            raise InputError("Parts must have a weight, squares and a share for each worker.")
+        if {len(row) for row in self.squares} | {len(self.by_block)} != {len(self.blocks)} or not self.blocks:
+            raise InputError("Parts must have a square and a share for each block.")
+        numbers = (
+            self.total,
+            *self.weights,
+            *self.by_block,
+            *self.by_worker,
+            *(share for row in self.shares for share in row),
+        )
+        if not all(math.isfinite(number) and number >= 0 for number in numbers):
+            raise InputError("Parts must be finite numbers of at least 0.")
+
+    @property
+    def shares(self) -> list[list[float]]:
+        """What each worker contributes through each block, as part of the whole: a row a block."""
+        whole = self.total or 1.0
+        return [
+            [weight * row[block] / whole for weight, row in zip(self.weights, self.squares, strict=True)]
+            for block in range(len(self.blocks))
+        ]
+
+
+@dataclass(frozen=True)
+class PartsDetails(Value):
+    """The details of the reading ``parts``."""
+
+    parts: tuple[Part, ...]
+    method: str
+
+
+@dataclass(frozen=True)
+class AtBest(Value):
+    """A version of a theorem at its own best rates."""
+
+    gamma: float
+    eta: float
+    bound: float
+    certified: bool
+    dominant: str
+
+
+@dataclass(frozen=True)
+class Line(Value):
+    """A theorem and what it bounds, over seeds."""
+
+    percent: int
+    theorem: str
+    I: int  # noqa: E741
+    R: int
+    new: str
+    versions: Mapping[str, AtBest]
+    runs: Mapping[str, Any]
+    least: float
+    worst: float
+    mean: float
+    below: int
+    looseness: float
+    prior_over_new: float
+
+    def __post_init__(self) -> None:
+        find_theorem(self.theorem)
+        if self.new not in self.versions:
+            raise InputError(f"A line must have the version {self.new!r} that it calls new.")
+
+
+@dataclass(frozen=True)
+class Certified(Value):
+    """What the command writes for one data set."""
+
+    settings: Mapping[str, Any]
+    constants: Mapping[str, Mapping[str, Estimate]]
+    lines: tuple[Line, ...]
+
+    def __post_init__(self) -> None:
+        for held in self.constants.values():
+            Constants(tuple(held.values()))
+        if not isinstance(self.settings.get("seeds"), int):
+            raise InputError("settings must have the number of seeds.")
+
+    @property
+    def verdict(self) -> str:
+        """How many bounds hold, and how loose they are, in one sentence."""
+        seeds = self.settings["seeds"]
+        runs, below = seeds * len(self.lines), sum(line.below for line in self.lines)
+        sure = sum(line.versions[line.new].certified for line in self.lines)
+        loose = [line.looseness for line in self.lines] or [0.0]
+        return (
+            f"On {self.settings.get('source', '–')}, {below} of {runs} runs stay below their bound; {sure} of"
+            f" {len(self.lines)} bounds are certified, and they are {min(loose):.3g} to {max(loose):.3g} times the mean"
+            " of what happened."
+        )
