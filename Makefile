@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.ready
 SUDO   := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
 APT    := $(SUDO) apt-get -qq update && $(SUDO) apt-get -qq install -y
 
-.PHONY: demo test test-data setup chromium check bench bench-peers falsify clean
+.PHONY: demo test test-data setup chromium check docs bench bench-peers falsify clean
 
 demo: setup
 	$(BIN)/fedgauge demo --out demo
@@ -30,6 +30,11 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The documentation as pages, in build/docs; `make test` builds it too, in a directory of its own.
+docs: setup
+	$(BIN)/python -m sphinx -W --keep-going -E -q -d build/doctrees docs build/docs
+	@echo "Open build/docs/index.html"
 
 bench: setup
 	$(BIN)/python benchmarks/quadratic.py

@@ -241,7 +241,7 @@ def simulate(
         record_every: record every so many rounds (and the last); recording takes three exact gradient passes.
         target_loss: stop at the first recorded loss at or below it.
         target_accuracy: stop at the first recorded test accuracy at or above it.
-        target_grad2: stop at the first recorded |grad f|^2 at or below it.
+        target_grad2: stop at the first recorded ‖∇f‖² at or below it.
         evaluator: gives the test accuracy of each record.
         watch: record also how far the local models spread, and the ratios seen that bound L_h, L_tilde and L_g from
             below; it takes two of the three passes.

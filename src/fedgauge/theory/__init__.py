@@ -78,7 +78,7 @@ def evaluate(
             checked and left aside.
 
     Returns:
-        The bound: its terms add up to ``total``, and ``gamma_max`` is the largest admissible gamma.
+        The bound, whose terms add up to ``total``; ``gamma_max`` is the largest admissible gamma.
 
     >>> values = dict(F=1, R=100, N=8, sigma2=1, zeta2=1, L_g=1, L_h=0.1, gamma=0.01)
     >>> bound = evaluate("nonconvex", I=[1, 4, 16], **values)

@@ -1,0 +1,54 @@
+"""How the documentation is built: from the pages here, the docstrings and the command's help, without network."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import version as installed_version
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE / "extensions"), str(HERE.parent / "src")]
+
+project = "fedgauge"
+author = "The fedgauge developers"
+copyright = "The fedgauge developers, Apache-2.0"
+release = version = installed_version("fedgauge")
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "commands", "formulas", "public_names"]
+exclude_patterns = ["_build", "extensions"]
+# Whatever the machine's time zone and language, the same pages.
+html_last_updated_fmt = None
+language = "en"
+
+# The pages are read on a plain git host too, so that they use little beyond what such hosts know.
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 3
+
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+maximum_signature_line_length = 88
+python_use_unqualified_type_names = True
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+
+# Every reference must lead somewhere, but for those that lead out of these pages: intersphinx would need the network.
+nitpicky = True
+_HOMES = "execution|experiment|federation\\.shards|pacing|participation|planning|randomness|simulation|theory"
+nitpick_ignore_regex = [
+    (r"py:.*", r"(torch|numpy|np|npt|collections|pathlib|typing|nn)(\..*)?"),
+    # Names of types, which Python resolves before Sphinx sees them, or cannot resolve at all.
+    (r"py:class", r"Indices|Floats|Labels|Array|Tensors|Loss|Told|Observer|optional"),
+    # Parts of values that are described where the values are.
+    (r"py:class", rf"Shards|fedgauge\.({_HOMES})(\..*)?"),
+    (r"py:(data|mod|meth)", r"SCHEMES|THEOREMS|to_json|fedgauge\.(data\.schemes|planning\.search|symbols)(\..*)?"),
+]
+
+html_theme = "furo"
+html_title = f"fedgauge {release}"
+html_static_path = ["_static"]
+html_css_files = ["docs.css"]
+html_copy_source = False
+html_show_sphinx = False
+# Formulas are MathML, which browsers set by themselves: no page asks anybody for a script.
+html_math_renderer = "mathml"

@@ -1,0 +1,90 @@
+r"""Formulas as MathML, written while the pages are built: they need neither a script nor the network to be read.
+
+docutils translates LaTeX. What its translator reads otherwise than TeX does is rewritten first.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from docutils import nodes
+from docutils.utils.math import MathError
+from docutils.utils.math.latex2mathml import tex2mathml
+from sphinx.application import Sphinx
+from sphinx.util import logging
+
+_LOG = logging.getLogger(__name__)
+_TAG = re.compile(r"\\tag\{([^{}]*)\}")
+_FRACTION = re.compile(r"\\[dt]?frac(?![a-z])")
+_TOKEN = re.compile(r"\\[a-zA-Z]+|\\?.")
+_REWRITTEN = (
+    (re.compile(r"\\dots(?![a-z])"), r"\\ldots"),
+    # The translator wants a style at the beginning of a group.
+    (re.compile(r"\\textstyle\s*\\sum"), r"{\\textstyle\\sum}"),
+    # TeX takes one digit, the translator the whole number: x^23 is x²3.
+    (re.compile(r"(\\sqrt|[\^_])\s*([0-9])"), r"\1{\2}"),
+)
+
+
+def braced(formula: str) -> str:
+    r"""The same formula, with braces where TeX can do without and the translator cannot.
+
+    >>> print(braced(r"\frac12+\tfrac1{\frac34}+x^23"))
+    \frac{1}{2}+\tfrac{1}{\frac{3}{4}}+x^{2}3
+    """
+    for pattern, replacement in _REWRITTEN:
+        formula = pattern.sub(replacement, formula)
+    return _fractions(formula)
+
+
+def _fractions(formula: str) -> str:
+    match = _FRACTION.search(formula)
+    if not match:
+        return formula
+    above, rest = _argument(formula[match.end() :])
+    below, rest = _argument(rest)
+    return f"{formula[: match.end()]}{{{_fractions(above)}}}{{{_fractions(below)}}}{_fractions(rest)}"
+
+
+def _argument(text: str) -> tuple[str, str]:
+    """What TeX takes as a command's next argument, and what follows it."""
+    text = text.lstrip()
+    if not text.startswith("{"):
+        token = _TOKEN.match(text)
+        end = token.end() if token else 0
+        return text[:end], text[end:]
+    depth = 0
+    for end, letter in enumerate(text):
+        depth += (letter == "{") - (letter == "}")
+        if depth == 0:
+            return text[1:end], text[end + 1 :]
+    return text[1:], ""
+
+
+def _mathml(node: nodes.Element, block: bool) -> str:
+    formula = _TAG.sub("", node.astext()).strip()
+    try:
+        return str(tex2mathml(braced(formula), as_block=block))
+    except MathError as error:
+        _LOG.warning("this formula cannot be translated: %s (%s)", formula, error, location=node)
+        return ""
+
+
+def _inline(writer: Any, node: nodes.math) -> None:
+    writer.body.append(f'<span class="math">{_mathml(node, block=False)}</span>')
+    raise nodes.SkipNode
+
+
+def _display(writer: Any, node: nodes.math_block) -> None:
+    tag = _TAG.search(node.astext())
+    number = f'<span class="eqno">({tag[1]})</span>' if tag else ""
+    # A formula that is wider than a phone is scrolled, by the keyboard too.
+    writer.body.append(f'<div class="math" tabindex="0">{_mathml(node, block=True)}{number}</div>')
+    raise nodes.SkipNode
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register the renderer that conf.py names."""
+    app.add_html_math_renderer("mathml", (_inline, None), (_display, None))
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
