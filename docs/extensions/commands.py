@@ -57,7 +57,7 @@ def _section(context: typer.Context, shown: dict[str, tuple[str, list[str]]]) ->
         if panel != "" and where != path and set(rows) <= set(before):
             yield f"**{panel}**: as for [{where}](#{where.replace(' ', '-')})."
         else:
-            yield "\n".join([f"| {panel or 'argument or option'} | |", "| --- | --- |", *rows])
+            yield "\n".join([f"| {panel or 'argument or option'} | what it is |", "| --- | --- |", *rows])
 
 
 def _panels(context: typer.Context) -> dict[str, list[str]]:

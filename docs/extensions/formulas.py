@@ -17,6 +17,14 @@ from sphinx.util import logging
 _LOG = logging.getLogger(__name__)
 _TAG = re.compile(r"\\tag\{([^{}]*)\}")
 _FRACTION = re.compile(r"\\[dt]?frac(?![a-z])")
+# A bar that neither opens nor closes is set like a sign between two numbers, and as tall as the row.
+_BARS = {
+    '<mo class="mathopen">|</mo>': '<mo form="prefix" stretchy="false" lspace="0" rspace="0">|</mo>',
+    "<mo>|</mo>": '<mo form="postfix" stretchy="false" lspace="0" rspace="0">|</mo>',
+}
+_SIGN = re.compile("<m[ion][ >]")
+_LONG = 20
+"""Signs that fit beside each other on a phone."""
 _TOKEN = re.compile(r"\\[a-zA-Z]+|\\?.")
 _REWRITTEN = (
     (re.compile(r"\\dots(?![a-z])"), r"\\ldots"),
@@ -65,14 +73,20 @@ def _argument(text: str) -> tuple[str, str]:
 def _mathml(node: nodes.Element, block: bool) -> str:
     formula = _TAG.sub("", node.astext()).strip()
     try:
-        return str(tex2mathml(braced(formula), as_block=block))
+        made = str(tex2mathml(braced(formula), as_block=block))
     except MathError as error:
         _LOG.warning("this formula cannot be translated: %s (%s)", formula, error, location=node)
         return ""
+    for bar, better in _BARS.items():
+        made = made.replace(bar, better)
+    return made
 
 
 def _inline(writer: Any, node: nodes.math) -> None:
-    writer.body.append(f'<span class="math">{_mathml(node, block=False)}</span>')
+    made = _mathml(node, block=False)
+    # Browsers do not break formulas into lines; docs.css gives a long one a line of its own where the page is narrow.
+    long = " long" if len(_SIGN.findall(made)) > _LONG else ""
+    writer.body.append(f'<span class="math{long}">{made}</span>')
     raise nodes.SkipNode
 
 

@@ -55,7 +55,7 @@ def random_quadratics(
         shape: ``convex`` (every F_i is convex), ``mean-convex`` (f is, single workers need not be) or
             ``indefinite`` (f is not convex and has no least value).
         hessian_spread: from 0 to 1. Worker i has Hessian A^(1/2) (1 + spread S_i) A^(1/2) where ``convex``,
-            A + spread L_g S_i otherwise, with |S_i| at most 1 and reached, and sum zero. L_h is proportional to it.
+            A + spread L_g S_i otherwise, with ‖S_i‖ at most 1 and reached, and sum zero. L_h is proportional to it.
         linear_spread: the largest ‖b_i - b‖.
         conditioning: largest over smallest absolute eigenvalue of A.
         smoothness: L_g.
