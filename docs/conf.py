@@ -19,8 +19,8 @@ exclude_patterns = ["_build", "extensions"]
 # Whatever the machine's time zone and language, the same pages.
 html_last_updated_fmt = None
 language = "en"
-# x'Ax has a prime and --out two hyphens.
-smartquotes = False
+# Dashes only: the prime of x'Ax is no quotation mark.
+smartquotes_action = "D"
 
 # The pages are read on a plain git host too, so that they use little beyond what such hosts know.
 myst_enable_extensions = ["dollarmath"]

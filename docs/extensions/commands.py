@@ -16,6 +16,7 @@ from fedgauge.cli import app as fedgauge
 
 _MARK = "<!-- commands -->"
 _SPECIAL = re.compile(r"([\\`*_\[\]<>$|{}])")
+_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 _EXAMPLE = "Example: "
 
 
@@ -51,13 +52,16 @@ def _section(context: typer.Context, shown: dict[str, tuple[str, list[str]]]) ->
     yield _block("text", [" ".join([path, *command.collect_usage_pieces(context)])])
     if examples:
         yield _block("console", [f"$ {example}" for example in examples])
+    repeated: dict[str, list[str]] = {}
     for panel, rows in _panels(context).items():
         # An experiment's keys are options of several commands and are said once.
         where, before = shown.setdefault(panel, (path, rows))
         if panel != "" and where != path and set(rows) <= set(before):
-            yield f"**{panel}**: as for [{where}](#{where.replace(' ', '-')})."
+            repeated.setdefault(where, []).append(panel)
         else:
             yield "\n".join([f"| {panel or 'argument or option'} | what it is |", "| --- | --- |", *rows])
+    for where, panels in repeated.items():
+        yield f"{', '.join(panels)}: the same options as for [{where}](#{where.replace(' ', '-')})."
 
 
 def _panels(context: typer.Context) -> dict[str, list[str]]:
@@ -77,7 +81,8 @@ def _block(language: str, lines: list[str]) -> str:
 
 def _text(words: str) -> str:
     """Help is written for rich, where a bracket that is no markup is escaped; Markdown has signs of its own."""
-    return _SPECIAL.sub(r"\\\1", " ".join(words.replace("\\[", "[").split()))
+    escaped = _SPECIAL.sub(r"\\\1", " ".join(words.replace("\\[", "[").split()))
+    return _OPTION.sub(r"`\g<0>`", escaped)
 
 
 def _insert(app: Sphinx, name: str, source: list[str]) -> None:

@@ -25,6 +25,7 @@ _BARS = {
 _SIGN = re.compile("<m[ion][ >]")
 _LONG = 20
 """Signs that fit beside each other on a phone."""
+_MARKS = re.compile(r"[,.;:)]+")
 _TOKEN = re.compile(r"\\[a-zA-Z]+|\\?.")
 _REWRITTEN = (
     (re.compile(r"\\dots(?![a-z])"), r"\\ldots"),
@@ -82,11 +83,22 @@ def _mathml(node: nodes.Element, block: bool) -> str:
     return made
 
 
+def _keep_together(app: Sphinx, doctree: nodes.document, name: str) -> None:
+    """A comma after a formula goes with it, or browsers would begin a line with the comma."""
+    for formula in doctree.findall(nodes.math):
+        following = formula.next_node(descend=False, siblings=True)
+        if isinstance(following, nodes.Text) and following.parent is formula.parent:
+            mark = _MARKS.match(following)
+            if mark:
+                formula["after"] = mark[0]
+                following.parent.replace(following, nodes.Text(following[mark.end() :]))
+
+
 def _inline(writer: Any, node: nodes.math) -> None:
     made = _mathml(node, block=False)
     # Browsers do not break formulas into lines; docs.css gives a long one a line of its own where the page is narrow.
     long = " long" if len(_SIGN.findall(made)) > _LONG else ""
-    writer.body.append(f'<span class="math{long}">{made}</span>')
+    writer.body.append(f'<span class="math{long}">{made}{node.get("after", "")}</span>')
     raise nodes.SkipNode
 
 
@@ -101,4 +113,5 @@ def _display(writer: Any, node: nodes.math_block) -> None:
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the renderer that conf.py names."""
     app.add_html_math_renderer("mathml", (_inline, None), (_display, None))
+    app.connect("doctree-resolved", _keep_together)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

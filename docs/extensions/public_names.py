@@ -5,6 +5,7 @@ A type in a signature links to its public name: ``fedgauge.values.Trace`` is on 
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from docutils import nodes
@@ -31,6 +32,7 @@ def _resolve(app: Sphinx, env: BuildEnvironment, node: pending_xref, content: no
     return domain.resolve_xref(env, node["refdoc"], app.builder, "obj", target, node, content)
 
 
+_SYMBOL = re.compile(r"^(\s*(?::\w+ \w+: )?)([A-Za-z])\.$")
 _SENTENCES: dict[str, list[str]] = {}
 
 
@@ -43,6 +45,8 @@ def _restore(app: Sphinx, what: str, name: str, thing: object, options: object, 
     """Napoleon takes what stands before a colon in a property's first line for its type; ours are sentences."""
     if name in _SENTENCES:
         lines[:] = _SENTENCES.pop(name)
+    # A symbol with a full stop is a whole sentence here, and the first letter of a list to docutils.
+    lines[:] = [_SYMBOL.sub(r"\1\\\2.", line) for line in lines]
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
