@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fedgauge import Cost, Experiment, InputError
 from fedgauge.planning.candidates import Candidate, space_of
-from fedgauge.planning.explain import Seen, Terms, from_constants, order, terms
+from fedgauge.planning.explain import Seen, from_constants, order, terms
 from fedgauge.values import Constants, Estimate
 
 CHEAP = Cost("given", fixed=1.0, step=0.1)
@@ -36,7 +36,7 @@ def test_neighbours_are_near_and_come_back_to_the_same_numbers(data: st.DataObje
 
 
 def test_what_is_named_is_all_that_is_tried() -> None:
-    over = {"local_steps": [5], "gamma": [0.2, 0.1], "eta": [1.0], "participants": [10]}
+    over: dict[str, list[Any]] = {"local_steps": [5], "gamma": [0.2, 0.1], "eta": [1.0], "participants": [10]}
     space = space_of(EXPERIMENT, 10, DEAR, over)
     assert space.grid() == (Candidate(5, 0.1, 1.0, 10), Candidate(5, 0.2, 1.0, 10))
     assert set(space.beside(space.grid()[0])) == {Candidate(5, 0.2, 1.0, 10)}
@@ -70,7 +70,7 @@ def test_the_drift_is_scaled_to_what_was_measured() -> None:
     assert seen.drift(1, 0.1) == 0.0
     assert seen.drift(16, 0.1) > 4 * 0.07 * 0.9
     found = terms(seen, Candidate(8, 0.1, 2.0, 10), CHEAP, 180.0)
-    assert found == Terms(8, pytest.approx(2 / (0.2 * 8 * 100)), pytest.approx(0.02), pytest.approx(0.07))
+    assert (found.progress, found.noise, found.drift) == pytest.approx((2 / (0.2 * 8 * 100), 0.02, 0.07))
 
 
 def test_constants_put_those_that_overshoot_last_and_order_the_rest() -> None:

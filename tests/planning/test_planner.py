@@ -77,7 +77,7 @@ def test_within_a_budget_the_rounds_are_what_it_pays_for(tmp_path: Path) -> None
 
 def test_an_unreachable_goal_says_how_close_it_came(tmp_path: Path) -> None:
     asked = experiment(tmp_path, sigma2=1.0)
-    over = {"gamma": [0.1, 0.3], "local_steps": [1, 4], "eta": [1.0]}
+    over: dict[str, list[Any]] = {"gamma": [0.1, 0.3], "local_steps": [1, 4], "eta": [1.0]}
     found = plan(asked, goal=Goal("grad2", 1e-9), cost=COST, over=over, effort=Effort(jobs=1, limit=100.0))
     assert not found.reached
     assert found.verdict.startswith("Not reached: |grad f|^2 of at most 1e-09 was reached by none of 4 candidates")
