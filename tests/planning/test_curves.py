@@ -44,6 +44,14 @@ def test_a_plateau_never_arrives(level: float) -> None:
     assert curve(lambda t: level).forecast(level / 2) == math.inf
 
 
+@given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=30), st.floats(1e-6, 1e6))
+def test_whatever_a_run_does_there_is_a_forecast(errors: list[float], target: float) -> None:
+    found = Curve(tuple(2.0 * r for r in range(len(errors))), tuple(errors), 2.0, "stopped")
+    reached = found.when(target)
+    assert found.forecast(target) >= (found.end if reached is None else reached)
+    assert found.later(found.end * 3 + 1) > 0
+
+
 def test_what_is_known_early_is_no_more_than_what_was_seen_by_then() -> None:
     found = curve(lambda t: 1 / (1 + t))
     early = found.until(20.0)

@@ -181,7 +181,7 @@ class Curve(Value):
         still = len(self._late[0]) >= _TELLING and power.slope < _FLAT and rest > 0
         if still or exponential.slope <= 0 or rest >= target:
             return math.inf
-        slow = (self.end + self.each) * math.exp(min(fall / power.slope, _NEVER)) - self.each
+        slow = (self.end + self.each) * math.exp(min(fall / max(power.slope, 1e-9), _NEVER)) - self.each
         fast = self.end + fall / exponential.slope
         if slope > 0 and rest > 0:
             fast = max(fast, (slope / (target - rest)) ** 2 - self.each)
