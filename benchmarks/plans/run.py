@@ -162,6 +162,36 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
     terminal.table("Time to the goal", columns, cells, caption, padding=0)
 
 
+def markdown(rows: Sequence[dict[str, Any]]) -> str:
+    """The table for docs/results/plan.md."""
+
+    def ratio(row: dict[str, Any], key: str) -> str:
+        value = row.get(key)
+        if value is None:
+            return "–"
+        shown = f"{value / row['best']:.2f}" if math.isfinite(value) else "never"
+        missed = (key == "plan" and value > WITHIN * row["best"]) or (key == "auto" and value > LATER * row["best"])
+        return f"**{shown}**" if missed else shown
+
+    lines = [
+        "| federation | cost | best, s | its cell | plan | its choice | folk | tau | auto | planning | of search |",
+        "| --- | --- | ---: | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for row in rows:
+        part = row["plan_cost"] / row["search_cost"]
+        cells = [row["case"], row["cost"], f"{row['best']:.3g}", _short(row["best_cell"]), ratio(row, "plan")]
+        cells += [_short(row["plan_choice"]), *(ratio(row, key) for key in ("folk", "tau", "auto"))]
+        cells += [f"{row['plan_cost'] / row['best']:.1f}", f"{part:.1%}" if part <= PART else f"**{part:.1%}**"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _short(name: str) -> str:
+    """I, gamma, and eta where it is not 1."""
+    steps, gamma, eta, _ = (part.partition("=")[2] for part in name.split(","))
+    return f"{steps}, {gamma}" if eta == "1" else f"{steps}, {gamma}, eta {eta}"
+
+
 def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -169,6 +199,7 @@ def main() -> None:
     parser.add_argument("--data", help="directory of MNIST and CIFAR-10")
     parser.add_argument("--only", nargs="*", choices=list(CASES), help="some federations")
     parser.add_argument("--jobs", type=int, help="runs at once")
+    parser.add_argument("--markdown", action="store_true", help="print the table of docs/results/plan.md")
     parser.add_argument("--json", action="store_true", help="print JSON")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
@@ -191,6 +222,8 @@ def main() -> None:
     write_json(given.out / "result.json", result)
     if given.json:
         print(json.dumps(result))
+    elif given.markdown:
+        print(markdown(rows))
     else:
         show(rows)
         for what, part in met.items():

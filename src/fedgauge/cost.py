@@ -70,9 +70,10 @@ class Cost(Value):
             if name not in ("fixed", "bandwidth", "bytes", "step"):
                 raise InputError(f"A cost has no {name!r}; {nearest(name, ('fixed', 'bandwidth', 'bytes', 'step'))}")
             try:
-                cost = replace(cost, **{name: float(number)})  # type: ignore[arg-type]  # all are numbers
+                value = float(number)
             except ValueError:
                 raise InputError(f"The cost's {name} must be a number, as in {name}=1.5, not {number!r}.") from None
+            cost = replace(cost, **{name: value})  # type: ignore[arg-type]  # all are numbers
         return cost
 
     def completed(self, federation: Federation) -> Self:

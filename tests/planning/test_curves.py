@@ -20,7 +20,7 @@ def curve(error: object, rounds: int = 60, each: float = 2.0) -> Curve:
     return Curve(tuple(times.tolist()), tuple(float(error(t)) for t in times), each, "stopped")  # type: ignore[operator]
 
 
-@given(st.floats(0.2, 2.0), st.floats(1e-3, 0.5))
+@given(st.floats(0.5, 2.0), st.floats(1e-3, 0.5))
 def test_a_power_of_time_is_forecast_within_a_factor_of_three(power: float, target: float) -> None:
     found = curve(lambda t: (1 + t / 2.0) ** -power)
     truth = 2.0 * (target ** (-1 / power) - 1)
@@ -42,6 +42,14 @@ def test_a_run_that_falls_at_a_constant_rate_is_given_no_less_than_it_needs(rate
 @given(st.floats(1e-3, 1.0))
 def test_a_plateau_never_arrives(level: float) -> None:
     assert curve(lambda t: level).forecast(level / 2) == math.inf
+
+
+@given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=30), st.floats(1e-6, 1e6))
+def test_whatever_a_run_does_there_is_a_forecast(errors: list[float], target: float) -> None:
+    found = Curve(tuple(2.0 * r for r in range(len(errors))), tuple(errors), 2.0, "stopped")
+    reached = found.when(target)
+    assert found.forecast(target) >= (found.end if reached is None else reached)
+    assert found.later(found.end * 3 + 1) > 0
 
 
 def test_what_is_known_early_is_no_more_than_what_was_seen_by_then() -> None:

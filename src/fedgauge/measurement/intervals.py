@@ -58,7 +58,9 @@ def of_mean(values: Sequence[float] | Floats, *, population: int | None = None) 
     [2.0, -0.48, 4.48]
     """
     array = np.asarray(values, dtype=np.float64)
-    variance = float(array.var(ddof=1)) if len(array) > 1 else math.inf
+    # Of a run that is about to diverge the squares may be beyond all numbers: its interval is then without ends.
+    with np.errstate(over="ignore"):
+        variance = float(array.var(ddof=1)) if len(array) > 1 else math.inf
     return Interval(*map(float, from_moments(array.mean(), variance, len(array), population=population)))
 
 

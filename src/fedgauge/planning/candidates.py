@@ -88,7 +88,7 @@ class Space(Value):
         for eta in _neighbours(self.etas, leader.eta):
             found.append(replace(leader, eta=eta))
             if "gamma" in self.open:
-                found.append(replace(leader, eta=eta, gamma=_tidy(leader.gamma * leader.eta / eta)))
+                found.append(replace(leader, eta=eta, gamma=self._rate(leader.gamma * leader.eta / eta)))
         found += [replace(leader, M=M) for M in _neighbours(self.participants, leader.M)]
         return tuple(candidate for candidate in found if candidate != leader)
 
@@ -97,7 +97,11 @@ class Space(Value):
         if "gamma" not in self.open:
             yield from _neighbours(self.gammas, gamma)
             return
-        yield from (_tidy(gamma / _RATES), _tidy(gamma * _RATES))
+        yield from (self._rate(gamma / _RATES), self._rate(gamma * _RATES))
+
+    def _rate(self, wanted: float) -> float:
+        """The ladder's own number where there is one: the same rate is not to be run twice for its last digits."""
+        return next((rate for rate in self.gammas if math.isclose(rate, wanted, rel_tol=1e-3)), _tidy(wanted))
 
 
 def _neighbours(ladder: Sequence[Any], value: Any) -> Iterator[Any]:

@@ -139,15 +139,16 @@ class Curve(Value):
 
     @cached_property
     def floor(self) -> tuple[float, float]:
-        """a and b of the error a + b/t of late, as the theory has it, with a at the low end of what the fit allows.
+        """a and b of the error a + b/sqrt(t) of late, with a at the low end of what the fit allows.
 
-        Every bound of the theory is one term that time takes away and others that it does not touch. Where there are
-        too few records to tell, or a constant rate fits them better, nothing is known to stay.
+        Every bound of the theory is one term that time takes away, as 1/t, and others that it does not touch. Losses of
+        networks fall more slowly than that, and what falls as slowly as 1/sqrt(t) is not to be taken for a plateau.
+        Where there are too few records to tell, or a constant rate fits them better, nothing is known to stay.
         """
         t, y = self._late
         if len(t) < _TELLING:
             return 0.0, math.nan
-        x, errors = 1 / (t + self.each), np.exp(y)
+        x, errors = (t + self.each) ** -0.5, np.exp(y)
         slope, height = np.polyfit(x, errors, 1)
         residual = errors - slope * x - height
         spread = float(((x - x.mean()) ** 2).sum())
@@ -161,7 +162,7 @@ class Curve(Value):
         """Seconds until the error is the target: those that it took, or the mean of what two laws say.
 
         One is a power of time, which promises too little, the other a constant rate where there are few records, and
-        the theory's a + b/t where there are more; an error that stays above the target by either is never there.
+        a + b/sqrt(t) where there are more; an error that stays above the target by either is never there.
 
         >>> curve = Curve(tuple(range(100)), tuple(0.5**t for t in range(100)), 1.0, "stopped")
         >>> curve.forecast(0.5**10), 100 < curve.until(20).forecast(0.5**100)
@@ -180,10 +181,10 @@ class Curve(Value):
         still = len(self._late[0]) >= _TELLING and power.slope < _FLAT and rest > 0
         if still or exponential.slope <= 0 or rest >= target:
             return math.inf
-        slow = (self.end + self.each) * math.exp(min(fall / power.slope, _NEVER)) - self.each
+        slow = (self.end + self.each) * math.exp(min(fall / max(power.slope, 1e-9), _NEVER)) - self.each
         fast = self.end + fall / exponential.slope
         if slope > 0 and rest > 0:
-            fast = max(fast, slope / (target - rest) - self.each)
+            fast = max(fast, (slope / (target - rest)) ** 2 - self.each)
         return max(self.end, math.sqrt(slow * fast))
 
     def later(self, seconds: float) -> float:

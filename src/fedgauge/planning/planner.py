@@ -109,8 +109,12 @@ def plan(
     told("measuring", 0, None)
     prepared = prepare(experiment)
     federation = prepared.federation
+    if goal.quantity == "accuracy" and prepared.evaluator is None:
+        raise InputError("The goal accuracy needs examples to test on, and there are none; choose a loss.")
     N = federation.num_workers
     cost = cost.completed(federation)
+    if not cost.round(1, 1) > 0:
+        raise InputError("A round must cost something, not 0 s; give the cost a fixed part, a bandwidth or a step.")
     floor = float(federation.minimiser()[1]) if isinstance(federation, QuadraticFederation) else 0.0
     scale = Scale(goal, floor)
     space = space_of(experiment, N, cost, over)
@@ -176,8 +180,6 @@ def _refuse_other_targets(experiment: Experiment, goal: Goal) -> None:
 def _refuse_small_budget(goal: Goal, cost: Cost, space: Space) -> None:
     steps, people = min(space.local_steps), min(space.participants)
     least = cost.round(steps, people)
-    if not least > 0:
-        raise InputError("A round must cost something, not 0 s; give the cost a fixed part, a bandwidth or a step.")
     if goal.budget is not None and goal.budget < least:
         raise InputError(
             f"The budget of {lasting(goal.budget)} is below one round, which takes at least {lasting(least)}"

@@ -65,7 +65,8 @@ class Standing(Value):
 
     Attributes:
         candidate: who.
-        scores: one a seed: seconds to the goal, or the error at the end of the budget; infinite where it failed.
+        scores: one a seed: seconds to the goal, or the error at the end of the budget; a forecast where it had not
+            arrived when the race ended.
         score: their geometric mean.
         low: of the 95% interval of it, with the spread that all finalists show together.
         high: the same.
@@ -105,8 +106,8 @@ class Race(Value):
 
     @property
     def diverged(self) -> bool:
-        """Whether all did."""
-        return all(entry.curve.diverged for entry in self.entries)
+        """Whether all did, or are on their way: further from the goal than where they began."""
+        return all(entry.curve.diverged or entry.curve.errors[-1] > entry.curve.errors[0] for entry in self.entries)
 
 
 class _Course:
@@ -114,13 +115,13 @@ class _Course:
 
     def __init__(self, run: Run, target: float | None, budget: float | None, limit: float) -> None:
         self._run, self.target, self.budget = run, target, budget
-        self._limit = limit if budget is None else budget
+        self.limit = limit if budget is None else budget
         self.curves: dict[Trial, Curve] = {}
         self.fates: dict[Candidate, str] = {}
 
     def run(self, trials: Sequence[Trial], seconds: Sequence[float]) -> None:
         """Run trials further."""
-        within = [min(wanted, self._limit) for wanted in seconds]
+        within = [min(wanted, self.limit) for wanted in seconds]
         self.curves.update(zip(trials, self._run(trials, within), strict=True))
 
     def curve(self, candidate: Candidate) -> Curve:
@@ -143,7 +144,7 @@ class _Course:
     def done(self, candidate: Candidate) -> bool:
         """Whether it is at the goal, or at the end of what it may take."""
         curve = self.curve(candidate)
-        return curve.status != "stopped" or curve.end >= self._limit - curve.each * (1 + 1e-9)
+        return curve.status != "stopped" or curve.end >= self.limit - curve.each * (1 + 1e-9)
 
     def arrived(self, candidate: Candidate) -> bool:
         """Whether it came to the goal."""
@@ -279,7 +280,8 @@ def _race(course: _Course, standings: Sequence[Standing], ending: str, clear: bo
     def place(candidate: Candidate) -> tuple[float, ...]:
         standing = finalists.get(candidate)
         score = standing.score if standing else course.score(candidate)
-        return (0.0 if standing else 1.0, score, course.curve(candidate).errors[-1])
+        lost = course.curve(candidate).diverged
+        return (0.0 if standing else 2.0 if lost else 1.0, score, course.curve(candidate).errors[-1])
 
     entries = tuple(
         Entry(c, course.curve(c), course.score(c), fate(c)) for c in sorted(course.field, key=lambda c: place(c))
@@ -334,8 +336,8 @@ def _final(course: _Course, trial: Trial) -> float:
     curve = course.curves[trial]
     if course.budget is not None:
         return curve.at(course.budget)
-    reached = curve.when(course.target or 0.0)
-    return math.inf if reached is None else reached
+    # Who has not arrived when the others have is given its forecast; who stands still, all the time that there is.
+    return min(curve.forecast(course.target or 0.0), max(course.limit, curve.end))
 
 
 def _standings(scores: dict[Candidate, list[float]]) -> tuple[Standing, ...]:

@@ -1,0 +1,120 @@
+"""The command that plans: what it writes is what runs, and every mistake gets one sentence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fedgauge.cli import main
+
+FEW = "--over local_steps=1,8,64 --over gamma=0.03,0.1 --over eta=1 --jobs 1"
+Capture = pytest.CaptureFixture[str]
+
+
+def ran(command: str, status: int = 0) -> None:
+    assert main(command.split()) == status
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> Path:
+    monkeypatch.chdir(tmp_path)
+    ran("generate fed.json --workers 4 --dim 5 --sigma2 0.01 --seed 1")
+    capsys.readouterr()
+    return tmp_path
+
+
+def test_the_plan_is_written_and_simulate_runs_it(place: Path, capsys: Capture) -> None:
+    command = f"plan fed.json --gamma 0.1 --goal grad2=0.01 --cost cross-device,step=0.01 {FEW} --out plan"
+    ran(command)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "communication is" in said
+    assert "run it: fedgauge simulate plan/plan.toml" in said
+    assert {"plan.json", "plan.toml", "plan.png", "theory.png", "pilots"} <= {
+        p.name for p in (place / "plan").iterdir()
+    }
+    chosen = json.loads((place / "plan" / "plan.json").read_text())["choice"]
+    ran("simulate plan/plan.toml --json")
+    run = json.loads(capsys.readouterr().out)
+    assert run["status"] == "target"
+    assert run["settings"]["local_steps"] == chosen["I"]
+    # The same command again runs nothing anew, and comes to the same.
+    before = (place / "plan" / "plan.toml").read_bytes()
+    ran(f"{command} --json")
+    assert json.loads(capsys.readouterr().out)["choice"] == chosen
+    assert (place / "plan" / "plan.toml").read_bytes() == before
+
+
+def test_a_plan_for_data_by_accuracy(place: Path, capsys: Capture) -> None:
+    options = "--goal accuracy=0.8 --cost cross-silo --over gamma=0.3 --over local_steps=2,16 --over eta=1 --jobs 1"
+    ran(f"plan digits --percent 75 --gamma 0.3 {options} --json")
+    found = json.loads(capsys.readouterr().out)
+    assert found["reached"]
+    assert found["choice"]["I"] in (2, 16)
+    assert "target_accuracy = 0.8" in found["toml"]
+
+
+def test_the_theory_alone(place: Path, capsys: Capture) -> None:
+    command = "plan fed.json --gamma 0.01 --goal grad2=0.1 --mode theory --out theory"
+    ran(command)
+    assert "What the theory certifies" in capsys.readouterr().out
+    assert (place / "theory" / "theory.png").exists()
+    ran(f"{command} --json")
+    found = json.loads(capsys.readouterr().out)
+    assert found["practice"]["gamma"] == 0.01
+    assert (
+        main(
+            ["measure", "fed.json", "--gamma", "0.01", "--readings", "certified,divergence,noise", "--out", "measured"]
+        )
+        == 0
+    )
+    capsys.readouterr()
+    command = "plan fed.json --gamma 0.01 --goal grad2=0.1 --mode theory --values measured/measure.json --json"
+    ran(command)
+    again = json.loads(capsys.readouterr().out)
+    assert again["values"]["L_h"] == found["values"]["L_h"]
+
+
+def test_a_goal_out_of_reach_says_how_close_it_came_and_fails(place: Path, capsys: Capture) -> None:
+    ran(f"plan fed.json --gamma 0.1 --goal grad2=1e-12 --limit 5m {FEW}", 1)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Not reached: |grad f|^2 of at most 1e-12 was reached by none of 6 candidates" in said
+    assert "came to a squared gradient norm of" in said
+
+
+RUN = "plan fed.json --gamma 0.1"
+BAD = {
+    RUN: ("--goal", "accuracy=0.95"),
+    f"{RUN} --goal los=1": ("no goal 'los'", "did you mean loss"),
+    f"{RUN} --goal loss": ("value to reach", "budget"),
+    f"{RUN} --goal loss --budget soon": ("--budget", "60s", "soon"),
+    f"{RUN} --goal loss --budget 1s": ("budget of 1 s is below one round", "10."),
+    f"{RUN} --goal accuracy=0.9": ("accuracy needs examples to test on",),
+    f"{RUN} --goal accuracy=1.5": ("at most 1", "1.5"),
+    f"{RUN} --goal grad2=0.1 --cost fast": ("no cost fast", "cross-device"),
+    f"{RUN} --goal grad2=0.1 --cost cross-device,bandwidth=0": ("bandwidth must be above 0", "nothing would arrive"),
+    f"{RUN} --goal grad2=0.1 --cost fixed=0,step=0": ("must cost something",),
+    f"{RUN} --goal grad2=0.1 --over participants=9": ("participants must be at most the 4 workers", "9"),
+    f"{RUN} --goal grad2=0.1 --sampling full --over participants=2": ("contradicts participants = 2",),
+    f"{RUN} --goal grad2=0.1 --over batch_size=2": ("does not choose 'batch_size'",),
+    f"{RUN} --goal grad2=0.1 --target-loss 3": ("target_loss = 3", "contradicts the goal"),
+    f"{RUN} --goal grad2=0.1 --theorem nonconvex": ("--theorem is for --mode theory",),
+    f"{RUN} --goal grad2=0.1 --spend 0s": ("spend must be above 0",),
+    f"{RUN} --goal grad2=0.1 --mode guess": ("guess",),
+    f"{RUN} --goal loss=0.1 --local-steps 1,2,3,4": ("one number",),
+    f"{RUN} --goal loss=0.1 --local-steps auto": ("one number",),
+    "plan fed.json --gamma 1000 --goal grad2=0.1 --jobs 1": ("Every candidate diverged", "gamma from 111", "try gamma"),
+    "plan nothing.toml --goal loss=1": ("nothing.toml",),
+}
+
+
+@pytest.mark.parametrize("command", BAD)
+def test_bad_input_gets_one_sentence(place: Path, capsys: Capture, command: str) -> None:
+    ran(command, 2)
+    said = capsys.readouterr()
+    text = " ".join(said.err.split())
+    for words in BAD[command]:
+        assert words in text
+    assert "Traceback" not in text
+    assert said.out == ""

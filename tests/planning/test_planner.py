@@ -1,0 +1,119 @@
+"""Plans on quadratics, where what is best is known, and on digits; and what a plan says when there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedgauge import Cost, Effort, Experiment, Goal, InputError, Plan, QuadraticFederation, execute, plan
+from fedgauge.federation.generate import random_quadratics
+
+COST = Cost("given", fixed=1.0, step=0.01)
+ONE = Effort(jobs=1)
+
+
+def experiment(place: Path, gamma: float = 0.1, **options: Any) -> Experiment:
+    random_quadratics(4, 5, **options).write(place / "fed.json")
+    return Experiment.of({"source": str(place / "fed.json"), "gamma": gamma, "rounds": 200})
+
+
+def test_equal_hessians_without_noise_send_local_steps_to_their_cap(tmp_path: Path) -> None:
+    asked = experiment(tmp_path, hessian_spread=0.0, linear_spread=10.0)
+    found = plan(asked, goal=Goal("grad2", 1e-8), cost=COST, over={"gamma": [0.1]}, effort=ONE)
+    assert found.choice.I == 128
+    assert any("I is the largest that was tried" in note for note in found.notes)
+
+
+def test_strong_heterogeneity_keeps_local_steps_few(tmp_path: Path) -> None:
+    asked = experiment(tmp_path, hessian_spread=1.0, linear_spread=10.0, seed=3)
+    over = {"gamma": [0.3], "eta": [1.0]}
+    found = plan(asked, goal=Goal("grad2", 1e-4), cost=COST, over=over, effort=ONE)
+    assert found.choice.I <= 2
+    assert found.seen.L_h > 0
+
+
+def test_identical_workers_are_recognised(tmp_path: Path) -> None:
+    one = random_quadratics(1, 5, sigma2=0.1)
+    parts = {"hessians": np.repeat(one.hessians, 3, axis=0), "linear": np.repeat(one.linear, 3, axis=0)}
+    QuadraticFederation(**parts, sigma2=0.1).write(tmp_path / "same.json")
+    asked = Experiment.of({"source": str(tmp_path / "same.json"), "gamma": 0.1, "rounds": 200})
+    found = plan(asked, goal=Goal("grad2", 0.05), cost=COST, over={"gamma": [0.1]}, effort=ONE)
+    assert any("workers are identical" in note for note in found.notes)
+    assert found.seen.identical
+
+
+def test_the_plan_runs_as_it_is_and_takes_about_what_it_says(tmp_path: Path) -> None:
+    asked = experiment(tmp_path, sigma2=0.05, hessian_spread=0.3)
+    found = plan(asked, goal=Goal("grad2", 1e-2), cost=COST, effort=ONE, directory=tmp_path / "plan")
+    trace = execute(Experiment.from_toml(found.toml))
+    assert trace.status == "target"
+    assert trace.stopped_at <= 3 * found.rounds + 1
+    assert Plan.from_json(found.to_json()).to_json() == found.to_json()
+    again = plan(asked, goal=Goal("grad2", 1e-2), cost=COST, effort=ONE, directory=tmp_path / "plan")
+    assert again.race == found.race
+
+
+def test_both_answers_are_there_the_practical_and_the_certified(tmp_path: Path) -> None:
+    asked = experiment(tmp_path, sigma2=0.05, hessian_spread=0.3)
+    found = plan(asked, goal=Goal("grad2", 1e-2), cost=COST, effort=ONE)
+    assert found.theory is not None
+    assert found.theory.practice is not None
+    assert found.theory.practice.gamma == found.choice.gamma
+    assert found.theory.seconds > found.seconds
+    assert f"At I = {found.choice.I}, client drift is" in found.why
+    assert "communication is" in found.why
+
+
+def test_within_a_budget_the_rounds_are_what_it_pays_for(tmp_path: Path) -> None:
+    asked = experiment(tmp_path, sigma2=0.05)
+    found = plan(asked, goal=Goal("loss", budget=30.0), cost=COST, effort=ONE, over={"gamma": [0.03, 0.1, 0.3]})
+    made = Experiment.from_toml(found.toml)
+    assert made.run.rounds * found.choice.seconds(COST) <= 30.0 < (made.run.rounds + 1) * found.choice.seconds(COST)
+    assert execute(made).losses[-1] == pytest.approx(found.value, rel=1e-9)
+
+
+def test_an_unreachable_goal_says_how_close_it_came(tmp_path: Path) -> None:
+    asked = experiment(tmp_path, sigma2=1.0)
+    over: dict[str, list[Any]] = {"gamma": [0.1, 0.3], "local_steps": [1, 4], "eta": [1.0]}
+    found = plan(asked, goal=Goal("grad2", 1e-9), cost=COST, over=over, effort=Effort(jobs=1, limit=100.0))
+    assert not found.reached
+    assert found.verdict.startswith("Not reached: |grad f|^2 of at most 1e-09 was reached by none of 4 candidates")
+    assert f"came to a squared gradient norm of {found.value:.3g}" in found.verdict
+    assert found.value > 1e-9
+
+
+def test_where_all_diverge_the_rates_are_named_and_the_next_proposed(tmp_path: Path) -> None:
+    asked = experiment(tmp_path, gamma=100.0)
+    with pytest.raises(InputError, match=r"Every candidate diverged: gamma from 11\.1 to 900 .* try gamma = 1 next"):
+        plan(asked, goal=Goal("grad2", 1e-3), cost=COST, effort=ONE)
+
+
+@pytest.mark.parametrize(
+    ("goal", "changes", "words"),
+    [
+        (Goal("loss", budget=0.5), {}, "budget of 0.5 s is below one round, which takes at least 1.01 s"),
+        (Goal("loss", 0.5), {"target_loss": 0.2}, "target_loss = 0.2, which contradicts the goal"),
+        (Goal("loss", -1e6), {}, "the least that f can be"),
+        (Goal("accuracy", 0.9), {}, "accuracy needs examples to test on"),
+    ],
+)
+def test_contradictions_are_refused_before_anything_is_run(
+    tmp_path: Path, goal: Goal, changes: dict[str, Any], words: str
+) -> None:
+    asked = experiment(tmp_path).changed(changes)
+    with pytest.raises(InputError, match=words):
+        plan(asked, goal=goal, cost=COST, effort=ONE)
+
+
+def test_dearer_communication_does_not_lower_local_steps(tmp_path: Path) -> None:
+    asked = experiment(tmp_path, hessian_spread=0.5, linear_spread=3.0, seed=2)
+    chosen = []
+    for fixed in (0.0, 0.03, 10.0):
+        cost = Cost("given", fixed=fixed, step=0.01)
+        over = {"gamma": [0.1], "eta": [1.0]}
+        chosen.append(plan(asked, goal=Goal("grad2", 1e-4), cost=cost, over=over, effort=ONE).choice.I)
+    assert chosen == sorted(chosen)
+    assert chosen[0] < chosen[-1]
