@@ -54,7 +54,9 @@ class DataSection:
     scheme: str | None = _key("Partition: paper, iid, dirichlet, shards, quantity or id [default: paper].")
     workers: int | None = _key("Number of workers N [default: 10; for id, one an id].")
     percent: float | None = _key("Part X of a worker's data from one label (paper) [default: 50].")
-    labels: str | None = _key("Share out by these instead of the labels: coarse, writer, ...")
+    labels: str | None = _key(
+        "Share out by these instead of the labels: coarse or writer, or an array of an .npz file."
+    )
     labels_per_worker: int | None = _key("Labels of a worker's own (paper) [default: 1].")
     per_worker: int | None = _key("Examples a worker (paper) [default: all, shared].")
     fill: bool | None = _key("Where a label runs out, fill up from the rest (paper).")

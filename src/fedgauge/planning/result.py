@@ -100,7 +100,8 @@ class Plan(Value):
                 f" ({self.race.ending}); the nearest, {rates}, came to {name} of {short(self.value)} in"
                 f" {lasting(self.seconds)}{later}."
             )
-        spread = "" if not self.high > self.low else f" ({lasting(self.low)} to {lasting(self.high)})"
+        told = math.isfinite(self.high) and self.high > self.low
+        spread = f" ({lasting(self.low)} to {lasting(self.high)})" if told else ""
         if self.goal.value is None:
             name = {"accuracy": "accuracy", "loss": "a loss", "grad2": "|grad f|^2"}[self.goal.quantity]
             does = f"come to {name} of {short(self.value)} in the {rounds(self.rounds)} that the budget pays for"

@@ -62,7 +62,8 @@ def show(plan: Plan) -> None:
             c = standing.candidate
             row = (str(c.I), short(c.gamma), short(c.eta), str(c.M), _score(plan, standing.score))
             ends = sorted((standing.low, standing.high), key=lambda end: plan.scale.value(end) if not timed else end)
-            cells = ("chosen" if index == 0 else "", *row, *(_score(plan, e) for e in ends), str(len(standing.scores)))
+            spread = [_score(plan, end) if math.isfinite(standing.high) else "–" for end in ends]
+            cells = ("chosen" if index == 0 else "", *row, *spread, str(len(standing.scores)))
             finals.add_row(*(Text(cell, "bold cyan" if index == 0 else "") for cell in (*cells, "")))
         out.print(Padding(finals, (1, 0, 0, 2)))
     each = grid_of("", f"I,gamma,{what},run for,communication", "fate")
