@@ -102,6 +102,7 @@ def compare(truth: Truth, name: str, cost: Cost, out: Path, jobs: int | None) ->
         truth.experiment,
         goal=truth.case.goal,
         cost=cost,
+        over=truth.case.over,
         effort=Effort(seeds=truth.case.seeds, limit=50 * best, jobs=jobs),
         directory=out / "plans" / truth.case.name,
     )
