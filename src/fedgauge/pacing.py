@@ -257,7 +257,7 @@ class Pace:
         """A half and a quarter of the steps, as far as there is time for it."""
         free = _LOOKING * elapsed - looking
         wanted = [part for part in (local_steps // 2, local_steps // 4) if part]
-        afforded = len(wanted) if not self.message else min(int(max(free, 0.0) // self.message), len(wanted))
+        afforded = len(wanted) if not self.message else int(min(max(free, 0.0) // self.message, len(wanted)))
         return tuple(sorted(wanted[:afforded]))
 
     def _next(self, state: PaceState, record: Round, end: float) -> tuple[int, str | None, dict[str, Any]]:

@@ -180,7 +180,7 @@ def test_noise_widens_the_intervals_and_is_said() -> None:
 
 def test_when_time_is_up_the_most_promising_is_given() -> None:
     cost = Cost("given", fixed=1.0, step=0.01)
-    laps = iter([False] * 6 + [True] * 9)
+    laps = iter([False] * 10 + [True] * 9)
 
     def runs(trials: Sequence[Trial], seconds: Sequence[float]) -> list[Curve]:
         return [World().curve(t, t.candidate.seconds(cost), s, 1e-5) for t, s in zip(trials, seconds, strict=True)]
@@ -189,6 +189,19 @@ def test_when_time_is_up_the_most_promising_is_given() -> None:
     assert found.ending == "the time for planning is up"
     assert found.winner == found.entries[0].candidate
     assert not found.standings
+
+
+def test_with_no_time_at_all_the_most_promising_have_run_and_no_others() -> None:
+    cost = Cost("given", fixed=1.0, step=0.01)
+    ran: list[Candidate] = []
+
+    def runs(trials: Sequence[Trial], seconds: Sequence[float]) -> list[Curve]:
+        ran.extend(trial.candidate for trial in trials)
+        return [World().curve(t, t.candidate.seconds(cost), s, 1e-5) for t, s in zip(trials, seconds, strict=True)]
+
+    found = race(GRID, runs, target=1e-5, first=1.0, time_is_up=lambda: True)
+    assert ran == GRID[:8]
+    assert found.winner in ran
 
 
 def test_a_race_goes_through_json() -> None:

@@ -27,6 +27,7 @@ from fedgauge.values import Value
 
 _GROWTH = 1.6  # of a candidate's time from one turn to the next
 _TOGETHER = 2  # run on at a time, for two cores; the same on every machine, so that plans are
+_LINE = 8  # that begin at a time
 _SURE = 2.0  # standard deviations by which one must be behind
 _HIDDEN = 0.5  # standard deviation of the logarithm that one record alone may be off by
 _LEVEL = 0.95  # of the intervals
@@ -201,7 +202,7 @@ def race(
     """Find the candidate that reaches the target soonest, or has the least error when the budget is spent.
 
     Args:
-        candidates: who takes part.
+        candidates: who takes part, the most promising first.
         run: runs trials.
         target: the error to reach; None with a budget.
         budget: the seconds after which errors are compared; None with a target.
@@ -213,7 +214,7 @@ def race(
         told: is told who leads and how much was spent, whenever that changes.
     """
     course = _Course(run, target, budget, limit)
-    _enter(course, candidates, first)
+    _enter(course, candidates, first, time_is_up)
     while True:
         ready = [c for c in course.field if course.arrived(c)]
         best = min(ready, key=course.score) if ready else None
@@ -221,8 +222,8 @@ def race(
         bar = _NEAR * course.score(best) if best else math.inf
         beside: Sequence[Candidate] = more(best) if best else ()
         new = [c for c in beside if c not in course.field]
-        if new:
-            _enter(course, new, first)
+        if new and not time_is_up():
+            _enter(course, new, first, time_is_up)
             continue
         running = [
             c for c in course.running() if best is None or course.score(c) < bar / _NEAR or _due(course, c, beside, bar)
@@ -249,9 +250,14 @@ def _due(course: _Course, candidate: Candidate, beside: Sequence[Candidate], bar
     return candidate in beside and course.budget is None and course.curve(candidate).end < bar * (1 - 1e-9)
 
 
-def _enter(course: _Course, candidates: Iterable[Candidate], seconds: float) -> None:
+def _enter(course: _Course, candidates: Iterable[Candidate], seconds: float, time_is_up: Callable[[], bool]) -> None:
+    """Let candidates make their first run, some at a time: where time is up, those that come first have run."""
     new = [Trial(c, 0) for c in dict.fromkeys(candidates)]
-    course.run(new, [max(seconds, 0.0)] * len(new))
+    for at in range(0, len(new), _LINE):
+        if at and time_is_up():
+            return
+        some = new[at : at + _LINE]
+        course.run(some, [seconds] * len(some))
 
 
 def _further(course: _Course, candidate: Candidate, bar: float) -> float:
