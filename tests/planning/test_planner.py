@@ -97,6 +97,7 @@ def test_where_all_diverge_the_rates_are_named_and_the_next_proposed(tmp_path: P
         (Goal("loss", budget=0.5), {}, "budget of 0.5 s is below one round, which takes at least 1.01 s"),
         (Goal("loss", 0.5), {"target_loss": 0.2}, "target_loss = 0.2, which contradicts the goal"),
         (Goal("loss", -1e6), {}, "the least that f can be"),
+        (Goal("grad2", 1e6), {}, "first model already has"),
         (Goal("accuracy", 0.9), {}, "accuracy needs examples to test on"),
     ],
 )

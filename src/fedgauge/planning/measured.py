@@ -9,6 +9,7 @@ from fedgauge.cost import Cost
 from fedgauge.errors import InputError
 from fedgauge.execution import Prepared, prepare
 from fedgauge.experiment import Experiment
+from fedgauge.federation.base import Federation
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.measurement.measuring import Asked, measure
 from fedgauge.measurement.reading import Measurement
@@ -28,6 +29,11 @@ def at_start(experiment: Experiment, prepared: Prepared) -> Measurement:
     asked = Asked((*certain, "divergence", "noise", "trajectory"), rounds=_LOOKED, seeds=1)
     start = federation.start(experiment.run.seed)
     return measure(experiment, model=start, origin="first model", asked=asked, prepared=prepared)
+
+
+def floor_of(federation: Federation) -> float:
+    """The least that f can be: known of quadratics, and 0 of a loss."""
+    return float(federation.minimiser()[1]) if isinstance(federation, QuadraticFederation) else 0.0
 
 
 def with_gap(constants: Constants, loss: float, floor: float, quadratic: bool) -> Constants:
@@ -71,10 +77,9 @@ def theory_of(
         raise InputError("A plan chooses one number of local steps for all workers; give local_steps as one number.")
     measured = at_start(experiment, prepared)
     quadratic = isinstance(federation, QuadraticFederation)
-    floor = float(federation.minimiser()[1]) if isinstance(federation, QuadraticFederation) else 0.0
     constants = _read(values) if values else measured.constants
     if "F" not in constants:
-        constants = with_gap(constants, float(measured.point["loss"]), floor, quadratic)
+        constants = with_gap(constants, float(measured.point["loss"]), floor_of(federation), quadratic)
     assert rates.gamma is not None  # an experiment has one
     eta = 1.0 if rates.eta is None else rates.eta
     return theory_plan(

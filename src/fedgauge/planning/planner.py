@@ -17,7 +17,6 @@ from fedgauge.cost import Cost
 from fedgauge.errors import InputError, count
 from fedgauge.execution import Prepared, prepare
 from fedgauge.experiment import Experiment
-from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.measurement.measuring import Asked, measure
 from fedgauge.participation import Participation
@@ -27,11 +26,11 @@ from fedgauge.planning.certificate import TheoryPlan
 from fedgauge.planning.curves import Scale
 from fedgauge.planning.explain import Seen
 from fedgauge.planning.goal import Goal
-from fedgauge.planning.measured import at_start, with_gap
+from fedgauge.planning.measured import at_start, floor_of, with_gap
 from fedgauge.planning.pilots import Pilots, Trial
 from fedgauge.planning.race import Race, race
 from fedgauge.planning.result import Plan
-from fedgauge.planning.theory import theory_plan
+from fedgauge.planning.theory import check_cost, theory_plan
 from fedgauge.planning.words import lasting, short
 from fedgauge.simulation import simulate
 from fedgauge.values import Constants, Round
@@ -113,15 +112,15 @@ def plan(
         raise InputError("The goal accuracy needs examples to test on, and there are none; choose a loss.")
     N = federation.num_workers
     cost = cost.completed(federation)
-    if not cost.round(1, 1) > 0:
-        raise InputError("A round must cost something, not 0 s; give the cost a fixed part, a bandwidth or a step.")
-    floor = float(federation.minimiser()[1]) if isinstance(federation, QuadraticFederation) else 0.0
+    check_cost(cost)
+    floor = floor_of(federation)
     scale = Scale(goal, floor)
     space = space_of(experiment, N, cost, over)
     measured = at_start(experiment, prepared)
     constants = with_gap(measured.constants, float(measured.point["loss"]), floor, experiment.data.is_quadratic)
     before = explain.from_constants(constants, constants["F"].value, float(measured.point["grad2"]))
     _refuse_small_budget(goal, cost, space)
+    _refuse_met(goal, prepared, experiment.run.seed, measured.point)
     # Everyone's first run is a round of moderate local steps, or one of its own where that is longer.
     horizon = cost.round(math.sqrt(min(space.local_steps) * max(space.local_steps)), max(space.participants))
     fields = _candidates(space, before, cost, horizon)
@@ -185,6 +184,15 @@ def _refuse_small_budget(goal: Goal, cost: Cost, space: Space) -> None:
             f"The budget of {lasting(goal.budget)} is below one round, which takes at least {lasting(least)}"
             f" (I = {steps}, M = {people}); give more, or a cheaper cost."
         )
+
+
+def _refuse_met(goal: Goal, prepared: Prepared, seed: int, point: Mapping[str, Any]) -> None:
+    start = prepared.federation.start(seed)
+    accuracy = prepared.evaluator.accuracy(start) if prepared.evaluator else None
+    first = Round(0, float(point["loss"]), float(point["grad2"]), accuracy=accuracy)
+    if goal.value is not None and goal.reached(first):
+        found = short(goal.best([first]))
+        raise InputError(f"The first model already has {goal.words}, namely {found}; ask for more.")
 
 
 def _refuse_divergence(found: Race, before: Seen) -> None:

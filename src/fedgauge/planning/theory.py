@@ -80,7 +80,7 @@ def theory_plan(
         positive("eta", eta)
     if gamma_min is not None:
         positive("gamma_min", gamma_min)
-    _check_cost(cost)
+    check_cost(cost)
     name = inputs.choose_theorem(constants, theorem, goal, N, M, eta)
     statement, notes = find(name), []
     if theorem is None and version not in statement.versions:
@@ -124,7 +124,8 @@ def theory_plan(
     )
 
 
-def _check_cost(cost: Cost) -> None:
+def check_cost(cost: Cost) -> None:
+    """Refuse a cost that leaves something open, or by which a round is free."""
     if cost.step is None or (cost.bytes is None and math.isfinite(cost.bandwidth)):
         missing = "step" if cost.step is None else "bytes"
         raise InputError(f"The cost's {missing} is open; complete it for a federation, or give {missing}=NUMBER.")
