@@ -90,7 +90,8 @@ def prepare(experiment: Experiment) -> Prepared:
     supervised = _federation(experiment, dataset, partition)
     evaluator = None
     if dataset.num_test:
-        evaluator = TestSet(supervised, _tensor(dataset.test_inputs), _tensor(dataset.test_labels))
+        part = slice(experiment.data.test_examples)
+        evaluator = TestSet(supervised, _tensor(dataset.test_inputs[part]), _tensor(dataset.test_labels[part]))
     elif experiment.run.target_accuracy is not None:
         raise InputError(
             f"target_accuracy needs examples to test on, and {dataset.name} has none; leave it out, or give x_test"

@@ -63,7 +63,12 @@ class DataSection:
     alpha: float | None = _key("Concentration (dirichlet [0.5], quantity [1]).")
     least: int | None = _key("Fewest examples of a worker (dirichlet, quantity) [default: 1].")
     shards: int | None = _key("Shards a worker (shards) [default: 2].")
+    test_examples: int | None = _key("Test on the first so many examples alone [default: all].")
     partition_seed: int | None = _key("Seed of the partition [default: the run's seed].")
+
+    def __post_init__(self) -> None:
+        if self.test_examples is not None:
+            count("test_examples", self.test_examples)
 
     @property
     def is_quadratic(self) -> bool:

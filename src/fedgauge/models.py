@@ -100,38 +100,43 @@ _VGG = {
     "vgg16": (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0),
 }
 """Output channels of the 3x3 convolutions in order; 0 is a 2x2 max pool."""
+_NARROW = (1, 2, 4, 8)
+"""What divides them: a fourth of the width takes a sixteenth of the time."""
 
 
-def _vgg(name: str, shape: Sequence[int], classes: int, norm: Literal["none", "group"]) -> Model:
+def _vgg(name: str, shape: Sequence[int], classes: int, norm: Literal["none", "group"], narrow: int) -> Model:
     channels, height, width = _image(shape, multiple=32)
+    if narrow not in _NARROW:
+        raise InputError(f"narrow must be one of {', '.join(map(str, _NARROW))}, not {narrow!r}; 1 is the whole width.")
     if norm not in ("none", "group"):
         raise InputError(f"norm must be none or group, not {norm!r}; BatchNorm would make F_i depend on the batch.")
 
     def make() -> nn.Module:
         parts: list[nn.Module] = []
         before = channels
-        for after in _VGG[name]:
-            if after == 0:
+        for filters in _VGG[name]:
+            if filters == 0:
                 parts.append(nn.MaxPool2d(2))
                 continue
+            after = filters // narrow
             parts.append(nn.Conv2d(before, after, 3, padding=1))
             if norm == "group":
-                parts.append(nn.GroupNorm(32, after))
+                parts.append(nn.GroupNorm(32 // narrow, after))
             parts.append(nn.ReLU())
             before = after
-        return nn.Sequential(*parts, nn.Flatten(), nn.Linear(512 * (height // 32) * (width // 32), classes))
+        return nn.Sequential(*parts, nn.Flatten(), nn.Linear(before * (height // 32) * (width // 32), classes))
 
     return Model(name, make, functional.cross_entropy)
 
 
-def vgg11(shape: Sequence[int], classes: int, *, norm: Literal["none", "group"] = "none") -> Model:
-    """VGG-11 in its form for 32x32 images, without normalisation or with GroupNorm."""
-    return _vgg("vgg11", shape, classes, norm)
+def vgg11(shape: Sequence[int], classes: int, *, norm: Literal["none", "group"] = "none", narrow: int = 1) -> Model:
+    """VGG-11 in its form for 32x32 images, without normalisation or with GroupNorm; ``narrow`` divides all widths."""
+    return _vgg("vgg11", shape, classes, norm, narrow)
 
 
-def vgg16(shape: Sequence[int], classes: int, *, norm: Literal["none", "group"] = "none") -> Model:
-    """VGG-16 in its form for 32x32 images, without normalisation or with GroupNorm."""
-    return _vgg("vgg16", shape, classes, norm)
+def vgg16(shape: Sequence[int], classes: int, *, norm: Literal["none", "group"] = "none", narrow: int = 1) -> Model:
+    """VGG-16 in its form for 32x32 images, without normalisation or with GroupNorm; ``narrow`` divides all widths."""
+    return _vgg("vgg16", shape, classes, norm, narrow)
 
 
 MODELS: Mapping[str, Callable[..., Model]] = {

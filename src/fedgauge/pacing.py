@@ -19,7 +19,7 @@ after. Three rules lower I:
 - *balance*: what half the steps would shed at once is more than what I steps have gained on half of them for as long
   as they are taken (read off the losses at the steps that half would have made by now), or than what they will gain
   in as long again at the rate of late. Up to then no half would have been better, and afterwards f is no higher than
-  with half from the beginning;
+  with half from the beginning. Where f rises from a quarter of the steps on, it comes down to that quarter;
 - *trial*: where e is below the share, half the steps are tried for a quarter as many rounds as I was taken, and kept
   if f falls faster, the first half of the trial, which sheds drift, left out. Trials that fail come half as often;
 - *undoing*: where a round would take back half of all that the run has gained, the server takes the best of the
@@ -279,7 +279,10 @@ class Pace:
             lost, gained = self._balance(state, end)
             if lost > max(gained, 0.0):
                 why = f"{I // 2} steps would shed {lost:.3g} of f at once, and {I} gain only {gained:.3g} on them"
-                return I // 2, why + drift, self._leave(state, I)
+                if not _rises_from_a_quarter(record):
+                    return I // 2, why + drift, self._leave(state, I)
+                why += f"; f rises from {I // 4} steps on"
+                return I // 4, why + drift, self._leave(state, I, I // 2)
             share, taken = self.share(I // 2), len(state.losses) - 1
             mean, error = tally.excess(share)
             stalled = taken >= _AGAIN and _slope(state.losses[-(taken // 2) - 1 :]) < _SLIGHT * _slope(state.losses)
@@ -300,12 +303,12 @@ class Pace:
                 return 2 * I, f"{_worth(now, I)}, and more steps pay from {share:.2f} on{drift}", {}
         return I, None, {}
 
-    def _leave(self, state: PaceState, local_steps: int) -> dict[str, Any]:
-        """A number of steps is given up, for twice as long as the last time."""
-        times = state.given_up.get(local_steps, 0)
+    def _leave(self, state: PaceState, *local_steps: int) -> dict[str, Any]:
+        """Numbers of steps are given up, each for twice as long as the last time."""
+        times = {steps: state.given_up.get(steps, 0) for steps in local_steps}
         return {
-            "given_up": {**state.given_up, local_steps: times + 1},
-            "rest": {**state.rest, local_steps: _PATIENCE * 2**times},
+            "given_up": {**state.given_up, **{steps: number + 1 for steps, number in times.items()}},
+            "rest": {**state.rest, **{steps: _PATIENCE * 2**number for steps, number in times.items()}},
             "trial": None,
         }
 
@@ -363,6 +366,15 @@ def _gap(record: Round) -> float:
     if not (I > 1 and I // 2 in points and math.isfinite(points[I])):
         return 0.0
     return (points[0] + points[I]) / 2 - points[I // 2]
+
+
+def _rises_from_a_quarter(record: Round) -> bool:
+    """Whether f rises from a quarter of the steps to half and again to all of them, as far as was looked."""
+    points = _points(record)
+    assert record.looked is not None
+    I = record.looked[-1]  # noqa: E741
+    parts = [points.get(part, math.nan) for part in (I // 4, I // 2, I)]
+    return I >= 4 and parts[0] < parts[1] < parts[2]
 
 
 def _slope(losses: Sequence[float]) -> float:

@@ -6,6 +6,7 @@ import copy
 import json
 import random
 from collections.abc import Iterator
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +42,24 @@ def entries(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from entries(value, (*path, key))
 
 
-@pytest.mark.parametrize("name", ["run/settings.json", "run/environment.json", "measure.json", "sweep.json"])
+FIGURE: dict[str, Any] = {"figure": "fig2", "title": "MLP", "scale": "smoke", "studies": {"mlp": copy.deepcopy(SWEEP)}}
+LEDGER: dict[str, Any] = {
+    "verdicts": {"reproduced": 1},
+    "claims": [
+        {"claim": "a < b", "where": "Table 1", "paper": "1", "ours": "2", "scale": "smoke", "seeds": None}
+        | {"seconds": 1.0, "verdict": "reproduced", "command": "fedgauge reproduce table1"}
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    "name", ["run/settings.json", "run/environment.json", "measure.json", "sweep.json", "figure.json", "ledger.json"]
+)
 def test_a_file_in_any_state(name: str, tmp_path: Path) -> None:
     write_run(tmp_path / "run", rounds=4)
     write_measurement(tmp_path / "measure.json", measurement())
-    (tmp_path / "sweep.json").write_text(json.dumps(SWEEP))
+    for made in ("sweep", "figure", "ledger"):
+        (tmp_path / f"{made}.json").write_text(json.dumps({"sweep": SWEEP, "figure": FIGURE, "ledger": LEDGER}[made]))
     whole, rng = json.loads((tmp_path / name).read_text()), random.Random(name)
     places = list(entries(whole))
     shown, told = 0, []
@@ -79,3 +93,25 @@ def test_a_sweep_of_which_all_runs_diverged(tmp_path: Path) -> None:
         each |= {"rounds": [], "loss": {"mean": [], "deviation": []}, "accuracy": None, "diverged": 2}
     (tmp_path / "result.json").write_text(json.dumps(data))
     assert build(find(tmp_path)).data["verdict"] == "None of 2 combinations has a loss to show."
+
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+
+
+def test_the_ledger_is_shown_whole() -> None:
+    held = json.loads((RESULTS / "ledger.json").read_text())
+    made = build(find(RESULTS / "ledger.json"))
+    assert made.data["verdict"].startswith(f"Of {len(held['claims'])} claims")
+    for row in held["claims"]:
+        assert escape(row["claim"]) in made.html
+
+
+def test_a_figure_has_a_chart_for_each_panel_with_its_numbers() -> None:
+    held = json.loads((RESULTS / "fig2" / "result.json").read_text())
+    made = build(find(RESULTS / "fig2"))
+    charts = made.data["charts"]
+    for name, study in held["studies"].items():
+        for place, percent in enumerate((50.0, 75.0)):
+            wanted = [each["loss"]["mean"] for each in study["combinations"] if each["values"]["percent"] == percent]
+            series = charts[f"study-{name}-{place}-loss"]["series"]
+            assert [line["y"] for line in series] == wanted

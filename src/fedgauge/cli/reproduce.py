@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from fedgauge.cli import options
+from fedgauge.reproduce import studies
 
 app = typer.Typer(name="reproduce", no_args_is_help=True)
 
@@ -20,27 +23,50 @@ def _group() -> None:
     """
 
 
-def _conclude(table: Any, result: dict[str, Any], out: Path | None, picture: str, json: bool) -> None:
-    """Write a table's numbers and picture where that was asked for, and show it."""
-    if out:
-        from fedgauge.files import write_json
+Scale = Annotated[
+    studies.Scale,
+    typer.Option(help="smoke: does it work; laptop: an hour or two; paper: as printed, days without a GPU."),
+]
+Seeds = Annotated[int | None, typer.Option(help="How many \\[default: the scale's own].")]
+Jobs = Annotated[int | None, typer.Option(help="Processes \\[default: one a core].")]
 
-        out.mkdir(parents=True, exist_ok=True)
-        write_json(out / "result.json", result)
-        table.draw(result, out / picture)
+
+def _conclude(table: Any, result: dict[str, Any], out: Path | None, name: str, json: bool) -> None:
+    """Write a result's numbers and picture where that was asked for, and show it."""
+    if out:
+        _write(table, result, out, name)
     if json:
         options.print_json(result)
     else:
         table.show(result)
         if out:
-            print(f"Written: {out / 'result.json'}, {out / picture}")
+            print(f"Written: {out / 'result.json'}, {out / name}.png")
+
+
+def _write(table: Any, result: dict[str, Any], out: Path, name: str) -> None:
+    from fedgauge.files import write_json
+
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(out / "result.json", result)
+    table.draw(result, out / f"{name}.png")
+
+
+def _check(out: Path | None, jobs: int | None = None, seeds: int | None = None) -> None:
+    """Refuse what cannot be, before anything is run."""
+    from fedgauge.errors import count
+
+    for name, number in (("jobs", jobs), ("seeds", seeds)):
+        if number is not None:
+            count(name, number)
+    if out:
+        options.check_directory(out)
 
 
 @app.command()
 def table2(
     seeds: Annotated[int, typer.Option(help="Problems for each number of workers.")] = 12,
     seed: Annotated[int, typer.Option(help="The first problem's seed.")] = 0,
-    jobs: Annotated[int | None, typer.Option(help="Processes \\[default: one a core].")] = None,
+    jobs: Jobs = None,
     out: Annotated[Path | None, typer.Option(help="Directory for result.json, table2.png and finished cells.")] = None,
     json: options.Json = False,
 ) -> None:
@@ -48,53 +74,190 @@ def table2(
 
     Example: fedgauge reproduce table2 --seeds 12 --out results/table2
     """
-    from fedgauge.errors import count
     from fedgauge.report import terminal
     from fedgauge.reproduce import table2 as table
 
-    if jobs is not None:
-        count("jobs", jobs)
-    if out:
-        options.check_directory(out)
-    with terminal.progress() as bar:
-        task = bar.add_task("table 2", total=None)
-        result = table.run(
-            seeds,
-            seed,
-            keep=out / "cells" if out else None,
-            jobs=jobs,
-            told=lambda done, total: bar.update(task, completed=done, total=total),
-        )
-    _conclude(table, result, out, "table2.png", json)
+    _check(out, jobs)
+    with terminal.doing() as told:
+        keep = out / "cells" if out else None
+        result = table.run(seeds, seed, keep=keep, jobs=jobs, told=partial(told, "table 2"))
+    _conclude(table, result, out, "table2", json)
 
 
 @app.command()
 def table1(
-    seeds: Annotated[int, typer.Option(help="Seeds for each percentage.")] = 5,
-    source: Annotated[str, typer.Option(help="The data set.")] = "mnist",
+    model: Annotated[str, typer.Option(help="mlp, cnn, vgg11 or vgg16, each on the paper's data.")] = "mlp",
+    scale: Scale = "laptop",
+    seeds: Seeds = None,
     data: options.Data = None,
     out: Annotated[Path | None, typer.Option(help="Directory for result.json, table1.png and finished cells.")] = None,
     json: options.Json = False,
 ) -> None:
-    """Table 1: L_h, L_tilde and L_g of the MLP as the data grows heterogeneous, and what the numbers depend on.
+    """Table 1: L_h, L_tilde and L_g of a network as the data grows heterogeneous, and what the numbers depend on.
 
-    Example: fedgauge reproduce table1 --data DIR --out results/table1
+    Example: fedgauge reproduce table1 --model mlp --data DIR --out results/table1
     """
     from fedgauge.report import terminal
     from fedgauge.reproduce import table1 as table
 
+    _check(out, seeds=seeds)
+    with terminal.doing() as told:
+        keep = out / "cells" if out else None
+        result = table.run(studies.study(model), scale, seeds, str(data) if data else None, keep, told)
+    _conclude(table, result, out, "table1", json)
+
+
+@app.command()
+def fig1(
+    out: Annotated[Path | None, typer.Option(help="Directory for result.json and fig1.png.")] = None,
+    json: options.Json = False,
+) -> None:
+    """Figure 1: two workers in the plane whose models drift apart while their average stays, or does not.
+
+    Example: fedgauge reproduce fig1 --out results/fig1
+    """
+    from fedgauge.reproduce import sketch
+
+    _check(out)
+    _conclude(sketch, sketch.run(), out, "fig1", json)
+
+
+@app.command()
+def sampling(
+    out: Annotated[Path | None, typer.Option(help="Directory for result.json and sampling.png.")] = None,
+    json: options.Json = False,
+) -> None:
+    """What partial participation adds to the error, exactly, on quadratics with more and less L_h.
+
+    Example: fedgauge reproduce sampling --out results/sampling
+    """
+    from fedgauge.reproduce import sampling as table
+
+    _check(out)
+    _conclude(table, table.run(), out, "sampling", json)
+
+
+def _interrupted(out: Path) -> None:
+    print(f"fedgauge: Interrupted; the same command goes on with the runs in {out}.", file=sys.stderr)
+    raise typer.Exit(130)
+
+
+def _figure(name: str) -> None:
+    """Add the command of one of the figures that show curves."""
+
+    def figure(
+        scale: Scale = "laptop",
+        seeds: Seeds = None,
+        data: options.Data = None,
+        out: Annotated[Path | None, typer.Option(help="Directory for result.json, the picture and the runs.")] = None,
+        runs: Annotated[
+            Path | None, typer.Option(help="Directory of runs that figures share \\[default: OUT/runs].")
+        ] = None,
+        jobs: Jobs = None,
+        json: options.Json = False,
+    ) -> None:
+        from fedgauge.errors import InputError
+        from fedgauge.report import terminal
+        from fedgauge.reproduce import curves
+
+        if out is None:
+            raise InputError(f"{name} needs --out, the directory that keeps its runs; name a new one.")
+        _check(out, jobs, seeds)
+        place = str(data) if data else None
+        with terminal.doing() as told:
+            result = curves.run(name, scale, runs or out / "runs", data=place, seeds=seeds, jobs=jobs, told=told)
+        if result is None:
+            _interrupted(out)
+        else:
+            _conclude(curves, result, out, name, json)
+
+    figure.__doc__ = f"""Figure {name.removeprefix("fig")}: {studies.title(name)}.
+
+    Runs go side by side and are kept; the same command goes on, with more --seeds too.
+
+    Example: fedgauge reproduce {name} --scale laptop --data DIR --out results/{name}
+    """
+    app.command(name)(figure)
+
+
+for _name in studies.FIGURES:
+    _figure(_name)
+
+
+@app.command("all")
+def everything(
+    scale: Scale = "laptop",
+    data: options.Data = None,
+    out: Annotated[Path | None, typer.Option(help="Directory for all results, each in one of its own.")] = None,
+    jobs: Jobs = None,
+    json: options.Json = False,
+) -> None:
+    """Every table and figure, then the ledger; what was finished before is not run again.
+
+    What cannot be run, as its data is not there, is named at the end, and the ledger says so.
+
+    Example: fedgauge reproduce all --scale laptop --data DIR --out results
+    """
+    from fedgauge.errors import InputError
+    from fedgauge.report import terminal
+    from fedgauge.reproduce import parts
+
+    if out is None:
+        raise InputError("all needs --out, the directory that keeps its results; name a new one.")
+    _check(out, jobs)
+    failed: dict[str, str] = {}
+    with terminal.doing() as told:
+        for part in parts.PARTS:
+            try:
+                result = part.run(scale, out, str(data) if data else None, jobs, told)
+            except InputError as error:
+                failed[part.name] = str(error)
+                continue
+            if result is None:
+                _interrupted(out)
+            else:
+                _write(part.module, result, out / part.name, part.picture)
+    _ledger(out, out / "ledger.md", json)
+    for name, why in failed.items():
+        print(f"fedgauge: {name} was not run: {why}", file=sys.stderr)
+    if failed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def ledger(
+    results: Annotated[
+        Path, typer.Argument(help="Directory of results, as 'reproduce all' writes it.", show_default=False)
+    ],
+    out: Annotated[Path | None, typer.Option(help="Write the page here (.md), and its rows beside it (.json).")] = None,
+    json: options.Json = False,
+) -> None:
+    """The paper's claims, one by one, beside what the results say: reproduced, in order only, not, or not run.
+
+    Example: fedgauge reproduce ledger results --out results/ledger.md
+    """
+    from fedgauge.errors import InputError
+
+    if out and out.suffix != ".md":
+        raise InputError(f"out must be a file that ends in .md, not {str(out)!r}.")
+    _ledger(results, out, json)
+
+
+def _ledger(results: Path, out: Path | None, json: bool) -> None:
+    from fedgauge.files import write_atomically, write_json
+    from fedgauge.reproduce import ledger as book
+
+    rows = book.rows(book.read(results))
+    made = {"verdicts": book.counts(rows), "claims": rows}
     if out:
-        options.check_directory(out)
-    with terminal.progress() as bar:
-        task = bar.add_task("table 1", total=None)
-        result = table.run(
-            seeds,
-            source,
-            str(data) if data else None,
-            keep=out / "cells" if out else None,
-            told=lambda what, done, total: bar.update(task, description=what, completed=done, total=total),
-        )
-    _conclude(table, result, out, "table1.png", json)
+        write_atomically(out, book.page(rows, book.pictures_in(results)).encode())
+        write_json(out.with_suffix(".json"), made)
+    if json:
+        options.print_json(made)
+    else:
+        book.show(rows)
+        if out:
+            print(f"Written: {out}, {out.with_suffix('.json')}; 'fedgauge report' shows the latter as a page.")
 
 
 @app.command()

@@ -78,13 +78,18 @@ class Space(Value):
         return tuple(Candidate(steps, gamma, eta, M) for steps, gamma in product(self.local_steps, self.gammas))
 
     def beside(self, leader: Candidate) -> tuple[Candidate, ...]:
-        """The leader's neighbours: one step away in I and gamma, and with another eta or another M.
+        """The leader's neighbours: one step away in I or gamma, or in both the opposite ways; another eta; another M.
 
         With another eta both gamma and the product of the two are kept in turn.
         """
         gammas = {leader.gamma, *self._gammas_beside(leader.gamma)}
         steps = {leader.I, *_neighbours(self.local_steps, leader.I)}
-        found = [replace(leader, I=number, gamma=gamma) for number, gamma in product(sorted(steps), sorted(gammas))]
+        # A round goes about as far with twice the steps as with twice the rate: both up, or both down, is too far.
+        found = [
+            replace(leader, I=number, gamma=gamma)
+            for number, gamma in product(sorted(steps), sorted(gammas))
+            if (number - leader.I) * (gamma - leader.gamma) <= 0
+        ]
         for eta in _neighbours(self.etas, leader.eta):
             found.append(replace(leader, eta=eta))
             if "gamma" in self.open:

@@ -1,15 +1,16 @@
-"""Table 1: L_h, L_tilde and L_g of the paper's MLP on MNIST as the data grows heterogeneous.
+"""Table 1: L_h, L_tilde and L_g of the paper's networks as the data grows heterogeneous.
 
 The paper gives the estimators, ten rounds and a start "close to convergence", and neither the local steps nor the rates
-nor what close means. Here FedAvg has I = 10, gamma = 0.1, eta = 2 and batches of 20 (the paper's rates for this model)
-and starts where f falls by less than 1% in ten rounds. How much the answer depends on that is part of the result: at
-one partition the same is measured for other local steps and rates, and along the way from the first model. Beside the
-paper's estimates stand the tight constants of the curvature at the same models.
+nor what close means. Here FedAvg has I = 10 and the paper's rates for the model, and starts where f falls by less than
+1% in ten rounds, or where a scale below the paper's has no more rounds to get there. How much the answer depends on
+that is part of the result: for the MLP, at one partition, the same is measured for other local steps and rates, and
+along the way from the first model. Beside its estimates stand the tight constants of the curvature at these models.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,22 +18,41 @@ from statistics import mean, stdev
 from typing import Any
 
 from fedgauge.algorithms import fedavg
-from fedgauge.errors import count
+from fedgauge.errors import InputError, count
 from fedgauge.execution import prepare
 from fedgauge.experiment import Experiment
 from fedgauge.files import write_json
 from fedgauge.report import figures, terminal
+from fedgauge.reproduce.studies import ETA, Scale, Size, Study
 
 SYMBOLS = ("L_h", "L_tilde", "L_g")
 PERCENTS = (25, 50, 75, 100)
-PAPER: Mapping[str, Mapping[int, tuple[float, float]]] = {
-    "L_h": {25: (0.82, 0.11), 50: (0.82, 0.11), 75: (1.66, 0.23), 100: (2.36, 0.29)},
-    "L_tilde": {25: (130.97, 11.67), 50: (130.97, 11.67), 75: (134.24, 12.23), 100: (141.92, 12.78)},
-    "L_g": dict.fromkeys(PERCENTS, (122.23, 9.75)),
+Printed = Mapping[str, Mapping[int, tuple[float, float]]]
+PAPER: Mapping[str, Printed] = {
+    "mlp": {
+        "L_h": {25: (0.82, 0.11), 50: (0.82, 0.11), 75: (1.66, 0.23), 100: (2.36, 0.29)},
+        "L_tilde": {25: (130.97, 11.67), 50: (130.97, 11.67), 75: (134.24, 12.23), 100: (141.92, 12.78)},
+        "L_g": dict.fromkeys(PERCENTS, (122.23, 9.75)),
+    },
+    "cnn": {
+        "L_h": {25: (0.96, 0.13), 50: (1.21, 0.19), 75: (1.63, 0.26), 100: (2.15, 0.34)},
+        "L_tilde": {25: (447.59, 22.27), 50: (898.49, 38.57), 75: (1131.36, 47.82), 100: (1662.24, 62.18)},
+        "L_g": dict.fromkeys(PERCENTS, (323.35, 15.36)),
+    },
+    "vgg11": {
+        "L_h": {25: (9.14, 0.32), 50: (10.47, 0.35), 75: (12.49, 0.41), 100: (17.83, 1.12)},
+        "L_tilde": {25: (161.07, 3.07), 50: (246.68, 7.67), 75: (338.07, 8.43), 100: (536.92, 10.43)},
+        "L_g": dict.fromkeys(PERCENTS, (151.95, 5.42)),
+    },
+    "vgg16": {
+        "L_h": {25: (2.53, 0.12), 50: (3.26, 0.12), 75: (3.96, 0.19), 100: (4.67, 0.27)},
+        "L_tilde": {25: (363.11, 3.87), 50: (365.39, 1.1), 75: (379.91, 8.82), 100: (431.07, 25.10)},
+        "L_g": dict.fromkeys(PERCENTS, (360.85, 1.86)),
+    },
 }
-"""Mean and deviation, as printed for the MLP; its rows for 25% and 50% are the same."""
-LOCAL_STEPS, GAMMA, ETA = 10, 0.1, 2.0
-FALL, WINDOW, MOST, ROUNDS = 0.01, 10, 1000, 10
+"""Mean and deviation, as printed; the MLP's rows for 25% and 50% are the same, and L_g is one number a model."""
+LOCAL_STEPS = 10
+FALL, WINDOW = 0.01, 10
 VARIED_PERCENT = 50
 VARIED = [(steps, gamma) for gamma in (0.01, 0.1) for steps in (1, 5, 10, 40)]
 """Local steps and rates for which the same model is measured again."""
@@ -42,41 +62,41 @@ ALONG = (0, 3, 10, 30, 100)
 Told = Callable[[str, int, int], None]
 
 
-def experiment(percent: int, seed: int, source: str = "mnist", data: str | None = None) -> Experiment:
+def experiment(study: Study, scale: Scale, percent: int, seed: int, data: str | None = None) -> Experiment:
     """The paper's setting at X per cent; the seed is also that of the partition."""
-    keys = {"source": source, "percent": percent, "model": "mlp", "gamma": GAMMA, "eta": ETA, "seed": seed}
-    keys |= {"local_steps": LOCAL_STEPS, "batch_size": 20, "workers": 10}
     # No label of MNIST but one has a tenth of the data: at 100% a worker whose label runs out gets others.
-    keys |= {"fill": True}
-    return Experiment.of(keys | ({"data": data} if data else {}))
+    own = {"fill": True, **study.sizes[scale].table}
+    return study.experiment(scale, data, percent=percent, seed=seed, local_steps=LOCAL_STEPS, **own)
 
 
-def _cell(setting: Experiment) -> dict[str, Any]:
+def _cell(setting: Experiment, size: Size) -> dict[str, Any]:
     """Train, then measure what happens and what is possible."""
     from fedgauge.measurement.measuring import Asked, measure
 
-    asked = Asked(("trajectory", "curvature"), rounds=ROUNDS, seeds=1, fall=FALL, most=MOST)
-    return measure(setting, asked=asked).to_json()
+    asked = Asked(size.readings, rounds=size.measured, seeds=1, fall=FALL, most=size.near)
+    began = time.monotonic()
+    return {**measure(setting, asked=asked).to_json(), "seconds": time.monotonic() - began}
 
 
-def _dependence(setting: Experiment) -> dict[str, Any]:
+def _dependence(setting: Experiment, size: Size) -> dict[str, Any]:
     """The trajectory's readings for other local steps and rates, and at models along the way."""
     from fedgauge.measurement.trajectory import near_convergence, trajectory
     from fedgauge.simulation import simulate
 
-    federation, algorithm = prepare(setting).federation, fedavg(GAMMA, ETA)
+    federation, gamma = prepare(setting).federation, setting.algorithm.gamma or 0.0
+    algorithm, seed = fedavg(gamma, ETA), setting.run.seed
     near, said = near_convergence(
-        federation, algorithm, local_steps=LOCAL_STEPS, fall=FALL, window=WINDOW, most=MOST, seed=setting.run.seed
+        federation, algorithm, local_steps=LOCAL_STEPS, fall=FALL, window=WINDOW, most=size.near, seed=seed
     )
     varied = []
-    for steps, gamma in VARIED:
-        found, _ = trajectory(federation, fedavg(gamma, ETA), near, local_steps=steps, rounds=3)
-        varied.append({"local_steps": steps, "gamma": gamma, **_values(found.to_json())})
+    for steps, rate in VARIED:
+        found, _ = trajectory(federation, fedavg(rate, ETA), near, local_steps=steps, rounds=3)
+        varied.append({"local_steps": steps, "gamma": rate, **_values(found.to_json())})
     along = []
     import torch
 
     for rounds in ALONG:
-        model = federation.start(setting.run.seed)
+        model = federation.start(seed)
         if rounds:
             trace = simulate(
                 federation,
@@ -84,7 +104,7 @@ def _dependence(setting: Experiment) -> dict[str, Any]:
                 local_steps=LOCAL_STEPS,
                 rounds=rounds,
                 record_every=rounds,
-                seed=setting.run.seed,
+                seed=seed,
                 watch=False,
             )
             model = torch.from_numpy(trace.model).to(model)
@@ -98,8 +118,9 @@ def _values(reading: Mapping[str, Any]) -> dict[str, float]:
 
 
 def run(
-    seeds: int = 5,
-    source: str = "mnist",
+    study: Study,
+    scale: Scale = "paper",
+    seeds: int | None = None,
     data: str | None = None,
     keep: Path | None = None,
     told: Told = lambda what, done, total: None,
@@ -107,32 +128,40 @@ def run(
     """Measure every cell.
 
     Args:
-        seeds: of partition, first model and mini-batches, for each percentage.
-        source: the data set.
+        study: which of the paper's networks, on its data.
+        scale: how large.
+        seeds: of partition, first model and mini-batches, for each percentage; the scale's own if not given.
         data: directory of data.
         keep: directory where finished cells are kept, so that an interrupted table goes on.
         told: called with what is measured, cells done and cells in all.
     """
-    count("seeds", seeds)
+    if study.name not in PAPER:
+        raise InputError(f"Table 1 has no {study.title}; its models are {', '.join(PAPER)}.")
+    size = study.sizes[scale]
+    seeds = count("seeds", size.seeds if seeds is None else seeds)
     wanted = [(percent, seed) for percent in PERCENTS for seed in range(seeds)]
-    total = len(wanted) + 1
+    # The MLP alone is small enough to be measured time and again.
+    varies = study.name == "mlp" and scale != "smoke"
+    total = len(wanted) + varies
+    name = f"{study.name}-{scale}"
     cells = []
     for done, (percent, seed) in enumerate(wanted):
         told(f"{percent}%, seed {seed}", done, total)
-        make = partial(_cell, experiment(percent, seed, source, data))
-        cell = _kept(keep, f"cell-{source}-{percent}-{seed}", make)
+        make = partial(_cell, experiment(study, scale, percent, seed, data), size)
+        cell = _kept(keep, f"cell-{name}-{percent}-{seed}", make)
         cells.append({"percent": percent, "seed": seed, "measured": cell})
-    told("dependence", len(wanted), total)
-    make = partial(_dependence, experiment(VARIED_PERCENT, 0, source, data))
-    dependence = _kept(keep, f"dependence-{source}", make)
-    told("dependence", total, total)
-    return {
-        "settings": {"source": source, "seeds": seeds, "local_steps": LOCAL_STEPS, "gamma": GAMMA, "eta": ETA}
-        | {"fall": FALL, "window": WINDOW, "rounds": ROUNDS},
-        "rows": [_row(percent, cells) for percent in PERCENTS],
-        "dependence": dependence,
+    result = {
+        "settings": {"study": study.name, "scale": scale, "seeds": seeds, "local_steps": LOCAL_STEPS, "eta": ETA}
+        | {"gamma": study.keys["gamma"], "fall": FALL, "window": WINDOW, "most": size.near, "rounds": size.measured},
+        "rows": [_row(percent, cells, size.readings) for percent in PERCENTS],
         "cells": cells,
     }
+    if varies:
+        told("dependence", len(wanted), total)
+        make = partial(_dependence, experiment(study, scale, VARIED_PERCENT, 0, data), size)
+        result["dependence"] = _kept(keep, f"dependence-{name}", make)
+    told("done", total, total)
+    return result
 
 
 def _kept(keep: Path | None, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -148,10 +177,10 @@ def _kept(keep: Path | None, name: str, make: Callable[[], dict[str, Any]]) -> d
     return made
 
 
-def _row(percent: int, cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _row(percent: int, cells: Sequence[Mapping[str, Any]], asked: Sequence[str]) -> dict[str, Any]:
     mine = [cell["measured"] for cell in cells if cell["percent"] == percent]
     readings = {}
-    for name in ("trajectory", "trajectory maximum", "curvature"):
+    for name in ("trajectory", "trajectory maximum", *(name for name in asked if name != "trajectory")):
         found = [_values(reading) for cell in mine for reading in cell["readings"] if reading["name"] == name]
         readings[name] = {symbol: _spread([values[symbol] for values in found]) for symbol in SYMBOLS}
     rounds = [cell["point"]["round"] for cell in mine]
@@ -162,21 +191,28 @@ def _spread(values: Sequence[float]) -> tuple[float, float]:
     return mean(values), stdev(values) if len(values) > 1 else 0.0
 
 
+def _readings(result: Mapping[str, Any]) -> list[str]:
+    return list(result["rows"][0]["readings"])
+
+
 def _lines(result: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    printed = PAPER[result["settings"]["study"]]
     for row in result["rows"]:
         for symbol in SYMBOLS:
-            ours = [row["readings"][name][symbol] for name in ("trajectory", "trajectory maximum", "curvature")]
-            shown = [f"{value:.3g} ± {deviation:.2g}" for value, deviation in (PAPER[symbol][row["percent"]], *ours)]
+            ours = [row["readings"][name][symbol] for name in _readings(result)]
+            shown = [f"{value:.3g} ± {deviation:.2g}" for value, deviation in (printed[symbol][row["percent"]], *ours)]
             yield f"{row['percent']}%", symbol, *shown
 
 
-HEAD = ("X", "symbol", "paper", "trajectory", "trajectory maximum", "curvature")
+HEAD = ("X", "symbol", "paper")
 
 
 def show(result: Mapping[str, Any]) -> None:
     """Print the table beside the paper's, and what the answer depends on."""
-    seeds = result["settings"]["seeds"]
-    terminal.table("Table 1, MLP", HEAD, list(_lines(result)), f"mean ± deviation over {seeds} seeds")
+    settings = result["settings"]
+    title = f"Table 1, {settings['study']}, {settings['scale']} scale"
+    head = (*HEAD, *_readings(result))
+    terminal.table(title, head, list(_lines(result)), f"mean ± deviation over {settings['seeds']} seeds")
     number = terminal.number
     for title, key, names in (
         (f"The same model at {VARIED_PERCENT}%, other steps and rates", "varied", ("local_steps", "gamma")),
@@ -184,38 +220,50 @@ def show(result: Mapping[str, Any]) -> None:
     ):
         rows = [
             (*(f"{entry[name]:g}" for name in names), *(number(entry.get(symbol)) for symbol in SYMBOLS))
-            for entry in result["dependence"][key]
+            for entry in result.get("dependence", {}).get(key, ())
         ]
-        terminal.table(title, (*names, *SYMBOLS), rows, "mean over 3 rounds of FedAvg")
+        if rows:
+            terminal.table(title, (*names, *SYMBOLS), rows, "mean over 3 rounds of FedAvg")
 
 
 def markdown(result: Mapping[str, Any]) -> str:
     """The table as Markdown."""
-    rows = [HEAD, ("---",) * len(HEAD), *_lines(result)]
+    head = (*HEAD, *_readings(result))
+    rows = [head, ("---",) * len(head), *_lines(result)]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
 
 
 def draw(result: Mapping[str, Any], path: Path) -> None:
     """Picture the constants against X, and L_h's dependence on where and how it is measured."""
-    with figures.figure(path, panels=3, width=4.0) as (left, middle, right):
+    dependence = result.get("dependence")
+    with figures.figure(path, panels=3 if dependence else 1, width=4.0) as (left, *others):
+        printed = PAPER[result["settings"]["study"]]
+        styles = dict(zip(_readings(result), ("o-", "", "s--"), strict=False))
         for place, symbol in enumerate(SYMBOLS):
-            for name, style in (("trajectory", "o-"), ("curvature", "s--")):
+            for name, style in styles.items():
+                if not style:
+                    continue
                 found = [row["readings"][name][symbol] for row in result["rows"]]
                 label = f"{symbol}, {name}"
                 left.errorbar(
                     PERCENTS, [v for v, _ in found], [d for _, d in found], fmt=style, color=f"C{place}", label=label
                 )
-            left.plot(PERCENTS, [PAPER[symbol][p][0] for p in PERCENTS], "*:", color=f"C{place}", alpha=0.5)
+            left.plot(PERCENTS, [printed[symbol][p][0] for p in PERCENTS], "*:", color=f"C{place}", alpha=0.5)
         left.set(yscale="log", xlabel="X (% of one label)", title="Constants (stars: the paper's)")
         left.legend(fontsize=7)
-        varied = result["dependence"]["varied"]
-        for gamma in sorted({entry["gamma"] for entry in varied}):
-            mine = [entry for entry in varied if entry["gamma"] == gamma and "L_h" in entry]
-            middle.plot([e["local_steps"] for e in mine], [e["L_h"] for e in mine], "o-", label=f"L_h, gamma {gamma:g}")
-        middle.set(xscale="log", yscale="log", xlabel="local steps I", title="One model, other steps and rates")
-        middle.legend()
-        along = result["dependence"]["along"]
-        for symbol in SYMBOLS:
-            right.plot([1 + e["round"] for e in along], [e[symbol] for e in along], "o-", label=symbol)
-        right.set(xscale="log", yscale="log", xlabel="1 + round", title="Along the way")
-        right.legend()
+        if dependence:
+            _draw_dependence(dependence, *others)
+
+
+def _draw_dependence(dependence: Mapping[str, Any], middle: Any, right: Any) -> None:
+    varied = dependence["varied"]
+    for gamma in sorted({entry["gamma"] for entry in varied}):
+        mine = [entry for entry in varied if entry["gamma"] == gamma and "L_h" in entry]
+        middle.plot([e["local_steps"] for e in mine], [e["L_h"] for e in mine], "o-", label=f"L_h, gamma {gamma:g}")
+    middle.set(xscale="log", yscale="log", xlabel="local steps I", title="One model, other steps and rates")
+    middle.legend()
+    along = dependence["along"]
+    for symbol in SYMBOLS:
+        right.plot([1 + e["round"] for e in along], [e[symbol] for e in along], "o-", label=symbol)
+    right.set(xscale="log", yscale="log", xlabel="1 + round", title="Along the way")
+    right.legend()

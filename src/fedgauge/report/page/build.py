@@ -15,9 +15,8 @@ from fedgauge.archive import FoundRun
 from fedgauge.explore.writing import policy, resource, shown
 from fedgauge.measurement.reading import Measurement
 from fedgauge.report import measurements
-from fedgauge.report.page import planned, sections
+from fedgauge.report.page import planned, reproduced, sections
 from fedgauge.report.page.findings import Findings
-from fedgauge.report.page.reproduced import certified
 from fedgauge.report.page.sections import Section
 from fedgauge.report.page.shapes import SweepResult
 from fedgauge.report.page.tables import Cell, code, embedded, facts, finite, notes, table
@@ -86,7 +85,9 @@ def _parts(found: Findings, command: str) -> list[Section | None]:
         # A report on a plan begins with it; to a run it is what comes next.
         *(plans if run is None else ()),
         planned.sweep(found.sweep) if found.sweep else None,
-        certified(found.certified) if found.certified else None,
+        reproduced.certified(found.certified) if found.certified else None,
+        *(reproduced.figure(found.figure) if found.figure else ()),
+        reproduced.ledger(found.ledger) if found.ledger else None,
         sections.federation(found),
         sections.happened(run) if run else None,
         sections.constants(measurement) if measurement else None,
@@ -108,7 +109,7 @@ def _title(found: Findings) -> str:
 def _kind(found: Findings) -> str:
     kinds: dict[str, object] = {"run": found.run, "plan": found.plan, "sweep": found.sweep}
     kinds |= {"table of certified bounds": found.certified, "plan by theory": found.theory}
-    kinds |= {"measurement": found.measurement}
+    kinds |= {"measurement": found.measurement, "figure": found.figure, "ledger": found.ledger}
     return " and ".join(name for name, value in kinds.items() if value)
 
 
@@ -121,8 +122,11 @@ def verdict(found: Findings) -> str:
         return found.plan.verdict
     if found.sweep:
         return _best(found.sweep)
-    if found.certified or found.theory:
-        return str((found.certified or found.theory).verdict)  # type: ignore[union-attr]  # one of them is there
+    told = found.certified or found.theory or found.ledger
+    if told:
+        return str(told.verdict)
+    if found.figure:
+        return " ".join(f"{name}: {_best(study)}" for name, study in found.figure.studies.items())
     assert found.measurement is not None
     return measurements.verdict(found.measurement)
 
@@ -217,6 +221,8 @@ def asked(found: Findings) -> str:
         }
     elif found.theory:
         entries |= {"goal": found.theory.goal.words, "cost": found.theory.cost.name, "participants M": found.theory.M}
+    elif found.figure:
+        entries |= {"figure": found.figure.figure, "shows": found.figure.title, "scale": found.figure.scale}
     elif found.certified:
         entries |= {name.replace("_", " "): str(value) for name, value in found.certified.settings.items()}
     elif found.measurement:
@@ -270,6 +276,9 @@ def _commands(found: Findings, command: str) -> list[str]:
         source, seeds = found.certified.settings.get("source", "digits"), found.certified.settings["seeds"]
         again = f"fedgauge reproduce certified --source {shlex.quote(str(source))} --seeds {seeds} --out certified"
         lines += ["# the table", again]
+    if found.figure:
+        again = f"fedgauge reproduce {found.figure.figure} --scale {found.figure.scale} --data DIR --out again"
+        lines += ["# the figure", again]
     return lines + (["# this report", command] if command else [])
 
 

@@ -16,8 +16,8 @@ from fedgauge.measurement.reading import Measurement
 from fedgauge.planning.certificate import TheoryPlan
 from fedgauge.planning.result import Plan
 from fedgauge.report.page.comparison import Comparison, compare
-from fedgauge.report.page.shapes import Asked, Certified, Part, PartsDetails, SweepResult
-from fedgauge.values import Round
+from fedgauge.report.page.shapes import Asked, Certified, Figure, Ledger, Part, PartsDetails, SweepResult
+from fedgauge.values import Round, Value
 
 # What tells the kinds of JSON file apart, and how each is made.
 _MARKS = {
@@ -26,13 +26,17 @@ _MARKS = {
     "sweep": ("combinations", "over"),
     "certified": ("lines",),
     "theory": ("sensitivity", "prior_curve"),
+    "figure": ("studies",),
+    "ledger": ("claims",),
 }
-_KINDS: dict[str, type[Measurement] | type[Plan] | type[SweepResult] | type[Certified] | type[TheoryPlan]] = {
+_KINDS: dict[str, type[Value]] = {
     "measurement": Measurement,
     "plan": Plan,
     "sweep": SweepResult,
     "certified": Certified,
     "theory": TheoryPlan,
+    "figure": Figure,
+    "ledger": Ledger,
 }
 _NEEDED = ("algorithm", "local_steps", "rounds", "participation", "seed")
 
@@ -58,6 +62,8 @@ class Findings:
         sweep: the result of a sweep.
         certified: a table of certified bounds beside runs.
         theory: a plan by theory alone.
+        figure: one of the paper's, run again.
+        ledger: the paper's claims beside ours.
         experiment: that stands behind them.
         shares: how the data is shared out.
         num_workers: where it is known.
@@ -72,6 +78,8 @@ class Findings:
     sweep: SweepResult | None = None
     certified: Certified | None = None
     theory: TheoryPlan | None = None
+    figure: Figure | None = None
+    ledger: Ledger | None = None
     experiment: Experiment | None = None
     shares: Shares | None = None
     num_workers: int | None = None
@@ -108,13 +116,13 @@ def _in_directory(path: Path) -> Findings:
     for name in ("measure.json", "plan.json", "theory.json"):
         if (path / name).is_file():
             found = _with(found, path / name)
-    for name in ("result.json", "digits.json", "mnist.json") if found.run is None else ():
+    for name in ("result.json", "digits.json", "mnist.json", "ledger.json") if found.run is None else ():
         if (path / name).is_file():
             found = _with(found, path / name)
-    if not (found.run or found.measurement or found.plan or found.sweep or found.certified or found.theory):
+    if found == Findings(str(path)):
         raise InputError(
-            f"{path} holds nothing to report: none of settings.json (a run), measure.json, plan.json, theory.json and a"
-            " sweep's result.json; name a directory that holds one."
+            f"{path} holds nothing to report: none of settings.json (a run), measure.json, plan.json, theory.json,"
+            " ledger.json and a sweep's or a figure's result.json; name a directory that holds one."
         )
     return found
 
@@ -129,8 +137,8 @@ def _with(found: Findings, path: Path) -> Findings:
     if kind is None:
         held = ", ".join(list(data)[:4]) or "nothing"
         raise InputError(
-            f"{path} is neither a measurement nor a plan nor a sweep's or certified bounds' result (it holds {held});"
-            " name what 'fedgauge measure', 'plan', 'sweep' or 'reproduce certified' wrote."
+            f"{path} is neither a measurement nor a plan nor the result of a sweep, a figure, certified bounds or a"
+            f" ledger (it holds {held}); name what 'fedgauge measure', 'plan', 'sweep' or 'reproduce' wrote."
         )
     return replace(found, **{kind: _expect(kind, path, data)})
 

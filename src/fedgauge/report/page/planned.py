@@ -230,7 +230,7 @@ def certificate(found: TheoryPlan) -> Section:
 # -- sweeps ------------------------------------------------------------------------------------------------------
 
 
-def sweep(result: SweepResult) -> Section:
+def sweep(result: SweepResult, section: str = "sweep", heading: str = "The sweep") -> Section:
     """Mean and deviation over seeds: the curves, a chart for all keys but the first, and where each ended."""
     first, *others = result.over or [None]
     pictures: dict[str, list[Combination]] = {}
@@ -249,10 +249,10 @@ def sweep(result: SweepResult) -> Section:
             if series:
                 title = label[0].upper() + label[1:] + (f", {name}" if name else "")
                 note = "Mean over seeds, with a standard deviation to either side." if result.seeds > 1 else ""
-                chart = f"sweep-{place}-{key}"
+                chart = f"{section}-{place}-{key}"
                 charts.append(lines(chart, series, title=title, x_label="round", y_label=label, log=log, note=note))
     html = f'<div class="charts">{"".join(chart.html for chart in charts)}</div>' + ending(result)
-    return Section("sweep", "The sweep", html, tuple(charts))
+    return Section(section, heading, html, tuple(charts))
 
 
 def _band(name: str, each: Combination, curve: Curve, colour: int) -> Series:

@@ -1,10 +1,11 @@
-"""A table of certified bounds beside runs, as ``fedgauge reproduce certified`` writes it, as parts of a report."""
+"""What ``fedgauge reproduce`` writes, as parts of a report: certified bounds beside runs, figures, and the ledger."""
 
 from __future__ import annotations
 
 from fedgauge.report.page.chart import Chart, Series, Style, lines
+from fedgauge.report.page.planned import sweep
 from fedgauge.report.page.sections import Section, estimates
-from fedgauge.report.page.shapes import Certified, Line
+from fedgauge.report.page.shapes import Certified, Figure, Ledger, Line
 from fedgauge.report.page.tables import Cell, table
 from fedgauge.theory import find
 from fedgauge.values import Constants
@@ -39,6 +40,22 @@ def certified(found: Certified) -> Section:
     )
     html = f'<div class="charts">{"".join(chart.html for chart in charts)}</div>{table(heads, rows, "cards")}{proved}'
     return Section("certified", "Certified bounds beside runs", html, charts)
+
+
+def figure(found: Figure) -> list[Section]:
+    """A section for each study that the figure shows."""
+    return [sweep(study, f"study-{name}", f"{name}, {found.scale} scale") for name, study in found.studies.items()]
+
+
+def ledger(found: Ledger) -> Section:
+    """The claims with their verdicts, those that did not come out first."""
+    order = ("not reproduced", "reproduced in order but not in size", "reproduced", "not run")
+    rows: list[list[Cell]] = [
+        [row.claim, row.where, row.paper, row.ours, row.scale, row.seeds, row.verdict, row.command]
+        for row in sorted(found.claims, key=lambda row: order.index(row.verdict) if row.verdict in order else 0)
+    ]
+    heads = ("claim", "in", "paper", "ours", "scale", "seeds", "verdict", "command")
+    return Section("ledger", "The paper’s claims", table(heads, rows, "cards"))
 
 
 def _chart(theorem: str, percent: int, held: list[Line]) -> Chart:

@@ -58,7 +58,7 @@ class Combination(Value):
     seconds: float
     loss: Curve | None
     accuracy: Curve | None
-    runs: tuple[Any, ...]
+    runs: tuple[Any, ...] = ()
 
     def __post_init__(self) -> None:
         for curve in (self.loss, self.accuracy):
@@ -80,6 +80,45 @@ class SweepResult(Value):
         for each in self.combinations:
             if set(each.values) != set(self.over):
                 raise InputError(f"A combination must have values of {', '.join(self.over) or 'nothing'}.")
+
+
+@dataclass(frozen=True)
+class Figure(Value):
+    """What ``fedgauge reproduce fig2`` and the like write: a sweep for each study that the figure shows."""
+
+    figure: str
+    title: str
+    scale: str
+    studies: Mapping[str, SweepResult]
+
+
+@dataclass(frozen=True)
+class LedgerRow(Value):
+    """A claim of the paper with what our results say of it."""
+
+    claim: str
+    where: str
+    paper: str
+    ours: str
+    scale: str
+    seeds: int | None
+    seconds: float | None
+    verdict: str
+    command: str
+
+
+@dataclass(frozen=True)
+class Ledger(Value):
+    """What ``fedgauge reproduce ledger`` writes."""
+
+    verdicts: Mapping[str, int]
+    claims: tuple[LedgerRow, ...]
+
+    @property
+    def verdict(self) -> str:
+        """How many claims have each verdict, in one sentence."""
+        counted = ", ".join(f"{number} {name}" for name, number in self.verdicts.items())
+        return f"Of {len(self.claims)} claims of the paper's experiments: {counted}."
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,374 @@
+"""The paper's claims about its experiments, and what our results say of each.
+
+A verdict is computed from the numbers of a result and from nothing else:
+
+- ``reproduced``: the claim holds, by more than the spread over seeds, and sizes agree within a factor of two where the
+  paper prints any;
+- ``reproduced in order but not in size``: the order holds, and the sizes do not;
+- ``not reproduced``: it does not hold, or not by more than the spread;
+- ``not run``: there is no result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+from typing import Any, Literal, NamedTuple
+
+from fedgauge.reproduce import curves, table1
+from fedgauge.reproduce.studies import FIGURES, STUDIES, Panel
+
+Verdict = Literal["reproduced", "reproduced in order but not in size", "not reproduced", "not run"]
+Result = Mapping[str, Any]
+_SIZE = 2.0
+"""A factor within which sizes agree."""
+_MUCH = 5.0
+"""A factor by which one constant is much below another."""
+_RATIO = 0.1
+"""A part by which a ratio of rounds may miss the paper's."""
+
+
+class Found(NamedTuple):
+    """What a result says of a claim."""
+
+    verdict: Verdict
+    ours: str
+
+
+class Effort(NamedTuple):
+    """What a result took."""
+
+    scale: str
+    seeds: int | None
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of the paper.
+
+    Attributes:
+        text: what is claimed.
+        where: in the paper.
+        paper: its numbers, or the order.
+        result: the name of the result that tells, as the command and its directory are called.
+        options: of that command.
+        judge: what a result says of it.
+        effort: what the result took.
+    """
+
+    text: str
+    where: str
+    paper: str
+    result: str
+    judge: Callable[[Result], Found | None]
+    effort: Callable[[Result], Effort]
+    options: str = ""
+
+    def found(self, results: Mapping[str, Result]) -> Found:
+        """The verdict, given all results by name."""
+        told = self.judge(results[self.result]) if self.result in results else None
+        return told or Found("not run", "–")
+
+
+def _verdict(order: bool, size: bool = True) -> Verdict:
+    if not order:
+        return "not reproduced"
+    return "reproduced" if size else "reproduced in order but not in size"
+
+
+# -- the figures' curves -------------------------------------------------------------------------------------------
+
+
+def _ends(result: Result, panel: Panel) -> dict[int, tuple[float, float]]:
+    """Mean and deviation of a panel's quantity at the last round that all of its curves have."""
+    found = curves.of(result, panel)
+    common = set.intersection(*(set(each["rounds"]) for each in found.values())) if found else set()
+    if not common:
+        return {}
+    ends = {}
+    for steps, each in sorted(found.items()):
+        if not each[panel.quantity]:
+            return {}
+        place = each["rounds"].index(max(common))
+        ends[steps] = each[panel.quantity]["mean"][place], each[panel.quantity]["deviation"][place]
+    return ends
+
+
+def _better(panel: Panel, one: tuple[float, float], other: tuple[float, float]) -> bool:
+    """Whether one curve ends better than another by more than their spread."""
+    gap = other[0] - one[0] if panel.quantity == "loss" else one[0] - other[0]
+    return gap > one[1] + other[1]
+
+
+def _told(panel: Panel, ends: Mapping[int, tuple[float, float]], seeds: int) -> str:
+    def shown(value: float, deviation: float) -> str:
+        if panel.quantity == "accuracy":
+            return f"{value:.1%}" + (f" ± {deviation:.1%}" if seeds > 1 else "")
+        return f"{value:.3g}" + (f" ± {deviation:.1g}" if seeds > 1 else "")
+
+    return "; ".join(f"I = {steps}: {shown(*end)}" for steps, end in ends.items())
+
+
+def _every_step(panel: Panel) -> Callable[[Result], Found | None]:
+    """More local steps are better, each time."""
+
+    def judge(result: Result) -> Found | None:
+        ends = _ends(result, panel)
+        if len(ends) < 2:
+            return None
+        order = all(_better(panel, more, fewer) for fewer, more in pairwise(ends.values()))
+        return Found(_verdict(order), _told(panel, ends, result["studies"][panel.study]["seeds"]))
+
+    return judge
+
+
+def _largest(panel: Panel) -> Callable[[Result], Found | None]:
+    """The largest I is better than all others."""
+
+    def judge(result: Result) -> Found | None:
+        ends = _ends(result, panel)
+        if len(ends) < 2:
+            return None
+        *others, largest = ends.values()
+        order = all(_better(panel, largest, other) for other in others)
+        return Found(_verdict(order), _told(panel, ends, result["studies"][panel.study]["seeds"]))
+
+    return judge
+
+
+def _curve_effort(study: str) -> Callable[[Result], Effort]:
+    def effort(result: Result) -> Effort:
+        made = result["studies"].get(study)
+        if made is None:
+            return Effort("–", None, None)
+        return Effort(result["scale"], made["seeds"], sum(each["seconds"] for each in made["combinations"]))
+
+    return effort
+
+
+def _curve_claims() -> Iterator[Claim]:
+    for name, panels in FIGURES.items():
+        for panel in panels:
+            study = STUDIES[panel.study].title
+            letters = dict(zip(panels, "abcd", strict=False))
+            where = f"Figure {name.removeprefix('fig')}({letters[panel]})"
+            if panel.quantity == "loss":
+                text = f"{study}, {panel.percent}%: at equal rounds more local steps lower the training loss"
+                yield Claim(text, where, "falls with I", name, _every_step(panel), _curve_effort(panel.study))
+            best = "lowest training loss" if panel.quantity == "loss" else "highest test accuracy"
+            text = f"{study}, {panel.percent}%: the largest I ends with the {best}"
+            yield Claim(text, where, "largest I best", name, _largest(panel), _curve_effort(panel.study))
+
+
+# -- Table 1 -------------------------------------------------------------------------------------------------------
+
+
+def _column(result: Result, symbol: str) -> list[tuple[float, float]]:
+    """A constant's mean and deviation for each X, by the paper's estimator."""
+    return [tuple(row["readings"]["trajectory"][symbol]) for row in result["rows"]]
+
+
+def _listed(values: Sequence[tuple[float, float]]) -> str:
+    return ", ".join(f"{value:.3g} ± {deviation:.1g}" for value, deviation in values)
+
+
+def _sized(result: Result, symbol: str) -> bool:
+    """Whether a constant agrees with the paper's in size, at every X."""
+    printed = table1.PAPER[result["settings"]["study"]][symbol]
+    return all(
+        1 / _SIZE <= row["readings"]["trajectory"][symbol][0] / printed[row["percent"]][0] <= _SIZE
+        for row in result["rows"]
+    )
+
+
+def _grows(symbol: str) -> Callable[[Result], Found | None]:
+    def judge(result: Result) -> Found:
+        values = _column(result, symbol)
+        (first, low), (last, high) = values[0], values[-1]
+        order = all(a <= b for (a, _), (b, _) in pairwise(values)) and last - first > low + high
+        return Found(_verdict(order, _sized(result, symbol)), _listed(values))
+
+    return judge
+
+
+def _below(symbol: str, factor: float = 1.0) -> Callable[[Result], Found | None]:
+    """A constant is below L_tilde, by a factor."""
+
+    def judge(result: Result) -> Found:
+        ratios = [
+            large[0] / small[0]
+            for small, large in zip(_column(result, symbol), _column(result, "L_tilde"), strict=True)
+        ]
+        return Found(
+            _verdict(min(ratios) > factor), "L_tilde is " + ", ".join(f"{r:.3g}" for r in ratios) + " times it"
+        )
+
+    return judge
+
+
+def _sum_below(result: Result) -> Found:
+    parts = [
+        (h[0] + g[0]) / t[0]
+        for h, g, t in zip(*(_column(result, symbol) for symbol in ("L_h", "L_g", "L_tilde")), strict=True)
+    ]
+    return Found(_verdict(max(parts) <= 1), "(L_g + L_h) / L_tilde is " + ", ".join(f"{part:.3g}" for part in parts))
+
+
+def _same(result: Result) -> Found:
+    """L_g is the same at every X, to within the spread over seeds."""
+    values = _column(result, "L_g")
+    order = max(value - deviation for value, deviation in values) <= min(
+        value + deviation for value, deviation in values
+    )
+    return Found(_verdict(order, _sized(result, "L_g")), _listed(values))
+
+
+def _table1_effort(result: Result) -> Effort:
+    seconds = [cell["measured"].get("seconds") for cell in result["cells"]]
+    return Effort(result["settings"]["scale"], result["settings"]["seeds"], None if None in seconds else sum(seconds))
+
+
+def _table1_claims() -> Iterator[Claim]:
+    for name, printed in table1.PAPER.items():
+        study, result = STUDIES[name].title, "table1" if name == "mlp" else f"table1-{name}"
+
+        def listed(symbol: str, printed: table1.Printed = printed) -> str:
+            return ", ".join(f"{value:g}" for value, _ in printed[symbol].values())
+
+        for text, paper, judge in (
+            ("L_tilde grows with X (25, 50, 75, 100%)", listed("L_tilde"), _grows("L_tilde")),
+            ("L_h grows with X", listed("L_h"), _grows("L_h")),
+            ("L_g does not depend on X", f"{printed['L_g'][25][0]:g}", _same),
+            ("L_h is below L_tilde", "at every X", _below("L_h")),
+            ("L_g is below L_tilde", "at every X", _below("L_g")),
+            (f"L_h is much below L_tilde (here: {_MUCH:g} times)", "18 to 770 times", _below("L_h", _MUCH)),
+            ("L_g + L_h is not larger than L_tilde", "at every X", _sum_below),
+        ):
+            options = "" if name == "mlp" else f"--model {name}"
+            where = "Section 3" if judge is _sum_below else "Table 1"
+            yield Claim(f"{study}: {text}", where, paper, result, judge, _table1_effort, options)
+
+
+# -- Table 2, Figure 1, partial participation ----------------------------------------------------------------------
+
+
+def _rounds(result: Result, **column: Any) -> dict[tuple[int, int], list[int]]:
+    """Rounds of one column of Table 2, by number of workers and problem."""
+    place = next(
+        index
+        for index, each in enumerate(result["columns"])
+        if all(each[key] == value for key, value in column.items())
+    )
+    return {(cell["workers"], cell["problem"]): cell["rounds"][place] for cell in result["cells"]}
+
+
+def _ratio(steps: int) -> Callable[[Result], Found | None]:
+    def judge(result: Result) -> Found:
+        one = _rounds(result, half="steps", local_steps=1, batch=1)
+        many = _rounds(result, half="steps", local_steps=steps, batch=1)
+        ratios = [median(one[key]) / median(many[key]) for key in one]
+        order = all(abs(ratio / steps - 1) <= _RATIO for ratio in ratios)
+        told = f"{min(ratios):.2f} to {max(ratios):.2f} over {len(ratios)} problems"
+        return Found(_verdict(order), told)
+
+    return judge
+
+
+def _product(result: Result) -> Found:
+    """Rates of one product take the same rounds, to within the one by which a goal between two rounds may fall."""
+    columns = [_rounds(result, half="rates", eta=each["eta"]) for each in result["columns"] if each["half"] == "rates"]
+    apart = max(
+        abs(a - b) for column in columns for key in column for a, b in zip(column[key], columns[0][key], strict=True)
+    )
+    low, high = (pick(r for cell in columns[0].values() for r in cell) for pick in (min, max))
+    return Found(_verdict(apart <= 1), f"at most {apart} round apart, of {low} to {high}")
+
+
+def _mini_batch(result: Result) -> Found:
+    """As many gradients in a round: local steps take fewer rounds than mini-batches of that size."""
+    local, batch = (_rounds(result, half="steps", local_steps=steps, batch=size) for steps, size in ((5, 1), (1, 5)))
+    ratios = [median(batch[key]) / median(local[key]) for key in local]
+    return Found(
+        _verdict(min(ratios) > 1), f"mini-batches take {min(ratios):.2f} to {max(ratios):.2f} times the rounds"
+    )
+
+
+def _table2_effort(result: Result) -> Effort:
+    return Effort("paper", result["settings"]["seeds"], result.get("seconds"))
+
+
+def _stays(result: Result) -> Found:
+    near, far = result["panels"]
+    told = f"{near['gap']:.2g} of a drift of {near['drift']:.2g} at L_h = {near['L_h']:.2g}"
+    told += f"; {far['gap']:.2g} of {far['drift']:.2g} at {far['L_h']:.2g}"
+    return Found(_verdict(near["gap"] < near["drift"] / 10 < far["gap"]), told)
+
+
+def _adds(result: Result) -> Found:
+    """Without L_h nothing is left with everyone, and more is left the fewer take part."""
+    least = min(line["L_h"] for line in result["lines"])
+    left = {line["M"]: line["left"] for line in result["lines"] if line["L_h"] == least}
+    everyone, *fewer = (left[M] for M in sorted(left, reverse=True))
+    order = least == 0 and everyone < 1e-12 * min(fewer) and fewer == sorted(fewer)
+    return Found(_verdict(order), "; ".join(f"M = {M}: {left[M]:.2g}" for M in sorted(left, reverse=True)))
+
+
+def _no_effort(result: Result) -> Effort:
+    return Effort("exact", None, None)
+
+
+CLAIMS: tuple[Claim, ...] = (
+    Claim(
+        "Local models may drift far apart while their average stays by the centralised model, if L_h is small",
+        "Figure 1",
+        "a sketch",
+        "fig1",
+        _stays,
+        _no_effort,
+    ),
+    *_table1_claims(),
+    Claim(
+        "Five local steps take a fifth of the rounds, L_h = 0",
+        "Table 2",
+        "927 : 187",
+        "table2",
+        _ratio(5),
+        _table2_effort,
+    ),
+    Claim(
+        "Ten local steps take a tenth of the rounds, L_h = 0",
+        "Table 2",
+        "927 : 95",
+        "table2",
+        _ratio(10),
+        _table2_effort,
+    ),
+    Claim(
+        "Only the product of eta and gamma matters, L_h = 0",
+        "Table 2",
+        "86 ± 1.6 four times",
+        "table2",
+        _product,
+        _table2_effort,
+    ),
+    Claim(
+        "Five local steps beat mini-batches of five, L_h = 0",
+        "Table 2",
+        "187 against 927",
+        "table2",
+        _mini_batch,
+        _table2_effort,
+    ),
+    *_curve_claims(),
+    Claim(
+        "Partial participation adds an error that L_h cannot reduce (what is left of E‖∇f‖² at L_h = 0, of N = 10)",
+        "Theorem 4.5",
+        "a term without L_h",
+        "sampling",
+        _adds,
+        _no_effort,
+    ),
+)

@@ -1,0 +1,213 @@
+"""The paper's experiments on networks, each at three scales.
+
+``paper`` has the settings that the paper prints; ``laptop`` ends within an hour or two on two cores; ``smoke`` shows in
+a minute that the command works, and nothing else. What the paper leaves open is a choice here, the same at every scale
+unless the table below says otherwise:
+
+- the local steps of the curves (of which the paper names the largest, 40 for the MLP and 80 for the CNN), and R;
+- images divided by 255, without augmentation;
+- VGG without BatchNorm, under which F_i is no function of the model; at less than the paper's scale it has GroupNorm
+  and a fourth of the width, as the plain one does not leave its first plateau in the rounds that there is time for;
+- where a label runs out, a worker gets others (``fill``); batches are drawn with replacement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, get_args
+
+from fedgauge.errors import InputError, nearest
+from fedgauge.experiment import Experiment
+
+Scale = Literal["smoke", "laptop", "paper"]
+SCALES: tuple[Scale, ...] = get_args(Scale)
+PERCENTS = (50, 75)
+"""Of one label, in the figures."""
+ETA = 2.0
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large an experiment is at one scale.
+
+    Attributes:
+        local_steps: of the curves.
+        rounds: R.
+        seeds: how many.
+        keys: of the experiment, that differ from the paper's.
+        near: rounds of training at the most before the constants are measured.
+        measured: rounds over which they are.
+        readings: of the constants.
+        table: keys of the experiment that differ while they are measured.
+    """
+
+    local_steps: tuple[int, ...]
+    rounds: int
+    seeds: int
+    keys: Mapping[str, Any]
+    near: int = 1000
+    measured: int = 10
+    readings: tuple[str, ...] = ("trajectory", "curvature")
+    table: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Study:
+    """One of the paper's networks on its data.
+
+    Attributes:
+        name: by which it is asked for.
+        title: how figures call it.
+        keys: of the experiment, as the paper prints them.
+        sizes: by scale.
+    """
+
+    name: str
+    title: str
+    keys: Mapping[str, Any]
+    sizes: Mapping[Scale, Size]
+
+    def experiment(self, scale: Scale, data: str | None = None, **changes: Any) -> Experiment:
+        """The experiment at a scale.
+
+        >>> STUDIES["mlp"].experiment("paper", percent=75).run.rounds
+        200
+        """
+        size = self.sizes[scale]
+        keys: dict[str, Any] = {"eta": ETA, "scheme": "paper", "scale": "unit", "watch": False, "rounds": size.rounds}
+        keys |= {**self.keys, **size.keys, "data": data, **changes}
+        return Experiment.of({key: value for key, value in keys.items() if value is not None})
+
+
+_SMOKE = {"record_every": 2, "test_examples": 20, "processes": 1}
+_SEEN = ("trajectory",)
+"""Readings that a network of millions of parameters has time for: no directions of curvature."""
+_NARROW = {"model_option": {"norm": "group", "narrow": 4}}
+_NARROWEST = {"model_option": {"norm": "group", "narrow": 8}}
+
+
+def _vgg(name: str, title: str, **keys: Any) -> Study:
+    small = {**_NARROW, "per_worker": 100, "test_examples": 500, "record_every": 4}
+    return Study(
+        name,
+        title,
+        {"workers": 10, "fill": True, **keys},
+        {
+            "smoke": Size((1, 2), 2, 1, {**_SMOKE, **_NARROWEST, "per_worker": 6}, near=2, measured=1, readings=_SEEN),
+            "laptop": Size((1, 5, 20), 20, 2, small, near=10, measured=3, readings=_SEEN),
+            "paper": Size((1, 5, 10, 20, 40), 500, 5, {"record_every": 10}),
+        },
+    )
+
+
+_WHOLE = Size((1, 5, 10, 20, 40), 200, 5, {"record_every": 5})
+STUDIES: Mapping[str, Study] = {
+    study.name: study
+    for study in (
+        Study(
+            "mlp",
+            "MLP, MNIST",
+            {"source": "mnist", "model": "mlp", "gamma": 0.1, "batch_size": 20, "workers": 10},
+            {
+                "smoke": Size(
+                    (1, 5), 4, 1, {**_SMOKE, "per_worker": 20, "fill": True}, near=5, measured=2, readings=_SEEN
+                ),
+                # All of MNIST is for a laptop.
+                "laptop": _WHOLE,
+                "paper": _WHOLE,
+            },
+        ),
+        Study(
+            "cnn",
+            "CNN, CIFAR-10",
+            {"source": "cifar10", "model": "cnn", "gamma": 0.05, "batch_size": 20, "workers": 100, "participants": 10}
+            | {"fill": True},
+            {
+                "smoke": Size(
+                    (1, 2),
+                    2,
+                    1,
+                    {**_SMOKE, "workers": 10, "participants": 3, "per_worker": 6, "model_option": {"filters": 4}},
+                    near=2,
+                    measured=1,
+                    readings=_SEEN,
+                    table={"participants": None},
+                ),
+                "laptop": Size(
+                    (1, 5, 20, 80),
+                    6,
+                    2,
+                    {"per_worker": 50, "test_examples": 1000, "record_every": 3},
+                    near=10,
+                    measured=3,
+                    readings=_SEEN,
+                    table={"workers": 10, "participants": None, "per_worker": 200},
+                ),
+                "paper": Size((1, 5, 20, 80), 1000, 5, {"record_every": 20}),
+            },
+        ),
+        _vgg("vgg11", "VGG-11, CIFAR-10", source="cifar10", model="vgg11", gamma=0.01, batch_size=20),
+        _vgg("cinic10", "VGG-16, CINIC-10", source="cinic10", model="vgg16", gamma=0.01, batch_size=20),
+        _vgg("vgg16", "VGG-16, CIFAR-100", source="cifar100", model="vgg16", gamma=0.02, batch_size=32),
+    )
+}
+
+
+def study(name: str) -> Study:
+    """The study of that name.
+
+    >>> study("cnn").title
+    'CNN, CIFAR-10'
+    """
+    if name not in STUDIES:
+        raise InputError(f"The paper has no experiment {name!r}; {nearest(name, STUDIES)}")
+    return STUDIES[name]
+
+
+# -- what the figures show of them ------------------------------------------------------------------------------------
+
+
+class Panel(NamedTuple):
+    """One panel of a figure."""
+
+    study: str
+    percent: int
+    quantity: str
+
+
+QUANTITIES = {"loss": ("training loss f", "y"), "accuracy": ("test accuracy", "")}
+"""What a panel shows: its axis and which of the axes are logarithmic."""
+
+
+def _both(study: str, percent: int) -> tuple[Panel, ...]:
+    return tuple(Panel(study, percent, quantity) for quantity in QUANTITIES)
+
+
+def _two_studies(quantity: str) -> tuple[Panel, ...]:
+    return tuple(Panel(study, percent, quantity) for study in ("cnn", "mlp") for percent in PERCENTS)
+
+
+FIGURES: Mapping[str, tuple[Panel, ...]] = {
+    "fig2": _two_studies("loss"),
+    "fig3": _two_studies("accuracy"),
+    "fig4": _both("vgg11", 50),
+    "fig5": _both("vgg11", 75),
+    "fig6": _both("cinic10", 50),
+    "fig7": _both("cinic10", 75),
+    "fig8": _both("vgg16", 50),
+    "fig9": _both("vgg16", 75),
+}
+
+
+def title(name: str) -> str:
+    """What a figure shows, in a line.
+
+    >>> title("fig5")
+    'VGG-11, CIFAR-10 at 75%: training loss f and test accuracy'
+    """
+    panels = FIGURES[name]
+    studies = dict.fromkeys(STUDIES[panel.study].title for panel in panels)
+    percents = dict.fromkeys(f"{panel.percent}%" for panel in panels)
+    quantities = dict.fromkeys(QUANTITIES[panel.quantity][0] for panel in panels)
+    return " and ".join(studies) + " at " + " and ".join(percents) + ": " + " and ".join(quantities)

@@ -1,0 +1,148 @@
+"""Every table and figure at the smallest scale, on small made files in the published layouts."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.data import made
+from typer.testing import CliRunner
+
+from fedgauge.cli import app
+from fedgauge.errors import InputError
+from fedgauge.experiment import Experiment
+from fedgauge.reproduce import curves, parts, sampling, sketch, studies, table1
+from fedgauge.simulation import simulate
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("data")
+    made.mnist(place / "MNIST/raw", number=300)
+    made.cifar10(place / "cifar-10-batches-py")
+    made.cifar100(place / "cifar-100-python")
+    made.cinic10(place / "CINIC-10", number=8)
+    return place
+
+
+@pytest.mark.parametrize("name", studies.STUDIES)
+@pytest.mark.parametrize("scale", studies.SCALES)
+def test_settings_are_the_papers(name: str, scale: studies.Scale) -> None:
+    experiment = studies.STUDIES[name].experiment(scale, percent=50.0)
+    rates = {"mlp": 0.1, "cnn": 0.05, "vgg11": 0.01, "cinic10": 0.01, "vgg16": 0.02}
+    assert (experiment.algorithm.eta, experiment.algorithm.gamma) == (2.0, rates[name])
+    assert experiment.run.batch_size == (32 if name == "vgg16" else 20)
+    if scale == "paper":
+        assert experiment.data.workers == (100 if name == "cnn" else 10)
+        assert experiment.run.participants == (10 if name == "cnn" else None)
+        assert experiment.model.options == {}
+        assert studies.STUDIES[name].sizes[scale].seeds == 5
+    assert Experiment.from_toml(experiment.to_toml()) == experiment
+
+
+def test_figures_are_the_papers() -> None:
+    assert list(studies.FIGURES) == [f"fig{number}" for number in range(2, 10)]
+    assert {part.name for part in parts.PARTS} >= {"fig1", "table1", "table2", *studies.FIGURES}
+    shown = {(panel.study, panel.percent) for panels in studies.FIGURES.values() for panel in panels}
+    assert shown == {(name, percent) for name in studies.STUDIES for percent in (50, 75)}
+
+
+@pytest.mark.parametrize("name", ["fig2", "fig7"])
+def test_a_figure_is_run_kept_and_drawn(name: str, data: Path, tmp_path: Path) -> None:
+    told: list[tuple[str, int, int | None]] = []
+    result = curves.run(name, "smoke", tmp_path, data=str(data), jobs=1, told=lambda *what: told.append(what))
+    assert result is not None
+    for panel in studies.FIGURES[name]:
+        found = curves.of(result, panel)
+        assert list(found) == list(studies.STUDIES[panel.study].sizes["smoke"].local_steps)
+        assert all(np.isfinite(each[panel.quantity]["mean"]).all() for each in found.values())
+    assert "dir" not in json.dumps(result)
+    assert told[-1][1] == told[-1][2]
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")}
+    assert before
+    # What is finished is not run again, and gives the same numbers.
+    again = curves.run(name, "smoke", tmp_path, data=str(data), jobs=1)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")} == before
+    assert again is not None
+    for study in result["studies"]:
+        first, second = (
+            [(e["loss"], e["accuracy"]) for e in r["studies"][study]["combinations"]] for r in (result, again)
+        )
+        assert first == second
+    curves.draw(result, tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").stat().st_size > 5000
+
+
+def test_table1_of_a_network_goes_on_where_it_was(data: Path, tmp_path: Path) -> None:
+    result = table1.run(studies.study("cnn"), "smoke", data=str(data), keep=tmp_path)
+    assert [row["percent"] for row in result["rows"]] == [25, 50, 75, 100]
+    # The tight constants are ordered; so are secants at one and the same model, of which both are made.
+    for cell in result["cells"]:
+        found = {e["symbol"]: e["value"] for e in cell["measured"]["readings"][0]["estimates"]}
+        assert 0 < found["L_h"] <= found["L_tilde"]
+    kept = sorted(tmp_path.iterdir())
+    assert len(kept) == 4
+    kept[0].unlink()
+    again = table1.run(studies.study("cnn"), "smoke", data=str(data), keep=tmp_path)
+    assert again["rows"] == result["rows"]
+    with pytest.raises(InputError, match="Table 1 has no VGG-16, CINIC-10"):
+        table1.run(studies.study("cinic10"), "smoke")
+
+
+def test_the_sketch_is_what_workers_do() -> None:
+    """The paths are FedAvg's and gradient descent's, as the simulation takes them."""
+    from fedgauge import fedavg
+
+    for panel, part in zip(sketch.run()["panels"], sketch.PANELS.values(), strict=True):
+        trace = simulate(sketch.federation(part), fedavg(sketch.GAMMA), local_steps=sketch.STEPS, rounds=1)
+        np.testing.assert_allclose(trace.model, panel["average"][-1], rtol=1e-12)
+        central = simulate(sketch.federation(part), fedavg(sketch.GAMMA), local_steps=1, rounds=sketch.STEPS)
+        np.testing.assert_allclose(central.model, panel["central"][-1], rtol=1e-12)
+
+
+def test_what_sampling_leaves_is_what_simulations_leave() -> None:
+    """Mean of ‖∇f‖² over late rounds of a run, which forgets its beginning, against the exact expectation."""
+    from fedgauge import fedavg, random_quadratics
+    from fedgauge.participation import Participation
+
+    line = next(line for line in sampling.run()["lines"] if line["L_h"] == 0 and line["M"] == 5)
+    federation = random_quadratics(sampling.WORKERS, sampling.DIM, hessian_spread=0.0, linear_spread=2.0, seed=1)
+    trace = simulate(
+        federation,
+        fedavg(sampling.GAMMA),
+        local_steps=sampling.LOCAL_STEPS,
+        rounds=4000,
+        participation=Participation("without-replacement", 5),
+        watch=False,
+    )
+    # Some 3,000 rounds that forget each other within tens: a few per cent of chance.
+    assert np.mean([record.grad2 for record in trace.rounds[1000:]]) == pytest.approx(line["left"], rel=0.15)
+
+
+def _invoke(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["reproduce", *arguments])
+
+
+def test_all_runs_what_it_can_and_names_what_it_cannot(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Some of the parts, for time; the others are the same functions with other names.
+    some = [part for part in parts.PARTS if part.name in ("fig1", "sampling", "table1", "fig6", "fig8")]
+    monkeypatch.setattr(parts, "PARTS", some)
+    own, out = tmp_path / "data", tmp_path / "out"
+    shutil.copytree(data, own)
+    shutil.rmtree(own / "CINIC-10")
+    done = _invoke("all", "--scale", "smoke", "--data", str(own), "--out", str(out), "--jobs", "1", "--json")
+    assert done.exit_code == 1, done.output
+    rows = json.loads(done.stdout)["claims"]
+    ran = {row["command"].split()[2] for row in rows if row["verdict"] != "not run"}
+    assert ran == {"fig1", "sampling", "table1", "fig8"}
+    assert "fig6 was not run: cinic10 is not in" in done.stderr
+    for part in some:
+        assert (out / part.name / f"{part.picture}.png").exists() == (part.name != "fig6")
+    assert (out / "ledger.md").read_text().startswith("# Ledger")
+    assert _invoke("ledger", str(out)).exit_code == 0

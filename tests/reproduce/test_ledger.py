@@ -1,0 +1,102 @@
+"""The ledger says what the results say: made again it is the same, and other numbers give other verdicts."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedgauge.errors import InputError
+from fedgauge.reproduce import ledger
+from fedgauge.reproduce.claims import CLAIMS, Claim
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+KEPT = ledger.read(RESULTS)
+HELD = [claim for claim in CLAIMS if claim.found(KEPT).verdict.startswith("reproduced")]
+
+
+def test_the_page_is_made_from_the_results() -> None:
+    page = ledger.page(ledger.rows(KEPT), ledger.pictures_in(RESULTS))
+    assert (RESULTS / "ledger.md").read_text(encoding="utf-8") == page
+
+
+def test_every_picture_of_the_page_is_there() -> None:
+    assert all((RESULTS / path).exists() for path in ledger.pictures_in(RESULTS))
+    assert len(ledger.pictures_in(RESULTS)) >= len(KEPT) - 1
+
+
+def _curves(result: Any) -> None:
+    """The smallest and the largest number of local steps change places."""
+    for study in result["studies"].values():
+        by = {(each["values"]["percent"], each["values"]["local_steps"]): each for each in study["combinations"]}
+        for percent in {percent for percent, _ in by}:
+            steps = [number for p, number in by if p == percent]
+            few, many = by[percent, min(steps)], by[percent, max(steps)]
+            for key in ("loss", "accuracy"):
+                few[key], many[key] = many[key], few[key]
+
+
+def _table1(result: Any) -> None:
+    """Rows the other way round, and L_tilde below the others."""
+    readings = [row["readings"] for row in result["rows"]]
+    for row, other in zip(result["rows"], reversed(readings), strict=True):
+        found = copy.deepcopy(other)
+        h, t = found["trajectory"]["L_h"], found["trajectory"]["L_tilde"]
+        found["trajectory"] |= {"L_h": t, "L_tilde": h}
+        row["readings"] = found
+    result["rows"][0]["readings"]["trajectory"]["L_g"] = (1e9, 0.0)
+
+
+def _table2(result: Any) -> None:
+    """Every column takes as many rounds as the first, but for the last rates."""
+    for cell in result["cells"]:
+        cell["rounds"] = [[2 * r for r in cell["rounds"][0]] if place == 3 else cell["rounds"][0] for place in range(9)]
+
+
+def _fig1(result: Any) -> None:
+    result["panels"].reverse()
+
+
+def _sampling(result: Any) -> None:
+    for line in result["lines"]:
+        line["left"] = 0.02
+
+
+SPOILED: dict[str, Callable[[Any], None]] = {"table2": _table2, "fig1": _fig1, "sampling": _sampling}
+
+
+@pytest.mark.parametrize("claim", HELD, ids=lambda claim: claim.text)
+def test_other_numbers_would_not_be_called_reproduced(claim: Claim) -> None:
+    spoiled = copy.deepcopy(KEPT[claim.result])
+    spoil = SPOILED.get(claim.result) or (_table1 if claim.result.startswith("table1") else _curves)
+    spoil(spoiled)
+    assert claim.found({claim.result: spoiled}).verdict == "not reproduced"
+
+
+def test_no_difference_within_the_spread_is_called_reproduced() -> None:
+    claim = next(claim for claim in HELD if claim.result.startswith("fig") and claim.result != "fig1")
+    wide = copy.deepcopy(KEPT[claim.result])
+    for study in wide["studies"].values():
+        for each in study["combinations"]:
+            for key in ("loss", "accuracy"):
+                each[key]["deviation"] = [10.0] * len(each[key]["mean"])
+    assert claim.found({claim.result: wide}).verdict == "not reproduced"
+
+
+def test_bad_results_are_refused_in_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"There is no directory"):
+        ledger.read(tmp_path / "none")
+    with pytest.raises(InputError, match=r"There is no result in"):
+        ledger.read(tmp_path)
+    (tmp_path / "fig1").mkdir()
+    place = tmp_path / "fig1" / "result.json"
+    place.write_text("{half")
+    with pytest.raises(InputError, match=r"is not a JSON result"):
+        ledger.read(tmp_path)
+    place.write_text(json.dumps({"panels": [{}]}))
+    with pytest.raises(InputError, match=r"The result fig1 is not of this version"):
+        ledger.rows(ledger.read(tmp_path))
