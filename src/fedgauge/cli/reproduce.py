@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fedgauge.cli import options
+from fedgauge.engines.choice import check_engine
 
 app = typer.Typer(name="reproduce", no_args_is_help=True)
 
@@ -41,6 +42,8 @@ def table2(
     seeds: Annotated[int, typer.Option(help="Problems for each number of workers.")] = 12,
     seed: Annotated[int, typer.Option(help="The first problem's seed.")] = 0,
     jobs: Annotated[int | None, typer.Option(help="Processes \\[default: one a core].")] = None,
+    engine: options.Engine = None,
+    address: options.Address = None,
     out: Annotated[Path | None, typer.Option(help="Directory for result.json, table2.png and finished cells.")] = None,
     json: options.Json = False,
 ) -> None:
@@ -54,6 +57,7 @@ def table2(
 
     if jobs is not None:
         count("jobs", jobs)
+    check_engine(engine, address)
     if out:
         options.check_directory(out)
     with terminal.progress() as bar:
@@ -64,6 +68,8 @@ def table2(
             keep=out / "cells" if out else None,
             jobs=jobs,
             told=lambda done, total: bar.update(task, completed=done, total=total),
+            engine=engine,
+            address=address,
         )
     _conclude(table, result, out, "table2.png", json)
 
@@ -73,6 +79,8 @@ def table1(
     seeds: Annotated[int, typer.Option(help="Seeds for each percentage.")] = 5,
     source: Annotated[str, typer.Option(help="The data set.")] = "mnist",
     data: options.Data = None,
+    engine: options.Engine = None,
+    address: options.Address = None,
     out: Annotated[Path | None, typer.Option(help="Directory for result.json, table1.png and finished cells.")] = None,
     json: options.Json = False,
 ) -> None:
@@ -83,6 +91,7 @@ def table1(
     from fedgauge.report import terminal
     from fedgauge.reproduce import table1 as table
 
+    check_engine(engine, address)
     if out:
         options.check_directory(out)
     with terminal.progress() as bar:
@@ -93,6 +102,8 @@ def table1(
             str(data) if data else None,
             keep=out / "cells" if out else None,
             told=lambda what, done, total: bar.update(task, description=what, completed=done, total=total),
+            engine=engine,
+            address=address,
         )
     _conclude(table, result, out, "table1.png", json)
 
@@ -105,6 +116,8 @@ def lenses(
     seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
     target: Annotated[float, typer.Option(help="The training loss to reach.")] = 0.3,
     jobs: Annotated[int | None, typer.Option(help="Processes \\[default: one a core].")] = None,
+    engine: options.Engine = None,
+    address: options.Address = None,
     out: Annotated[
         Path | None, typer.Option(help="Directory for lenses.md, lenses.json, lenses.png and finished cells.")
     ] = None,
@@ -124,6 +137,7 @@ def lenses(
     if jobs is not None:
         count("jobs", jobs)
     positive("target", target)
+    check_engine(engine, address)
     if out:
         options.check_directory(out)
     with terminal.progress() as bar:
@@ -136,6 +150,8 @@ def lenses(
             keep=out / "cells" if out else None,
             jobs=jobs,
             told=lambda done, total: bar.update(task, completed=done, total=total),
+            engine=engine,
+            address=address,
             target=target,
         )
     if out:
@@ -165,6 +181,8 @@ def certified(
         list[int] | None, typer.Option(help="I, which may be repeated \\[default: 1, 4, 16].")
     ] = None,
     jobs: Annotated[int | None, typer.Option(help="Processes \\[default: one a core].")] = None,
+    engine: options.Engine = None,
+    address: options.Address = None,
     out: Annotated[Path | None, typer.Option(help="Directory for the result and finished lines.")] = None,
     json: options.Json = False,
 ) -> None:
@@ -178,6 +196,7 @@ def certified(
 
     if jobs is not None:
         count("jobs", jobs)
+    check_engine(engine, address)
     if out:
         options.check_directory(out)
     with terminal.progress() as bar:
@@ -190,6 +209,8 @@ def certified(
             keep=out / "lines" if out else None,
             jobs=jobs,
             told=lambda done, total: bar.update(task, completed=done, total=total),
+            engine=engine,
+            address=address,
             theorems=theorem or (),
             local_steps=local_steps or (),
         )

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
 from fedgauge.algorithms import fedavg
+from fedgauge.crews import make_crew
 from fedgauge.errors import count
 from fedgauge.execution import prepare
 from fedgauge.experiment import Experiment
@@ -103,6 +103,8 @@ def run(
     data: str | None = None,
     keep: Path | None = None,
     told: Told = lambda what, done, total: None,
+    engine: str | None = None,
+    address: str | None = None,
 ) -> dict[str, Any]:
     """Measure every cell.
 
@@ -111,21 +113,28 @@ def run(
         source: the data set.
         data: directory of data.
         keep: directory where finished cells are kept, so that an interrupted table goes on.
-        told: called with what is measured, cells done and cells in all.
+        told: called with what was measured last, cells done and cells in all.
+        engine: ``local`` for one cell after another, each on all cores; ``ray`` for all side by side on a cluster.
+        address: of the cluster; one is started here if not given.
     """
     count("seeds", seeds)
     wanted = [(percent, seed) for percent in PERCENTS for seed in range(seeds)]
-    total = len(wanted) + 1
-    cells = []
-    for done, (percent, seed) in enumerate(wanted):
-        told(f"{percent}%, seed {seed}", done, total)
-        make = partial(_cell, experiment(percent, seed, source, data))
-        cell = _kept(keep, f"cell-{source}-{percent}-{seed}", make)
-        cells.append({"percent": percent, "seed": seed, "measured": cell})
-    told("dependence", len(wanted), total)
-    make = partial(_dependence, experiment(VARIED_PERCENT, 0, source, data))
-    dependence = _kept(keep, f"dependence-{source}", make)
-    told("dependence", total, total)
+    names = {f"cell-{source}-{percent}-{seed}": (percent, seed) for percent, seed in wanted}
+    jobs = {name: (_cell, experiment(*key, source, data)) for name, key in names.items()}
+    jobs[f"dependence-{source}"] = (_dependence, experiment(VARIED_PERCENT, 0, source, data))
+    found = {name: cell for name in jobs if (cell := _kept(keep, name)) is not None}
+    told("starting", len(found), len(jobs))
+    if len(found) < len(jobs):
+        with make_crew(None if engine == "ray" else 1, engine, address) as crew:
+            missing = {name: (*job, engine == "ray") for name, job in jobs.items() if name not in found}
+            for name, cell in crew.map(_made, missing):
+                found[name] = cell
+                if keep:
+                    keep.mkdir(parents=True, exist_ok=True)
+                    write_json(keep / f"{name}.json", cell)
+                told(name, len(found), len(jobs))
+    cells = [{"percent": key[0], "seed": key[1], "measured": found[name]} for name, key in names.items()]
+    dependence = found[f"dependence-{source}"]
     return {
         "settings": {"source": source, "seeds": seeds, "local_steps": LOCAL_STEPS, "gamma": GAMMA, "eta": ETA}
         | {"fall": FALL, "window": WINDOW, "rounds": ROUNDS},
@@ -135,17 +144,16 @@ def run(
     }
 
 
-def _kept(keep: Path | None, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """A cell from its file, or made and written there."""
+def _made(make: Callable[[Experiment], dict[str, Any]], setting: Experiment, beside: bool) -> dict[str, Any]:
+    """A cell; one of several side by side has a process to itself."""
+    return make(setting.changed({"processes": 1}) if beside else setting)
+
+
+def _kept(keep: Path | None, name: str) -> dict[str, Any] | None:
+    """A cell from its file."""
     path = keep / f"{name}.json" if keep else None
-    if path and path.exists():
-        found: dict[str, Any] = json.loads(path.read_text())
-        return found
-    made = make()
-    if path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, made)
-    return made
+    found: dict[str, Any] | None = json.loads(path.read_text()) if path and path.exists() else None
+    return found
 
 
 def _row(percent: int, cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
