@@ -36,6 +36,7 @@ LAYERS = (
     "execution",
     "archive",
     "observers",
+    "exchange",
     "sweep",
     "expectation",
     "measurement",

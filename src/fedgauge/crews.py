@@ -256,22 +256,19 @@ class OnCluster:
         """Begin them in order, no more at once than run or wait for a moment."""
         waiting = iter(jobs.items())
         pending: dict[Any, Key] = {}
-        try:
-            while True:
-                # Machines may come and go; a job that waits for a core is there when one is free.
-                room = (self._jobs or 2 * self._cluster.cpus) - len(pending)
-                for _, (key, job) in zip(range(room), waiting, strict=False):
-                    files = _files(directories[key]) if directories else None
-                    pending[self._cluster.submit(_run_far, function, job, files)] = key
-                if not pending:
-                    return
-                task = self._cluster.first(list(pending))
-                result, steps, files = self._cluster.result(task)
-                key = pending.pop(task)
-                if directories and files is not None:
-                    _write(directories[key], files)
-                self._done += steps
-                self._told(self._done)
-                yield key, result
-        finally:
-            self._cluster.drop(list(pending))
+        while True:
+            # Machines may come and go; a job that waits for a core is there when one is free.
+            room = (self._jobs or 2 * self._cluster.cpus) - len(pending)
+            for _, (key, job) in zip(range(room), waiting, strict=False):
+                files = _files(directories[key]) if directories else None
+                pending[self._cluster.submit(_run_far, function, job, files)] = key
+            if not pending:
+                return
+            task = self._cluster.first(list(pending))
+            result, steps, files = self._cluster.result(task)
+            key = pending.pop(task)
+            if directories and files is not None:
+                _write(directories[key], files)
+            self._done += steps
+            self._told(self._done)
+            yield key, result

@@ -49,10 +49,6 @@ class OnRay:
             for index in range(number)
         ]
         results: list[Any] = [None] * len(lanes)
-        try:
-            for index in range(number):
-                results[index::number] = self._cluster.result(tasks[index])
-        except BaseException:
-            self._cluster.drop(tasks)
-            raise
+        for index in range(number):
+            results[index::number] = self._cluster.result(tasks[index])
         return results

@@ -270,6 +270,9 @@ def _not_joined(address: str | None, told: str) -> Exception:
 class Cluster:
     """Runs functions of modules as tasks; those that are lost are tried again, wherever there is room.
 
+    Tasks that nobody waits for any more end when the cluster is left. They are not cancelled: Ray 2.60 ends the whole
+    program when a task that is cancelled ends at the same moment.
+
     Attributes:
         cpus: how many tasks run at once.
     """
@@ -317,9 +320,3 @@ class Cluster:
         if error is not None:
             raise error
         return answer
-
-    def drop(self, tasks: Sequence[Any]) -> None:
-        """End tasks that nobody waits for any more."""
-        if self._ray.is_initialized():
-            for task in tasks:
-                self._ray.cancel(task, force=True)
