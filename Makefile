@@ -42,6 +42,7 @@ bench: setup
 	$(BIN)/python benchmarks/passes.py
 	$(BIN)/python benchmarks/rounds.py
 	$(BIN)/python benchmarks/scale.py
+	$(BIN)/python benchmarks/engines.py
 
 # Against other libraries, each installed from PyPI into its own environment under .peers; needs Python 3.11.
 bench-peers: setup

@@ -1,12 +1,13 @@
 """Time a round and memory as the number of workers grows, with the same number of them taking part.
 
-    python benchmarks/scale.py [--turns 15] [--json]
+    python benchmarks/scale.py [--turns 15] [--workers 1000 10000 100000] [--passes] [--json]
 
 60,000 samples of 784 random numbers, 60 for each worker: disjoint for N = 1,000 workers, drawn at random and shared by
 several workers for 10,000 and 100,000. M = 100 take part in a round, I = 10, batch 20, one hidden layer of 100, two
 processes; rounds that record nothing. The three take turns, each in a process of its own that waits while the others
 run. Memory is that of the process and its two workers together after a turn, pages that they share counted once, or
-the process's own peak where that is more, above what it was when the data was there and nothing else.
+the process's own peak where that is more, above what it was when the data was there and nothing else. With --passes
+each ends with one exact pass, f and its gradient over all samples of all workers, which grows with their number.
 """
 
 from __future__ import annotations
@@ -59,8 +60,12 @@ def serve(num_workers: int) -> None:
     with one_thread(), Processes(work, 2) as engine:
         loop = _Loop(work, engine, participation, 0)
         state = loop.first_state()
-        for _ in sys.stdin:
+        for line in sys.stdin:
             began = time.perf_counter()
+            if line == "pass\n":
+                loop.evaluate(state.model)
+                print(json.dumps({"pass_seconds": time.perf_counter() - began}), flush=True)
+                continue
             for _ in range(ROUNDS):
                 (state,), _ = loop.round(state)
             seconds = time.perf_counter() - began
@@ -69,10 +74,21 @@ def serve(num_workers: int) -> None:
             print(json.dumps({"ms": 1e3 * seconds / ROUNDS, "megabytes": megabytes}), flush=True)
 
 
+def _ask(process: subprocess.Popen[str], what: str) -> dict[str, float]:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(f"{what}\n")
+    process.stdin.flush()
+    answer: dict[str, float] = json.loads(process.stdout.readline())
+    return answer
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=15)
+    parser.add_argument("--workers", type=int, nargs="+", default=list(WORKERS))
+    parser.add_argument("--passes", action="store_true")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -82,27 +98,24 @@ def main() -> None:
     command = [sys.executable, __file__, "--serve"]
     contestants = {
         n: subprocess.Popen([*command, str(n)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for n in WORKERS
+        for n in options.workers
     }
-    times: dict[int, list[float]] = {n: [] for n in WORKERS}
-    memory = dict.fromkeys(WORKERS, 0.0)
+    times: dict[int, list[float]] = {n: [] for n in options.workers}
+    memory = dict.fromkeys(options.workers, 0.0)
     for turn in range(options.turns + 1):
         for n, process in contestants.items():
-            assert process.stdin is not None
-            assert process.stdout is not None
-            process.stdin.write("\n")
-            process.stdin.flush()
-            answer = json.loads(process.stdout.readline())
+            answer = _ask(process, "round")
             memory[n] = answer["megabytes"]
             if turn:  # the first turn warms up
                 times[n].append(answer["ms"])
+    passes = {n: _ask(process, "pass") for n, process in contestants.items()} if options.passes else {}
     for process in contestants.values():
         process.communicate()
     medians = {n: statistics.median(of) for n, of in times.items()}
     rows = []
-    for n in WORKERS:
+    for n in options.workers:
         low, _, high = statistics.quantiles(times[n], n=4)
-        ratio = statistics.median(own / first for own, first in zip(times[n], times[WORKERS[0]], strict=True))
+        ratio = statistics.median(own / first for own, first in zip(times[n], times[options.workers[0]], strict=True))
         rows.append(
             {
                 "num_workers": n,
@@ -111,6 +124,7 @@ def main() -> None:
                 "fastest_ms": min(times[n]),
                 "time_over_first": ratio,
                 "megabytes_above_data": memory[n],
+                **passes.get(n, {}),
             }
         )
     if options.json:
@@ -121,6 +135,7 @@ def main() -> None:
         print(
             f"{row['num_workers']:>8,}{row['ms']:>12.1f}{row['spread']:>9.0%}{row['fastest_ms']:>10.1f}"
             f"{row['time_over_first']:>14.2f}{row['megabytes_above_data']:>15.0f}"
+            + (f"   a pass: {row['pass_seconds']:.1f} s" if options.passes else "")
         )
 
 

@@ -26,6 +26,7 @@ LAYERS = (
     "algorithms",
     "models",
     "engines",
+    "crews",
     "cost",
     "pacing",
     "runs",
@@ -35,6 +36,7 @@ LAYERS = (
     "execution",
     "archive",
     "observers",
+    "exchange",
     "sweep",
     "expectation",
     "measurement",
@@ -60,6 +62,7 @@ NEEDS_TORCH = {
     "models",
     "engines.work",
     "engines.base",
+    "engines.ray_cluster",
     "runs",
     "simulation",
     "execution",
@@ -116,6 +119,19 @@ def test_torch_is_imported_at_the_top_only_by_what_always_needs_it(path: Path) -
     name = str(path.relative_to(ROOT).with_suffix("")).replace("/", ".")
     heavy = {"torch", "safetensors"} & {module.split(".")[0] for module in imports(path, everywhere=False)}
     assert bool(heavy) == (name in NEEDS_TORCH)
+
+
+def test_ray_is_imported_by_one_module_when_it_is_asked_for() -> None:
+    importing = {path.stem for path in FILES if "ray" in {name.split(".")[0] for name in imports(path)}}
+    assert importing == {"ray_cluster"}
+    assert "ray" not in {name.split(".")[0] for name in imports(ROOT / "engines" / "ray_cluster.py", everywhere=False)}
+    code = (
+        "import sys, fedgauge as fg;"
+        "fg.simulate(fg.random_quadratics(3, 2), fg.fedavg(0.1), local_steps=2, rounds=2);"
+        "import fedgauge.sweep, fedgauge.planning.pilots, fedgauge.engines.on_ray;"
+        "sys.exit('ray' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_theory_knows_nothing_of_torch() -> None:

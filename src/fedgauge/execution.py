@@ -240,6 +240,8 @@ def execute(
         start=start,
         chunk=chosen.chunk,
         processes=chosen.processes,
+        engine=chosen.engine or "local",
+        address=chosen.address,
         run=run,
         resume=resume,
         pause=pause,

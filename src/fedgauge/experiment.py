@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from fedgauge.algorithms import make_algorithm
+from fedgauge.engines.choice import check_engine
 from fedgauge.errors import InputError, count, nearest
 from fedgauge.toml import toml, toml_key, typed
 
@@ -135,6 +136,10 @@ class RunSection:
     target_accuracy: float | None = _key("Stop at this test accuracy, from 0 to 1.")
     target_grad2: float | None = _key("Stop at this squared norm of f's gradient.")
     processes: int | None = _key("Processes that share a round [default: one a core; one for quadratics].")
+    engine: Literal["local", "ray"] | None = _key(
+        "Where a round is computed, and runs that go side by side: local or ray, a cluster [default: local]."
+    )
+    address: str | None = _key("Of the cluster, HOST:PORT or auto [default: $RAY_ADDRESS, or one started here].")
     chunk: int | None = _key("Workers whose models are held at once [default: what the model computes fastest].")
     device: str | None = _key("Where to compute, as torch calls it [default: cpu].")
     checkpoint_every: int = _key("Save the state every so many rounds.", 100)
@@ -154,8 +159,14 @@ class RunSection:
             )
         if self.most_local_steps is not None and self.local_steps != "auto":
             raise InputError("most_local_steps is for local_steps = auto only; leave it out.")
+        check_engine(self.engine, self.address)
         if self.target_accuracy is not None and not 0 < self.target_accuracy <= 1:
             raise InputError(f"target_accuracy must be above 0 and at most 1, not {self.target_accuracy!r}.")
+
+    @property
+    def here(self) -> Self:
+        """The same on the machine that it is given to, as one of several runs that go side by side."""
+        return dataclasses.replace(self, engine=None, address=None)
 
     @property
     def round_cost(self) -> Cost:

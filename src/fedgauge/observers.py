@@ -1,11 +1,15 @@
 """Observers of a run: what is told of every round, live or afterwards.
 
 An observer is called with the number of rounds done and the record that was made, if one was; ``simulate`` calls it
-while it runs, and :func:`replay` with a run that is kept.
+while it runs, and :func:`replay` with a run that is kept. One that has to be closed is a context manager too. A tracker
+of the user's own is one more such class, named by ``module:factory``; see :func:`make_observer`.
 """
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,11 +20,62 @@ from fedgauge.values import Round
 QUANTITIES = {"loss": "loss", "accuracy": "test accuracy", "grad2": "squared gradient norm", "spread": "spread"}
 """The entries of a record that are shown, and what they are called."""
 
+Observer = Callable[[int, Round | None], None]
 
-def replay(run: FoundRun, observer: Any) -> None:
+
+def replay(run: FoundRun, observer: Observer) -> None:
     """Tell an observer of all records of a run."""
     for record in run.rounds:
         observer(record.round, record)
+
+
+@contextmanager
+def watching(observers: Sequence[Observer]) -> Iterator[Observer]:
+    """All of them as one; those that are context managers are entered first and left in the end.
+
+    >>> rounds: list[int] = []
+    >>> with watching([lambda done, record: rounds.append(done)]) as observer:
+    ...     observer(1, None)
+    >>> rounds
+    [1]
+    """
+    with ExitStack() as stack:
+        for observer in observers:
+            if hasattr(observer, "__exit__"):
+                stack.enter_context(observer)  # type: ignore[arg-type]
+
+        def tell(done: int, record: Round | None) -> None:
+            for each in observers:
+                each(done, record)
+
+        yield tell
+
+
+def make_observer(name: str, about: Mapping[str, Any]) -> Observer:
+    """An observer of the user's own, from ``module:factory``.
+
+    Args:
+        name: where the factory is, as for a model.
+        about: what it is called with: the sections of the experiment, as in its file, or the settings of a run that
+            comes from none.
+    """
+    module, colon, factory = name.partition(":")
+    if not (module and colon and factory):
+        raise InputError(f"observer must be module:factory, as in mytracker:csv, not {name!r}.")
+    try:
+        make = getattr(importlib.import_module(module), factory)
+    except ImportError as error:
+        raise InputError(f"Cannot import {module} for the observer ({error}); check the name and the path.") from None
+    except AttributeError:
+        raise InputError(f"{module} has no {factory}; name a function that makes the observer.") from None
+    try:
+        observer = make(about)
+    except Exception as error:  # whatever a factory of the user's own may raise
+        raise InputError(f"The observer {name} cannot be made ({type(error).__name__}: {error}); mend it.") from error
+    if not callable(observer):
+        raise InputError(f"{name} must return what can be called with (done, record), not {observer!r}.")
+    found: Observer = observer
+    return found
 
 
 class TensorBoard:

@@ -15,7 +15,8 @@ import numpy as np
 import torch
 
 from fedgauge.algorithms.base import Algorithm
-from fedgauge.engines.base import Engine, engine
+from fedgauge.engines.base import Engine, make_engine
+from fedgauge.engines.choice import check_engine
 from fedgauge.engines.work import Lane, Secants, Sums, Work, lanes, one_thread
 from fedgauge.errors import InputError, count, non_negative
 from fedgauge.federation.base import Federation
@@ -222,6 +223,8 @@ def simulate(
     stop: Stop | None = None,
     chunk: int | None = None,
     processes: int | None = None,
+    engine: str = "local",
+    address: str | None = None,
     run: str | Path | None = None,
     resume: bool = False,
     pause: int | None = None,
@@ -252,6 +255,9 @@ def simulate(
             sums, so other values agree to rounding only.
         processes: how many share the workers' part of a round; if not given, one a core for networks and none but
             this one for quadratics. The results are the same bits.
+        engine: where that part is computed: ``local``, or ``ray`` for a cluster of Ray's (``fedgauge[ray]``), where
+            ``processes`` are tasks at once, one a core of the cluster if not given. The results are the same bits.
+        address: of the cluster, HOST:PORT; if not given, one is started here for the run and stopped after it.
         run: directory for the run; nothing is written without it.
         resume: go on with the run in that directory.
         pause: stop at the first record that is made after so many rounds, with the state kept to go on from.
@@ -274,7 +280,9 @@ def simulate(
     count("record_every", record_every)
     participation.check(N)
     chunk = count("chunk", federation.chunk(participation.num_participants(N)) if chunk is None else chunk)
-    processes = federation.processes if processes is None else count("processes", processes)
+    if processes is not None:
+        count("processes", processes)
+    check_engine(engine, address)
     count("checkpoint_every", checkpoint_every)
     if not algorithm.repeats and participation.sampling.startswith("with-replacement"):
         raise InputError(
@@ -318,7 +326,7 @@ def simulate(
             directory = stack.enter_context(RunDirectory.open(run, settings, resume, description))
             if directory.finished:
                 return read_trace(run)
-        running = stack.enter_context(engine(work, processes))
+        running = stack.enter_context(make_engine(work, processes, engine, address))
         loop = _Loop(work, running, participation, seed, start)
         told = observer or (lambda done, record: None)
         trace = _run(loop, settings, directory, checkpoint_every, told, evaluator, stop, pause, pace)

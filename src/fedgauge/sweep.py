@@ -1,29 +1,27 @@
 """Many runs of one experiment: every combination of some keys' values, each with several seeds.
 
 Every run has its own directory, so a sweep that was interrupted, or is asked for more values or seeds, goes on with
-what is there. Runs go side by side, one process each.
+what is there. Runs go side by side, one process each, here or on a cluster.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
-from multiprocessing import get_context
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedgauge.errors import InputError, MachineError, count, nearest
+from fedgauge import crews
+from fedgauge.errors import InputError, count, nearest
 from fedgauge.experiment import Experiment, keys
 from fedgauge.values import Round
 
+_WHOLE = ("seed", "model_option", "engine", "address")
+"""Keys that are the same for all runs, or that a sweep goes over by another name."""
 Told = Callable[[int, int, int], None]
 """Called with rounds done, rounds in all, and runs that have ended."""
 
@@ -56,7 +54,7 @@ class Sweep:
 
     def __post_init__(self) -> None:
         count("seeds", self.seeds)
-        known = [key.option for key in keys() if key.option not in ("seed", "model_option")]
+        known = [key.option for key in keys() if key.option not in _WHOLE]
         for key, values in self.over.items():
             if key == "seed":
                 raise InputError("A sweep runs over seeds with --seeds, their number; leave seed out of --over.")
@@ -81,7 +79,8 @@ class Sweep:
                 # A process for each run is faster than several for one.
                 changes = {"processes": 1, **values, "seed": seed}
                 name = ",".join(f"{key}={shown(value)}" for key, value in {**values, "seed": seed}.items())
-                cells.append(Cell(name, values, self.experiment.changed(changes)))
+                experiment = self.experiment.changed(changes)
+                cells.append(Cell(name, values, replace(experiment, run=experiment.run.here)))
         return cells
 
 
@@ -94,20 +93,20 @@ def shown(value: Any) -> str:
     return str(value).removesuffix(".0").replace("/", "_")
 
 
-def _run(cell: Cell, directory: str, tell: Callable[[int], None]) -> dict[str, Any]:
-    """One run, as far as it goes; ``tell`` is told how many rounds more are done."""
+def _run(cell: Cell, directory: str) -> dict[str, Any]:
+    """One run, as far as it goes."""
     from fedgauge.execution import execute
 
     done = 0
 
     def observer(rounds: int, record: Round | None) -> None:
         nonlocal done
-        tell(rounds - done)
+        crews.progress(rounds - done)
         done = rounds
 
-    trace = execute(cell.experiment, run=Path(directory) / cell.name, resume=True, observer=observer)
+    trace = execute(cell.experiment, run=directory, resume=True, observer=observer)
     if trace.status != "stopped":
-        tell(cell.experiment.run.rounds - done)
+        crews.progress(cell.experiment.run.rounds - done)
     return {
         "run": cell.name,
         "seed": cell.experiment.run.seed,
@@ -121,49 +120,8 @@ def _run(cell: Cell, directory: str, tell: Callable[[int], None]) -> dict[str, A
     }
 
 
-# -- in a process of the sweep -----------------------------------------------------------------------------------
-
-_progress: Any = None
-_interrupted = False
-
-
-def begin_process(progress: Any, parent: int) -> None:
-    """Begin a process: it tells of its rounds through ``progress`` and ends when the sweep's own process is gone."""
-    global _progress
-    _progress = progress
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1.0)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def _run_there(cell: Cell, directory: str) -> dict[str, Any]:
-    """One run in such a process; after Ctrl-C the runs that are still to come are left alone."""
-    global _interrupted
-
-    def tell(rounds: int) -> None:
-        with _progress.get_lock():
-            _progress.value += rounds
-
-    try:
-        result = {"status": "stopped"} if _interrupted else _run(cell, directory, tell)
-    except KeyboardInterrupt:
-        result = {"status": "stopped"}
-    except InputError as error:
-        # Its kinds with more than a sentence do not come through to another process.
-        raise InputError(str(error)) from None
-    _interrupted = result["status"] == "stopped"
-    return result
-
-
-# -- in the sweep's own process ----------------------------------------------------------------------------------
-
-
 def run_sweep(sweep: Sweep, out: Path, jobs: int | None = None, told: Told = lambda done, total, ended: None) -> Any:
-    """Run all that is not finished in ``out``, and sum it up.
+    """Run all that is not finished in ``out``, and sum it up; where the experiment's engine is ray, on the cluster.
 
     Args:
         sweep: what to run.
@@ -175,62 +133,22 @@ def run_sweep(sweep: Sweep, out: Path, jobs: int | None = None, told: Told = lam
         ``None`` where it was interrupted; else an object with one entry a combination, and all runs' curves.
     """
     cells = sweep.cells
-    number = min(jobs or os.cpu_count() or 1, len(cells))
-    results = _here(cells, out, told) if number == 1 else _there(cells, out, number, told)
+    total = sum(cell.experiment.run.rounds for cell in cells)
+    results: dict[str, dict[str, Any]] = {}
+    run = sweep.experiment.run
+    number = min(jobs or os.cpu_count() or 1, len(cells)) if run.engine != "ray" else jobs
+    try:
+        with crews.make_crew(number, run.engine, run.address, lambda done: told(done, total, len(results))) as crew:
+            asked = {cell.name: (cell,) for cell in cells}
+            for name, result in crew.map(_run, asked, {cell.name: out / cell.name for cell in cells}):
+                results[name] = result
+                if result["status"] == "stopped":
+                    break
+    except KeyboardInterrupt:
+        return None
     if len(results) < len(cells) or any(result["status"] == "stopped" for result in results.values()):
         return None
     return _summary(sweep, results)
-
-
-def _total(cells: Sequence[Cell]) -> int:
-    return sum(cell.experiment.run.rounds for cell in cells)
-
-
-def _here(cells: Sequence[Cell], out: Path, told: Told) -> dict[str, dict[str, Any]]:
-    """Run one after another."""
-    results: dict[str, dict[str, Any]] = {}
-    done = 0
-
-    def tell(rounds: int) -> None:
-        nonlocal done
-        done += rounds
-        told(done, _total(cells), len(results))
-
-    for cell in cells:
-        results[cell.name] = _run(cell, str(out), tell)
-        if results[cell.name]["status"] == "stopped":
-            break
-    return results
-
-
-def _there(cells: Sequence[Cell], out: Path, number: int, told: Told) -> dict[str, dict[str, Any]]:
-    """Run side by side in processes."""
-    context = get_context("spawn")
-    progress = context.Value("q", 0)
-    results: dict[str, dict[str, Any]] = {}
-    finished = threading.Event()
-
-    def watch() -> None:
-        while not finished.wait(0.5):
-            told(progress.value, _total(cells), len(results))
-
-    pool = ProcessPoolExecutor(number, context, initializer=begin_process, initargs=(progress, os.getpid()))
-    threading.Thread(target=watch, daemon=True).start()
-    try:
-        pending = {pool.submit(_run_there, cell, str(out)): cell.name for cell in cells}
-        for future in as_completed(pending):
-            results[pending[future]] = future.result()
-    except KeyboardInterrupt:
-        pass
-    except BrokenProcessPool:
-        raise MachineError(
-            "A process of the sweep died; the same command goes on with the runs that are kept, --jobs 1 takes less"
-            " memory."
-        ) from None
-    finally:
-        finished.set()
-        pool.shutdown(wait=True, cancel_futures=True)
-    return results
 
 
 def _summary(sweep: Sweep, results: Mapping[str, dict[str, Any]]) -> dict[str, Any]:

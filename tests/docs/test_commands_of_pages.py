@@ -17,7 +17,11 @@ NAMED = re.compile(r"# (\w+\.py)\n")
 DATA = next(code for kind, code in BLOCK.findall((DOCS / "tutorial.md").read_text("utf-8")) if kind == "python")
 
 # Each page after those whose files it uses.
-PAGES = [("tutorial.md", "howto/explore.md"), ("howto/own-model.md", "howto/own-partition.md")]
+PAGES = [
+    ("tutorial.md", "howto/explore.md"),
+    ("howto/own-model.md", "howto/own-partition.md"),
+    ("howto/track.md",),
+]
 
 
 def run(code: str) -> None:

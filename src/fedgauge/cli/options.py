@@ -43,6 +43,14 @@ SamplingName = Annotated[
     ),
 ]
 Weights = Annotated[str | None, typer.Option(help="One weight a worker, with commas: 1,2,1 \\[default: equal].")]
+Observer = Annotated[
+    list[str] | None,
+    typer.Option(metavar="MODULE:FACTORY", help="An observer of your own; may be repeated.", show_default=False),
+]
+Engine = Annotated[str | None, typer.Option(help="Where cells are run: local or ray, a cluster \\[default: local].")]
+Address = Annotated[
+    str | None, typer.Option(help="Of the cluster, HOST:PORT or auto \\[default: $RAY_ADDRESS, or one started here].")
+]
 _PICTURES = (".png", ".pdf", ".svg")
 Plot = Annotated[Path | None, typer.Option(help="Save a picture here (.png, .pdf or .svg).")]
 

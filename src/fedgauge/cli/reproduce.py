@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from fedgauge.cli import options
+from fedgauge.engines.choice import check_engine
 from fedgauge.reproduce import studies
 
 app = typer.Typer(name="reproduce", no_args_is_help=True)
@@ -67,6 +68,8 @@ def table2(
     seeds: Annotated[int, typer.Option(help="Problems for each number of workers.")] = 12,
     seed: Annotated[int, typer.Option(help="The first problem's seed.")] = 0,
     jobs: Jobs = None,
+    engine: options.Engine = None,
+    address: options.Address = None,
     out: Annotated[Path | None, typer.Option(help="Directory for result.json, table2.png and finished cells.")] = None,
     json: options.Json = False,
 ) -> None:
@@ -78,9 +81,10 @@ def table2(
     from fedgauge.reproduce import table2 as table
 
     _check(out, jobs)
+    check_engine(engine, address)
     with terminal.doing() as told:
-        keep = out / "cells" if out else None
-        result = table.run(seeds, seed, keep=keep, jobs=jobs, told=partial(told, "table 2"))
+        keep, say = out / "cells" if out else None, partial(told, "table 2")
+        result = table.run(seeds, seed, keep=keep, jobs=jobs, engine=engine, address=address, told=say)
     _conclude(table, result, out, "table2", json)
 
 
@@ -90,6 +94,8 @@ def table1(
     scale: Scale = "laptop",
     seeds: Seeds = None,
     data: options.Data = None,
+    engine: options.Engine = None,
+    address: options.Address = None,
     out: Annotated[Path | None, typer.Option(help="Directory for result.json, table1.png and finished cells.")] = None,
     json: options.Json = False,
 ) -> None:
@@ -101,9 +107,10 @@ def table1(
     from fedgauge.reproduce import table1 as table
 
     _check(out, seeds=seeds)
+    check_engine(engine, address)
     with terminal.doing() as told:
-        keep = out / "cells" if out else None
-        result = table.run(studies.study(model), scale, seeds, str(data) if data else None, keep, told)
+        keep, place = out / "cells" if out else None, str(data) if data else None
+        result = table.run(studies.study(model), scale, seeds, place, keep, told, engine, address)
     _conclude(table, result, out, "table1", json)
 
 
@@ -154,6 +161,8 @@ def _figure(name: str) -> None:
             Path | None, typer.Option(help="Directory of runs that figures share \\[default: OUT/runs].")
         ] = None,
         jobs: Jobs = None,
+        engine: options.Engine = None,
+        address: options.Address = None,
         json: options.Json = False,
     ) -> None:
         from fedgauge.errors import InputError
@@ -163,9 +172,11 @@ def _figure(name: str) -> None:
         if out is None:
             raise InputError(f"{name} needs --out, the directory that keeps its runs; name a new one.")
         _check(out, jobs, seeds)
-        place = str(data) if data else None
+        check_engine(engine, address)
+        where: dict[str, Any] = {"jobs": jobs, "engine": engine, "address": address}
         with terminal.doing() as told:
-            result = curves.run(name, scale, runs or out / "runs", data=place, seeds=seeds, jobs=jobs, told=told)
+            place = str(data) if data else None
+            result = curves.run(name, scale, runs or out / "runs", data=place, seeds=seeds, told=told, **where)
         if result is None:
             _interrupted(out)
         else:
@@ -190,6 +201,8 @@ def everything(
     data: options.Data = None,
     out: Annotated[Path | None, typer.Option(help="Directory for all results, each in one of its own.")] = None,
     jobs: Jobs = None,
+    engine: options.Engine = None,
+    address: options.Address = None,
     json: options.Json = False,
 ) -> None:
     """Every table and figure, then the ledger; what was finished before is not run again.
@@ -205,11 +218,13 @@ def everything(
     if out is None:
         raise InputError("all needs --out, the directory that keeps its results; name a new one.")
     _check(out, jobs)
+    check_engine(engine, address)
+    where = parts.Where(jobs, engine, address)
     failed: dict[str, str] = {}
     with terminal.doing() as told:
         for part in parts.PARTS:
             try:
-                result = part.run(scale, out, str(data) if data else None, jobs, told)
+                result = part.run(scale, out, str(data) if data else None, where, told)
             except InputError as error:
                 failed[part.name] = str(error)
                 continue
@@ -267,7 +282,9 @@ def lenses(
     seeds: Annotated[int, typer.Option(help="Seeds for each partition.")] = 3,
     seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
     target: Annotated[float, typer.Option(help="The training loss to reach.")] = 0.3,
-    jobs: Annotated[int | None, typer.Option(help="Processes \\[default: one a core].")] = None,
+    jobs: Jobs = None,
+    engine: options.Engine = None,
+    address: options.Address = None,
     out: Annotated[
         Path | None, typer.Option(help="Directory for lenses.md, lenses.json, lenses.png and finished cells.")
     ] = None,
@@ -287,6 +304,7 @@ def lenses(
     if jobs is not None:
         count("jobs", jobs)
     positive("target", target)
+    check_engine(engine, address)
     if out:
         options.check_directory(out)
     with terminal.progress() as bar:
@@ -298,6 +316,8 @@ def lenses(
             seed,
             keep=out / "cells" if out else None,
             jobs=jobs,
+            engine=engine,
+            address=address,
             told=lambda done, total: bar.update(task, completed=done, total=total),
             target=target,
         )
@@ -327,7 +347,9 @@ def certified(
     local_steps: Annotated[
         list[int] | None, typer.Option(help="I, which may be repeated \\[default: 1, 4, 16].")
     ] = None,
-    jobs: Annotated[int | None, typer.Option(help="Processes \\[default: one a core].")] = None,
+    jobs: Jobs = None,
+    engine: options.Engine = None,
+    address: options.Address = None,
     out: Annotated[Path | None, typer.Option(help="Directory for the result and finished lines.")] = None,
     json: options.Json = False,
 ) -> None:
@@ -341,6 +363,7 @@ def certified(
 
     if jobs is not None:
         count("jobs", jobs)
+    check_engine(engine, address)
     if out:
         options.check_directory(out)
     with terminal.progress() as bar:
@@ -352,6 +375,8 @@ def certified(
             seeds,
             keep=out / "lines" if out else None,
             jobs=jobs,
+            engine=engine,
+            address=address,
             told=lambda done, total: bar.update(task, completed=done, total=total),
             theorems=theorem or (),
             local_steps=local_steps or (),

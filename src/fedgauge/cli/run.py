@@ -57,6 +57,11 @@ def simulate(
     experiment: Experiment,
     out: Annotated[Path | None, typer.Option(help="Directory that keeps the run.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    start: Annotated[
+        Path | None, typer.Option(help="The first model: .safetensors, or .pt \\[default: drawn with the seed].")
+    ] = None,
+    tensorboard: Annotated[Path | None, typer.Option(help="Directory for TensorBoard's event file, live.")] = None,
+    observer: options.Observer = None,
     plot: options.Plot = None,
     json: options.Json = False,
 ) -> None:
@@ -73,11 +78,20 @@ def simulate(
         raise InputError("--resume needs --out, the directory of the run to go on with.")
     options.check_plot(plot, made=out)
     options.allow_own_modules()
+    if tensorboard:
+        options.check_directory(tensorboard, "tensorboard")
     with terminal.run_progress() as told:
-        from fedgauge.execution import execute
+        from fedgauge.exchange import read_model
+        from fedgauge.execution import execute, prepare
+        from fedgauge.observers import TensorBoard, make_observer, watching
 
-        observer = told(experiment.algorithm.name, experiment.run.rounds)
-        trace = execute(experiment, run=out, resume=resume, observer=observer)
+        prepared = prepare(experiment)
+        first = read_model(start, prepared.federation) if start else None
+        observers = [make_observer(name, experiment.to_json()) for name in observer or []]
+        observers += [TensorBoard(tensorboard)] if tensorboard else []
+        observers.append(told(experiment.algorithm.name, experiment.run.rounds))
+        with watching(observers) as each:
+            trace = execute(experiment, run=out, resume=resume, start=first, observer=each, prepared=prepared)
     if plot:
         from fedgauge.report import runs
 

@@ -1,4 +1,4 @@
-"""Commands on runs that are kept: list, show, compare, export."""
+"""Commands on runs that are kept: list, show, compare, check, export."""
 
 from __future__ import annotations
 
@@ -123,28 +123,60 @@ def check(
 
 @app.command()
 def export(
-    run: Run,
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="Directory of a run, or of many for records.", show_default=False)
+    ],
+    to: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="File to write: records as .json or .parquet, the model as .safetensors or .pt; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     tensorboard: Annotated[
         Path | None, typer.Option(help="Directory for TensorBoard's event file.", show_default=False)
     ] = None,
+    observer: options.Observer = None,
     json: options.Json = False,
 ) -> None:
-    """Write a run's records for another tool to show.
+    """Write a run's records and its model for other tools, or tell an observer of your own of them.
 
-    Example: fedgauge runs export runs/first --tensorboard board
+    Example: fedgauge runs export runs/first --to records.parquet --to model.safetensors
+    Example: fedgauge runs export sweep/runs --to sweep.parquet
+    Example: fedgauge runs export runs/first --tensorboard board --observer mytracker:csv
     """
-    from fedgauge.archive import look
+    from fedgauge.archive import find, look
     from fedgauge.errors import InputError
+    from fedgauge.exchange import write_model, write_records
+    from fedgauge.observers import TensorBoard, make_observer, replay, watching
 
-    if tensorboard is None:
-        raise InputError("export needs a format; give --tensorboard DIR.")
-    options.check_directory(tensorboard, "tensorboard")
-    found = look(run)
-    from fedgauge.observers import TensorBoard, replay
-
-    with TensorBoard(tensorboard) as board:
-        replay(found, board)
+    files = to or []
+    if not (files or tensorboard or observer):
+        raise InputError("export needs a place; give --to FILE, --tensorboard DIR or --observer MODULE:FACTORY.")
+    for path in files:
+        if path.suffix not in (".json", ".parquet", ".safetensors", ".pt"):
+            raise InputError(f"--to must end in .json, .parquet, .safetensors or .pt, not {str(path)!r}.")
+        options.check_file(path)
+    if tensorboard:
+        options.check_directory(tensorboard, "tensorboard")
+    many = not (run / "settings.json").is_file() and run.is_dir() and find(run)
+    if many and (tensorboard or observer or any(path.suffix in (".safetensors", ".pt") for path in files)):
+        raise InputError(f"{run} holds {len(many)} runs, which go to .json or .parquet together; name one of them.")
+    found = many or [look(run)]
+    options.allow_own_modules()
+    observers = [make_observer(name, found[0].experiment or found[0].settings) for name in observer or []]
+    for path in files:
+        if path.suffix in (".json", ".parquet"):
+            write_records(path, found)
+        else:
+            write_model(path, run)
+    with watching([*([TensorBoard(tensorboard)] if tensorboard else []), *observers]) as told:
+        replay(found[0], told)
+    records, written = sum(len(each.rounds) for each in found), [str(path) for path in files]
     if json:
-        options.print_json({"run": str(run), "tensorboard": str(tensorboard), "records": len(found.rounds)})
+        board = {"tensorboard": str(tensorboard)} if tensorboard else {}
+        options.print_json({"run": str(run), "runs": len(found), "records": records, "files": written, **board})
     else:
-        print(f"Written: {len(found.rounds)} records; look at them with: tensorboard --logdir {tensorboard}")
+        print(f"Written: {records} records" + "".join(f", {path}" for path in written))
+        if tensorboard:
+            print(f"Look at them with: tensorboard --logdir {tensorboard}")

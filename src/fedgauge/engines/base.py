@@ -1,4 +1,4 @@
-"""The engines: in this process, or in several with a thread each."""
+"""The engines: in this process, in several with a thread each, or on a cluster."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from typing import Any, Protocol, Self
 
 import torch
 
+from fedgauge.engines.choice import check_engine
 from fedgauge.engines.work import Work
 from fedgauge.errors import MachineError
 
@@ -206,7 +207,22 @@ class Processes:
         return "A worker process does not answer; resume the run, or use fewer processes."
 
 
-def engine(work: Work, processes: int | None) -> Engine:
-    """Make an engine of so many processes; one a core if not said, and none beyond this one if that is one."""
+def make_engine(work: Work, processes: int | None, name: str = "local", address: str | None = None) -> Engine:
+    """Make an engine.
+
+    Args:
+        work: what it runs.
+        processes: how many; one a core if not given, and none beyond this one if that is one. On a cluster, tasks at
+            once, and one a core of it if not given.
+        name: local, or ray for a cluster.
+        address: of the cluster; one is started if not given.
+    """
+    check_engine(name, address)
+    if name == "ray":
+        # Here, as Ray is imported by those who ask for it only.
+        from fedgauge.engines.on_ray import OnRay
+
+        return OnRay(work, processes, address)
+    processes = work.federation.processes if processes is None else processes
     number = processes if processes is not None else (os.cpu_count() or 1)
     return Inline(work) if number == 1 else Processes(work, number)

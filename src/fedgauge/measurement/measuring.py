@@ -175,6 +175,8 @@ def _trajectory(session: Session) -> Iterable[Reading]:
         seeds=[experiment.run.seed + number for number in range(asked.seeds)],
         weights=session.prepared.participation.weights,
         processes=experiment.run.processes,
+        engine=experiment.run.engine or "local",
+        address=experiment.run.address,
         stop=session.time_is_up,
         observer=observer,
     )
@@ -289,6 +291,8 @@ def measure(
         weights=prepared.participation.weights,
         seed=experiment.run.seed,
         processes=experiment.run.processes,
+        engine=experiment.run.engine or "local",
+        address=experiment.run.address,
         chunk=experiment.run.chunk,
         until=until,
         passes=asked.passes,
@@ -318,6 +322,8 @@ def _train(session: Session) -> tuple[torch.Tensor, dict[str, Any]]:
         seed=experiment.run.seed,
         weights=session.prepared.participation.weights,
         processes=experiment.run.processes,
+        engine=experiment.run.engine or "local",
+        address=experiment.run.address,
         stop=session.time_is_up,
         observer=session.observer("training", asked.most),
     )

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fedgauge.engines.base import Engine, engine
+from fedgauge.engines.base import Engine, make_engine
 from fedgauge.engines.work import Lane, lanes, one_thread
 from fedgauge.errors import InputError, positive
 from fedgauge.federation.base import Federation, Indices
@@ -149,6 +149,8 @@ class Meter:
         seed: of the random directions and samples that estimators draw.
         chunk: how many workers' rows are held at once; what the federation computes fastest if not given.
         processes: how many share a pass; as :func:`fedgauge.simulate` chooses if not given.
+        engine: where passes are computed, as for :func:`fedgauge.simulate`.
+        address: of the cluster.
         until: no pass begins after this moment of ``time.monotonic``.
         passes: no pass begins that would make them more than so many, of all kinds together.
         told: called before every pass with what it is and how many were made of it.
@@ -172,6 +174,8 @@ class Meter:
         seed: int = 0,
         chunk: int | None = None,
         processes: int | None = None,
+        engine: str = "local",
+        address: str | None = None,
         until: float = math.inf,
         passes: float | None = None,
         told: Callable[[str, float], None] | None = None,
@@ -181,7 +185,7 @@ class Meter:
         self.shares = Participation(weights=weights).objective(N)
         self.everyone = Participation(weights=weights).cohort(N, seed, 0)
         self.chunk = federation.chunk(N) if chunk is None else chunk
-        self.processes = federation.processes if processes is None else processes
+        self._place = (processes, engine, address)
         self.cost: Counter[str] = Counter()
         self._until = until
         self.passes = None if passes is None else positive("passes", passes)
@@ -192,7 +196,7 @@ class Meter:
     def __enter__(self) -> Self:
         self._stack.enter_context(one_thread())
         passes: Any = Passes(self.federation, self.chunk, self.seed)
-        self._engine = self._stack.enter_context(engine(passes, self.processes))
+        self._engine = self._stack.enter_context(make_engine(passes, *self._place))
         return self
 
     def __exit__(self, *failure: Any) -> None:

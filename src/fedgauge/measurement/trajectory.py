@@ -50,6 +50,8 @@ def trajectory(
     seeds: Sequence[int] = (0,),
     weights: tuple[float, ...] | None = None,
     processes: int | None = None,
+    engine: str = "local",
+    address: str | None = None,
     stop: Stop | None = None,
     observer: Observer | None = None,
 ) -> tuple[Reading, Reading]:
@@ -64,6 +66,8 @@ def trajectory(
         seeds: of the runs' mini-batches.
         weights: w_i of f = sum_i w_i F_i; equal if not given.
         processes: how many share a round.
+        engine: where it is computed, as for :func:`fedgauge.simulate`.
+        address: of the cluster.
         stop: asked at every round whether time is up; what was seen by then counts.
         observer: told of every round.
 
@@ -91,6 +95,8 @@ def trajectory(
             start=model,
             stop=stop,
             processes=processes,
+            engine=engine,
+            address=address,
             observer=observer,
         )
         if trace.status == "diverged":
@@ -189,6 +195,8 @@ def near_convergence(
     seed: int = 0,
     weights: tuple[float, ...] | None = None,
     processes: int | None = None,
+    engine: str = "local",
+    address: str | None = None,
     stop: Stop | None = None,
     observer: Observer | None = None,
 ) -> tuple[torch.Tensor, dict[str, Any]]:
@@ -223,6 +231,8 @@ def near_convergence(
         watch=False,
         stop=lambda records: settled(records) or (stop is not None and stop(records)),
         processes=processes,
+        engine=engine,
+        address=address,
         observer=observer,
     )
     if trace.status == "stopped":

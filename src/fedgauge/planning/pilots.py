@@ -8,24 +8,19 @@ not depend on.
 from __future__ import annotations
 
 import math
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from functools import lru_cache
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from fedgauge.cost import Cost
-from fedgauge.errors import InputError, MachineError
+from fedgauge.crews import make_crew
 from fedgauge.experiment import Experiment
 from fedgauge.planning.candidates import Candidate
 from fedgauge.planning.curves import Curve, Scale
-from fedgauge.sweep import begin_process
 from fedgauge.values import Round, Status, Trace
 
 _OFTEN = 16  # local steps between records at the most
@@ -45,11 +40,10 @@ class Trial(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A trial as another process runs it: the experiment, the seed of its start, where it is kept, and how far."""
+    """A trial as another process runs it: the experiment, the seed of its start, and how far."""
 
     experiment: Experiment
     start: int
-    directory: str
     rounds: int
 
 
@@ -79,13 +73,13 @@ def _shared(experiment: Experiment) -> Experiment:
     )
 
 
-def run_pilot(job: Job) -> tuple[list[dict[str, Any]], Status]:
+def run_pilot(job: Job, directory: str) -> tuple[list[dict[str, Any]], Status]:
     """Run a trial up to a round, or to its goal; its records so far and how it stands."""
-    trace = _execute(job)
+    trace = _execute(job, directory)
     return [record.to_json() for record in trace.rounds], trace.status
 
 
-def _execute(job: Job) -> Trace:
+def _execute(job: Job, directory: str) -> Trace:
     from fedgauge.execution import execute, participation_of
 
     experiment = job.experiment
@@ -93,7 +87,7 @@ def _execute(job: Job) -> Trace:
     prepared = replace(prepared, participation=participation_of(experiment, prepared.partition))
     return execute(
         experiment,
-        run=job.directory,
+        run=directory,
         resume=True,
         pause=job.rounds,
         start=prepared.federation.start(job.start),
@@ -128,23 +122,17 @@ class Pilots:
     ) -> None:
         self._experiment, self._scale, self._cost, self._told = experiment, scale, cost, told
         self._num_workers, self._samples, self._directory = num_workers, samples, directory
-        self._jobs = jobs or os.cpu_count() or 1
-        self._pool: ProcessPoolExecutor | None = None
+        self._crew = make_crew(jobs, experiment.run.engine, experiment.run.address)
         self._place: Path
         self._known: dict[Trial, Curve] = {}
 
     def __enter__(self) -> Self:
         self._place = self._directory or Path(tempfile.mkdtemp(prefix="fedgauge-plan-"))
-        if self._jobs > 1:
-            context = get_context("spawn")
-            self._pool = ProcessPoolExecutor(
-                self._jobs, context, initializer=begin_process, initargs=(None, os.getpid())
-            )
+        self._crew.__enter__()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        if self._pool:
-            self._pool.shutdown(wait=True, cancel_futures=True)
+    def __exit__(self, *failure: Any) -> None:
+        self._crew.__exit__(*failure)
         if self._directory is None:
             shutil.rmtree(self._place, ignore_errors=True)
 
@@ -165,7 +153,8 @@ class Pilots:
             changes[f"target_{goal.quantity}"] = goal.value
         if not self._experiment.data.is_quadratic:
             changes["partition_seed"] = partition
-        return self._experiment.changed(changes)
+        experiment = self._experiment.changed(changes)
+        return replace(experiment, run=experiment.run.here)
 
     def _record_every(self, candidate: Candidate) -> int:
         drawn = (self._experiment.run.batch_size or 20) * candidate.I * candidate.M
@@ -178,9 +167,8 @@ class Pilots:
             each = trial.candidate.seconds(self._cost)
             known = self._known.get(trial)
             if known is None or (known.status == "stopped" and known.end < wanted * (1 - 1e-9)):
-                experiment, place = self.experiment(trial), str(self._place / trial.name)
                 rounds = max(1, math.ceil(wanted / each * (1 - 1e-9)))
-                jobs[trial] = Job(experiment, self._experiment.run.seed, place, rounds)
+                jobs[trial] = Job(self.experiment(trial), self._experiment.run.seed, rounds)
         for trial, (records, status) in self._results(jobs).items():
             rounds_ = [Round.from_json(record) for record in records]
             self._known[trial] = self._scale.curve(rounds_, trial.candidate.seconds(self._cost), status)
@@ -189,29 +177,15 @@ class Pilots:
 
     def model(self, trial: Trial) -> tuple[Any, tuple[Round, ...]]:
         """The model that a trial which has run came to, and its records."""
-        job = Job(self.experiment(trial), self._experiment.run.seed, str(self._place / trial.name), 1)
-        trace = _execute(job)
+        trace = _execute(Job(self.experiment(trial), self._experiment.run.seed, 1), str(self._place / trial.name))
         return trace.model, trace.rounds
 
     def _results(self, jobs: Mapping[Trial, Job]) -> dict[Trial, tuple[list[dict[str, Any]], Status]]:
-        found: dict[Trial, tuple[list[dict[str, Any]], Status]] = {}
-        if self._pool is None:
-            for trial, job in jobs.items():
-                found[trial] = run_pilot(job)
-                self._told(len(found), len(jobs))
-            return found
         # The longest first, so that no process waits for one that began late.
         order = sorted(jobs, key=lambda trial: -jobs[trial].rounds * trial.candidate.I * trial.candidate.M)
-        pending: dict[Trial, Future[Any]] = {trial: self._pool.submit(run_pilot, jobs[trial]) for trial in order}
-        try:
-            for trial in order:
-                found[trial] = pending[trial].result()
-                self._told(len(found), len(jobs))
-        except BrokenProcessPool:
-            raise MachineError(
-                "A process of the plan died; the same command goes on with the pilots that are kept (--out), --jobs 1"
-                " takes less memory."
-            ) from None
-        except InputError as error:
-            raise InputError(str(error)) from None  # its kinds with more than a sentence do not come through
-        return found
+        asked, places = {trial: (jobs[trial],) for trial in order}, {trial: self._place / trial.name for trial in order}
+        found: dict[Trial, tuple[list[dict[str, Any]], Status]] = {}
+        for trial, result in self._crew.map(run_pilot, asked, places):
+            found[trial] = result
+            self._told(len(found), len(jobs))
+        return {trial: found[trial] for trial in jobs}

@@ -10,15 +10,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import lru_cache
-from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedgauge.crews import Crew, make_crew
 from fedgauge.errors import InputError, count, nearest
 from fedgauge.files import write_json
 from fedgauge.report import terminal
@@ -149,6 +148,8 @@ def run(
     seeds: int = 20,
     keep: Path | None = None,
     jobs: int | None = None,
+    engine: str | None = None,
+    address: str | None = None,
     told: Callable[[int, int], None] = lambda done, total: None,
     theorems: Sequence[str] = (),
     local_steps: Sequence[int] = (),
@@ -162,6 +163,8 @@ def run(
         seeds: runs for each line.
         keep: directory where finished lines are kept, so that an interrupted table goes on.
         jobs: processes; one a core if not given.
+        engine: ``local``, or ``ray`` for a cluster.
+        address: of the cluster; one is started here if not given.
         told: called with lines done and lines in all.
         theorems: only these.
         local_steps: these I instead of the table's.
@@ -188,7 +191,7 @@ def run(
                 lines.append({"percent": percent, "theorem": theorem, "I": I, "R": rounds, **line})
                 rates = best["gamma"], best["eta"]
                 cells.append(Cell(source, place, percent, I, rounds, theorem, *rates, found["f_star"], seeds))
-    for line, runs in zip(lines, _run_all(cells, keep, jobs, told), strict=True):
+    for line, runs in zip(lines, _run_all(cells, keep, make_crew(jobs, engine, address), told), strict=True):
         bound = line["versions"][line["new"]]["bound"]
         line |= {
             "runs": runs,
@@ -226,7 +229,7 @@ def _constants(source: str, data: str | None, percent: int, keep: Path | None) -
 
 
 def _run_all(
-    cells: list[Cell], keep: Path | None, jobs: int | None, told: Callable[[int, int], None]
+    cells: list[Cell], keep: Path | None, crew: Crew, told: Callable[[int, int], None]
 ) -> list[dict[str, list[float]]]:
     done: dict[Cell, dict[str, list[float]]] = {}
     for cell in cells:
@@ -237,14 +240,12 @@ def _run_all(
     told(len(done), len(cells))
     missing = [cell for cell in cells if cell not in done]
     if missing:
-        with ProcessPoolExecutor(jobs or os.cpu_count(), mp_context=get_context("spawn")) as pool:
-            pending = {pool.submit(measured, cell): cell for cell in missing}
-            for future in as_completed(pending):
-                cell = pending[future]
-                done[cell] = future.result()
+        with crew as running:
+            for cell, runs in running.map(measured, {cell: (cell,) for cell in missing}):
+                done[cell] = runs
                 if keep:
                     keep.mkdir(parents=True, exist_ok=True)
-                    write_json(keep / f"{cell.name}.json", {"gamma": cell.gamma, "eta": cell.eta, "runs": done[cell]})
+                    write_json(keep / f"{cell.name}.json", {"gamma": cell.gamma, "eta": cell.eta, "runs": runs})
                 told(len(done), len(cells))
     return [done[cell] for cell in cells]
 

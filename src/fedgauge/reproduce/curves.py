@@ -27,6 +27,8 @@ def run(
     seeds: int | None = None,
     only: Sequence[str] = (),
     jobs: int | None = None,
+    engine: str | None = None,
+    address: str | None = None,
     told: Told = lambda what, done, total: None,
 ) -> dict[str, Any] | None:
     """Run what a figure shows.
@@ -39,6 +41,8 @@ def run(
         seeds: how many; the scale's own if not given.
         only: some of its studies; all if none is named.
         jobs: runs at once; one a core if not given.
+        engine: ``local``, or ``ray`` for a cluster.
+        address: of the cluster; one is started here if not given.
         told: is told of the progress.
 
     Returns:
@@ -52,7 +56,7 @@ def run(
         size = study.sizes[scale]
         percents = [float(p) for p in dict.fromkeys(panel.percent for panel in FIGURES[name] if panel.study == key)]
         sweep = Sweep(
-            study.experiment(scale, data, percent=percents[0]),
+            study.experiment(scale, data, percent=percents[0], engine=engine, address=address),
             {"local_steps": size.local_steps, "percent": percents},
             seeds or size.seeds,
         )

@@ -17,14 +17,13 @@ import json
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import lru_cache
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from fedgauge.crews import make_crew
 from fedgauge.data.dataset import Labels, standardise
 from fedgauge.data.datasets import load_dataset
 from fedgauge.data.partition import Partition
@@ -240,6 +239,8 @@ def run(
     seed: int = 0,
     keep: Path | None = None,
     jobs: int | None = None,
+    engine: str | None = None,
+    address: str | None = None,
     partitions: Sequence[str] | None = None,
     told: Told = lambda done, total: None,
     **changes: Any,
@@ -253,6 +254,8 @@ def run(
         seed: the first.
         keep: directory where finished cells are kept, so that an interrupted run goes on.
         jobs: processes; one a core if not given.
+        engine: ``local``, or ``ray`` for a cluster.
+        address: of the cluster; one is started here if not given.
         partitions: which of :data:`PARTITIONS`; all if not given.
         told: called with cells done and cells in all.
         **changes: of :data:`SETTINGS`.
@@ -269,19 +272,13 @@ def run(
     told(len(cells), len(wanted))
     missing = [key for key in wanted if key not in cells]
     if missing:
-        with ProcessPoolExecutor(jobs or os.cpu_count(), mp_context=get_context("spawn")) as pool:
-            pending = {pool.submit(measure_cell, source, data, *key, settings): key for key in missing}
-            try:
-                for future in as_completed(pending):
-                    key = pending[future]
-                    cells[key] = future.result()
-                    if keep:
-                        keep.mkdir(parents=True, exist_ok=True)
-                        write_json(_path(keep, source, key), {"settings": _plain(settings), "cell": cells[key]})
-                    told(len(cells), len(wanted))
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        with make_crew(jobs, engine, address) as crew:
+            for key, cell in crew.map(measure_cell, {key: (source, data, *key, settings) for key in missing}):
+                cells[key] = cell
+                if keep:
+                    keep.mkdir(parents=True, exist_ok=True)
+                    write_json(_path(keep, source, key), {"settings": _plain(settings), "cell": cell})
+                told(len(cells), len(wanted))
     ordered = [cells[key] for key in wanted]
     return {
         "settings": {"source": source, "seeds": seeds, "seed": seed, **_plain(settings)},

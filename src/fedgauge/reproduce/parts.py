@@ -13,6 +13,14 @@ from fedgauge.reproduce.studies import FIGURES, Scale, study
 Told = Callable[[str, int, int | None], None]
 
 
+class Where(NamedTuple):
+    """Where things are run: so many at once, here or on a cluster."""
+
+    jobs: int | None = None
+    engine: str | None = None
+    address: str | None = None
+
+
 class Part(NamedTuple):
     """A table or figure.
 
@@ -20,36 +28,36 @@ class Part(NamedTuple):
         name: of its directory among the results.
         picture: of its picture, without the suffix.
         module: that draws it.
-        run: of (scale, directory of results, directory of data, jobs, told); ``None`` where it was interrupted.
+        run: of (scale, directory of results, directory of data, where, told); ``None`` where it was interrupted.
     """
 
     name: str
     picture: str
     module: Any
-    run: Callable[[Scale, Path, str | None, int | None, Told], dict[str, Any] | None]
+    run: Callable[[Scale, Path, str | None, Where, Told], dict[str, Any] | None]
 
 
-def _exact(module: Any, scale: Scale, out: Path, data: str | None, jobs: int | None, told: Told) -> dict[str, Any]:
+def _exact(module: Any, scale: Scale, out: Path, data: str | None, where: Where, told: Told) -> dict[str, Any]:
     made: dict[str, Any] = module.run()
     return made
 
 
-def _table2(scale: Scale, out: Path, data: str | None, jobs: int | None, told: Told) -> dict[str, Any]:
+def _table2(scale: Scale, out: Path, data: str | None, where: Where, told: Told) -> dict[str, Any]:
     problems = 1 if scale == "smoke" else 12
-    return table2.run(problems, 0, keep=out / "table2" / "cells", jobs=jobs, told=partial(told, "table 2"))
+    return table2.run(problems, 0, keep=out / "table2" / "cells", told=partial(told, "table 2"), **where._asdict())
 
 
-def _table1(name: str, scale: Scale, out: Path, data: str | None, jobs: int | None, told: Told) -> dict[str, Any]:
+def _table1(name: str, scale: Scale, out: Path, data: str | None, where: Where, told: Told) -> dict[str, Any]:
     def tell(what: str, done: int, total: int) -> None:
         told(f"table 1, {name}: {what}", done, total)
 
-    return table1.run(study(name), scale, None, data, out / _of_model(name) / "cells", tell)
+    return table1.run(
+        study(name), scale, None, data, out / _of_model(name) / "cells", tell, where.engine, where.address
+    )
 
 
-def _curves(
-    name: str, scale: Scale, out: Path, data: str | None, jobs: int | None, told: Told
-) -> dict[str, Any] | None:
-    return curves.run(name, scale, out / "runs", data=data, jobs=jobs, told=told)
+def _curves(name: str, scale: Scale, out: Path, data: str | None, where: Where, told: Told) -> dict[str, Any] | None:
+    return curves.run(name, scale, out / "runs", data=data, told=told, **where._asdict())
 
 
 def _of_model(name: str) -> str:

@@ -12,12 +12,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
 from fedgauge.algorithms import fedavg
+from fedgauge.crews import make_crew
 from fedgauge.errors import InputError, count
 from fedgauge.execution import prepare
 from fedgauge.experiment import Experiment
@@ -124,6 +124,8 @@ def run(
     data: str | None = None,
     keep: Path | None = None,
     told: Told = lambda what, done, total: None,
+    engine: str | None = None,
+    address: str | None = None,
 ) -> dict[str, Any]:
     """Measure every cell.
 
@@ -133,48 +135,53 @@ def run(
         seeds: of partition, first model and mini-batches, for each percentage; the scale's own if not given.
         data: directory of data.
         keep: directory where finished cells are kept, so that an interrupted table goes on.
-        told: called with what is measured, cells done and cells in all.
+        told: called with what was measured last, cells done and cells in all.
+        engine: ``local`` for one cell after another, each on all cores; ``ray`` for all side by side on a cluster.
+        address: of the cluster; one is started here if not given.
     """
     if study.name not in PAPER:
         raise InputError(f"Table 1 has no {study.title}; its models are {', '.join(PAPER)}.")
     size = study.sizes[scale]
     seeds = count("seeds", size.seeds if seeds is None else seeds)
-    wanted = [(percent, seed) for percent in PERCENTS for seed in range(seeds)]
+    of = f"{study.name}-{scale}"
+    names = {f"cell-{of}-{percent}-{seed}": (percent, seed) for percent in PERCENTS for seed in range(seeds)}
+    jobs = {name: (_cell, experiment(study, scale, *key, data), size) for name, key in names.items()}
     # The MLP alone is small enough to be measured time and again.
-    varies = study.name == "mlp" and scale != "smoke"
-    total = len(wanted) + varies
-    name = f"{study.name}-{scale}"
-    cells = []
-    for done, (percent, seed) in enumerate(wanted):
-        told(f"{percent}%, seed {seed}", done, total)
-        make = partial(_cell, experiment(study, scale, percent, seed, data), size)
-        cell = _kept(keep, f"cell-{name}-{percent}-{seed}", make)
-        cells.append({"percent": percent, "seed": seed, "measured": cell})
+    if study.name == "mlp" and scale != "smoke":
+        jobs[f"dependence-{of}"] = (_dependence, experiment(study, scale, VARIED_PERCENT, 0, data), size)
+    found = {name: cell for name in jobs if (cell := _kept(keep, name)) is not None}
+    told("starting", len(found), len(jobs))
+    if len(found) < len(jobs):
+        with make_crew(None if engine == "ray" else 1, engine, address) as crew:
+            missing = {name: (*job, engine == "ray") for name, job in jobs.items() if name not in found}
+            for name, cell in crew.map(_made, missing):
+                found[name] = cell
+                if keep:
+                    keep.mkdir(parents=True, exist_ok=True)
+                    write_json(keep / f"{name}.json", cell)
+                told(name, len(found), len(jobs))
+    cells = [{"percent": key[0], "seed": key[1], "measured": found[name]} for name, key in names.items()]
     result = {
         "settings": {"study": study.name, "scale": scale, "seeds": seeds, "local_steps": LOCAL_STEPS, "eta": ETA}
         | {"gamma": study.keys["gamma"], "fall": FALL, "window": WINDOW, "most": size.near, "rounds": size.measured},
         "rows": [_row(percent, cells, size.readings) for percent in PERCENTS],
         "cells": cells,
     }
-    if varies:
-        told("dependence", len(wanted), total)
-        make = partial(_dependence, experiment(study, scale, VARIED_PERCENT, 0, data), size)
-        result["dependence"] = _kept(keep, f"dependence-{name}", make)
-    told("done", total, total)
-    return result
+    return result | ({"dependence": found[f"dependence-{of}"]} if f"dependence-{of}" in found else {})
 
 
-def _kept(keep: Path | None, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """A cell from its file, or made and written there."""
+def _made(
+    make: Callable[[Experiment, Size], dict[str, Any]], setting: Experiment, size: Size, beside: bool
+) -> dict[str, Any]:
+    """A cell; one of several side by side has a process to itself."""
+    return make(setting.changed({"processes": 1}) if beside else setting, size)
+
+
+def _kept(keep: Path | None, name: str) -> dict[str, Any] | None:
+    """A cell from its file."""
     path = keep / f"{name}.json" if keep else None
-    if path and path.exists():
-        found: dict[str, Any] = json.loads(path.read_text())
-        return found
-    made = make()
-    if path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, made)
-    return made
+    found: dict[str, Any] | None = json.loads(path.read_text()) if path and path.exists() else None
+    return found
 
 
 def _row(percent: int, cells: Sequence[Mapping[str, Any]], asked: Sequence[str]) -> dict[str, Any]:

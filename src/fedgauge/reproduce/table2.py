@@ -8,10 +8,7 @@ x0 ~ N(0, 1) the printed numbers lie inside the spread over problems, so that is
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
 from pathlib import Path
 from statistics import mean, median, stdev
 from typing import Any, NamedTuple
@@ -19,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedgauge.algorithms import fedavg
+from fedgauge.crews import make_crew
 from fedgauge.errors import InputError, count
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.files import write_json
@@ -120,6 +118,8 @@ def run(
     seed: int = 0,
     keep: Path | None = None,
     jobs: int | None = None,
+    engine: str | None = None,
+    address: str | None = None,
     told: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
     """Run the whole table.
@@ -129,6 +129,8 @@ def run(
         seed: the first of them.
         keep: directory where finished cells are kept, so that an interrupted table goes on.
         jobs: processes; one a core if not given.
+        engine: ``local``, or ``ray`` for a cluster.
+        address: of the cluster; one is started here if not given.
         told: called with cells done and cells in all.
     """
     count("seeds", seeds)
@@ -142,11 +144,9 @@ def run(
     told(len(cells), len(wanted))
     missing = [key for key in wanted if key not in cells]
     if missing:
-        with ProcessPoolExecutor(jobs or os.cpu_count(), mp_context=get_context("spawn")) as pool:
-            pending = {pool.submit(_cell, *key): key for key in missing}
-            for future in as_completed(pending):
-                key = pending[future]
-                cells[key] = future.result()
+        with make_crew(jobs, engine, address) as crew:
+            for key, cell in crew.map(_cell, {key: key for key in missing}):
+                cells[key] = cell
                 if keep:
                     keep.mkdir(parents=True, exist_ok=True)
                     write_json(_kept(keep, key), cells[key])

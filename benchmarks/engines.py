@@ -1,0 +1,185 @@
+"""What it costs to compute a round elsewhere: engines in turns, for growing models and numbers of workers.
+
+    python benchmarks/engines.py [--turns 7] [--only wide] [--json]
+
+M workers of 60 samples of 784 random numbers, all taking part, one hidden layer, batch 20, I local steps; rounds that
+record nothing. The engines take turns in one process a workload: this process alone, two forked processes, and two
+tasks on a cluster of Ray's that is started on this machine. On one machine a cluster can only cost; the overhead is its
+milliseconds a round above the two processes, the median over turns of the difference within a turn. From it follows
+where it pays: k machines like this one take T / k + overhead where this one takes T, which is less from
+T = overhead k / (k - 1) on, here for k = 4. Bytes are those of the messages: the model and what goes with it, which a
+machine is sent once, and the sums that come back from each task.
+
+A further engine is one more entry of CONTESTANTS: from the work of a federation to something that maps lanes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import numpy as np
+
+EACH, FEATURES, CLASSES, TASKS, MACHINES = 60, 784, 10, 2, 4
+
+
+class Workload(NamedTuple):
+    """So many workers, the width of their model, and their local steps."""
+
+    workers: int
+    width: int
+    steps: int
+
+    @property
+    def parameters(self) -> int:
+        """Of the model."""
+        return (FEATURES + 1) * self.width + (self.width + 1) * CLASSES
+
+
+WORKLOADS = {
+    "tiny": Workload(16, 10, 1),
+    "mlp": Workload(16, 100, 10),
+    "wide": Workload(16, 1000, 10),
+    "more": Workload(64, 100, 10),
+    "many": Workload(256, 100, 10),
+    "both": Workload(64, 1000, 10),
+}
+
+
+def _inline(work: Any) -> Any:
+    from fedgauge.engines.base import Inline
+
+    return Inline(work)
+
+
+def _processes(work: Any) -> Any:
+    from fedgauge.engines.base import Processes
+
+    return Processes(work, TASKS)
+
+
+def _ray(work: Any) -> Any:
+    from fedgauge.engines.on_ray import OnRay
+
+    return OnRay(work, TASKS, None)
+
+
+# In the order in which they are started: forks come before the cluster's threads.
+CONTESTANTS: dict[str, Callable[[Any], Any]] = {"one process": _inline, "two processes": _processes, "ray": _ray}
+BASE = "two processes"
+
+
+def _bytes(values: Any) -> int:
+    from fedgauge.engines.ray_cluster import pack
+
+    packed = pack(values)
+    return len(packed.content) + int(sum(array.nbytes for array in packed.arrays))
+
+
+def serve(workload: Workload, turns: int) -> None:
+    """Run the turns of one workload and print milliseconds a round and bytes."""
+    import torch
+
+    import fedgauge
+    from fedgauge.engines.base import Inline
+    from fedgauge.engines.work import Work, lanes, one_thread
+    from fedgauge.federation.supervised import SupervisedFederation
+    from fedgauge.models import mlp
+    from fedgauge.simulation import _Loop
+
+    generator = np.random.default_rng(0)
+    samples = workload.workers * EACH
+    x = torch.from_numpy(generator.standard_normal((samples, FEATURES), dtype=np.float32))
+    y = torch.from_numpy(generator.integers(CLASSES, size=samples))
+    shards = [range(EACH * worker, EACH * (worker + 1)) for worker in range(workload.workers)]
+    model = mlp((FEATURES,), CLASSES, width=workload.width)
+    federation = SupervisedFederation(model.make, model.loss, x, y, shards)
+    participation = fedgauge.Participation()
+    work = Work(federation, fedgauge.fedavg(0.01), workload.steps, 0, federation.chunk(workload.workers))
+    times: dict[str, list[float]] = {name: [] for name in CONTESTANTS}
+    with ExitStack() as stack:
+        stack.enter_context(one_thread())
+        loops, states = {}, {}
+        for name, make in CONTESTANTS.items():
+            loops[name] = _Loop(work, stack.enter_context(make(work)), participation, 0)
+            states[name] = loops[name].first_state()
+        rounds = 0
+        for turn in range(turns + 2):
+            for name, loop in loops.items():
+                began, count = time.perf_counter(), 0
+                # As many rounds as take a tenth of a second, the same for everyone.
+                while count < rounds or (not rounds and time.perf_counter() - began < 0.1):
+                    (states[name],), _ = loop.round(states[name])
+                    count += 1
+                rounds = rounds or count
+                if turn > 1:  # the first turns warm up
+                    times[name].append(1e3 * (time.perf_counter() - began) / count)
+        same = all(torch.equal(state.model, states[BASE].model) for state in states.values())
+        state = states[BASE]
+        dealt = lanes(participation.cohort(workload.workers, 0, 0), work.chunk)
+        asked = (state.round, state.model, state.server, 0, None)
+        sums = Inline(work).map("local_phase", dealt, *asked)
+        down, up = _bytes((asked, dealt)), sum(_bytes(sums[task::TASKS]) for task in range(TASKS))
+    print(json.dumps({"times": times, "same": same, "down": down, "up": up, "placed": _bytes(work)}))
+
+
+def measured(name: str, turns: int) -> dict[str, Any]:
+    """A workload in a process of its own."""
+    workload = WORKLOADS[name]
+    command = [sys.executable, __file__, "--serve", name, "--turns", str(turns)]
+    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True, timeout=600).stdout)
+    times: dict[str, list[float]] = found.pop("times")
+    overhead = {
+        other: statistics.median(own - base for own, base in zip(times[other], times[BASE], strict=True))
+        for other in list(CONTESTANTS)[2:]
+    }
+    return {
+        "workload": name,
+        **workload._asdict(),
+        "parameters": workload.parameters,
+        "ms": {each: statistics.median(values) for each, values in times.items()},
+        "fastest_ms": {each: min(values) for each, values in times.items()},
+        "overhead_ms": overhead,
+        "pays_from_ms": {each: max(ms, 0.0) * MACHINES / (MACHINES - 1) for each, ms in overhead.items()},
+        **found,
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--turns", type=int, default=7)
+    parser.add_argument("--only", choices=WORKLOADS)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        serve(WORKLOADS[options.serve], options.turns)
+        return
+    rows = [measured(name, options.turns) for name in WORKLOADS if options.only in (None, name)]
+    if options.json:
+        print(json.dumps({"turns": options.turns, "tasks": TASKS, "rows": rows}))
+        return
+    others = list(CONTESTANTS)[2:]
+    head = [f"{name} ms" for name in CONTESTANTS] + [f"{name} {what}" for name in others for what in ("over", "pays")]
+    print(f"{'M':>5}{'d':>9}{'I':>4}" + "".join(f"{name:>18}" for name in head) + f"{'KB down':>10}{'KB up':>9}  bits")
+    for row in rows:
+        cells = [f"{row['ms'][name]:.1f}" for name in CONTESTANTS]
+        for name in others:
+            cells += [f"{row['overhead_ms'][name]:+.1f}", f"T > {row['pays_from_ms'][name]:.0f}"]
+        print(
+            f"{row['workers']:>5}{row['parameters']:>9,}{row['steps']:>4}"
+            + "".join(f"{cell:>18}" for cell in cells)
+            + f"{row['down'] / 1e3:>10.0f}{row['up'] / 1e3:>9.0f}  {'same' if row['same'] else 'OTHER'}"
+        )
+
+
+if __name__ == "__main__":
+    main()

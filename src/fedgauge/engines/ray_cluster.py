@@ -1,0 +1,322 @@
+"""A cluster of Ray's: found or started, and what is sent to it; nothing else in fedgauge knows Ray's names.
+
+Arrays travel beside the message. The samples of a federation are then read where the cluster's store has them, once a
+machine; everything else is copied, as what is in the store cannot be written.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import pickle
+import re
+import socket
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from importlib.metadata import version
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from fedgauge.errors import InputError, MachineError
+from fedgauge.federation.shards import ShardedData
+
+INSTALL = "pip install 'fedgauge[ray]'"
+_LEAST = (2, 55)
+"""The oldest release of Ray that fits."""
+_TRIES = 8
+"""How often a task that was lost with its process or its machine is tried again."""
+_WAIT = 5.0
+"""Seconds in which an address must answer."""
+_SAME = ("fedgauge", "torch", "numpy")
+"""What must be of one version everywhere, as other versions round otherwise."""
+
+
+# -- messages ----------------------------------------------------------------------------------------------------
+
+
+class Packed(NamedTuple):
+    """A value as bytes, with its arrays beside them, and which of those are read where they are."""
+
+    content: bytes
+    arrays: list[Any]
+    stay: list[bool]
+
+
+def _laid_out(kept: Mapping[str, Any], tensors: Mapping[str, Any]) -> ShardedData:
+    """The samples where they are; they are only ever read."""
+    data = object.__new__(ShardedData)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+        data.__dict__ = {**kept, **{name: torch.from_numpy(array) for name, array in tensors.items()}}
+    return data
+
+
+def _is_plain(value: Any) -> bool:
+    return type(value) is torch.Tensor and value.device.type == "cpu" and value.dtype != torch.bfloat16
+
+
+@cache
+def _pickler() -> Any:
+    base: Any = _import().cloudpickle.CloudPickler
+
+    class Pickler(base):  # type: ignore[misc]  # Ray's types are not seen where it is not installed
+        def __init__(self, file: io.BytesIO) -> None:
+            self.stay: set[int] = set()
+            self.buffers: list[pickle.PickleBuffer] = []
+            super().__init__(file, protocol=5, buffer_callback=self.buffers.append)
+
+        def reducer_override(self, item: Any) -> Any:
+            if type(item) is ShardedData:
+                tensors = {name: part.numpy() for name, part in vars(item).items() if _is_plain(part)}
+                self.stay |= {array.ctypes.data for array in tensors.values()}
+                return _laid_out, ({name: part for name, part in vars(item).items() if name not in tensors}, tensors)
+            if _is_plain(item):
+                return torch.from_numpy, (item.detach().numpy(),)
+            return super().reducer_override(item)
+
+    return Pickler
+
+
+def pack(value: Any) -> Packed:
+    """Take a value apart; functions and classes of the user's own main program go by what they are, not by name."""
+    file = io.BytesIO()
+    pickler = _pickler()(file)
+    pickler.dump(value)
+    arrays = [np.frombuffer(buffer.raw(), dtype=np.uint8) for buffer in pickler.buffers]
+    return Packed(file.getvalue(), arrays, [array.ctypes.data in pickler.stay for array in arrays])
+
+
+def unpack(packed: Packed) -> Any:
+    """Put a value together again."""
+    arrays = [array if stays else array.copy() for array, stays in zip(packed.arrays, packed.stay, strict=True)]
+    return pickle.loads(packed.content, buffers=arrays)
+
+
+# -- on a machine of the cluster ---------------------------------------------------------------------------------
+
+
+class _Home(NamedTuple):
+    """What a process of the cluster takes over from the one that asks."""
+
+    directory: str
+    modules: tuple[str, ...]
+    data: str | None
+    versions: Mapping[str, str]
+
+
+def _home() -> _Home:
+    here = os.getcwd()
+    found = [os.path.abspath(entry) for entry in sys.path]
+    modules = dict.fromkeys([*found[:1], *(entry for entry in found if entry == here)])
+    data = os.environ.get("FEDGAUGE_DATA")
+    return _Home(here, tuple(modules), data, {name: version(name) for name in _SAME})
+
+
+_settled: _Home | None = None
+_held: tuple[str, Any] = ("", None)
+
+
+def _settle(home: _Home) -> None:
+    """Work where the other process works, with one thread; refuse other versions than its own."""
+    global _settled
+    if home == _settled:
+        return
+    for name, wanted in home.versions.items():
+        if version(name) != wanted:
+            raise InputError(
+                f"The cluster's machine {socket.gethostname()} has {name} {version(name)}, and this one {wanted}, so"
+                " that results would not be the same; install the same version on both."
+            )
+    with suppress(OSError):  # a machine that does not share the directory may still have all that is needed
+        os.chdir(home.directory)
+    sys.path += [entry for entry in home.modules if entry not in sys.path]
+    if home.data is not None:
+        os.environ["FEDGAUGE_DATA"] = home.data
+    torch.set_num_threads(1)
+    _settled = home
+
+
+def _there(name: str, placed: Packed | None, shared: Packed | None, asked: Packed) -> Packed:
+    """A task: call the function with what was placed and what all tasks share, where there is such, and its own."""
+    global _held
+    try:
+        home, function, arguments = unpack(asked)
+        _settle(home)
+        given = []
+        if placed is not None:
+            # Once a process: the next task finds it here.
+            if _held[0] != name:
+                _held = (name, unpack(placed))
+            given.append(_held[1])
+        if shared is not None:
+            given.append(unpack(shared))
+        return pack((function(*given, *arguments), None))
+    except InputError as error:
+        return pack((None, InputError(str(error))))
+    except Exception as error:
+        return pack((None, error))
+
+
+# -- in the process that asks ------------------------------------------------------------------------------------
+
+_joined: str | None = None
+
+
+def _import() -> Any:
+    """Ray, which must be there and fit."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # As Ray itself will have it; it warns on every start until then.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        import ray
+    except ImportError:
+        raise InputError(f"engine = ray needs the package ray, which is not installed; run: {INSTALL}.") from None
+    numbers = re.match(r"(\d+)\.(\d+)", ray.__version__)
+    if numbers is None or tuple(map(int, numbers.groups())) < _LEAST:
+        least = ".".join(map(str, _LEAST))
+        raise InputError(f"Ray {ray.__version__} does not fit; {least} or newer does: {INSTALL}.")
+    return ray
+
+
+def check_address(address: str) -> None:
+    """Refuse, within seconds, an address at which no cluster answers; Ray would try for minutes."""
+    if address == "auto":
+        return
+    found = re.fullmatch(r"(\[?[\w.:-]+?\]?):(\d{1,5})", address)
+    if found is None:
+        raise InputError(
+            f"address must be HOST:PORT, as 'ray start --head' prints it, or auto for the cluster of this machine, not"
+            f" {address!r}."
+        )
+    host, port = found[1].strip("[]"), int(found[2])
+    remedy = "name the address that 'ray start --head' prints, or leave it out to start a cluster here"
+    try:
+        with socket.create_connection((host, port), timeout=_WAIT) as line:
+            # A cluster speaks HTTP/2, whose two ends begin by sending their settings.
+            line.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")
+            answer = line.recv(9)
+    except TimeoutError:
+        raise InputError(f"address = {address} does not answer within {_WAIT:g} seconds; {remedy}.") from None
+    except (OSError, OverflowError) as error:
+        told = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"Nothing listens at address = {address} ({told}); {remedy}.") from None
+    if len(answer) < 4 or answer[3] != 4:
+        raise InputError(f"What listens at address = {address} is no cluster of Ray's; {remedy}.")
+
+
+@contextmanager
+def join(address: str | None, cpus: int | None = None) -> Iterator[Cluster]:
+    """The cluster at an address; one that is started here, and stopped in the end, where there is none.
+
+    Args:
+        address: HOST:PORT or auto; if not given, what RAY_ADDRESS says.
+        cpus: of a cluster that is started; those of the machine if not given.
+    """
+    ray = _import()
+    address = address or os.environ.get("RAY_ADDRESS")
+    global _joined
+    if ray.is_initialized():
+        if address != _joined:
+            _check_same(ray, address)
+        yield Cluster(ray)
+        return
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address is None or address == "local":
+        quiet |= {"address": "local", "num_cpus": cpus, "include_dashboard": False}
+    else:
+        check_address(address)
+        quiet["address"] = address
+    try:
+        ray.init(**quiet)
+    except (RuntimeError, ConnectionError, ValueError, OSError) as error:
+        ray.shutdown()  # it may have joined before it found what does not fit
+        raise _not_joined(address, str(error)) from None
+    _joined = address
+    try:
+        yield Cluster(ray)
+    finally:
+        _joined = None
+        ray.shutdown()  # a cluster that was there already goes on
+
+
+def _check_same(ray: Any, address: str | None) -> None:
+    there = ray.get_runtime_context().gcs_address
+    if address in (None, "auto", "local") or address == there:
+        return
+    host, _, port = str(address).rpartition(":")
+    if port != there.rpartition(":")[2] or host not in ("localhost", "127.0.0.1"):
+        raise InputError(f"This program has joined the cluster at {there} already; leave address out, not {address!r}.")
+
+
+def _not_joined(address: str | None, told: str) -> Exception:
+    where = f"the cluster at {address}" if address else "a cluster here"
+    versions = re.findall(r"Ray: (\S+)\s+Python: (\S+)", told)
+    if len(versions) == 2:
+        (ray, python), (own_ray, own_python) = versions
+        return InputError(
+            f"The cluster at {address} runs Ray {ray} on Python {python}, which does not fit Ray {own_ray} on Python"
+            f" {own_python} here; Ray {ray} does: pip install 'ray=={ray}'."
+        )
+    first = (told.strip().splitlines() or ["no reason given"])[0].rstrip(".")
+    return MachineError(f"Ray cannot join or start {where}: {first}; a machine joins with 'ray start --address=…'.")
+
+
+class Cluster:
+    """Runs functions of modules as tasks; those that are lost are tried again, wherever there is room.
+
+    Tasks that nobody waits for any more end when the cluster is left. They are not cancelled: Ray 2.60 ends the whole
+    program when a task that is cancelled ends at the same moment.
+
+    Attributes:
+        cpus: how many tasks run at once.
+    """
+
+    def __init__(self, ray: Any) -> None:
+        self._ray, self._home = ray, _home()
+        self._task = ray.remote(_there).options(num_cpus=1, max_retries=_TRIES)
+
+    @property
+    def cpus(self) -> int:
+        """How many tasks run at once, as it is now."""
+        return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+
+    def place(self, value: Any) -> Any:
+        """Put a value where every machine can read it."""
+        return self._ray.put(pack(value))
+
+    def submit(self, function: Callable[..., Any], *arguments: Any, placed: Any = None, shared: Any = None) -> Any:
+        """Begin a task.
+
+        Args:
+            function: what is called, with ``placed`` and ``shared`` first, where they are given.
+            *arguments: its own.
+            placed: what :meth:`place` gave for a value that a process keeps for the next task.
+            shared: the same for one that it does not.
+        """
+        name = placed.hex() if placed is not None else ""
+        return self._task.remote(name, placed, shared, pack((self._home, function, arguments)))
+
+    def first(self, pending: Sequence[Any]) -> Any:
+        """Wait for whichever of the tasks ends first."""
+        return self._ray.wait(pending, num_returns=1)[0][0]
+
+    def result(self, task: Any) -> Any:
+        """What a task gave; its mistake is raised here."""
+        try:
+            answer, error = unpack(Packed(*self._ray.get(task)))
+        except self._ray.exceptions.RayError as lost:
+            cause = getattr(lost, "cause", None) or lost
+            told = (str(cause).strip().splitlines() or [""])[0].rstrip(".")
+            raise MachineError(
+                f"The cluster could not run a task ({type(cause).__name__}: {told}); mend it, and the same command goes"
+                " on with what is kept."
+            ) from None
+        if error is not None:
+            raise error
+        return answer
