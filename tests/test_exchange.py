@@ -172,20 +172,20 @@ def test_an_observer_of_the_users_own(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.delitem(sys.modules, "mytracker", raising=False)
-    (tmp_path / "mytracker.py").write_text(TRACKER)
+    monkeypatch.delitem(sys.modules, "linetracker", raising=False)
+    (tmp_path / "linetracker.py").write_text(TRACKER)
     random_quadratics(3, 2).write("fed.json")
     line = "simulate fed.json --gamma 0.1 --rounds 3 --record-every 2 --out run"
-    words(capsys, f"{line} --observer mytracker:Tracker")
+    words(capsys, f"{line} --observer linetracker:Tracker")
     records = {record.round: record.loss for record in look("run").rounds}
     told = (tmp_path / "log.txt").read_text()
     assert told == f"fedavg 1 {records[0]}\nfedavg 2 None\nfedavg 3 {records[2]}\nfedavg 3 {records[3]}\nclosed\n"
     (tmp_path / "log.txt").unlink()
-    words(capsys, "runs export run --observer mytracker:Tracker")
+    words(capsys, "runs export run --observer linetracker:Tracker")
     lines = [f"fedavg {number} {loss}\n" for number, loss in records.items()]
     assert (tmp_path / "log.txt").read_text() == "".join([*lines, "closed\n"])
     for name, said in {"broken": "RuntimeError: no server", "nothing": "must return what can be called"}.items():
-        assert main(["runs", "export", "run", "--observer", f"mytracker:{name}"]) == 2
+        assert main(["runs", "export", "run", "--observer", f"linetracker:{name}"]) == 2
         assert said in capsys.readouterr().err
 
 
