@@ -46,6 +46,7 @@ LAYERS = (
     "report",
     "reproduce",
     "demo",
+    "flower",
     "cli",
     "__main__",
 )
@@ -79,6 +80,13 @@ NEEDS_TORCH = {
     "measurement.softmax",
     "measurement.certified",
     "planning.planner",
+    "flower.shard",
+    "flower.records",
+    "flower.fleet",
+    "flower.client",
+    "flower.engine",
+    "flower.server",
+    "flower.gauge",
 }
 
 
@@ -116,6 +124,12 @@ def test_torch_is_imported_at_the_top_only_by_what_always_needs_it(path: Path) -
     name = str(path.relative_to(ROOT).with_suffix("")).replace("/", ".")
     heavy = {"torch", "safetensors"} & {module.split(".")[0] for module in imports(path, everywhere=False)}
     assert bool(heavy) == (name in NEEDS_TORCH)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_flower_is_imported_by_its_own_package_alone(path: Path) -> None:
+    if path.parent != ROOT / "flower":
+        assert not {"flwr", "flwr_datasets"} & {module.split(".")[0] for module in imports(path)}
 
 
 def test_theory_knows_nothing_of_torch() -> None:

@@ -96,6 +96,9 @@ class _Loop:
         if gradient is None or sums.spread.mean is None or sums.gradient is None:
             return following, _Seen()
         kept = [Lane(lane.cohort, part.kept) for lane, part in zip(dealt, parts, strict=True)]
+        foresee = getattr(self._engine, "foresee", None)
+        if foresee is not None:
+            foresee(following[-1])
         return following, self._look(state.model, gradient if full else None, sums, kept)
 
     def _following(self, state: State, sums: Sums) -> State:
@@ -115,10 +118,14 @@ class _Loop:
         assert sums.spread.mean is not None
         assert sums.gradient is not None
         mean, weight = sums.spread.mean, sums.spread.weight
-        first, *others = self._engine.map("secants", kept, mean.to(model.dtype))
-        seen: Secants = first
-        for other in others:
-            seen.add(other)
+        parts: list[Secants | None] = self._engine.map("secants", kept, mean.to(model.dtype))
+        seen = parts[0]
+        for part in parts[1:]:
+            if seen is not None and part is not None:
+                seen.add(part)
+        if seen is None or any(part is None for part in parts):
+            # A worker was lost in this round: what the others say does not compare with what was said before.
+            return _Seen()
         at_mean = seen.gradient / weight
         gap = sums.gradient / weight - at_mean
         ratio = None
@@ -228,6 +235,7 @@ def simulate(
     checkpoint_every: int = 100,
     observer: Observer | None = None,
     description: str | None = None,
+    make_engine: Callable[[Work], Engine] | None = None,
 ) -> Trace:
     """Run an algorithm on a federation.
 
@@ -258,6 +266,7 @@ def simulate(
         checkpoint_every: save the state every so many rounds.
         observer: told of every round.
         description: TOML text that is kept with the run as experiment.toml.
+        make_engine: makes what runs the workers' part elsewhere, in place of processes here.
 
     Returns:
         The trace; ``diverged`` where the loss or the model was no longer finite, with all rounds before that.
@@ -318,7 +327,7 @@ def simulate(
             directory = stack.enter_context(RunDirectory.open(run, settings, resume, description))
             if directory.finished:
                 return read_trace(run)
-        running = stack.enter_context(engine(work, processes))
+        running = stack.enter_context(make_engine(work) if make_engine else engine(work, processes))
         loop = _Loop(work, running, participation, seed, start)
         told = observer or (lambda done, record: None)
         trace = _run(loop, settings, directory, checkpoint_every, told, evaluator, stop, pause, pace)

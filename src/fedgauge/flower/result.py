@@ -1,0 +1,63 @@
+"""What a run on nodes says of the constants, in the form that reports, bounds and plans read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgauge.files import write_json
+from fedgauge.measurement.reading import Measurement, Reading
+from fedgauge.measurement.trajectory import readings
+from fedgauge.values import Estimate, Trace
+
+_NOISE = "How far a stochastic gradient is from its mean, at the last model and along the run, for the batch size in use."
+
+
+def measurement_of(
+    trace: Trace, noise2: Sequence[Mapping[str, Any]], weights: npt.NDArray[np.float64] | None = None
+) -> Measurement:
+    """The constants that a run has seen, as a measurement.
+
+    Args:
+        trace: the run.
+        noise2: for each recorded round, ``{"round": r, "sigma2": {worker: variance}}``.
+        weights: w_i of the objective, by worker; equal if not given.
+    """
+    settings = {name: trace.settings.get(name) for name in ("algorithm", "local_steps")}
+    found = list(readings([trace], settings))
+    if noise2:
+        found.append(_noise(noise2, weights))
+    last = trace.rounds[-1] if trace.rounds else None
+    point = {"run": "this run", "round": trace.stopped_at}
+    if last is not None:
+        point |= {"loss": last.loss, "grad2": last.grad2}
+    passes = 3.0 * sum(record.spread is not None for record in trace.rounds)
+    return Measurement(dict(trace.settings), point, tuple(found), True, {"gradient passes": passes})
+
+
+def _noise(noise2: Sequence[Mapping[str, Any]], weights: npt.NDArray[np.float64] | None) -> Reading:
+    rounds = []
+    for entry in noise2:
+        each = {int(worker): float(value) for worker, value in entry["sigma2"].items()}
+        shares = np.array([1.0 if weights is None else weights[worker] for worker in each])
+        mean = float(np.average(list(each.values()), weights=shares))
+        rounds.append({"round": entry["round"], "sigma2": max(each.values()), "sigma2_mean": mean, "each": each})
+    method = "every sample of every worker, at the run's last model"
+    estimates = tuple(
+        # The assumption is of all models, of which this is one.
+        Estimate(symbol, root, root, root, "lower", method)
+        for symbol, root in (("sigma", rounds[-1]["sigma2"] ** 0.5), ("sigma_rms", rounds[-1]["sigma2_mean"] ** 0.5))
+    )
+    details = {"rounds": [{**entry, "each": {str(k): v for k, v in entry["each"].items()}} for entry in rounds]}
+    return Reading("noise", _NOISE, estimates, details)
+
+
+def write_measurement(
+    place: Path, trace: Trace, noise2: Sequence[Mapping[str, Any]], weights: npt.NDArray[np.float64] | None = None
+) -> None:
+    """Write ``measure.json`` beside a run, where reports and ``--values`` find it."""
+    write_json(place / "measure.json", measurement_of(trace, noise2, weights).to_json())
