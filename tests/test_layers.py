@@ -87,6 +87,7 @@ NEEDS_TORCH = {
     "flower.engine",
     "flower.server",
     "flower.gauge",
+    "flower.mod",
 }
 
 

@@ -48,7 +48,7 @@ class Evaluator(Protocol):
 FULL = Participation()
 
 
-class _Seen(NamedTuple):
+class Seen(NamedTuple):
     """What a round adds to its record, as :class:`Round` names it."""
 
     spread: float | None = None
@@ -56,6 +56,33 @@ class _Seen(NamedTuple):
     zeta2: float | None = None
     L_tilde_ratio: float | None = None
     L_g_ratio: float | None = None
+
+
+def compare(model: torch.Tensor, gradient: torch.Tensor | None, sums: Sums, seen: Secants) -> Seen:
+    """What a round says of the constants.
+
+    Args:
+        model: the global model that it began with.
+        gradient: f's gradient there, where all take part.
+        sums: the participants' models after their local steps, and their gradients there.
+        seen: their gradients at the mean of those models.
+    """
+    assert sums.spread.mean is not None
+    assert sums.gradient is not None
+    mean, weight = sums.spread.mean, sums.spread.weight
+    at_mean = seen.gradient / weight
+    gap = sums.gradient / weight - at_mean
+    ratio = None
+    if gradient is not None and not torch.equal(mean.to(model.dtype), model):
+        ratio = float((at_mean - gradient).norm() / (mean - model).norm())
+    return Seen(
+        spread=sums.spread.squares / weight,
+        deviation2=float(gap @ gap),
+        # Rounding can take a difference of equal numbers below zero.
+        zeta2=max(seen.squares / weight - float(at_mean @ at_mean), 0.0),
+        L_tilde_ratio=seen.steepest or None,
+        L_g_ratio=ratio,
+    )
 
 
 class _Loop:
@@ -78,7 +105,7 @@ class _Loop:
 
     def round(
         self, state: State, gradient: torch.Tensor | None = None, ends: Sequence[int] | None = None
-    ) -> tuple[list[State], _Seen]:
+    ) -> tuple[list[State], Seen]:
         """One round: the next state, and where f's gradient is given to look from, what was seen on the way.
 
         With ``ends``, the states that would follow had everyone stopped after each of those numbers of steps.
@@ -94,7 +121,7 @@ class _Loop:
             sums.add(lane)
         following = [self._following(state, each) for each in (*sums.path, sums)]
         if gradient is None or sums.spread.mean is None or sums.gradient is None:
-            return following, _Seen()
+            return following, Seen()
         kept = [Lane(lane.cohort, part.kept) for lane, part in zip(dealt, parts, strict=True)]
         foresee = getattr(self._engine, "foresee", None)
         if foresee is not None:
@@ -113,11 +140,10 @@ class _Loop:
         model, server = self._work.algorithm.update(state.model, state.server, sums.message, fraction)
         return State(state.round + 1, model, server, memory)
 
-    def _look(self, model: torch.Tensor, gradient: torch.Tensor | None, sums: Sums, kept: list[Lane]) -> _Seen:
+    def _look(self, model: torch.Tensor, gradient: torch.Tensor | None, sums: Sums, kept: list[Lane]) -> Seen:
         """What the participants' models and gradients say of the constants, seen from their mean model."""
-        assert sums.spread.mean is not None
-        assert sums.gradient is not None
-        mean, weight = sums.spread.mean, sums.spread.weight
+        mean = sums.spread.mean
+        assert mean is not None
         parts: list[Secants | None] = self._engine.map("secants", kept, mean.to(model.dtype))
         seen = parts[0]
         for part in parts[1:]:
@@ -125,20 +151,8 @@ class _Loop:
                 seen.add(part)
         if seen is None or any(part is None for part in parts):
             # A worker was lost in this round: what the others say does not compare with what was said before.
-            return _Seen()
-        at_mean = seen.gradient / weight
-        gap = sums.gradient / weight - at_mean
-        ratio = None
-        if gradient is not None and not torch.equal(mean.to(model.dtype), model):
-            ratio = float((at_mean - gradient).norm() / (mean - model).norm())
-        return _Seen(
-            spread=sums.spread.squares / weight,
-            deviation2=float(gap @ gap),
-            # Rounding can take a difference of equal numbers below zero.
-            zeta2=max(seen.squares / weight - float(at_mean @ at_mean), 0.0),
-            L_tilde_ratio=seen.steepest or None,
-            L_g_ratio=ratio,
-        )
+            return Seen()
+        return compare(model, gradient, sums, seen)
 
     def first_state(self) -> State:
         """The state before the first round."""

@@ -222,7 +222,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "simulate --gamma 0.1": ("source", "fedgauge simulate --help"),
     "simulate fed.json --gamma": ("--gamma", "argument"),
     f"{RUN} --gama 1": ("--gama", "--gamma"),
-    f"{RUN} --xyzzy": ("--nonsense", "fedgauge simulate --help"),
+    f"{RUN} --xyzzy": ("--xyzzy",),
     f"{RUN} more": ("more", "fedgauge simulate --help"),
     "constants": ("file", "fedgauge constants --help"),
     f"{EXPECT} --weights 1": ("weights", "2", "1"),

@@ -74,7 +74,17 @@ class Fleet:
         self._answer()
 
     def __enter__(self) -> Self:
-        self.start("link", "flower-superlink", "--insecure", "--host", "127.0.0.1", "--port", self.port, "--isolation", "process")
+        self.start(
+            "link",
+            "flower-superlink",
+            "--insecure",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            self.port,
+            "--isolation",
+            "process",
+        )
         until(lambda: listens(self.port), 30, "the SuperLink")
         self.start("link-exec", "flower-superexec", "--insecure", "--runtime-api-address", f"127.0.0.1:{self.port}")
         return self

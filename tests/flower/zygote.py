@@ -83,7 +83,7 @@ def _launch(self: SubprocessExecutor, spec: Any) -> LaunchResult:
 
 def main() -> None:
     SubprocessExecutor.launch = _launch  # type: ignore[method-assign]
-    supernode.time = SimpleNamespace(sleep=lambda seconds: time.sleep(min(seconds, 0.1)))  # type: ignore[attr-defined]
+    supernode.time = SimpleNamespace(sleep=lambda seconds: time.sleep(min(seconds, 0.1)))  # type: ignore[assignment]
     # A process that ends is not waited for.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     print(json.dumps({"ready": os.getpid()}), flush=True)

@@ -14,7 +14,9 @@ from fedgauge.cli import data, explore, falsify, measure, plan, quadratic, repor
 from fedgauge.errors import InputError, MachineError
 
 # What the parser raises: click's exception up to typer 0.20, which Flower needs, and typer's own since.
-_Refusal = next(kind for kind in typer.BadParameter.__mro__ if kind.__base__ is Exception)
+_Refusal: type[Exception] = next(
+    kind for kind in typer.BadParameter.__mro__ if issubclass(kind, Exception) and kind.__base__ is Exception
+)
 
 app = typer.Typer(
     name="fedgauge",
@@ -85,9 +87,9 @@ def _say(sentence: str, status: int) -> int:
 
 def _usage(error: Any) -> str:
     """What the parser of the command line refused, with what was given and where help is."""
-    sentence = error.format_message().replace(". Did you mean", "; did you mean")
+    sentence: str = error.format_message().replace(". Did you mean", "; did you mean")
     problems = getattr(error.__cause__, "errors", None)
-    if problems and isinstance(error, typer.BadParameter) and error.param:
+    if problems and getattr(error, "param", None):
         problem = problems()[0]
         kind = {"int_parsing": "whole number", "float_parsing": "number"}.get(problem["type"])
         if kind:

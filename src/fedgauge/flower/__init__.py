@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedgauge.flower.client import client_app as client_app
     from fedgauge.flower.gauge import Gauge as Gauge
-    from fedgauge.flower.gauge import gauge_mod as gauge_mod
+    from fedgauge.flower.mod import gauge_mod as gauge_mod
     from fedgauge.flower.partitions import FedgaugePartitioner as FedgaugePartitioner
     from fedgauge.flower.partitions import from_partitioner as from_partitioner
     from fedgauge.flower.server import run_on as run_on
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "client": "client_app",
-    "gauge": "Gauge gauge_mod",
+    "gauge": "Gauge",
+    "mod": "gauge_mod",
     "partitions": "FedgaugePartitioner from_partitioner",
     "server": "run_on server_app",
     "shard": "Shard shard_of",

@@ -123,8 +123,8 @@ class Asked:
     def secants(self, copy: int) -> Found:
         """The gradient at the mean model, and the ratio seen between it and the worker's own model."""
         name, round = f"{_KEPT}.{copy}", self.said["seen_from"]
-        kept_round: Any = (self.state.config_records.get(f"{name}.round") or {}).get("round")
-        if kept_round != round:
+        kept_in: Any = self.state.config_records.get(f"{name}.round") or {}
+        if kept_in.get("round") != round:
             raise InputError(f"Worker {self.node.worker} has no local model of round {round}: it was started anew.")
         kept = {key: row.unsqueeze(0) for key, row in records.tensors_of(self.state, name).items()}
         mean = self.tensors["mean"]

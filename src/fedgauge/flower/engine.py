@@ -9,7 +9,7 @@ seen from the last round's mean model, and for the round that follows the exact 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -81,8 +81,8 @@ class Schedule:
 class FlowerEngine:
     """Runs the methods of :class:`Work` on the workers' own nodes.
 
-    Where a worker is missing, the others weigh as much more, so that sums remain averages. The ratios of a round compare
-    what was said at three moments, so they are left out where not the same workers answered at all of them.
+    Where a worker is missing, the others weigh as much more, so that sums remain averages. The ratios of a round
+    compare what was said at three moments, so they are left out where not the same workers answered at all of them.
 
     Args:
         work: the algorithm, with a federation that knows the model's form only.
@@ -169,7 +169,8 @@ class FlowerEngine:
 
     def _secants(self, dealt: Sequence[Lane], mean: torch.Tensor) -> Iterable[Secants | None]:
         message = _Message(self._round, {"mean": mean}, seen_from=self._round)
-        message.add("secants", dealt, {"gradient": tuple(mean.shape)})
+        # Whose local model took no part in the mean is not asked about it.
+        message.add("secants", dealt, {"gradient": tuple(mean.shape)}, but=self._missing["local_phase"])
         coming, self._coming = self._coming, None
         if coming is not None:
             self._add_coming(message, coming)
@@ -246,7 +247,7 @@ class FlowerEngine:
         for lane in dealt:
             found.append([])
             for worker, copy, weight in zip(*(column.tolist() for column in lane.cohort), strict=True):
-                reply = answers[Part(worker, method, copy)]
+                reply = answers.get(Part(worker, method, copy))
                 total += weight
                 if reply is None:
                     self._missing[method].add(worker)
@@ -299,11 +300,13 @@ class _Message:
         self.parts: dict[int, list[Part]] = {}
         self._shapes: dict[int, Shapes] = {}
 
-    def add(self, method: str, dealt: Sequence[Lane], shapes: Shapes) -> None:
-        """Ask each of these workers for a method, whose answer has tensors of these shapes."""
+    def add(self, method: str, dealt: Sequence[Lane], shapes: Shapes, but: Collection[int] = ()) -> None:
+        """Ask each of these workers, ``but`` some, for a method whose answer has tensors of these shapes."""
         for lane in dealt:
             cohort: Cohort = lane.cohort
             for worker, copy in zip(cohort.workers.tolist(), cohort.copies.tolist(), strict=True):
+                if worker in but:
+                    continue
                 part = Part(worker, method, copy)
                 self.parts.setdefault(worker, []).append(part)
                 own = self._shapes.setdefault(worker, {})

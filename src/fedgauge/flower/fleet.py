@@ -77,7 +77,9 @@ class Fleet:
         while len(said) < num_workers:
             new = [node for node in self.grid.get_node_ids() if node not in asked]
             asked.update(new)
-            replies = self.exchange({node: Message(records.content({}, method="hello"), node, "query.hello") for node in new})
+            replies = self.exchange(
+                {node: Message(records.content({}, method="hello"), node, "query.hello") for node in new}
+            )
             for node, reply in replies.items():
                 self._welcome(node, reply, num_workers, said)
             if len(said) < num_workers and time.monotonic() > end:

@@ -23,7 +23,7 @@ def content(tensors: Mapping[str, torch.Tensor], **said: Any) -> RecordDict:
 
 def tensors_of(record: RecordDict, name: str = ARRAYS) -> dict[str, torch.Tensor]:
     """The tensors of a message, each with memory of its own."""
-    arrays = record.array_records.get(name) or {}
+    arrays: Mapping[str, Array] = record.array_records.get(name) or {}
     return {key: torch.from_numpy(np.array(array.numpy())) for key, array in arrays.items()}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from fedgauge.measurement.reading import Measurement, Reading
 from fedgauge.measurement.trajectory import readings
 from fedgauge.values import Estimate, Trace
 
-_NOISE = "How far a stochastic gradient is from its mean, at the last model and along the run, for the batch size in use."
+_NOISE = (
+    "How far a stochastic gradient is from its mean, at the last model and along the run, for the batch size in use."
+)
 
 
 def measurement_of(
@@ -27,6 +30,9 @@ def measurement_of(
         noise2: for each recorded round, ``{"round": r, "sigma2": {worker: variance}}``.
         weights: w_i of the objective, by worker; equal if not given.
     """
+    # A round on the way to divergence says nothing of a constant.
+    finite = tuple(record for record in trace.rounds if np.isfinite(record.spread or 0.0))
+    trace = replace(trace, rounds=finite)
     settings = {name: trace.settings.get(name) for name in ("algorithm", "local_steps")}
     found = list(readings([trace], settings))
     if noise2:

@@ -214,5 +214,3 @@ def _say(done: int, record: Any) -> None:
         seen = "" if record.L_h_ratio is None else f", L_h seen {record.L_h_ratio:.4g}"
         accuracy = "" if record.accuracy is None else f", accuracy {record.accuracy:.2%}"
         print(f"fedgauge: round {record.round}, loss {record.loss:.6g}{accuracy}{seen}", flush=True)
-
-

@@ -19,7 +19,6 @@ from fedgauge.federation.losses import Loss
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.randomness import Streams
 
-
 RUN_KEYS = ("out", "resume", "timeout", "wait", "noise")
 """Keys of a run's configuration that say how the server runs it."""
 
