@@ -10,6 +10,7 @@ Requests come as lines of JSON: ``{"argv": [...], "log": path}``; the answer is 
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -18,27 +19,27 @@ import time
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
-import flwr.cli.app
-import flwr.supernode.start_client_internal as supernode
-from flwr.supercore.cli import flower_superexec
-from flwr.supercore.superexec.executor.subprocess_executor import SubprocessExecutor
-from flwr.supercore.superexec.executor.types import LaunchResult
-from flwr.superlink.cli import flower_superlink, flwr_serverapp
-from flwr.supernode.cli import flower_supernode, flwr_clientapp
 
-import fedgauge.flower.client
-import fedgauge.flower.gauge
-import fedgauge.flower.server
-import fedgauge.simulation  # noqa: F401
+def mains() -> dict[str, Any]:
+    """Flower's commands, and what their processes will import."""
+    import flwr.cli.app
+    from flwr.supercore.cli import flower_superexec
+    from flwr.superlink.cli import flower_superlink, flwr_serverapp
+    from flwr.supernode.cli import flower_supernode, flwr_clientapp
 
-MAINS: dict[str, Any] = {
-    "flower-superlink": flower_superlink,
-    "flower-supernode": flower_supernode,
-    "flower-superexec": flower_superexec,
-    "flwr-clientapp": flwr_clientapp,
-    "flwr-serverapp": flwr_serverapp,
-    "flwr": flwr.cli.app.app,
-}
+    for name in ("client", "gauge", "mod", "server"):
+        importlib.import_module(f"fedgauge.flower.{name}")
+    return {
+        "flower-superlink": flower_superlink,
+        "flower-supernode": flower_supernode,
+        "flower-superexec": flower_superexec,
+        "flwr-clientapp": flwr_clientapp,
+        "flwr-serverapp": flwr_serverapp,
+        "flwr": flwr.cli.app.app,
+    }
+
+
+MAINS: dict[str, Any] = {}
 
 
 def fork(argv: list[str], log: str | None = None) -> int:
@@ -71,8 +72,10 @@ def _become(argv: list[str], log: str | None) -> NoReturn:
         os._exit(status)
 
 
-def _launch(self: SubprocessExecutor, spec: Any) -> LaunchResult:
+def _launch(self: Any, spec: Any) -> Any:
     """As released, with a fork for the new process."""
+    from flwr.supercore.superexec.executor.types import LaunchResult
+
     argv = [spec.task_type.value, "--runtime-api-address", spec.runtime_api_address, "--token", spec.token]
     argv += ["--insecure"] if spec.insecure else ["--root-certificates", spec.root_certificates_path]
     if spec.parent_pid is not None:
@@ -82,6 +85,10 @@ def _launch(self: SubprocessExecutor, spec: Any) -> LaunchResult:
 
 
 def main() -> None:
+    MAINS.update(mains())
+    import flwr.supernode.start_client_internal as supernode
+    from flwr.supercore.superexec.executor.subprocess_executor import SubprocessExecutor
+
     SubprocessExecutor.launch = _launch  # type: ignore[method-assign]
     supernode.time = SimpleNamespace(sleep=lambda seconds: time.sleep(min(seconds, 0.1)))  # type: ignore[assignment]
     # A process that ends is not waited for.

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fedgauge.flower.mod import gauge_mod as gauge_mod
     from fedgauge.flower.partitions import FedgaugePartitioner as FedgaugePartitioner
     from fedgauge.flower.partitions import from_partitioner as from_partitioner
+    from fedgauge.flower.result import plan_run as plan_run
     from fedgauge.flower.server import run_on as run_on
     from fedgauge.flower.server import server_app as server_app
     from fedgauge.flower.shard import Shard as Shard
@@ -24,6 +25,7 @@ _HOMES = {
     "gauge": "Gauge",
     "mod": "gauge_mod",
     "partitions": "FedgaugePartitioner from_partitioner",
+    "result": "plan_run",
     "server": "run_on server_app",
     "shard": "Shard shard_of",
 }
@@ -36,7 +38,7 @@ def __getattr__(name: str) -> Any:
     """Import a name when it is first used, once it is known that Flower fits."""
     if name not in _HOME:
         raise AttributeError(f"module 'fedgauge.flower' has no attribute {name!r}")
-    if _HOME[name] not in ("partitions", "shard"):
+    if _HOME[name] not in ("partitions", "result", "shard"):
         from fedgauge.flower.requirement import check_flower
 
         check_flower()

@@ -255,7 +255,7 @@ class FlowerEngine:
                     there += weight
                     found[-1].append(_Row(worker, weight, reply.said, reply.tensors))
         if there == 0.0:
-            raise self._fleet.nobody(self._round)
+            raise self._fleet.nobody()
         if there == total:
             return found
         return [[row._replace(weight=row.weight * total / there) for row in lane] for lane in found]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -61,6 +61,7 @@ class Fleet:
         events: where losses and refusals are written, a line each.
         nodes: the node of each worker that is still there.
         told: the losses and refusals so far.
+        round: of what was asked last.
     """
 
     grid: Grid
@@ -68,34 +69,40 @@ class Fleet:
     events: Path | None = None
     nodes: dict[int, int] = field(default_factory=dict)
     told: list[dict[str, Any]] = field(default_factory=list)
+    round: int = 0
 
     def gather(self, num_workers: int, wait: float) -> dict[int, dict[str, Any]]:
         """Find the node of each worker, by asking all nodes that come within ``wait`` seconds who they are."""
         said: dict[int, dict[str, Any]] = {}
-        asked: set[int] = set()
+        asked: dict[str, int] = {}
+        waiting: set[str] = set()
         end = time.monotonic() + wait
         while len(said) < num_workers:
-            new = [node for node in self.grid.get_node_ids() if node not in asked]
-            asked.update(new)
-            replies = self.exchange(
-                {node: Message(records.content({}, method="hello"), node, "query.hello") for node in new}
-            )
-            for node, reply in replies.items():
-                self._welcome(node, reply, num_workers, said)
+            new = [node for node in self.grid.get_node_ids() if node not in asked.values()]
+            if new:
+                hello = [
+                    Message(records.content({}, method="hello"), node, "query.hello", ttl=wait + 60) for node in new
+                ]
+                sent = dict(zip(self.grid.push_messages(hello), new, strict=True))
+                asked |= sent
+                waiting |= set(sent)
+            for reply in self.grid.pull_messages(list(waiting)) if waiting else ():
+                name = reply.metadata.reply_to_message_id
+                waiting.discard(name)
+                self._welcome(asked[name], reply, num_workers, said)
             if len(said) < num_workers and time.monotonic() > end:
                 there = ", ".join(map(str, sorted(said))) or "none"
                 raise MachineError(
                     f"Of {num_workers} workers only these came within {wait:g} s: {there}; start a SuperNode with a"
                     " partition-id for each of the others, or wait longer for them."
                 )
-            if not new:
-                time.sleep(_POLL)
+            time.sleep(_POLL)
         return said
 
-    def _welcome(self, node: int, reply: Message | None, num_workers: int, said: dict[int, dict[str, Any]]) -> None:
+    def _welcome(self, node: int, reply: Message, num_workers: int, said: dict[int, dict[str, Any]]) -> None:
         """Take in a node that has said who it is, or say why not."""
-        if reply is None:
-            return
+        if reply.has_error() and reply.error.code in _GONE:
+            return  # a node that was there before, and whose SuperNode is no more
         if reply.has_error():
             raise InputError(f"Node {node} cannot take part: {_reason(reply)}")
         told = records.said_in(reply.content)
@@ -138,6 +145,7 @@ class Fleet:
 
     def ask(self, round: int, questions: Sequence[Question]) -> list[RecordDict | None]:
         """Ask workers, and check what they answer; ``None`` where a worker is not there or was refused."""
+        self.round = round
         messages = {
             number: Message(question.content, self.nodes[question.worker], question.type)
             for number, question in enumerate(questions)
@@ -162,11 +170,12 @@ class Fleet:
                     self._tell("refused", questions[number].worker, round, mistake)
         return answers
 
-    def nobody(self, round: int) -> MachineError:
+    def nobody(self) -> MachineError:
         """What there is to say when no worker has answered."""
         where = self.events or "the log"
         return MachineError(
-            f"No worker is left in round {round}; the run is kept as far as it went, with why each was lost in {where}."
+            f"No worker is left in round {self.round}; the run is kept as far as it went, and why they were lost is in"
+            f" {where}."
         )
 
     def _lose(self, worker: int, round: int, why: str) -> None:
@@ -182,6 +191,43 @@ class Fleet:
         if self.events:
             with self.events.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(event) + "\n")
+
+
+class PromptGrid(Grid):
+    """A grid that looks for answers every 0.1 s, where Flower's own looks every 3 s."""
+
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
+
+    def set_run(self, run: Any) -> None:
+        """As the grid has it."""
+        self._grid.set_run(run)
+
+    @property
+    def run(self) -> Any:
+        """As the grid has it."""
+        return self._grid.run
+
+    def create_message(self, *arguments: Any, **named: Any) -> Message:
+        """As the grid has it."""
+        return self._grid.create_message(*arguments, **named)
+
+    def get_node_ids(self) -> Iterable[int]:
+        """As the grid has it."""
+        return self._grid.get_node_ids()
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """As the grid has it."""
+        return self._grid.push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """As the grid has it."""
+        return self._grid.pull_messages(message_ids)
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        """Send messages and wait for the answers."""
+        found = Fleet(self._grid, 3600.0 if timeout is None else timeout).exchange(dict(enumerate(messages)))
+        return [reply for reply in found.values() if reply is not None]
 
 
 def _reason(reply: Message) -> str:

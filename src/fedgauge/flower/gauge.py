@@ -27,7 +27,7 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from fedgauge.engines.work import Secants, Spread, Sums
 from fedgauge.errors import InputError, positive
-from fedgauge.flower.fleet import Fleet
+from fedgauge.flower.fleet import Fleet, PromptGrid
 from fedgauge.flower.mod import ASKED, MEAN, MODEL, SAID, SEEN, flat, own_arrays
 from fedgauge.flower.result import write_measurement
 from fedgauge.runs import RunDirectory
@@ -101,6 +101,7 @@ class Gauge(Strategy):
         self._grid: Grid | None = None
         self._pending: _Round | None = None
         self._asked: set[int] = set()
+        self._workers: set[int] = set()
         self._seconds: list[float] = []
         self._noise: list[dict[str, Any]] = []
         self.rounds: list[Round] = []
@@ -162,13 +163,14 @@ class Gauge(Strategy):
             self._finish({each.node: each for each in told})
         if told:
             self._pending = self._trained(server_round, told)
+            self._workers |= {each.node for each in told}
         return self.strategy.aggregate_train(server_round, sound)
 
     def start(self, grid: Grid, initial_arrays: ArrayRecord, *arguments: Any, **named: Any) -> Result:
         """Run the strategy as Flower does, then ask about the last round, and keep the run."""
         self._begin = time.perf_counter()
         self._grid = grid
-        result = super().start(grid, initial_arrays, *arguments, **named)
+        result = super().start(PromptGrid(grid), initial_arrays, *arguments, **named)
         last = self._pending
         if last is not None and result.arrays is not None:
             answers = self._look(last, result.arrays)
@@ -248,7 +250,8 @@ class Gauge(Strategy):
         assert self._arrays is not None
         assert self._grid is not None
         loss, gradient, total = _mean(told)
-        model = flat(self._arrays, list(told[0].said["keys"]))
+        # A strategy may average in float64; the workers' models are of the type that they train in.
+        model = flat(self._arrays, list(told[0].said["keys"])).to(told[0].seen["gradient"].dtype)
         everyone = {each.node for each in told} >= set(self._grid.get_node_ids())
         sums = Sums()
         for each in told:
@@ -321,7 +324,7 @@ class Gauge(Strategy):
         if self.events:
             lines = "".join(json.dumps(event) + "\n" for event in self.events)
             (self.out / "events.jsonl").write_text(lines, encoding="utf-8")
-        write_measurement(self.out, trace, self._noise)
+        write_measurement(self.out, trace, self._noise, len(self._workers))
 
 
 def _number(reply: Message) -> tuple[int, int]:

@@ -145,7 +145,7 @@ def run_on(
         make_engine=make_engine,
     )
     if place and trace.status != "stopped":
-        write_measurement(place, trace, made[-1].noise2 if made else [], participation.objective(N))
+        write_measurement(place, trace, made[-1].noise2 if made else [], N, participation.objective(N))
     return trace
 
 

@@ -169,7 +169,8 @@ class OwnWorker:
 def experiment_of(config: Mapping[str, Any]) -> Experiment:
     """The experiment that a Flower run's configuration describes: its keys, with hyphens for underscores or without.
 
-    ``model-option.width = 200`` is an option of the model; what is for the run itself (see ``RUN_KEYS``) is left aside.
+    ``model-option.width = 200`` is an option of the model. Left aside are what is for the run itself (``RUN_KEYS``) and
+    other keys with a dot, as ``own.path``, which are the app's own.
 
     >>> experiment_of({"source": "digits", "gamma": 0.1, "local-steps": 5, "timeout": 60.0}).run.local_steps
     5
@@ -179,6 +180,6 @@ def experiment_of(config: Mapping[str, Any]) -> Experiment:
         name = key.replace("-", "_")
         if name.startswith("model_option."):
             changes.setdefault("model_option", {})[name.removeprefix("model_option.")] = value
-        elif name not in RUN_KEYS:
+        elif name not in RUN_KEYS and "." not in name:
             changes[name] = value
     return Experiment.of(changes)
