@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ import pytest
 # Before Flower is imported, which reads it then.
 os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
 os.environ["HF_HUB_OFFLINE"] = "1"
+
+from tests.flower.fleet import Zygote
 
 from fedgauge import Experiment, prepare
 
@@ -26,6 +29,13 @@ ASKED = {
     "rounds": 20,
     "seed": 3,
 }
+
+
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[Zygote]:
+    made = Zygote()
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="session")

@@ -53,62 +53,79 @@ def alive(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
 
 
-class Fleet:
-    """A SuperLink and SuperNodes, with the app of a test."""
+class Zygote:
+    """The process that forks Flower's; see zygote.py."""
 
-    def __init__(self, place: Path) -> None:
-        self.place, self.port = place, free_port()
-        self.pids: dict[str, int] = {}
-        (place / "home").mkdir()
-        (place / "home" / "config.toml").write_text(
-            f'[superlink]\ndefault = "here"\n[superlink.here]\naddress = "127.0.0.1:{self.port}"\ninsecure = true\n'
-        )
-        self._zygote = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("zygote.py"))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=place,
-            env={**ENVIRONMENT, "FLWR_HOME": str(place / "home")},
+    def __init__(self) -> None:
+        script = str(Path(__file__).with_name("zygote.py"))
+        self._process = subprocess.Popen(
+            [sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT
         )
         self._answer()
 
-    def __enter__(self) -> Self:
-        self.start(
-            "link",
-            "flower-superlink",
-            "--insecure",
-            "--host",
-            "127.0.0.1",
-            "--port",
-            self.port,
-            "--isolation",
-            "process",
+    def _answer(self) -> Any:
+        assert self._process.stdout is not None
+        return json.loads(self._process.stdout.readline())
+
+    def start(self, argv: Sequence[object], log: Path, home: Path) -> int:
+        """Start one of Flower's commands."""
+        assert self._process.stdin is not None
+        request = {"argv": [str(part) for part in argv], "log": str(log), "home": str(home)}
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        return int(self._answer()["pid"])
+
+    def close(self) -> None:
+        """End it; it has no children of its own to wait for."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(timeout=10)
+        self._process.stdout.close()
+
+
+class Fleet:
+    """A SuperLink and SuperNodes, with the app of a test.
+
+    Args:
+        zygote: what starts them.
+        place: for logs, and what Flower keeps.
+        certificates: directory of ca.crt, server.crt and server.key, for TLS and nodes that need keys.
+    """
+
+    def __init__(self, zygote: Zygote, place: Path, certificates: Path | None = None) -> None:
+        self.place, self.port, self._zygote = place, free_port(), zygote
+        self.address = f"127.0.0.1:{self.port}"
+        self.pids: dict[str, int] = {}
+        self._secure: tuple[object, ...] = ("--insecure",)
+        link: tuple[object, ...] = ("--insecure",)
+        trust = "insecure = true"
+        if certificates is not None:
+            self._secure = ("--root-certificates", certificates / "ca.crt")
+            names = ("--ssl-ca-certfile", "ca.crt"), ("--ssl-certfile", "server.crt"), ("--ssl-keyfile", "server.key")
+            link = ("--enable-supernode-auth", *(part for key, name in names for part in (key, certificates / name)))
+            trust = f'root-certificates = "{certificates / "ca.crt"}"'
+        self._link = link
+        self.home = place / "home"
+        self.home.mkdir()
+        (self.home / "config.toml").write_text(
+            f'[superlink]\ndefault = "here"\n[superlink.here]\naddress = "{self.address}"\n{trust}\n'
         )
+
+    def __enter__(self) -> Self:
+        place = ("--host", "127.0.0.1", "--port", self.port, "--isolation", "process")
+        self.start("link", "flower-superlink", *self._link, *place)
         until(lambda: listens(self.port), 30, "the SuperLink")
-        self.start("link-exec", "flower-superexec", "--insecure", "--runtime-api-address", f"127.0.0.1:{self.port}")
+        self.start("link-exec", "flower-superexec", *self._secure, "--runtime-api-address", self.address)
         return self
 
     def __exit__(self, *_: object) -> None:
         for name in list(self.pids):
             self.stop(name)
-        assert self._zygote.stdin is not None
-        self._zygote.stdin.close()
-        self._zygote.wait(timeout=10)
-        assert self._zygote.stdout is not None
-        self._zygote.stdout.close()
-
-    def _answer(self) -> Any:
-        assert self._zygote.stdout is not None
-        return json.loads(self._zygote.stdout.readline())
 
     def start(self, name: str, *argv: object) -> int:
         """Start one of Flower's commands."""
-        assert self._zygote.stdin is not None
-        request = {"argv": [str(part) for part in argv], "log": str(self.place / f"{name}.log")}
-        self._zygote.stdin.write(json.dumps(request) + "\n")
-        self._zygote.stdin.flush()
-        self.pids[name] = int(self._answer()["pid"])
+        self.pids[name] = self._zygote.start(argv, self.place / f"{name}.log", self.home)
         return self.pids[name]
 
     def stop(self, name: str, how: int = signal.SIGKILL) -> None:
@@ -118,16 +135,24 @@ class Fleet:
             os.kill(pid, how)
         until(lambda: not alive(pid), 10, f"the end of {name}")
 
-    def node(self, worker: int, **config: object) -> None:
+    def node(self, worker: int, key: Path | None = None, **config: object) -> None:
         """Start the SuperNode of a worker, with what runs its app."""
         port = free_port()
-        given = " ".join(f"{key.replace('_', '-')}={json.dumps(value)}" for key, value in config.items())
+        given = " ".join(f"{name.replace('_', '-')}={json.dumps(value)}" for name, value in config.items())
         self.start(
-            f"node{worker}", "flower-supernode", "--insecure", "--superlink", f"127.0.0.1:{self.port}",
+            f"node{worker}", "flower-supernode", *self._secure, "--superlink", self.address, "--max-retries", 3,
+            *(("--auth-supernode-private-key", key) if key else ()),
             "--host", "127.0.0.1", "--port", port, "--isolation", "process",
             "--node-config", f"partition-id={worker} {given}".strip(),
         )  # fmt: skip
         self.start(f"exec{worker}", "flower-superexec", "--insecure", "--runtime-api-address", f"127.0.0.1:{port}")
+
+    def flwr(self, name: str, *arguments: object) -> str:
+        """Run Flower's own command to its end, and return what it printed."""
+        pid = self.start(name, "flwr", *arguments)
+        until(lambda: not alive(pid), 30, f"the end of flwr {arguments[0]}")
+        del self.pids[name]
+        return self.log(name)
 
     def kill_node(self, worker: int) -> None:
         """Kill a worker's SuperNode and what runs its app, without a word."""
@@ -141,9 +166,8 @@ class Fleet:
     def run(self, app: Path, config: Mapping[str, object], name: str = "run") -> None:
         """Submit a run with Flower's own command, and return at once."""
         given = " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())
-        pid = self.start(name, "flwr", "run", str(app), "--run-config", given)
-        until(lambda: not alive(pid), 30, "the submission")
-        assert "Successfully started run" in self.log(name), self.log(name)
+        told = self.flwr(name, "run", app, "--run-config", given)
+        assert "Successfully started run" in told, told
 
     def finished(self, out: Path, seconds: float) -> None:
         """Wait for a run's result."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.flower.fleet import Fleet, write_app
+from tests.flower.fleet import Fleet, Zygote, write_app
 
 from fedgauge import Experiment, execute, read_trace
 
@@ -85,8 +85,8 @@ app = _app()
 
 
 @pytest.fixture(scope="module")
-def fleet(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with Fleet(tmp_path_factory.mktemp("fleet")) as fleet:
+def fleet(zygote: Zygote, shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with Fleet(zygote, tmp_path_factory.mktemp("fleet")) as fleet:
         for worker in range(3):
             fleet.node(worker, shard=str(shards / f"{worker}.npz"))
         yield fleet

@@ -2,10 +2,11 @@
 
 Every message to a SuperNode starts a process, whose imports take four seconds of a core: a test of twenty rounds on
 three nodes would take minutes of them. Forked from here, a SuperLink, a SuperNode, a SuperExec and each app's process
-are processes of their own that run Flower's released main functions, without importing everything once more. One
-number of the release is changed: a SuperNode that has nothing to do looks for messages every 0.1 s, not every 3 s.
+are processes of their own that run Flower's released main functions, without importing everything once more. Two
+numbers of the release are changed: a SuperNode that has nothing to do looks for messages every 0.1 s, not every 3 s,
+and a tensor that is still on its way is asked for again after 0.1 s, not after 1 s.
 
-Requests come as lines of JSON: ``{"argv": [...], "log": path}``; the answer is the process's id.
+Requests come as lines of JSON: ``{"argv": [...], "log": path, "home": path}``; the answer is the process's id.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from typing import Any, NoReturn
 
 def mains() -> dict[str, Any]:
     """Flower's commands, and what their processes will import."""
+    import flwr.supercore.constant
+
+    flwr.supercore.constant.PULL_INITIAL_BACKOFF = 0.1  # type: ignore[assignment]  # before others take it from there
     import flwr.cli.app
     from flwr.supercore.cli import flower_superexec
     from flwr.superlink.cli import flower_superlink, flwr_serverapp
@@ -29,6 +33,7 @@ def mains() -> dict[str, Any]:
 
     for name in ("client", "gauge", "mod", "server"):
         importlib.import_module(f"fedgauge.flower.{name}")
+    importlib.import_module("sklearn.datasets")
     return {
         "flower-superlink": flower_superlink,
         "flower-supernode": flower_supernode,
@@ -42,18 +47,21 @@ def mains() -> dict[str, Any]:
 MAINS: dict[str, Any] = {}
 
 
-def fork(argv: list[str], log: str | None = None) -> int:
+def fork(argv: list[str], log: str | None = None, home: str | None = None) -> int:
     """Run one of Flower's commands in a process of its own."""
     pid = os.fork()
     if pid == 0:
-        _become(argv, log)
+        _become(argv, log, home)
     return pid
 
 
-def _become(argv: list[str], log: str | None) -> NoReturn:
+def _become(argv: list[str], log: str | None, home: str | None) -> NoReturn:
     status = 1
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        if home is not None:
+            os.environ["FLWR_HOME"] = home
+            os.chdir(home)
         if log is not None:
             file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -96,7 +104,7 @@ def main() -> None:
     print(json.dumps({"ready": os.getpid()}), flush=True)
     for line in sys.stdin:
         request = json.loads(line)
-        print(json.dumps({"pid": fork(request["argv"], request["log"])}), flush=True)
+        print(json.dumps({"pid": fork(request["argv"], request["log"], request["home"])}), flush=True)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,21 @@ from typing import Any
 
 import typer
 
-from fedgauge.cli import data, explore, falsify, measure, plan, quadratic, report, reproduce, run, runs, sweep, theory
+from fedgauge.cli import (
+    data,
+    explore,
+    falsify,
+    measure,
+    new,
+    plan,
+    quadratic,
+    report,
+    reproduce,
+    run,
+    runs,
+    sweep,
+    theory,
+)
 from fedgauge.errors import InputError, MachineError
 
 # What the parser raises: click's exception up to typer 0.20, which Flower needs, and typer's own since.
@@ -50,6 +64,7 @@ app.command()(data.partition)
 app.add_typer(data.app)
 app.add_typer(runs.app)
 app.add_typer(reproduce.app)
+app.add_typer(new.app)
 
 
 def main(arguments: list[str] | None = None) -> int:

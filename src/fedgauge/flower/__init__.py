@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from fedgauge.flower.server import run_on as run_on
     from fedgauge.flower.server import server_app as server_app
     from fedgauge.flower.shard import Shard as Shard
+    from fedgauge.flower.shard import experiment_of as experiment_of
+    from fedgauge.flower.shard import held_out as held_out
     from fedgauge.flower.shard import shard_of as shard_of
 
 _HOMES = {
@@ -27,7 +29,7 @@ _HOMES = {
     "partitions": "FedgaugePartitioner from_partitioner",
     "result": "plan_run",
     "server": "run_on server_app",
-    "shard": "Shard shard_of",
+    "shard": "Shard experiment_of held_out shard_of",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 
