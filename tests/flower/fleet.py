@@ -84,6 +84,29 @@ class Zygote:
         self._process.stdout.close()
 
 
+class Commands:
+    """Flower's commands as they are released: each starts anew, and each message starts a process that imports all."""
+
+    def __init__(self) -> None:
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self, argv: Sequence[object], log: Path, home: Path) -> int:
+        """Start one of Flower's commands."""
+        with log.open("ab") as file:
+            command = [str(Path(sys.executable).parent / str(argv[0])), *map(str, argv[1:])]
+            environment = {**ENVIRONMENT, "FLWR_HOME": str(home)}
+            process = subprocess.Popen(
+                command, env=environment, cwd=home, stdin=subprocess.DEVNULL, stdout=file, stderr=file
+            )
+        self._processes.append(process)
+        return process.pid
+
+    def close(self) -> None:
+        """Wait for what was stopped."""
+        for process in self._processes:
+            process.wait(timeout=10)
+
+
 class Fleet:
     """A SuperLink and SuperNodes, with the app of a test.
 
@@ -93,7 +116,7 @@ class Fleet:
         certificates: directory of ca.crt, server.crt and server.key, for TLS and nodes that need keys.
     """
 
-    def __init__(self, zygote: Zygote, place: Path, certificates: Path | None = None) -> None:
+    def __init__(self, zygote: Zygote | Commands, place: Path, certificates: Path | None = None) -> None:
         self.place, self.port, self._zygote = place, free_port(), zygote
         self.address = f"127.0.0.1:{self.port}"
         self.pids: dict[str, int] = {}

@@ -98,7 +98,8 @@ def main() -> None:
     from flwr.supercore.superexec.executor.subprocess_executor import SubprocessExecutor
 
     SubprocessExecutor.launch = _launch  # type: ignore[method-assign]
-    supernode.time = SimpleNamespace(sleep=lambda seconds: time.sleep(min(seconds, 0.1)))  # type: ignore[assignment]
+    soon = SimpleNamespace(sleep=lambda seconds: time.sleep(min(seconds, 0.1)))
+    setattr(supernode, "time", soon)  # noqa: B010 - it imports the module, and does not offer it
     # A process that ends is not waited for.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     print(json.dumps({"ready": os.getpid()}), flush=True)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from fedgauge.flower.mod import gauge_mod as gauge_mod
     from fedgauge.flower.partitions import FedgaugePartitioner as FedgaugePartitioner
     from fedgauge.flower.partitions import from_partitioner as from_partitioner
+    from fedgauge.flower.requirement import check_address as check_address
+    from fedgauge.flower.requirement import check_flower as check_flower
     from fedgauge.flower.result import plan_run as plan_run
     from fedgauge.flower.server import run_on as run_on
     from fedgauge.flower.server import server_app as server_app
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from fedgauge.flower.shard import shard_of as shard_of
 
 _HOMES = {
+    "requirement": "check_address check_flower",
     "client": "client_app",
     "gauge": "Gauge",
     "mod": "gauge_mod",
@@ -40,7 +43,7 @@ def __getattr__(name: str) -> Any:
     """Import a name when it is first used, once it is known that Flower fits."""
     if name not in _HOME:
         raise AttributeError(f"module 'fedgauge.flower' has no attribute {name!r}")
-    if _HOME[name] not in ("partitions", "result", "shard"):
+    if _HOME[name] not in ("partitions", "requirement", "result", "shard"):
         from fedgauge.flower.requirement import check_flower
 
         check_flower()
