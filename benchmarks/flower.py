@@ -19,19 +19,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
-
 import numpy as np
+import torch
 from torch.nn import functional
 
 from fedgauge import fedavg
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.models import mlp
 from fedgauge.simulation import simulate
-from tests.flower.fleet import Commands, Fleet, Zygote, write_app
 
+ROOT = Path(__file__).resolve().parent.parent
 SAMPLES, FEATURES, CLASSES, STEPS, BATCH = 200, 64, 10, 10, 20
 CLIENT = """
 from fedgauge.flower import client_app
@@ -54,8 +51,6 @@ def width_of(parameters: int) -> int:
 
 def local(place: Path, workers: int, width: int, rounds: int) -> float:
     """Seconds of a recorded round of the local engine, in one process."""
-    import torch
-
     parts = [np.load(place / f"{worker}.npz") for worker in range(workers)]
     inputs = torch.from_numpy(np.concatenate([part["x"] for part in parts]))
     labels = torch.from_numpy(np.concatenate([part["y"] for part in parts]))
@@ -67,8 +62,10 @@ def local(place: Path, workers: int, width: int, rounds: int) -> float:
     return (time.perf_counter() - began) / rounds
 
 
-def over_flower(starter: Zygote | Commands, place: Path, workers: int, width: int, rounds: int) -> float:
+def over_flower(starter: Any, place: Path, workers: int, width: int, rounds: int) -> float:
     """Seconds of a recorded round over Flower, from the second to the last."""
+    from tests.flower.fleet import Fleet, write_app
+
     config: dict[str, Any] = {"source": "digits", "workers": workers, "gamma": 0.05, "local-steps": STEPS}
     config |= {"rounds": rounds, "out": str(place / "run"), "model-option.width": width, "noise": False}
     config |= {"own.test": str(place / "0.npz"), "timeout": 600.0, "wait": 300.0}
@@ -101,9 +98,12 @@ def main() -> None:
     parser.add_argument("--how", default="forked,released", help="forked, released or both")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
+    sys.path.insert(0, str(ROOT))
+    from tests.flower.fleet import Commands, Zygote
+
     rows = []
     for how in asked.how.split(","):
-        starter = Zygote() if how == "forked" else Commands()
+        starter: Any = Zygote() if how == "forked" else Commands()
         for workers in map(int, asked.workers.split(",")):
             for parameters in map(int, asked.parameters.split(",")):
                 width = width_of(parameters)

@@ -88,6 +88,7 @@ NEEDS_TORCH = {
     "flower.server",
     "flower.gauge",
     "flower.mod",
+    "flower.secure",
 }
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fedgauge.flower.requirement import check_address as check_address
     from fedgauge.flower.requirement import check_flower as check_flower
     from fedgauge.flower.result import plan_run as plan_run
+    from fedgauge.flower.secure import run_securely as run_securely
     from fedgauge.flower.server import run_on as run_on
     from fedgauge.flower.server import server_app as server_app
     from fedgauge.flower.shard import Shard as Shard
@@ -32,6 +33,7 @@ _HOMES = {
     "partitions": "FedgaugePartitioner from_partitioner",
     "result": "plan_run",
     "server": "run_on server_app",
+    "secure": "run_securely",
     "shard": "Shard experiment_of held_out shard_of",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}

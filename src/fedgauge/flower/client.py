@@ -120,25 +120,30 @@ class Asked:
             self.state[f"{_KEPT}.{copy}.round"] = made.config_records[records.SAID]
         return packed, {}
 
-    def secants(self, copy: int) -> Found:
-        """The gradient at the mean model, and the ratio seen between it and the worker's own model."""
+    def kept(self, copy: int) -> dict[str, torch.Tensor]:
+        """The local model that the last message left here, and the gradient at it."""
         name, round = f"{_KEPT}.{copy}", self.said["seen_from"]
         kept_in: Any = self.state.config_records.get(f"{name}.round") or {}
         if kept_in.get("round") != round:
             raise InputError(f"Worker {self.node.worker} has no local model of round {round}: it was started anew.")
-        kept = {key: row.unsqueeze(0) for key, row in records.tensors_of(self.state, name).items()}
+        return records.tensors_of(self.state, name)
+
+    def secants(self, copy: int) -> Found:
+        """The gradient at the mean model, and the ratio seen between it and the worker's own model."""
+        kept = {key: row.unsqueeze(0) for key, row in self.kept(copy).items()}
         mean = self.tensors["mean"]
         seen = self.work.secants(self.node.lane(copy, kept), mean)
         return {"gradient": seen.gradient.to(mean.dtype)}, {"squares": seen.squares, "steepest": seen.steepest}
 
 
-def client_app(load: Load = from_experiment, *, mods: Sequence[Any] | None = None) -> ClientApp:
+def client_app(load: Load = from_experiment, *, mods: Sequence[Any] | None = None, secure: bool = False) -> ClientApp:
     """A ClientApp whose node is one worker of the federation, for :func:`server_app`.
 
     Args:
         load: gives the node's shard from its context; if not given, the worker's part of the experiment that the run's
             configuration describes. The node's ``partition-id`` says which worker it is.
         mods: Flower's mods, which see every message.
+        secure: answer only with what Flower's secure aggregation has masked, for ``server_app(secure=True)``.
     """
     app = ClientApp(mods=list(mods or []))
 
@@ -165,6 +170,20 @@ def client_app(load: Load = from_experiment, *, mods: Sequence[Any] | None = Non
         size = int(me.federation.sizes(np.zeros(1, dtype=np.int64))[0])
         said = {"worker": me.worker, "examples": size, "dim": me.federation.dim}
         return answered(message, {}, form=form_of(me.federation), digest=me.federation.digest, **said)
+
+    if secure:
+        from flwr.client.mod import secaggplus_mod
+
+        from fedgauge.flower.secure import summand
+
+        @app.train(mods=[secaggplus_mod])
+        def masked(message: Message, context: Context) -> Message:
+            """Answer with what is masked before it leaves this node."""
+            me = of(context)
+            with one_thread():
+                return summand(message, lambda said, tensors: Asked(me, me.work(said), said, tensors, context.state))
+
+        return app
 
     @app.train("work")
     def work(message: Message, context: Context) -> Message:

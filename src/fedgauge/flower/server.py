@@ -173,7 +173,7 @@ def _first_round(place: Path) -> int:
     return int(states[-1].stem) if states else 0
 
 
-def server_app(load: Callable[[Context], Shard] | None = None) -> ServerApp:
+def server_app(load: Callable[[Context], Shard] | None = None, *, secure: bool = False) -> ServerApp:
     """A ServerApp that runs the experiment that the run's configuration describes, for :func:`client_app`.
 
     Besides the experiment's own keys (``gamma``, ``local-steps``, ``rounds``, ``workers``, ...) the configuration may
@@ -183,6 +183,7 @@ def server_app(load: Callable[[Context], Shard] | None = None) -> ServerApp:
     Args:
         load: gives the server's shard from its context: the model that all share, and examples to test with or any
             one; if not given, the experiment's test data.
+        secure: see sums of the workers' answers alone, by Flower's secure aggregation, for ``client_app(secure=True)``.
     """
     app = ServerApp()
 
@@ -192,16 +193,15 @@ def server_app(load: Callable[[Context], Shard] | None = None) -> ServerApp:
         experiment = experiment_of(config)
         shard = load(context) if load else held_out(experiment)
         options = {name: config[name] for name in ("wait", "timeout") if name in config}
-        trace = run_on(
-            grid,
-            experiment,
-            shard,
-            out=str(config["out"]) if config.get("out") else None,
-            resume=bool(config.get("resume", False)),
-            noise=bool(config.get("noise", True)),
-            observer=_say,
-            **{name: float(value) for name, value in options.items()},
-        )
+        common: dict[str, Any] = {name: float(value) for name, value in options.items()}
+        common |= {"out": str(config["out"]) if config.get("out") else None, "noise": bool(config.get("noise", True))}
+        if secure:
+            from fedgauge.flower.secure import run_securely
+
+            trace = run_securely(grid, context, experiment, shard, **common)
+        else:
+            resume = bool(config.get("resume", False))
+            trace = run_on(grid, experiment, shard, resume=resume, observer=_say, **common)
         last = trace.rounds[-1] if trace.rounds else None
         where = f"; kept in {config['out']}" if config.get("out") else ""
         print(f"fedgauge: {trace.status} at round {trace.stopped_at}, loss {last.loss if last else '–'}{where}.")
