@@ -208,7 +208,7 @@ def test_divergence_is_an_outcome(experiment: Experiment, shards: Path, tmp_path
 
 
 def test_different_models_are_refused(experiment: Experiment, shards: Path) -> None:
-    with pytest.raises(InputError, match="Workers 0 and 2 have different models"):
+    with pytest.raises(InputError, match="Workers [01] and 2 have different models"):
         run_on(grid_of(shards, (16, 16, 17)), experiment, read(shards / "test.npz"))
     with pytest.raises(InputError, match="Worker 0 has another model"):
         run_on(grid_of(shards), experiment, read(shards / "test.npz", width=8))

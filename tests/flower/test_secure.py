@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Context, Message, RecordDict
+from flwr.common import bytes_to_ndarray
 from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS, Key
 from tests.flower.here import HereGrid
 from tests.flower.task import read
@@ -63,9 +64,10 @@ def test_what_a_worker_sends_is_masked(experiment: Experiment, shards: Path) -> 
     for content in seen:
         assert not content.array_records.get(ARRAYS)
         assert all(not record for record in content.array_records.values())
-    # Masks are uniform over 2^32: two workers' numbers have nothing to do with each other.
-    first, second = (np.frombuffer(vectors[index][1], dtype=np.uint8)[-8000:].astype(float) for index in (0, 1))
-    assert abs(np.corrcoef(first, second)[0, 1]) < 0.3
+    # Masks are uniform over 2^32: the numbers of two workers have nothing to do with each other, as their gradients do.
+    first, second = (bytes_to_ndarray(vectors[index][1]).astype(float) for index in (0, 1))
+    assert len(first) == 1210
+    assert abs(np.corrcoef(first, second)[0, 1]) < 0.2
 
 
 def test_what_cannot_be_summed_is_said(experiment: Experiment, shards: Path) -> None:

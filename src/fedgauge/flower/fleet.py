@@ -116,9 +116,10 @@ class Fleet:
             raise InputError(f"Two nodes say that they are worker {worker}; start one with another partition-id.")
         for other, theirs in said.items():
             if theirs["form"] != told["form"]:
+                pair = sorted([(other, theirs["dim"]), (worker, told["dim"])])
                 raise InputError(
-                    f"Workers {other} and {worker} have different models, losses or batch sizes (of {theirs['dim']} and"
-                    f" {told['dim']} parameters); give all nodes the same code and configuration."
+                    f"Workers {pair[0][0]} and {pair[1][0]} have different models, losses or batch sizes (of"
+                    f" {pair[0][1]} and {pair[1][1]} parameters); give all nodes the same code and configuration."
                 )
         self.nodes[worker], said[worker] = node, told
 

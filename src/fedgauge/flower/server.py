@@ -14,7 +14,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedgauge.algorithms import make_algorithm
 from fedgauge.engines.work import Work
-from fedgauge.errors import InputError, positive
+from fedgauge.errors import InputError, MachineError, positive
 from fedgauge.execution import TestSet, participation_of
 from fedgauge.experiment import Experiment
 from fedgauge.federation.supervised import SupervisedFederation
@@ -189,6 +189,14 @@ def server_app(load: Callable[[Context], Shard] | None = None, *, secure: bool =
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
+        try:
+            serve(grid, context)
+        except (InputError, MachineError) as error:
+            # Flower keeps the sentence as the run's details, and logs where it came from; here it stands by itself.
+            print(f"fedgauge: {error}", flush=True)
+            raise
+
+    def serve(grid: Grid, context: Context) -> None:
         config = context.run_config
         experiment = experiment_of(config)
         shard = load(context) if load else held_out(experiment)
