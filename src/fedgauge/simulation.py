@@ -249,7 +249,7 @@ def simulate(
     checkpoint_every: int = 100,
     observer: Observer | None = None,
     description: str | None = None,
-    make_engine: Callable[[Work], Engine] | None = None,
+    make_engine: Callable[[Any], Any] | None = None,
 ) -> Trace:
     """Run an algorithm on a federation.
 

@@ -17,7 +17,7 @@ from fedgauge import Experiment, execute, prepare, read_trace
 from fedgauge.errors import InputError, MachineError
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.flower import client_app, run_on
-from fedgauge.flower.records import ARRAYS, SAID
+from fedgauge.flower.records import ARRAYS, SAID, content, tensors_of
 
 Spoil = Callable[[int, Message, Message], Message]
 
@@ -96,14 +96,22 @@ def _tampered(change: Callable[[Message], None]) -> Spoil:
     return spoil
 
 
+def _changed(reply: Message, name: str, value: torch.Tensor | None) -> None:
+    tensors = tensors_of(reply.content)
+    del tensors[name]
+    reply.content[ARRAYS] = content({**tensors, **({} if value is None else {name: value})})[ARRAYS]
+
+
 def _nan(reply: Message) -> None:
-    arrays = reply.content.array_records[ARRAYS]
-    name = "local_phase.0.message.change"
-    arrays[name] = Array(np.full_like(arrays[name].numpy(), np.nan))
+    _changed(reply, "local_phase.0.message.change", torch.full((1210,), torch.nan))
 
 
 def _shape(reply: Message) -> None:
-    reply.content.array_records[ARRAYS]["local_phase.0.message.change"] = Array(np.zeros(7, dtype=np.float32))
+    _changed(reply, "local_phase.0.message.change", torch.zeros(7))
+
+
+def _bytes(reply: Message) -> None:
+    reply.content.array_records[ARRAYS]["safetensors"] = Array(np.zeros(99, dtype=np.uint8))
 
 
 def _stale(reply: Message) -> None:
@@ -111,7 +119,7 @@ def _stale(reply: Message) -> None:
 
 
 def _silent(reply: Message) -> None:
-    del reply.content.array_records[ARRAYS]["evaluate.0.gradient"]
+    _changed(reply, "evaluate.0.gradient", None)
 
 
 def _number(reply: Message) -> None:
@@ -122,6 +130,7 @@ MISTAKES = {
     "not finite": (_nan, "message.change is not finite"),
     "shape": (_shape, "of shape (7,), not (1210,)"),
     "stale": (_stale, "round 1, not 2"),
+    "unreadable": (_bytes, "cannot be read"),
     "missing": (_silent, "evaluate.0.gradient"),
     "infinite": (_number, "loss is not finite"),
 }
@@ -208,7 +217,7 @@ def test_divergence_is_an_outcome(experiment: Experiment, shards: Path, tmp_path
 
 
 def test_different_models_are_refused(experiment: Experiment, shards: Path) -> None:
-    with pytest.raises(InputError, match="Workers [01] and 2 have different models"):
+    with pytest.raises(InputError, match=r"Workers [01] and 2 have different models"):
         run_on(grid_of(shards, (16, 16, 17)), experiment, read(shards / "test.npz"))
     with pytest.raises(InputError, match="Worker 0 has another model"):
         run_on(grid_of(shards), experiment, read(shards / "test.npz", width=8))

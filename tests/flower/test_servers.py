@@ -16,9 +16,9 @@ from fedgauge import Experiment, execute, read_trace
 
 TASK = Path(__file__).with_name("task.py")
 CLIENT = """
-import numpy as np
-from flwr.app import Array
+import torch
 from fedgauge.flower import client_app
+from fedgauge.flower.records import ARRAYS, content, tensors_of
 from measured.task import read
 
 WRONG = {2: "not finite", 3: "shape", 4: "stale"}
@@ -30,12 +30,11 @@ def misbehave(message, context, call_next):
         return reply
     asked = message.content.config_records["fedgauge.said"]
     said = reply.content.config_records["fedgauge.said"]
-    name, arrays = "local_phase.0.message.change", reply.content.array_records["fedgauge.arrays"]
+    name, tensors = "local_phase.0.message.change", tensors_of(reply.content)
     wrong = WRONG.get(asked.get("round"))
-    if wrong == "not finite":
-        arrays[name] = Array(np.full_like(arrays[name].numpy(), np.nan))
-    elif wrong == "shape":
-        arrays[name] = Array(np.zeros(7, dtype=np.float32))
+    if wrong in ("not finite", "shape"):
+        tensors[name] = torch.full((7 if wrong == "shape" else 1210,), torch.nan)
+        reply.content[ARRAYS] = content(tensors)[ARRAYS]
     elif wrong == "stale":
         said["round"] = 1
     return reply
@@ -107,7 +106,7 @@ def test_twenty_rounds_are_those_of_the_local_engine(
 ) -> None:
     out = tmp_path / "run"
     fleet.run(app, {"out": str(out)})
-    fleet.finished(out, 180)
+    fleet.finished(out, 300)
     here, there = execute(experiment.changed({"processes": 1})), read_trace(out)
     assert len(there.rounds) == 21
     # Chunks of several workers add up in another order; the bound is the issue's.
@@ -137,13 +136,13 @@ def test_a_strategy_of_flower_is_measured(fleet: Fleet, app: Path, shards: Path,
 def test_failures_are_named_and_the_run_ends(fleet: Fleet, app: Path, tmp_path: Path) -> None:
     """Worker 1 sends NaN, a wrong shape and a stale round; worker 2's node is killed in the middle."""
     out = tmp_path / "run"
-    fleet.run(app, {"out": str(out), "rounds": 7, "timeout": 6.0, "own.misbehave": True})
-    records, end = out / "rounds.jsonl", time.monotonic() + 60
+    fleet.run(app, {"out": str(out), "rounds": 7, "timeout": 15.0, "own.misbehave": True})
+    records, end = out / "rounds.jsonl", time.monotonic() + 120
     while not records.exists() or len(records.read_text().splitlines()) < 5:
         assert time.monotonic() < end, fleet.log("link-exec")[-2000:]
         time.sleep(0.05)
     fleet.kill_node(2)
-    fleet.finished(out, 60)
+    fleet.finished(out, 120)
     trace = read_trace(out)
     assert trace.status == "finished"
     assert trace.stopped_at == 7
@@ -154,4 +153,4 @@ def test_failures_are_named_and_the_run_ends(fleet: Fleet, app: Path, tmp_path: 
     assert refused == [(2, 1), (3, 1), (4, 1)]
     (lost,) = [event for event in events if event["what"] == "lost"]
     assert lost["worker"] == 2
-    assert "no answer within 6 s" in lost["why"]
+    assert "no answer within 15 s" in lost["why"]

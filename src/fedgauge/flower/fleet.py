@@ -19,6 +19,7 @@ import torch
 from flwr.app import Message, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
+from safetensors import SafetensorError
 
 import fedgauge.flower.records as records
 from fedgauge.errors import InputError, MachineError
@@ -246,7 +247,7 @@ def _mistake(question: Question, answer: RecordDict) -> str:
             return f"it answers {name} {said.get(name)!r}, not {asked[name]!r}"
     try:
         tensors = records.tensors_of(answer)
-    except (ValueError, TypeError, OSError, EOFError) as error:
+    except (SafetensorError, ValueError, TypeError, OSError, EOFError) as error:
         return f"its tensors cannot be read ({error})"
     if question.shapes is not None:
         if set(tensors) != set(question.shapes):

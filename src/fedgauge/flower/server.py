@@ -151,7 +151,7 @@ def run_on(
 
 def _check_form(own: SupervisedFederation, said: Mapping[int, Mapping[str, Any]]) -> None:
     """Refuse workers whose model is not the server's."""
-    for worker, told in said.items():
+    for worker, told in sorted(said.items()):
         if told["form"] != form_of(own):
             raise InputError(
                 f"Worker {worker} has another model, loss or batch size than the server ({told['dim']} parameters, not"
