@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.ready
 SUDO   := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
 APT    := $(SUDO) apt-get -qq update && $(SUDO) apt-get -qq install -y
 
-.PHONY: demo test test-data setup chromium check docs bench bench-peers falsify clean
+.PHONY: demo test test-data setup chromium check docs bench bench-flower bench-peers falsify clean
 
 demo: setup
 	$(BIN)/fedgauge demo --out demo
@@ -43,6 +43,10 @@ bench: setup
 	$(BIN)/python benchmarks/rounds.py
 	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/engines.py
+
+# Rounds over Flower's processes on this machine; a quarter of an hour.
+bench-flower: setup
+	$(BIN)/python benchmarks/flower.py
 
 # Against other libraries, each installed from PyPI into its own environment under .peers; needs Python 3.11.
 bench-peers: setup

@@ -48,6 +48,7 @@ LAYERS = (
     "report",
     "reproduce",
     "demo",
+    "flower",
     "cli",
     "__main__",
 )
@@ -82,6 +83,15 @@ NEEDS_TORCH = {
     "measurement.softmax",
     "measurement.certified",
     "planning.planner",
+    "flower.shard",
+    "flower.records",
+    "flower.fleet",
+    "flower.client",
+    "flower.engine",
+    "flower.server",
+    "flower.gauge",
+    "flower.mod",
+    "flower.secure",
 }
 
 
@@ -132,6 +142,12 @@ def test_ray_is_imported_by_one_module_when_it_is_asked_for() -> None:
         "sys.exit('ray' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_flower_is_imported_by_its_own_package_alone(path: Path) -> None:
+    if path.parent != ROOT / "flower":
+        assert not {"flwr", "flwr_datasets"} & {module.split(".")[0] for module in imports(path)}
 
 
 def test_theory_knows_nothing_of_torch() -> None:

@@ -28,6 +28,7 @@ class FoundRun(Value):
         rounds: the records that are whole.
         seconds: the wall time of each, where that is written.
         note: what could not be read.
+        events: workers that were lost or refused, where the run was on nodes of their own.
     """
 
     path: str
@@ -39,6 +40,12 @@ class FoundRun(Value):
     rounds: tuple[Round, ...] = ()
     seconds: tuple[float, ...] = ()
     note: str = ""
+    events: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """What happened to workers, a sentence each."""
+        return tuple(_sentence(event) for event in self.events)
 
     @property
     def last(self) -> Round | None:
@@ -67,6 +74,11 @@ class FoundRun(Value):
         return [record.round * each for record in self.rounds]
 
 
+def _sentence(event: Mapping[str, Any]) -> str:
+    who = f"Node {event.get('node')}" if event.get("worker") is None else f"Worker {event['worker']}"
+    return f"{who} was {event.get('what')} in round {event.get('round')}: {event.get('why')}."
+
+
 def _paced(rounds: Sequence[Round]) -> list[float]:
     """Local steps before each record of a run that adapts them; between records they are those of the next one."""
     taken, total = [], 0.0
@@ -90,6 +102,7 @@ def look(path: str | Path) -> FoundRun:
     rounds = _lines(path / "rounds.jsonl", Round.from_json, notes)
     seconds = _lines(path / "timing.jsonl", lambda data: float(data["seconds"]), notes)
     last = rounds[-1].round if rounds else 0
+    events = _lines(path / "events.jsonl", dict, notes) if (path / "events.jsonl").exists() else []
     return FoundRun(
         path=str(path),
         status=str(result.get("status", "unfinished")),
@@ -100,6 +113,7 @@ def look(path: str | Path) -> FoundRun:
         rounds=tuple(rounds),
         seconds=tuple(seconds[: len(rounds)]),
         note="; ".join(notes),
+        events=tuple(events),
     )
 
 

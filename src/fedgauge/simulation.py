@@ -49,7 +49,7 @@ class Evaluator(Protocol):
 FULL = Participation()
 
 
-class _Seen(NamedTuple):
+class Seen(NamedTuple):
     """What a round adds to its record, as :class:`Round` names it."""
 
     spread: float | None = None
@@ -57,6 +57,33 @@ class _Seen(NamedTuple):
     zeta2: float | None = None
     L_tilde_ratio: float | None = None
     L_g_ratio: float | None = None
+
+
+def compare(model: torch.Tensor, gradient: torch.Tensor | None, sums: Sums, seen: Secants) -> Seen:
+    """What a round says of the constants.
+
+    Args:
+        model: the global model that it began with.
+        gradient: f's gradient there, where all take part.
+        sums: the participants' models after their local steps, and their gradients there.
+        seen: their gradients at the mean of those models.
+    """
+    assert sums.spread.mean is not None
+    assert sums.gradient is not None
+    mean, weight = sums.spread.mean, sums.spread.weight
+    at_mean = seen.gradient / weight
+    gap = sums.gradient / weight - at_mean
+    ratio = None
+    if gradient is not None and not torch.equal(mean.to(model.dtype), model):
+        ratio = float((at_mean - gradient).norm() / (mean - model).norm())
+    return Seen(
+        spread=sums.spread.squares / weight,
+        deviation2=float(gap @ gap),
+        # Rounding can take a difference of equal numbers below zero.
+        zeta2=max(seen.squares / weight - float(at_mean @ at_mean), 0.0),
+        L_tilde_ratio=seen.steepest or None,
+        L_g_ratio=ratio,
+    )
 
 
 class _Loop:
@@ -79,7 +106,7 @@ class _Loop:
 
     def round(
         self, state: State, gradient: torch.Tensor | None = None, ends: Sequence[int] | None = None
-    ) -> tuple[list[State], _Seen]:
+    ) -> tuple[list[State], Seen]:
         """One round: the next state, and where f's gradient is given to look from, what was seen on the way.
 
         With ``ends``, the states that would follow had everyone stopped after each of those numbers of steps.
@@ -95,8 +122,11 @@ class _Loop:
             sums.add(lane)
         following = [self._following(state, each) for each in (*sums.path, sums)]
         if gradient is None or sums.spread.mean is None or sums.gradient is None:
-            return following, _Seen()
+            return following, Seen()
         kept = [Lane(lane.cohort, part.kept) for lane, part in zip(dealt, parts, strict=True)]
+        foresee = getattr(self._engine, "foresee", None)
+        if foresee is not None:
+            foresee(following[-1])
         return following, self._look(state.model, gradient if full else None, sums, kept)
 
     def _following(self, state: State, sums: Sums) -> State:
@@ -111,28 +141,19 @@ class _Loop:
         model, server = self._work.algorithm.update(state.model, state.server, sums.message, fraction)
         return State(state.round + 1, model, server, memory)
 
-    def _look(self, model: torch.Tensor, gradient: torch.Tensor | None, sums: Sums, kept: list[Lane]) -> _Seen:
+    def _look(self, model: torch.Tensor, gradient: torch.Tensor | None, sums: Sums, kept: list[Lane]) -> Seen:
         """What the participants' models and gradients say of the constants, seen from their mean model."""
-        assert sums.spread.mean is not None
-        assert sums.gradient is not None
-        mean, weight = sums.spread.mean, sums.spread.weight
-        first, *others = self._engine.map("secants", kept, mean.to(model.dtype))
-        seen: Secants = first
-        for other in others:
-            seen.add(other)
-        at_mean = seen.gradient / weight
-        gap = sums.gradient / weight - at_mean
-        ratio = None
-        if gradient is not None and not torch.equal(mean.to(model.dtype), model):
-            ratio = float((at_mean - gradient).norm() / (mean - model).norm())
-        return _Seen(
-            spread=sums.spread.squares / weight,
-            deviation2=float(gap @ gap),
-            # Rounding can take a difference of equal numbers below zero.
-            zeta2=max(seen.squares / weight - float(at_mean @ at_mean), 0.0),
-            L_tilde_ratio=seen.steepest or None,
-            L_g_ratio=ratio,
-        )
+        mean = sums.spread.mean
+        assert mean is not None
+        parts: list[Secants | None] = self._engine.map("secants", kept, mean.to(model.dtype))
+        seen = parts[0]
+        for part in parts[1:]:
+            if seen is not None and part is not None:
+                seen.add(part)
+        if seen is None or any(part is None for part in parts):
+            # A worker was lost in this round: what the others say does not compare with what was said before.
+            return Seen()
+        return compare(model, gradient, sums, seen)
 
     def first_state(self) -> State:
         """The state before the first round."""
@@ -223,7 +244,7 @@ def simulate(
     stop: Stop | None = None,
     chunk: int | None = None,
     processes: int | None = None,
-    engine: str = "local",
+    engine: str | Callable[[Work], Engine] = "local",
     address: str | None = None,
     run: str | Path | None = None,
     resume: bool = False,
@@ -256,7 +277,8 @@ def simulate(
         processes: how many share the workers' part of a round; if not given, one a core for networks and none but
             this one for quadratics. The results are the same bits.
         engine: where that part is computed: ``local``, or ``ray`` for a cluster of Ray's (``fedgauge[ray]``), where
-            ``processes`` are tasks at once, one a core of the cluster if not given. The results are the same bits.
+            ``processes`` are tasks at once, one a core of the cluster if not given. The results are the same bits. Or
+            a function that makes another engine for the work.
         address: of the cluster, HOST:PORT; if not given, one is started here for the run and stopped after it.
         run: directory for the run; nothing is written without it.
         resume: go on with the run in that directory.
@@ -282,7 +304,8 @@ def simulate(
     chunk = count("chunk", federation.chunk(participation.num_participants(N)) if chunk is None else chunk)
     if processes is not None:
         count("processes", processes)
-    check_engine(engine, address)
+    if isinstance(engine, str):
+        check_engine(engine, address)
     count("checkpoint_every", checkpoint_every)
     if not algorithm.repeats and participation.sampling.startswith("with-replacement"):
         raise InputError(
@@ -326,7 +349,9 @@ def simulate(
             directory = stack.enter_context(RunDirectory.open(run, settings, resume, description))
             if directory.finished:
                 return read_trace(run)
-        running = stack.enter_context(make_engine(work, processes, engine, address))
+        running = stack.enter_context(
+            make_engine(work, processes, engine, address) if isinstance(engine, str) else engine(work)
+        )
         loop = _Loop(work, running, participation, seed, start)
         told = observer or (lambda done, record: None)
         trace = _run(loop, settings, directory, checkpoint_every, told, evaluator, stop, pause, pace)

@@ -38,7 +38,8 @@ def check_sentence(status: int, out: str, err: str, words: tuple[str, ...]) -> N
     assert err.count("\n") == 1
     assert "Traceback" not in err
     for word in words:
-        assert word in err
+        # typer writes the names of arguments in capitals or not, as its version is.
+        assert word.casefold() in err.casefold()
 
 
 @pytest.fixture
@@ -224,7 +225,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "simulate --gamma 0.1": ("source", "fedgauge simulate --help"),
     "simulate fed.json --gamma": ("--gamma", "argument"),
     f"{RUN} --gama 1": ("--gama", "--gamma"),
-    f"{RUN} --nonsense": ("--nonsense", "fedgauge simulate --help"),
+    f"{RUN} --xyzzy": ("--xyzzy",),
     f"{RUN} more": ("more", "fedgauge simulate --help"),
     "constants": ("file", "fedgauge constants --help"),
     f"{EXPECT} --weights 1": ("weights", "2", "1"),

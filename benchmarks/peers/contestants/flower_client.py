@@ -41,7 +41,7 @@ def train(message: Message, context: Context) -> Message:
     """I local steps."""
     workload = str(message.content["config"]["workload"])
     work, mine = WORKLOADS[workload], held(workload)
-    mine.module.load_state_dict(message.content["arrays"].to_torch_state_dict())
+    mine.module.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
     parameters: list[torch.Tensor] = list(mine.module.parameters())
     worker = int(context.node_config["partition-id"])
     drawn = mine.generator.integers(work.samples, size=(work.local_steps, BATCH)) + worker * work.samples

@@ -4,13 +4,33 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
+from typing import Any
 
 import typer
-from typer.exceptions import TyperException
 
-from fedgauge.cli import data, explore, falsify, measure, plan, quadratic, report, reproduce, run, runs, sweep, theory
+from fedgauge.cli import (
+    data,
+    explore,
+    falsify,
+    measure,
+    new,
+    plan,
+    quadratic,
+    report,
+    reproduce,
+    run,
+    runs,
+    sweep,
+    theory,
+)
 from fedgauge.errors import InputError, MachineError
+
+# What the parser raises: click's exception up to typer 0.20, which Flower needs, and typer's own since.
+_Refusal: type[Exception] = next(
+    kind for kind in typer.BadParameter.__mro__ if issubclass(kind, Exception) and kind.__base__ is Exception
+)
 
 app = typer.Typer(
     name="fedgauge",
@@ -44,6 +64,7 @@ app.command()(data.partition)
 app.add_typer(data.app)
 app.add_typer(runs.app)
 app.add_typer(reproduce.app)
+app.add_typer(new.app)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -53,8 +74,10 @@ def main(arguments: list[str] | None = None) -> int:
         status = app(args=arguments, prog_name="fedgauge", standalone_mode=False)
         # Here, not when the interpreter ends, a reader who has left is still answered quietly.
         sys.stdout.flush()
-    except (InputError, TyperException) as error:
-        return _say(_usage(error) if isinstance(error, TyperException) else str(error), 2)
+    except InputError as error:
+        return _say(str(error), 2)
+    except _Refusal as error:
+        return _say(_usage(error), 2)
     except MachineError as error:
         return _say(str(error), 1)
     except BrokenPipeError:
@@ -77,15 +100,20 @@ def _say(sentence: str, status: int) -> int:
     return status
 
 
-def _usage(error: TyperException) -> str:
+def _usage(error: Any) -> str:
     """What the parser of the command line refused, with what was given and where help is."""
-    sentence = error.format_message().replace(". Did you mean", "; did you mean")
+    sentence: str = error.format_message().replace(". Did you mean", "; did you mean")
     problems = getattr(error.__cause__, "errors", None)
-    if problems and isinstance(error, typer.BadParameter) and error.param:
+    if problems and getattr(error, "param", None):
         problem = problems()[0]
         kind = {"int_parsing": "whole number", "float_parsing": "number"}.get(problem["type"])
         if kind:
             sentence = f"{error.param.get_error_hint()} must be a {kind}, not {problem['input']!r}."
+    # How click says it, up to typer 0.20.
+    refused = re.search(r"Invalid value for (.+): ('.*') is not a valid (int|integer|float)\b", sentence)
+    if refused:
+        kind = "number" if refused[3] == "float" else "whole number"
+        sentence = f"{refused[1]} must be a {kind}, not {refused[2]}."
     context = getattr(error, "ctx", None)
     if context and not sentence.endswith("?"):
         sentence = f"{sentence.rstrip('.')}; see '{context.command_path} --help'."

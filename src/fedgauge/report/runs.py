@@ -90,6 +90,8 @@ def show_run(run: FoundRun) -> None:
     terminal.show_decisions(run.rounds)
     took = f" in {run.seconds[-1]:.1f} s" if run.seconds else ""
     asked, file = run.settings.get("rounds", "–"), shlex.quote(f"{run.path}/experiment.toml")
+    for sentence in run.told:
+        terminal.out.print(escape(sentence), soft_wrap=True)
     terminal.out.print(escape(f"{run.path}: {run.status}, round {run.stopped_at} of {asked}{took}."), soft_wrap=True)
     if run.status == "unfinished" and run.experiment:
         again = f"fedgauge simulate {file} --out {shlex.quote(run.path)} --resume"

@@ -1,9 +1,10 @@
 """What a user gives a theorem: numbers from a JSON file and from NAME=VALUE, spelled as the theorems spell them.
 
 A file is an object of ``name: number`` or ``name: {"value": number, "kind": kind}``, as ``fedgauge constants --json``
-prints it, or what ``fedgauge measure`` writes. A plain number counts as exact: whoever writes it vouches for it. Three
-symbols are translated where the theorems' own is not given beside them: sigma and zeta are squared to sigma2 and zeta2,
-and L_h_paper, which is never below L_h_rms, stands for it. What the theorem does not use is left aside.
+prints it, or what ``fedgauge measure`` writes. A plain number counts as exact: whoever writes it vouches for it. Four
+symbols are translated where the theorems' own is not given beside them: sigma and zeta (or zeta_rms) are squared to
+sigma2 and zeta2, and L_h_paper, which is never below L_h_rms, stands for it. What the theorem does not use is left
+aside.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from fedgauge.theory.base import Theorem
 from fedgauge.theory.inputs import ACCEPTED, check_kinds, check_values
 from fedgauge.values import Kind
 
-_SPELLED: dict[str, str] = {"sigma": "sigma2", "zeta": "zeta2", "L_h_paper": "L_h_rms"}
+# In this order: zeta_rms, which the proofs use, gives way to zeta where a file has both.
+_SPELLED: dict[str, str] = {"sigma": "sigma2", "zeta_rms": "zeta2", "zeta": "zeta2", "L_h_paper": "L_h_rms"}
 
 
 def parse_numbers(arguments: Iterable[str]) -> dict[str, float]:

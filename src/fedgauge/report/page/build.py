@@ -177,7 +177,7 @@ def _best(result: SweepResult) -> str:
 
 def _state(found: Findings) -> str:
     """What a reader must know before the rest: that a run is not whole, or that something could not be shown."""
-    said = list(found.notes)
+    said = [*found.notes, *(found.run.told if found.run else ())]
     if found.run and found.run.status in ("unfinished", "stopped"):
         said.insert(0, f"The run is not finished; this is what it had recorded up to round {found.run.stopped_at}.")
     if found.run and found.run.note:

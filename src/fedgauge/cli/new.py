@@ -1,0 +1,40 @@
+"""The commands that write a new project."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedgauge.cli import options
+
+app = typer.Typer(name="new", no_args_is_help=True)
+
+
+@app.callback()
+def _group() -> None:
+    """Write a new project to start from.
+
+    Example: fedgauge new flower federated
+    """
+
+
+@app.command()
+def flower(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A new or empty directory.", show_default=False)],
+    json: options.Json = False,
+) -> None:
+    """Write a Flower project that measures while it trains, with TLS and a key for each node.
+
+    'flwr run' executes it as it is; its README says how to start a SuperLink and SuperNodes. Nothing is overwritten.
+
+    Example: fedgauge new flower federated
+    """
+    from fedgauge.flower.new import write_project
+
+    written = write_project(path)
+    if json:
+        options.print_json({"path": str(path), "files": [str(file.relative_to(path)) for file in written]})
+    else:
+        print(f"Written: {path}; go on with: cd {path} && python federation.py up && python federation.py run")

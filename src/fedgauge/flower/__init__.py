@@ -1,0 +1,56 @@
+"""Federations over Flower: the same runs on real nodes, and measuring around any Flower strategy.
+
+Nothing else in fedgauge imports Flower; this package does when one of its names is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedgauge.flower.client import client_app as client_app
+    from fedgauge.flower.gauge import Gauge as Gauge
+    from fedgauge.flower.mod import gauge_mod as gauge_mod
+    from fedgauge.flower.partitions import FedgaugePartitioner as FedgaugePartitioner
+    from fedgauge.flower.partitions import from_partitioner as from_partitioner
+    from fedgauge.flower.requirement import check_address as check_address
+    from fedgauge.flower.requirement import check_flower as check_flower
+    from fedgauge.flower.result import plan_run as plan_run
+    from fedgauge.flower.secure import run_securely as run_securely
+    from fedgauge.flower.server import run_on as run_on
+    from fedgauge.flower.server import server_app as server_app
+    from fedgauge.flower.shard import Shard as Shard
+    from fedgauge.flower.shard import experiment_of as experiment_of
+    from fedgauge.flower.shard import held_out as held_out
+    from fedgauge.flower.shard import shard_of as shard_of
+
+_HOMES = {
+    "requirement": "check_address check_flower",
+    "client": "client_app",
+    "gauge": "Gauge",
+    "mod": "gauge_mod",
+    "partitions": "FedgaugePartitioner from_partitioner",
+    "result": "plan_run",
+    "server": "run_on server_app",
+    "secure": "run_securely",
+    "shard": "Shard experiment_of held_out shard_of",
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name when it is first used, once it is known that Flower fits."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'fedgauge.flower' has no attribute {name!r}")
+    if _HOME[name] not in ("partitions", "requirement", "result", "shard"):
+        from fedgauge.flower.requirement import check_flower
+
+        check_flower()
+    return getattr(import_module(f"fedgauge.flower.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,45 @@
+"""A new Flower project, from the template beside this file."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+from fedgauge.errors import InputError
+
+FILES = {
+    "pyproject.toml": "pyproject.toml.txt",
+    "README.md": "README.md.txt",
+    ".gitignore": "gitignore.txt",
+    "federation.py": "federation.py.txt",
+    "federated/__init__.py": None,
+    "federated/task.py": "task.py.txt",
+    "federated/client_app.py": "client_app.py.txt",
+    "federated/server_app.py": "server_app.py.txt",
+}
+"""The project's files, and what in the template each is made from."""
+
+
+def write_project(place: Path) -> list[Path]:
+    """Write a project into a new or empty directory; nothing that is there is overwritten.
+
+    >>> import tempfile
+    >>> place = Path(tempfile.mkdtemp()) / "mine"
+    >>> [path.name for path in write_project(place)][:2]
+    ['pyproject.toml', 'README.md']
+    """
+    if place.exists() and not place.is_dir():
+        raise InputError(f"{place} is a file; name a directory for the project.")
+    if place.exists() and any(place.iterdir()):
+        raise InputError(f"{place} is not empty; name a new or an empty directory for the project.")
+    template = files("fedgauge.flower") / "template"
+    written = []
+    try:
+        for name, source in FILES.items():
+            path = place / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("" if source is None else (template / source).read_text(encoding="utf-8"), encoding="utf-8")
+            written.append(path)
+    except OSError as error:
+        raise InputError(f"Cannot write {place}: {error.strerror}; name a directory that can be written.") from None
+    return written

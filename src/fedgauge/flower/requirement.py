@@ -1,0 +1,45 @@
+"""Whether Flower is here, of a version that fits, and a SuperLink where it is said to be."""
+
+from __future__ import annotations
+
+import socket
+from importlib.metadata import PackageNotFoundError, version
+
+from fedgauge.errors import InputError, MachineError
+
+LEAST, BELOW = (1, 41), (2, 0)
+
+
+def check_flower() -> None:
+    """Refuse to go on without Flower, or with a release of it that has other interfaces."""
+    try:
+        found = version("flwr")
+    except PackageNotFoundError:
+        raise InputError(
+            "This needs Flower, the package flwr, which is not installed; run: pip install 'fedgauge[flower]'."
+        ) from None
+    numbers = tuple(int(part) for part in found.split(".")[:2] if part.isdigit())
+    if not LEAST <= numbers < BELOW:
+        least, below = (".".join(map(str, numbers)) for numbers in (LEAST, BELOW))
+        raise InputError(
+            f"Flower {found} does not fit: fedgauge needs flwr>={least},<{below}; run: pip install 'fedgauge[flower]'."
+        )
+
+
+def check_address(address: str, seconds: float = 3.0) -> None:
+    """Refuse an address where no SuperLink listens.
+
+    Args:
+        address: as ``host:port``.
+        seconds: to wait for it.
+    """
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdigit():
+        raise InputError(f"The SuperLink's address must be host:port, as 127.0.0.1:8000, not {address!r}.")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=seconds).close()
+    except (OSError, OverflowError) as error:
+        why = getattr(error, "strerror", None) or str(error) or "no answer"
+        raise MachineError(
+            f"No SuperLink listens at {address} ({why}); start one with flower-superlink, or mend the address."
+        ) from None

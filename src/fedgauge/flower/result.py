@@ -1,0 +1,125 @@
+"""What a run on nodes says of the constants, in the form that reports, bounds and plans read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgauge.cost import Cost
+from fedgauge.errors import InputError
+from fedgauge.files import write_json
+from fedgauge.measurement.reading import Measurement, Reading
+from fedgauge.measurement.trajectory import readings
+from fedgauge.planning.certificate import TheoryPlan
+from fedgauge.planning.goal import Goal
+from fedgauge.planning.theory import theory_plan
+from fedgauge.runs import read_json, read_trace
+from fedgauge.values import Estimate, Trace
+
+_NOISE = (
+    "How far a stochastic gradient is from its mean, at the last model and along the run, for the batch size in use."
+)
+
+
+def measurement_of(
+    trace: Trace,
+    noise2: Sequence[Mapping[str, Any]],
+    num_workers: int,
+    weights: npt.NDArray[np.float64] | None = None,
+) -> Measurement:
+    """The constants that a run has seen, as a measurement.
+
+    Args:
+        trace: the run.
+        noise2: for each recorded round, ``{"round": r, "sigma2": {worker: variance}}``.
+        num_workers: N.
+        weights: w_i of the objective, by worker; equal if not given.
+    """
+    # A round on the way to divergence says nothing of a constant.
+    finite = tuple(record for record in trace.rounds if np.isfinite(record.spread or 0.0))
+    trace = replace(trace, rounds=finite)
+    settings = {name: trace.settings.get(name) for name in ("algorithm", "local_steps")}
+    found = list(readings([trace], settings))
+    if noise2:
+        found.append(_noise(noise2, weights))
+    if trace.rounds and trace.rounds[0].round == 0:
+        loss = trace.rounds[0].loss
+        gap = Estimate("F", loss, min(loss, 0.0), loss, "upper", "f at the first model, less 0")
+        found.append(Reading("first model", "How far f has to fall, as a loss is at least 0.", (gap,)))
+    last = trace.rounds[-1] if trace.rounds else None
+    point = {"run": "this run", "round": trace.stopped_at}
+    if last is not None:
+        point |= {"loss": last.loss, "grad2": last.grad2}
+    passes = 3.0 * sum(record.spread is not None for record in trace.rounds)
+    return Measurement(
+        {**trace.settings, "num_workers": num_workers}, point, tuple(found), True, {"gradient passes": passes}
+    )
+
+
+def _noise(noise2: Sequence[Mapping[str, Any]], weights: npt.NDArray[np.float64] | None) -> Reading:
+    rounds = []
+    for entry in noise2:
+        each = {int(worker): float(value) for worker, value in entry["sigma2"].items()}
+        shares = np.array([1.0 if weights is None else weights[worker] for worker in each])
+        mean = float(np.average(list(each.values()), weights=shares))
+        rounds.append({"round": entry["round"], "sigma2": max(each.values()), "sigma2_mean": mean, "each": each})
+    method = "every sample of every worker, at the run's last model"
+    estimates = tuple(
+        # The assumption is of all models, of which this is one.
+        Estimate(symbol, root, root, root, "lower", method)
+        for symbol, root in (("sigma", rounds[-1]["sigma2"] ** 0.5), ("sigma_rms", rounds[-1]["sigma2_mean"] ** 0.5))
+    )
+    details = {"rounds": [{**entry, "each": {str(k): v for k, v in entry["each"].items()}} for entry in rounds]}
+    return Reading("noise", _NOISE, estimates, details)
+
+
+def write_measurement(
+    place: Path,
+    trace: Trace,
+    noise2: Sequence[Mapping[str, Any]],
+    num_workers: int,
+    weights: npt.NDArray[np.float64] | None = None,
+) -> None:
+    """Write ``measure.json`` beside a run, where reports and ``--values`` find it."""
+    write_json(place / "measure.json", measurement_of(trace, noise2, num_workers, weights).to_json())
+
+
+def plan_run(run: str | Path, *, goal: str, cost: str) -> TheoryPlan:
+    """The plan that a theorem gives for a run's federation, from what the run has seen; no data is needed.
+
+    It is written as ``theory.json`` beside the run, where ``fedgauge report`` shows it. The constants are those seen
+    along the run, from below, so that the plan is a plug-in and certifies nothing.
+
+    Args:
+        run: directory of a run on nodes.
+        goal: what to reach, as ``grad2=0.01``.
+        cost: of a round, as ``cross-silo``.
+    """
+    place = Path(run)
+    remedy = "name the directory of a run over Flower that has ended"
+    measured = Measurement.from_json(read_json(place / "measure.json", remedy))
+    trace = read_trace(place)
+    settings = trace.settings
+    price = Cost.parse(cost)
+    size = 2.0 * trace.model.nbytes if price.bytes is None else price.bytes
+    if price.step is None:
+        raise InputError(f"cost must say how long a local step takes, which {cost} leaves open; add step=0.01.")
+    rates = settings["algorithm"]
+    steps = settings["local_steps"]
+    known = isinstance(steps, int) and "gamma" in rates
+    plan = theory_plan(
+        measured.constants,
+        goal=Goal.parse(goal, None),
+        cost=replace(price, bytes=float(size)),
+        num_workers=int(measured.settings["num_workers"]),
+        participants=settings["participation"]["participants"],
+        eta=float(rates.get("eta", 1.0)),
+        practice=(steps, float(rates["gamma"]), float(rates.get("eta", 1.0))) if known else None,
+    )
+    write_json(place / "theory.json", plan.to_json())
+    return plan

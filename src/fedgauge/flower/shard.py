@@ -1,0 +1,185 @@
+"""What one node of a federation has, and the worker that it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from fedgauge.errors import InputError
+from fedgauge.execution import Prepared, prepare
+from fedgauge.experiment import Experiment
+from fedgauge.federation.base import Indices
+from fedgauge.federation.losses import Loss
+from fedgauge.federation.supervised import SupervisedFederation
+from fedgauge.randomness import Streams
+
+RUN_KEYS = ("out", "resume", "timeout", "wait", "noise")
+"""Keys of a run's configuration that say how the server runs it."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The model that all share, and the examples that one node has.
+
+    On a SuperNode the examples are those that its worker trains on; on the server those that the global model is tested
+    with, or any one example, from which the model's form is known.
+
+    Attributes:
+        model: a function that makes the module, or a module whose present parameters are the first model.
+        loss: mean loss from (outputs, targets).
+        inputs: the examples, first axis over samples.
+        targets: labels or values, one an example.
+        batch_size: samples in a mini-batch.
+        l2: weight of half the squared norm in the objective.
+        device: where to compute.
+        test: on the server: whether the examples are to be tested with.
+    """
+
+    model: nn.Module | Callable[[], nn.Module]
+    loss: Loss
+    inputs: torch.Tensor
+    targets: torch.Tensor
+    batch_size: int = 20
+    l2: float = 0.0
+    device: str = "cpu"
+    test: bool = False
+
+    def federation(self) -> SupervisedFederation:
+        """A federation of this node alone."""
+        return SupervisedFederation(
+            self.model,
+            self.loss,
+            self.inputs,
+            self.targets,
+            [np.arange(len(self.targets))],
+            batch_size=self.batch_size,
+            l2=self.l2,
+            device=self.device,
+        )
+
+
+def shard_of(experiment: Experiment, worker: int) -> Shard:
+    """The shard of one worker of an experiment, for a node that has all of its data at hand.
+
+    >>> shard = shard_of(Experiment.of({"source": "digits", "workers": 3, "gamma": 0.1}), 2)
+    >>> len(shard.targets), shard.test
+    (479, False)
+    """
+    whole = _supervised(prepare(experiment))
+    if not 0 <= worker < whole.num_workers:
+        raise InputError(
+            f"partition-id must lie in 0 to {whole.num_workers - 1}, the experiment's workers, not {worker}; start the"
+            " node with another."
+        )
+    inputs, targets = whole.shard(worker)
+    return _like(whole, inputs.clone(), targets.clone())
+
+
+def held_out(experiment: Experiment) -> Shard:
+    """The examples that an experiment tests with; one of its training examples where it has none."""
+    prepared = prepare(experiment)
+    whole = _supervised(prepared)
+    if prepared.evaluator is None or prepared.dataset is None:
+        inputs, targets = whole.shard(0)
+        return _like(whole, inputs[:1].clone(), targets[:1].clone())
+    data = prepared.dataset
+    inputs = torch.from_numpy(np.array(data.test_inputs))
+    return _like(whole, inputs, torch.from_numpy(np.array(data.test_labels)), test=True)
+
+
+def _supervised(prepared: Prepared) -> SupervisedFederation:
+    if not isinstance(prepared.federation, SupervisedFederation):
+        raise InputError("Nodes have data of their own, and a federation of quadratics has none; name a data set.")
+    return prepared.federation
+
+
+def _like(whole: SupervisedFederation, inputs: torch.Tensor, targets: torch.Tensor, test: bool = False) -> Shard:
+    make = whole.module if whole._make is None else whole._make
+    return Shard(make, whole.loss, inputs, targets, whole.batch_size, whole.l2, str(whole.inputs.device), test)
+
+
+class _Readdressed:
+    """Streams whose draws are those of one worker, whoever asks."""
+
+    def __init__(self, streams: Streams, worker: int) -> None:
+        self._streams, self._worker = streams, worker
+
+    def at(self, round: int = 0, worker: int = 0, copy: int = 0) -> np.random.Generator:
+        """The generator at this worker's address."""
+        return self._streams.at(round, self._worker, copy)
+
+
+class OwnWorker:
+    """Worker i of a federation of N, as its own node sees it: its data alone, and the same draws as everywhere.
+
+    It has the operations on rows that local steps and exact passes need, for rows that are all its own.
+    """
+
+    def __init__(self, federation: SupervisedFederation, worker: int, num_workers: int) -> None:
+        self._alone, self._worker = federation, worker
+        self.num_workers, self.dim, self.digest = num_workers, federation.dim, federation.digest
+
+    def __getattr__(self, name: str) -> Any:
+        """Whatever else the node's own federation has."""
+        return getattr(self._alone, name)
+
+    @staticmethod
+    def _own(workers: Indices) -> Indices:
+        return np.zeros_like(workers)
+
+    def gradients(self, models: torch.Tensor, workers: Indices) -> torch.Tensor:
+        """The exact gradients, one row each."""
+        return self._alone.gradients(models, self._own(workers))
+
+    def pooled(
+        self, model: torch.Tensor, workers: Indices, weights: npt.NDArray[np.float64]
+    ) -> tuple[float, torch.Tensor]:
+        """Weighted sums of losses and gradients at one model, in float64."""
+        return self._alone.pooled(model, self._own(workers), weights)
+
+    def draws(self, streams: Any, round: int, workers: Indices, copies: Indices, steps: int) -> Sequence[Any]:
+        """The randomness of the round, addressed by this worker's number."""
+        return self._alone.draws(
+            _Readdressed(streams, self._worker),  # type: ignore[arg-type]  # has what is asked of streams
+            round,
+            self._own(workers),
+            copies,
+            steps,
+        )
+
+    def stochastic_gradients(self, models: torch.Tensor, workers: Indices, draws: Any) -> torch.Tensor:
+        """Gradients of the mini-batches."""
+        return self._alone.stochastic_gradients(models, self._own(workers), draws)
+
+    def local_sgd(self, models: torch.Tensor, workers: Indices, draws: Sequence[Any], gamma: float) -> torch.Tensor:
+        """All local steps of plain SGD at once."""
+        return self._alone.local_sgd(models, self._own(workers), draws, gamma)
+
+    def noise2(self, model: torch.Tensor) -> float:
+        """The variance of a stochastic gradient at a model, over all mini-batches."""
+        return float(self._alone.sample_variances(model, np.zeros(1, dtype=np.int64))[0]) / self._alone.batch_size
+
+
+def experiment_of(config: Mapping[str, Any]) -> Experiment:
+    """The experiment that a Flower run's configuration describes: its keys, with hyphens for underscores or without.
+
+    ``model-option.width = 200`` is an option of the model. Left aside are what is for the run itself (``RUN_KEYS``) and
+    other keys with a dot, as ``own.path``, which are the app's own.
+
+    >>> experiment_of({"source": "digits", "gamma": 0.1, "local-steps": 5, "timeout": 60.0}).run.local_steps
+    5
+    """
+    changes: dict[str, Any] = {}
+    for key, value in config.items():
+        name = key.replace("-", "_")
+        if name.startswith("model_option."):
+            changes.setdefault("model_option", {})[name.removeprefix("model_option.")] = value
+        elif name not in RUN_KEYS and "." not in name:
+            changes[name] = value
+    return Experiment.of(changes)

@@ -1,0 +1,42 @@
+"""A user's own Flower app, with a training function that knows nothing of fedgauge's, gauged in one line."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from tests.flower.task import read
+
+from fedgauge.flower import gauge_mod
+from fedgauge.randomness import Purpose, Streams
+
+STEPS, GAMMA, SEED = 5, 0.1, 3
+
+
+def own_app(shards: Path, *, gauged: bool = True) -> ClientApp:
+    """Plain SGD by autograd, with the mini-batches that fedgauge would draw for the same seed."""
+
+    def shard(context: Context):  # type: ignore[no-untyped-def]
+        return read(shards / f"{context.node_config['partition-id']}.npz")
+
+    app = ClientApp(mods=[gauge_mod(shard)] if gauged else [])
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        mine = shard(context)
+        module = mine.model()
+        module.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
+        round = int(message.content.config_records["config"]["server-round"]) - 1  # type: ignore[arg-type]
+        generator = Streams(SEED, Purpose.NOISE).at(round, int(context.node_config["partition-id"]))
+        batches = generator.integers(len(mine.targets), size=(STEPS, mine.batch_size))
+        optimiser = torch.optim.SGD(module.parameters(), lr=GAMMA)
+        for batch in torch.from_numpy(np.asarray(batches)):
+            optimiser.zero_grad()
+            mine.loss(module(mine.inputs[batch]), mine.targets[batch]).backward()
+            optimiser.step()
+        metrics = MetricRecord({"num-examples": len(mine.targets)})
+        content = RecordDict({"arrays": ArrayRecord(module.state_dict()), "metrics": metrics})
+        return Message(content, reply_to=message)
+
+    return app

@@ -1,0 +1,82 @@
+"""Flower's secure aggregation around all that a worker sends: the server sees sums alone, and measures all the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Context, Message, RecordDict
+from flwr.common import bytes_to_ndarray
+from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS, Key
+from tests.flower.here import HereGrid
+from tests.flower.task import read
+
+from fedgauge import Experiment, execute
+from fedgauge.errors import InputError, MachineError
+from fedgauge.flower import client_app, run_securely
+from fedgauge.flower.records import ARRAYS
+
+CONTEXT = Context(1, 1, {}, RecordDict(), {})
+
+
+def grid_of(shards: Path) -> HereGrid:
+    def app(worker: int) -> Any:
+        return client_app(lambda context: read(shards / f"{worker}.npz"), secure=True)
+
+    return HereGrid([app(worker) for worker in range(3)])
+
+
+@pytest.mark.parametrize("changes", [{}, {"algorithm": "momentum", "beta": 0.5}], ids=["fedavg", "momentum"])
+def test_sums_are_enough_for_the_run_and_its_constants(
+    experiment: Experiment, shards: Path, tmp_path: Path, changes: dict[str, object]
+) -> None:
+    asked = experiment.changed({"rounds": 2, **changes})
+    here = execute(asked.changed({"processes": 1}))
+    there = run_securely(grid_of(shards), CONTEXT, asked, read(shards / "test.npz"), out=tmp_path / "run")
+    # Entries are rounded to 16 / 2^29, at random up or down.
+    assert np.allclose(there.model, here.model, rtol=0, atol=1e-6)
+    for ours, theirs in zip(here.rounds, there.rounds, strict=True):
+        for name in ("loss", "grad2", "spread", "deviation2", "zeta2", "L_h_ratio", "L_g_ratio"):
+            expected = getattr(ours, name)
+            assert getattr(theirs, name) == (expected and pytest.approx(expected, rel=1e-4)), (ours.round, name)
+        if ours.L_tilde_ratio:
+            # The root mean square is at most the largest, and a bound of L_tilde from below all the same.
+            assert theirs.L_tilde_ratio is not None
+            assert 0.3 * ours.L_tilde_ratio < theirs.L_tilde_ratio <= ours.L_tilde_ratio * (1 + 1e-6)
+    assert "sigma" in json.loads((tmp_path / "run" / "measure.json").read_text())["constants"]
+
+
+def test_what_a_worker_sends_is_masked(experiment: Experiment, shards: Path) -> None:
+    grid, seen = grid_of(shards), []
+
+    def listen(worker: int, message: Message, reply: Message) -> Message:
+        seen.append(reply.content)
+        return reply
+
+    grid.spoil = listen
+    run_securely(grid, CONTEXT, experiment.changed({"rounds": 1}), read(shards / "test.npz"))
+    configs: list[Any] = [content.config_records.get(RECORD_KEY_CONFIGS, {}) for content in seen]
+    vectors = [entry[Key.MASKED_PARAMETERS] for entry in configs if Key.MASKED_PARAMETERS in entry]
+    assert len(vectors) == 2 * 3
+    for content in seen:
+        assert not content.array_records.get(ARRAYS)
+        assert all(not record for record in content.array_records.values())
+    # Masks are uniform over 2^32: the numbers of two workers have nothing to do with each other, as their gradients do.
+    first, second = (bytes_to_ndarray(vectors[index][1]).astype(float) for index in (0, 1))
+    assert len(first) == 1210
+    assert abs(np.corrcoef(first, second)[0, 1]) < 0.2
+
+
+def test_what_cannot_be_summed_is_said(experiment: Experiment, shards: Path) -> None:
+    shard = read(shards / "test.npz")
+    with pytest.raises(MachineError, match="The secure sum of round 0 could not be taken"):
+        run_securely(grid_of(shards), CONTEXT, experiment.changed({"gamma": 1e6, "rounds": 2}), shard, timeout=1.0)
+    with pytest.raises(InputError, match="three workers or more, not 2"):
+        run_securely(grid_of(shards), CONTEXT, experiment.changed({"workers": 2}), shard)
+    with pytest.raises(InputError, match="scaffold keeps a memory"):
+        run_securely(grid_of(shards), CONTEXT, experiment.changed({"algorithm": "scaffold"}), shard)
+    with pytest.raises(InputError, match="equal weights"):
+        run_securely(grid_of(shards), CONTEXT, experiment.changed({"weights": "sizes"}), shard)
