@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -48,9 +49,9 @@ def listens(port: int) -> bool:
 def alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (ProcessLookupError, FileNotFoundError):
         return False
-    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
 
 
 class Zygote:
@@ -154,7 +155,7 @@ class Fleet:
     def stop(self, name: str, how: int = signal.SIGKILL) -> None:
         """Stop a process by its id."""
         pid = self.pids.pop(name)
-        if alive(pid):
+        with suppress(ProcessLookupError):
             os.kill(pid, how)
         until(lambda: not alive(pid), 10, f"the end of {name}")
 

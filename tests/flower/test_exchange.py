@@ -14,6 +14,8 @@ from tests.flower.here import HereGrid
 from tests.flower.task import read
 
 from fedgauge import Experiment, execute, prepare, read_trace
+from fedgauge.archive import look
+from fedgauge.cli import main
 from fedgauge.errors import InputError, MachineError
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.flower import client_app, run_on
@@ -152,7 +154,9 @@ def test_a_wrong_answer_is_refused_named_and_recorded(
     assert [record.spread is not None for record in trace.rounds] == [True, False, True, True, False]
 
 
-def test_a_node_that_dies_is_lost_and_the_others_go_on(experiment: Experiment, shards: Path, tmp_path: Path) -> None:
+def test_a_node_that_dies_is_lost_and_the_others_go_on(
+    experiment: Experiment, shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     grid, out = grid_of(shards), tmp_path / "run"
 
     def dies(worker: int, message: Message, reply: Message) -> Message:
@@ -166,6 +170,11 @@ def test_a_node_that_dies_is_lost_and_the_others_go_on(experiment: Experiment, s
     (event,) = _events(out)
     assert (event["what"], event["worker"], event["round"]) == ("lost", 2, 2)
     assert "0.3 s" in str(event["why"])
+    assert look(out).told == ("Worker 2 was lost in round 2: no answer within 0.3 s.",)
+    assert main(["runs", "show", str(out)]) == 0
+    assert look(out).told[0] in capsys.readouterr().out
+    assert main(["report", str(out), "--out", str(tmp_path / "report.html")]) == 0
+    assert look(out).told[0] in (tmp_path / "report.html").read_text()
     assert trace.status == "finished"
     assert trace.rounds[2].L_g_ratio is not None
     # The rest is the run of the two that are left, from the model at which the third was lost.

@@ -11,6 +11,7 @@ Requests come as lines of JSON: ``{"argv": [...], "log": path, "home": path}``; 
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import json
 import os
@@ -59,6 +60,8 @@ def _become(argv: list[str], log: str | None, home: str | None) -> NoReturn:
     status = 1
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        # None outlives the process that forked it, not even where the tests are killed (PR_SET_PDEATHSIG).
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
         if home is not None:
             os.environ["FLWR_HOME"] = home
             os.chdir(home)
