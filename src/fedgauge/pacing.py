@@ -279,7 +279,7 @@ class Pace:
             lost, gained = self._balance(state, end)
             if lost > max(gained, 0.0):
                 why = f"{I // 2} steps would shed {lost:.3g} of f at once, and {I} gain only {gained:.3g} on them"
-                if not _rises_from_a_quarter(record):
+                if not _rises_from_a_quarter(state, I):
                     return I // 2, why + drift, self._leave(state, I)
                 why += f"; f rises from {I // 4} steps on"
                 return I // 4, why + drift, self._leave(state, I, I // 2)
@@ -368,13 +368,10 @@ def _gap(record: Round) -> float:
     return (points[0] + points[I]) / 2 - points[I // 2]
 
 
-def _rises_from_a_quarter(record: Round) -> bool:
-    """Whether f rises from a quarter of the steps to half and again to all of them, as far as was looked."""
-    points = _points(record)
-    assert record.looked is not None
-    I = record.looked[-1]  # noqa: E741
-    parts = [points.get(part, math.nan) for part in (I // 4, I // 2, I)]
-    return I >= 4 and parts[0] < parts[1] < parts[2]
+def _rises_from_a_quarter(state: PaceState, I: int) -> bool:  # noqa: E741
+    """Whether f rises from a quarter of the steps to half and again to all, by more than the standard errors."""
+    rises = [state.tallies.get(steps, Tally()).excess(0.0) for steps in (I // 2, I)]
+    return I >= 4 and all(mean + error < 0 for mean, error in rises)
 
 
 def _slope(losses: Sequence[float]) -> float:
