@@ -36,7 +36,7 @@ napoleon_use_ivar = True
 
 # Every reference must lead somewhere, but for those that lead out of these pages: intersphinx would need the network.
 nitpicky = True
-_HOMES = "execution|experiment|federation\\.shards|pacing|participation|planning|randomness|simulation|theory"
+_HOMES = "engines|execution|experiment|federation\\.shards|pacing|participation|planning|randomness|simulation|theory"
 nitpick_ignore_regex = [
     (r"py:.*", r"(torch|numpy|np|npt|collections|pathlib|typing|nn)(\..*)?"),
     # Names of types, which Python resolves before Sphinx sees them, or cannot resolve at all.
