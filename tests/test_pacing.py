@@ -95,6 +95,9 @@ def test_a_rise_that_is_not_finite_is_undone_and_lowers_the_steps() -> None:
     assert "undone" in (decision.why or "")
     # Where the first steps were good, they are what is taken.
     assert pace.take(pace.init(), Round(0, 1.0, 1.0, looked=(1, 2, 4, 8), path=(0.9, 0.8, 2.0, math.inf))) == 2
+    # So too where f is a little below its beginning again, and most of what was gained on the way is gone.
+    assert pace.take(pace.init(), Round(0, 1.0, 1.0, looked=(1, 2, 4, 8), path=(0.5, 0.6, 0.9, 0.98))) == 1
+    assert pace.take(pace.init(), Round(0, 1.0, 1.0, looked=(1, 2, 4, 8), path=(0.5, 0.6, 0.6, 0.7))) == 8
 
 
 def _quadratics(**how: float) -> Trace:

@@ -141,7 +141,7 @@ CASES = {
             gammas=(0.03, 0.1, 0.3),
             steps=(4, 16, 64),
             seeds=1,
-            limit=200,
+            limit=100,
             narrow=True,
         ),
     )

@@ -22,8 +22,9 @@ after. Three rules lower I:
   with half from the beginning. Where f rises from a quarter of the steps on, it comes down to that quarter;
 - *trial*: where e is below the share, half the steps are tried for a quarter as many rounds as I was taken, and kept
   if f falls faster, the first half of the trial, which sheds drift, left out. Trials that fail come half as often;
-- *undoing*: where a round would take back half of all that the run has gained, the server takes the best of the
-  models on the way, or none of them and a quarter of the steps. In rounds between records nothing is known.
+- *undoing*: where a round would take back half of all that the run has gained, or the first one half of what it gained
+  on the way, the server takes the best of the models on the way, or none of them and a quarter of the steps. In rounds
+  between records nothing is known.
 
 What it does not do well is in docs/results/auto.md. A pace is a pure fold over the records: a resumed run replays it
 and needs nothing else.
@@ -208,9 +209,13 @@ class Pace:
         """After how many of its steps a recorded round is taken to have ended; 0 where it is undone."""
         assert record.looked is not None
         assert record.path is not None
-        best = min(state.lowest, record.loss)
-        first = state.history[0][1] if state.history else record.loss
-        limit = max(best + _LOST * (first - best), record.loss)
+        if state.history:
+            first, best = state.history[0][1], min(state.lowest, record.loss)
+            limit = max(best + _LOST * (first - best), record.loss)
+        else:
+            # Of the first round all is known: too large a rate can gain something and then end where nothing learns.
+            best = min(record.loss, *record.path)
+            limit = best + _LOST * (record.loss - best)
         if record.path[-1] <= limit or record.looked == (1,):
             return record.looked[-1]
         lowest = min(record.path)

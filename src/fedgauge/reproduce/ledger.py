@@ -19,7 +19,7 @@ _ABOUT = """# Ledger: the paper's claims, one by one
 Made by this command from the JSON results beside it; a test makes it again and compares. A verdict is computed from the
 numbers: *reproduced* needs an order to hold by more than the spread over seeds, and sizes within a factor of two where
 the paper prints any; *in order but not in size* has the order alone. Scale is that of `--scale`: `laptop` takes fewer
-rounds, seeds and examples, and VGG at a fourth of its width with GroupNorm (all of it listed under
+rounds, seeds and examples, and VGG at an eighth of its width with GroupNorm (all of it listed under
 [choices](#choices)), so that its verdicts speak of that setting. Time is that of all runs together, one core each, on
 two busy cores.
 """
@@ -33,9 +33,9 @@ What the paper leaves open, chosen here, and what a laptop's scale changes:
   alone), 1, 5, 20 for VGG.
 - **"Close to convergence"** in Table 1 is where f falls by less than 1% in ten rounds, or, at the laptop's scale, after
   10 rounds of training at the most; I = 10 while measuring, with the rates of the model's figure.
-- **VGG** has no BatchNorm, under which F_i is no function of the model. At the laptop's scale it has GroupNorm and a
-  fourth of the width: the plain one does not leave its first plateau within the rounds that there is time for.
-- **Laptop**: the CNN has 50 examples a worker and 6 rounds (for Table 1: 10 workers with 200 each, all taking
+- **VGG** has no BatchNorm, under which F_i is no function of the model. At the laptop's scale it has GroupNorm and an
+  eighth of the width: the plain one does not leave its first plateau within the rounds that there is time for.
+- **Laptop**: the CNN has 16 filters, 200 examples a worker and 10 rounds (for Table 1: 10 workers, all taking
   part, 3 rounds measured); VGG 100 a worker and 20 rounds; two seeds each; tests on the first 1,000 and 500
   examples. The MLP on MNIST and all of Table 2 are whole at every scale but smoke.
 - **CIFAR-100** is a subset, 180 pictures of a label. **CINIC-10** is not here: its commands were run on a small folder

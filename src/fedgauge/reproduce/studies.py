@@ -7,7 +7,7 @@ unless the table below says otherwise:
 - the local steps of the curves (of which the paper names the largest, 40 for the MLP and 80 for the CNN), and R;
 - images divided by 255, without augmentation;
 - VGG without BatchNorm, under which F_i is no function of the model; at less than the paper's scale it has GroupNorm
-  and a fourth of the width, as the plain one does not leave its first plateau in the rounds that there is time for;
+  and an eighth of the width, as the plain one does not leave its first plateau in the rounds that there is time for;
 - where a label runs out, a worker gets others (``fill``); batches are drawn with replacement.
 """
 
@@ -83,8 +83,7 @@ class Study:
 _SMOKE = {"record_every": 2, "test_examples": 20, "processes": 1}
 _SEEN = ("trajectory",)
 """Readings that a network of millions of parameters has time for: no directions of curvature."""
-_NARROW = {"model_option": {"norm": "group", "narrow": 4}}
-_NARROWEST = {"model_option": {"norm": "group", "narrow": 8}}
+_NARROW = {"model_option": {"norm": "group", "narrow": 8}}
 
 
 def _vgg(name: str, title: str, **keys: Any) -> Study:
@@ -94,7 +93,7 @@ def _vgg(name: str, title: str, **keys: Any) -> Study:
         title,
         {"workers": 10, "fill": True, **keys},
         {
-            "smoke": Size((1, 2), 2, 1, {**_SMOKE, **_NARROWEST, "per_worker": 6}, near=2, measured=1, readings=_SEEN),
+            "smoke": Size((1, 2), 2, 1, {**_SMOKE, **_NARROW, "per_worker": 6}, near=2, measured=1, readings=_SEEN),
             "laptop": Size((1, 5, 20), 20, 2, small, near=10, measured=3, readings=_SEEN),
             "paper": Size((1, 5, 10, 20, 40), 500, 5, {"record_every": 10}),
         },
@@ -136,9 +135,10 @@ STUDIES: Mapping[str, Study] = {
                 ),
                 "laptop": Size(
                     (1, 5, 20, 80),
-                    6,
+                    10,
                     2,
-                    {"per_worker": 50, "test_examples": 1000, "record_every": 3},
+                    # Fewer examples a worker would be gone through so often that each learns its own by heart.
+                    {"per_worker": 200, "test_examples": 1000, "record_every": 5, "model_option": {"filters": 16}},
                     near=10,
                     measured=3,
                     readings=_SEEN,
