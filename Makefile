@@ -13,9 +13,8 @@ APT    := $(SUDO) apt-get -qq update && $(SUDO) apt-get -qq install -y
 demo: setup
 	$(BIN)/fedgauge demo --out demo
 
-# Three at a time on two cores: many tests wait for processes, servers and browsers that they started.
 test: check chromium
-	$(BIN)/python -m pytest -n 3 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # The loaders on the real files, which are in the directory DATA in their published layouts.
 test-data: setup

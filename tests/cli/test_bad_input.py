@@ -211,7 +211,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "reproduce table2 --jobs 0": ("jobs", "at least 1"),
     "reproduce table2 --engine rey": ("engine", "'rey'", "did you mean ray?"),
     "reproduce table1 --address head:1": ("address = head:1", "engine = ray"),
-    "reproduce certified --engine ray --address head": ("address must be HOST:PORT", "'head'"),
+    "reproduce table2 --engine ray --address head": ("address must be HOST:PORT", "'head'"),
     "reproduce lenses --source cifar10": ("source", "mnist or digits", "'cifar10'"),
     "reproduce lenses --target 0": ("target", "above 0"),
     "reproduce lenses --source digits --seeds 0": ("seeds", "at least 1"),
