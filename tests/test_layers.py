@@ -17,6 +17,7 @@ ROOT = Path(fedgauge.__file__).parent
 LAYERS = (
     "errors",
     "files",
+    "own",
     "symbols",
     "values",
     "randomness",

@@ -7,7 +7,6 @@ convolution, which its printed 4096 inputs need.
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +18,7 @@ from torch.nn import functional
 
 from fedgauge.errors import InputError, count, nearest, non_negative
 from fedgauge.federation.losses import Loss, squared_error
+from fedgauge.own import find_own
 
 
 @dataclass(frozen=True)
@@ -175,13 +175,7 @@ def make_model(name: str, shape: Sequence[int], classes: int, **options: Any) ->
 
 
 def _own(name: str, shape: Sequence[int], classes: int, options: Mapping[str, Any]) -> Model:
-    module_name, _, factory_name = name.partition(":")
-    try:
-        factory = getattr(importlib.import_module(module_name), factory_name)
-    except ImportError as error:
-        raise InputError(f"Cannot import {module_name} for the model ({error}); check the name and the path.") from None
-    except AttributeError:
-        raise InputError(f"{module_name} has no {factory_name}; name a function that makes the model.") from None
+    factory = find_own(name, "model")
     made = factory(shape, classes, **options)
     if isinstance(made, Model):
         return made

@@ -7,7 +7,6 @@ of the user's own is one more such class, named by ``module:factory``; see :func
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, Self
 
 from fedgauge.archive import FoundRun
 from fedgauge.errors import InputError
+from fedgauge.own import find_own
 from fedgauge.values import Round
 
 QUANTITIES = {"loss": "loss", "accuracy": "test accuracy", "grad2": "squared gradient norm", "spread": "spread"}
@@ -62,12 +62,7 @@ def make_observer(name: str, about: Mapping[str, Any]) -> Observer:
     module, colon, factory = name.partition(":")
     if not (module and colon and factory):
         raise InputError(f"observer must be module:factory, as in mytracker:csv, not {name!r}.")
-    try:
-        make = getattr(importlib.import_module(module), factory)
-    except ImportError as error:
-        raise InputError(f"Cannot import {module} for the observer ({error}); check the name and the path.") from None
-    except AttributeError:
-        raise InputError(f"{module} has no {factory}; name a function that makes the observer.") from None
+    make = find_own(name, "observer")
     try:
         observer = make(about)
     except Exception as error:  # whatever a factory of the user's own may raise

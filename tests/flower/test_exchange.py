@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -185,17 +186,18 @@ def test_a_node_that_dies_is_lost_and_the_others_go_on(
     assert trace.rounds[2].grad2 == pytest.approx(float(gradient @ gradient), rel=1e-5)
 
 
+def all_die(grid: HereGrid, worker: int, message: Message, reply: Message) -> Message:
+    """Every node is gone once the last worker has answered in round 2."""
+    if worker == 2 and message.content.config_records[SAID].get("round") == 2:
+        grid.dead.update((100, 101, 102))
+    return reply
+
+
 def test_nobody_left_is_said_and_what_was_recorded_is_kept(
     experiment: Experiment, shards: Path, tmp_path: Path
 ) -> None:
     grid, out = grid_of(shards), tmp_path / "run"
-
-    def all_die(worker: int, message: Message, reply: Message) -> Message:
-        if worker == 2 and message.content.config_records[SAID].get("round") == 2:
-            grid.dead.update((100, 101, 102))
-        return reply
-
-    grid.spoil = all_die
+    grid.spoil = partial(all_die, grid)
     with pytest.raises(MachineError, match="No worker is left in round 3"):
         run_on(grid, experiment, read(shards / "test.npz"), out=out, timeout=0.2)
     assert len((out / "rounds.jsonl").read_text().splitlines()) == 2
@@ -204,13 +206,7 @@ def test_nobody_left_is_said_and_what_was_recorded_is_kept(
 def test_a_run_goes_on_where_it_stopped(experiment: Experiment, shards: Path, tmp_path: Path) -> None:
     asked, shard = experiment.changed({"rounds": 4, "checkpoint_every": 1}), read(shards / "test.npz", test=True)
     grid, out = grid_of(shards), tmp_path / "run"
-
-    def all_die(worker: int, message: Message, reply: Message) -> Message:
-        if worker == 2 and message.content.config_records[SAID].get("round") == 2:
-            grid.dead.update((100, 101, 102))
-        return reply
-
-    grid.spoil = all_die
+    grid.spoil = partial(all_die, grid)
     with pytest.raises(MachineError):
         run_on(grid, asked, shard, out=out, timeout=0.2)
     run_on(grid_of(shards), asked, shard, out=out, resume=True)

@@ -85,6 +85,7 @@ def test_table1_of_a_network_goes_on_where_it_was(data: Path, tmp_path: Path, mo
     for cell in result["cells"]:
         found = {e["symbol"]: e["value"] for e in cell["measured"]["readings"][0]["estimates"]}
         assert 0 < found["L_h"] <= found["L_tilde"]
+    assert str(data) not in json.dumps(result)
     kept = sorted(tmp_path.iterdir())
     assert len(kept) == 2
     kept[0].unlink()

@@ -75,7 +75,10 @@ def _cell(setting: Experiment, size: Size) -> dict[str, Any]:
 
     asked = Asked(size.readings, rounds=size.measured, seeds=1, fall=FALL, most=size.near)
     began = time.monotonic()
-    return {**measure(setting, asked=asked).to_json(), "seconds": time.monotonic() - began}
+    made = measure(setting, asked=asked).to_json()
+    # Where the data lies is no part of a result that goes to others.
+    made["settings"]["experiment"]["data"].pop("dir", None)
+    return {**made, "seconds": time.monotonic() - began}
 
 
 def _dependence(setting: Experiment, size: Size) -> dict[str, Any]:
