@@ -18,7 +18,7 @@ from fedgauge.cli import main
 from fedgauge.errors import MachineError
 from fedgauge.runs import RunDirectory
 from fedgauge.values import Round
-from tests.cli.command import start
+from tests.cli.command import fork, start
 
 RESULTS = ("rounds.jsonl", "model.safetensors", "state_dict.safetensors", "result.json", "settings.json")
 LINE = (
@@ -49,13 +49,13 @@ def test_kill_9(processes: int, kills: int, whole: dict[str, bytes], tmp_path: P
     run, moments = tmp_path / "run", np.random.default_rng(processes)
     for kill in range(kills):
         before = size(run / "rounds.jsonl")
-        with start(*LINE, "--processes", processes, "--out", "run", "--resume", cwd=tmp_path) as process:
-            while size(run / "rounds.jsonl") <= before and process.poll() is None:
-                time.sleep(0.005)
-            time.sleep(moments.uniform(0.0, 0.3))
-            process.kill()
-            process.communicate()
-        assert process.returncode == -signal.SIGKILL or kill > 0
+        process = fork(*LINE, "--processes", processes, "--out", "run", "--resume", cwd=tmp_path)
+        while size(run / "rounds.jsonl") <= before and process.is_alive():
+            time.sleep(0.005)
+        time.sleep(moments.uniform(0.0, 0.3))
+        process.kill()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL or kill > 0
         found = look(run)
         assert found.rounds
     # How many processes share a round may change when it goes on.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +48,25 @@ def start(*arguments: object, cwd: Path) -> subprocess.Popen[str]:
         text=True,
         preexec_fn=_default_interrupt,
     )
+
+
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(["fedgauge.cli", "fedgauge.execution", "sklearn.datasets"])
+
+
+def fork(*arguments: object, cwd: Path) -> BaseProcess:
+    """Start ``fedgauge`` as a fork of a process that has imported it, for tests that start many; it prints nothing."""
+    process = _FORKS.Process(target=_run_silently, args=([*map(str, arguments)], cwd))
+    process.start()
+    return process
+
+
+def _run_silently(arguments: list[str], cwd: Path) -> None:
+    os.chdir(cwd)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(nowhere, stream)
+    sys.exit(main(arguments))
 
 
 def run(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -69,6 +69,23 @@ class Effort:
                 raise InputError(f"{name} must be above 0 seconds, not {value!r}.")
 
 
+@dataclass(frozen=True)
+class _Task:
+    """What is planned, and what is known before the first pilot."""
+
+    experiment: Experiment
+    prepared: Prepared
+    scale: Scale
+    cost: Cost
+    space: Space
+    constants: Constants
+    began: float
+
+    @property
+    def num_workers(self) -> int:
+        return self.prepared.federation.num_workers
+
+
 def plan(
     experiment: Experiment,
     *,
@@ -118,6 +135,7 @@ def plan(
     space = space_of(experiment, N, cost, over)
     measured = at_start(experiment, prepared)
     constants = with_gap(measured.constants, float(measured.point["loss"]), floor, experiment.data.is_quadratic)
+    task = _Task(experiment, prepared, scale, cost, space, constants, began)
     before = explain.from_constants(constants, constants["F"].value, float(measured.point["grad2"]))
     _refuse_small_budget(goal, cost, space)
     _refuse_met(goal, prepared, experiment.run.seed, measured.point)
@@ -158,8 +176,8 @@ def plan(
         model, records = pilots.model(trial)
         made = pilots.experiment(trial)
     seen = _after(made, prepared, torch.from_numpy(model), records, found.winner)
-    theory, notes = _theory(made, constants, records, scale, cost, found.winner, N)
-    return _plan(experiment, scale, cost, space, found, records, seen, constants, theory, notes, began, N)
+    theory, notes = _theory(task, records, found.winner)
+    return _plan(task, found, records, seen, theory, notes)
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------
@@ -253,19 +271,12 @@ def _candidates(space: Space, before: Seen, cost: Cost, seconds: float) -> list[
     return explain.order(list(fields), before, cost, seconds)[:_FIELD]
 
 
-def _theory(
-    made: Experiment,
-    constants: Constants,
-    records: Sequence[Round],
-    scale: Scale,
-    cost: Cost,
-    winner: Candidate,
-    num_workers: int,
-) -> tuple[TheoryPlan | None, list[str]]:
+def _theory(task: _Task, records: Sequence[Round], winner: Candidate) -> tuple[TheoryPlan | None, list[str]]:
     """What a theorem certifies for the same end: the squared gradient norm that the winner came to."""
-    if made.algorithm.name != "fedavg":
-        return None, [f"Theory plans FedAvg, and not {made.algorithm.name}."]
-    goal, notes = scale.goal, []
+    algorithm = task.experiment.algorithm.name
+    if algorithm != "fedavg":
+        return None, [f"Theory plans FedAvg, and not {algorithm}."]
+    goal, notes = task.scale.goal, []
     if goal.budget is None and goal.quantity != "grad2":
         goal = Goal("grad2", records[-1].grad2)
         notes.append(
@@ -276,10 +287,10 @@ def _theory(
         goal = Goal("grad2", None, goal.budget)
     try:
         return theory_plan(
-            constants,
+            task.constants,
             goal=goal,
-            cost=cost,
-            num_workers=num_workers,
+            cost=task.cost,
+            num_workers=task.num_workers,
             participants=winner.M,
             eta=winner.eta,
             practice=(winner.I, winner.gamma, winner.eta),
@@ -292,20 +303,14 @@ def _theory(
 
 
 def _plan(
-    experiment: Experiment,
-    scale: Scale,
-    cost: Cost,
-    space: Space,
+    task: _Task,
     found: Race,
     records: Sequence[Round],
     seen: Seen,
-    constants: Constants,
     theory: TheoryPlan | None,
     notes: Sequence[str],
-    began: float,
-    num_workers: int,
 ) -> Plan:
-    winner, goal = found.winner, scale.goal
+    winner, goal, cost, space = found.winner, task.scale.goal, task.cost, task.space
     each = winner.seconds(cost)
     ran = found.entries[0].curve.end
     seconds, low, high, slowest = ran, ran, ran, ran
@@ -316,13 +321,13 @@ def _plan(
         seconds, low, high = best.score, best.low, best.high
         slowest = max(best.scores)
     rounds = max(1, round(seconds / each))
-    changes = {**winner.changes(num_workers), "rounds": max(1, math.ceil(slowest / each - 1e-9))}
+    changes = {**winner.changes(task.num_workers), "rounds": max(1, math.ceil(slowest / each - 1e-9))}
     if goal.value is not None:
         changes |= {"rounds": math.ceil(_ROOM * slowest / each), f"target_{goal.quantity}": goal.value}
     steps = sorted({*space.local_steps, winner.I})
     return Plan(
-        experiment=experiment.changed(changes).to_json(),
-        scale=scale,
+        experiment=task.experiment.changed(changes).to_json(),
+        scale=task.scale,
         cost=cost,
         space=space,
         race=found,
@@ -333,10 +338,10 @@ def _plan(
         value=goal.best(records),
         terms=tuple(explain.terms(seen, replace(winner, I=number), cost, max(seconds, each)) for number in steps),
         seen=seen,
-        constants=constants,
+        constants=task.constants,
         theory=theory,
         notes=(*_remarks(space, seen, winner, cost), *notes),
-        wall=time.monotonic() - began,
+        wall=time.monotonic() - task.began,
     )
 
 
