@@ -22,6 +22,7 @@ from fedgauge.errors import InputError
 from fedgauge.federation.base import Indices
 from fedgauge.participation import Participation
 from fedgauge.runs import RunDirectory, State, read_trace
+from fedgauge.simulation import InterruptedRunError
 from tests.cli.command import fork, snapshot
 
 # What must be the same to the last bit, however often a run was killed.
@@ -338,7 +339,10 @@ def test_interrupt_within_a_round_is_resumed_to_the_same_bits(name: str, tmp_pat
     # four workers done.
     settings: dict[str, Any] = {"local_steps": 2, "rounds": 12, "chunk": 1, "checkpoint_every": 4}
     federation.countdown = 8 * 5 + 6
-    stopped = simulate(federation, algorithm, run=tmp_path / "run", **settings)
+    with pytest.raises(KeyboardInterrupt) as interrupt:
+        simulate(federation, algorithm, run=tmp_path / "run", **settings)
+    assert isinstance(interrupt.value, InterruptedRunError)
+    stopped = interrupt.value.trace
     assert (stopped.status, stopped.stopped_at, len(stopped.rounds)) == ("stopped", 5, 5)
     assert not (tmp_path / "run" / "result.json").exists()
     resumed = simulate(federation, algorithm, run=tmp_path / "run", resume=True, **settings)

@@ -145,6 +145,8 @@ def _run_there(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     except InputError as error:
         # Its kinds with more than a sentence do not come through to another process.
         raise InputError(str(error)) from None
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt from None  # without the trace that an interrupted run has
 
 
 class Spawned:

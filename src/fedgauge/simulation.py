@@ -226,6 +226,18 @@ def _check_steps(local_steps: int | Sequence[int] | Pace, num_workers: int) -> i
     return [count("local_steps", steps) for steps in local_steps]
 
 
+class InterruptedRunError(KeyboardInterrupt):
+    """Ctrl-C within a run: no caller takes what there is of it for the whole by mistake.
+
+    Attributes:
+        trace: up to there.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        super().__init__(trace)
+        self.trace = trace
+
+
 def simulate(
     federation: Federation,
     algorithm: Algorithm,
@@ -289,6 +301,9 @@ def simulate(
 
     Returns:
         The trace; ``diverged`` where the loss or the model was no longer finite, with all rounds before that.
+
+    Raises:
+        InterruptedRunError: on Ctrl-C, with the trace up to there; the state of a run that is kept is saved.
 
     >>> from fedgauge import fedavg, random_quadratics
     >>> trace = simulate(random_quadratics(4, 3), fedavg(gamma=0.1), local_steps=5, rounds=20)
@@ -393,6 +408,7 @@ def _run(
     state = restored or loop.first_state()
     began = time.perf_counter() - (seconds[-1] if seconds else 0.0)
     status: Status = "finished"
+    interrupted = False
     previous = state
     gradient: torch.Tensor | None = None
     pacing = _Pacing(pace, loop, records) if pace else None
@@ -446,9 +462,11 @@ def _run(
             if directory and state.round % checkpoint_every == 0:
                 directory.checkpoint(state)
     except KeyboardInterrupt:
-        status = "stopped"
+        status, interrupted = "stopped", True
     model = (previous if status == "diverged" else state).model
     trace = Trace(settings, status, state.round, tuple(records), model.detach().cpu().numpy().copy(), tuple(seconds))
     if directory and status == "stopped":
         directory.checkpoint(state)
+    if interrupted:
+        raise InterruptedRunError(trace)
     return trace

@@ -94,7 +94,7 @@ def shown(value: Any) -> str:
 
 
 def _run(cell: Cell, directory: str) -> dict[str, Any]:
-    """One run, as far as it goes."""
+    """One run."""
     from fedgauge.execution import execute
 
     done = 0
@@ -105,8 +105,7 @@ def _run(cell: Cell, directory: str) -> dict[str, Any]:
         done = rounds
 
     trace = execute(cell.experiment, run=directory, resume=True, observer=observer)
-    if trace.status != "stopped":
-        crews.progress(cell.experiment.run.rounds - done)
+    crews.progress(cell.experiment.run.rounds - done)
     return {
         "run": cell.name,
         "seed": cell.experiment.run.seed,
@@ -142,11 +141,7 @@ def run_sweep(sweep: Sweep, out: Path, jobs: int | None = None, told: Told = lam
             asked = {cell.name: (cell,) for cell in cells}
             for name, result in crew.map(_run, asked, {cell.name: out / cell.name for cell in cells}):
                 results[name] = result
-                if result["status"] == "stopped":
-                    break
     except KeyboardInterrupt:
-        return None
-    if len(results) < len(cells) or any(result["status"] == "stopped" for result in results.values()):
         return None
     return _summary(sweep, results)
 

@@ -97,7 +97,7 @@ def test_a_small_run_is_kept_and_resumed(tmp_path: Path, monkeypatch: pytest.Mon
     def broken(*_: Any, **__: Any) -> Any:
         raise AssertionError("a finished cell is run again")
 
-    monkeypatch.setattr(lenses, "make_crew", broken)
+    monkeypatch.setattr(lenses, "measure_cell", broken)
     assert lenses.run(**how, **SMALL) == first
     with pytest.raises(AssertionError, match="run again"):
         lenses.run(**how, **{**SMALL, "target": 1.1})

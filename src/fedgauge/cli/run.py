@@ -84,6 +84,7 @@ def simulate(
         from fedgauge.exchange import read_model
         from fedgauge.execution import execute, prepare
         from fedgauge.observers import TensorBoard, make_observer, watching
+        from fedgauge.simulation import InterruptedRunError
 
         prepared = prepare(experiment)
         first = read_model(start, prepared.federation) if start else None
@@ -91,7 +92,10 @@ def simulate(
         observers += [TensorBoard(tensorboard)] if tensorboard else []
         observers.append(told(experiment.algorithm.name, experiment.run.rounds))
         with watching(observers) as each:
-            trace = execute(experiment, run=out, resume=resume, start=first, observer=each, prepared=prepared)
+            try:
+                trace = execute(experiment, run=out, resume=resume, start=first, observer=each, prepared=prepared)
+            except InterruptedRunError as interrupt:
+                trace = interrupt.trace
     if plot:
         from fedgauge.report import runs
 

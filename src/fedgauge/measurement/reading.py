@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -108,3 +108,13 @@ def _rank(estimate: Estimate) -> tuple[bool, int, float]:
     if estimate.certain:
         return False, _SAFEST[estimate.kind], estimate.value
     return True, 0, -estimate.value
+
+
+Measured = TypeVar("Measured", Reading, Measurement)
+
+
+def whole(found: Measured) -> Measured:
+    """What was measured without a budget, so that Ctrl-C alone can have ended it early; that is then passed on."""
+    if not found.complete:
+        raise KeyboardInterrupt
+    return found

@@ -26,7 +26,7 @@ from fedgauge.measurement.intervals import of_runs
 from fedgauge.measurement.meter import OutOfBudgetError, said
 from fedgauge.measurement.reading import Reading
 from fedgauge.participation import Participation
-from fedgauge.simulation import Observer, Stop, simulate
+from fedgauge.simulation import InterruptedRunError, Observer, Stop, simulate
 from fedgauge.values import Estimate, Kind, Round, Trace
 
 MEAN = "What happened on average along FedAvg's own steps from this model, as the paper estimates it."
@@ -85,28 +85,32 @@ def trajectory(
     traces: list[Trace] = []
     reason = ""
     for seed in seeds:
-        trace = simulate(
-            federation,
-            algorithm,
-            local_steps=local_steps,
-            rounds=rounds,
-            participation=Participation(weights=weights),
-            seed=seed,
-            start=model,
-            stop=stop,
-            processes=processes,
-            engine=engine,
-            address=address,
-            observer=observer,
-        )
+        try:
+            trace = simulate(
+                federation,
+                algorithm,
+                local_steps=local_steps,
+                rounds=rounds,
+                participation=Participation(weights=weights),
+                seed=seed,
+                start=model,
+                stop=stop,
+                processes=processes,
+                engine=engine,
+                address=address,
+                observer=observer,
+            )
+        except InterruptedRunError as interrupt:
+            trace, reason = interrupt.trace, said(interrupt)
         if trace.status == "diverged":
             raise InputError(
                 f"{algorithm.name} diverges from this model in round {trace.stopped_at}, so that its trajectory says"
                 " nothing; use a smaller gamma or fewer local steps."
             )
         traces.append(trace)
-        if trace.status != "finished":
-            reason = said(OutOfBudgetError() if trace.status == "target" else KeyboardInterrupt())
+        if trace.status == "target":
+            reason = said(OutOfBudgetError())
+        if reason:
             break
     settings = {"algorithm": {"name": algorithm.name, **algorithm.parameters}, "local_steps": local_steps}
     mean, most = readings(traces, settings)
@@ -235,8 +239,6 @@ def near_convergence(
         address=address,
         observer=observer,
     )
-    if trace.status == "stopped":
-        raise KeyboardInterrupt
     if trace.status == "diverged":
         raise InputError(
             f"{algorithm.name} diverges in round {trace.stopped_at} of its training, so that there is no model near"

@@ -7,7 +7,6 @@ its conditions.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -17,10 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedgauge.crews import Crew, make_crew
+from fedgauge.crews import make_crew
 from fedgauge.errors import InputError, count, nearest
-from fedgauge.files import write_json
 from fedgauge.report import terminal
+from fedgauge.reproduce.cells import Job, run_cells
 from fedgauge.theory import find
 from fedgauge.theory.answer import answer
 from fedgauge.theory.tune import best_gamma
@@ -181,8 +180,11 @@ def run(
     lines: list[dict[str, Any]] = []
     cells: list[Cell] = []
     constants = {}
-    for percent in PERCENTS:
-        found = _constants(source, place, percent, keep)
+    asked = {f"{source}-{percent}-constants": (source, place, percent) for percent in PERCENTS}
+    certified = run_cells(
+        _constants, {name: Job([*one], one) for name, one in asked.items()}, keep, make_crew(1), lambda *_: None
+    )
+    for percent, found in zip(PERCENTS, certified.values(), strict=True):
         constants[percent] = found["constants"]
         for theorem, own in ((name, own) for name, own in OWN.items() if name in (theorems or OWN)):
             for I in local_steps or LOCAL_STEPS:  # noqa: E741
@@ -191,7 +193,9 @@ def run(
                 lines.append({"percent": percent, "theorem": theorem, "I": I, "R": rounds, **line})
                 rates = best["gamma"], best["eta"]
                 cells.append(Cell(source, place, percent, I, rounds, theorem, *rates, found["f_star"], seeds))
-    for line, runs in zip(lines, _run_all(cells, keep, make_crew(jobs, engine, address), told), strict=True):
+    wanted = {cell.name: Job([*cell], (cell,)) for cell in cells}
+    done = run_cells(measured, wanted, keep, make_crew(jobs, engine, address), lambda _, *done: told(*done))
+    for line, runs in zip(lines, done.values(), strict=True):
         bound = line["versions"][line["new"]]["bound"]
         line |= {
             "runs": runs,
@@ -207,47 +211,17 @@ def run(
     return {"settings": settings, "constants": constants, "lines": lines}
 
 
-def _constants(source: str, data: str | None, percent: int, keep: Path | None) -> dict[str, Any]:
-    path = keep / f"{source}-{percent}-constants.json" if keep else None
-    if path and path.exists():
-        kept: dict[str, Any] = json.loads(path.read_text())
-        return kept
+def _constants(source: str, data: str | None, percent: int) -> dict[str, Any]:
     from fedgauge.measurement.certified import certify
 
     found = certify(federation(source, data, percent))
     values, kinds = found.theorem_values()
-    made = {
+    return {
         "values": values,
         "kinds": kinds,
         "constants": {estimate.symbol: estimate.to_json() for estimate in found.constants},
         "f_star": found.constants["f_star"].value,
     }
-    if path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, made)
-    return made
-
-
-def _run_all(
-    cells: list[Cell], keep: Path | None, crew: Crew, told: Callable[[int, int], None]
-) -> list[dict[str, list[float]]]:
-    done: dict[Cell, dict[str, list[float]]] = {}
-    for cell in cells:
-        if keep and (path := keep / f"{cell.name}.json").exists():
-            kept = json.loads(path.read_text())
-            if kept["gamma"] == cell.gamma and kept["eta"] == cell.eta:
-                done[cell] = kept["runs"]
-    told(len(done), len(cells))
-    missing = [cell for cell in cells if cell not in done]
-    if missing:
-        with crew as running:
-            for cell, runs in running.map(measured, {cell: (cell,) for cell in missing}):
-                done[cell] = runs
-                if keep:
-                    keep.mkdir(parents=True, exist_ok=True)
-                    write_json(keep / f"{cell.name}.json", {"gamma": cell.gamma, "eta": cell.eta, "runs": runs})
-                told(len(done), len(cells))
-    return [done[cell] for cell in cells]
 
 
 def show(result: Mapping[str, Any]) -> None:

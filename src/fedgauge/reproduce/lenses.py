@@ -13,7 +13,6 @@ partition but for examples that are dropped.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -29,9 +28,9 @@ from fedgauge.data.datasets import load_dataset
 from fedgauge.data.partition import Partition
 from fedgauge.data.schemes import SCHEMES
 from fedgauge.errors import InputError, count, nearest
-from fedgauge.files import write_json
 from fedgauge.participation import Participation
 from fedgauge.randomness import Purpose, Streams, check_seed
+from fedgauge.reproduce.cells import Job, run_cells
 from fedgauge.reproduce.lens_orders import Floats, orders
 
 if TYPE_CHECKING:
@@ -188,6 +187,7 @@ def _looked(shared: Problem, seed: int, settings: Mapping[str, Any]) -> dict[str
     from fedgauge.measurement.curvature import curvature
     from fedgauge.measurement.lenses import LENSES, lenses
     from fedgauge.measurement.meter import Meter
+    from fedgauge.measurement.reading import whole
 
     rounds, weights = settings["measured_at"], shared.partition.weights
     trace = _train(shared, seed, settings, 1, rounds, rounds)
@@ -204,12 +204,12 @@ def _looked(shared: Problem, seed: int, settings: Mapping[str, Any]) -> dict[str
             only=[name for name, lens in LENSES.items() if lens.needs != "Hessians"],
         )
     names = {"L_h": "L_h seen", "L_tilde": "L_tilde seen"}
-    found |= {names.get(one.symbol, one.symbol): one.value for one in reading.estimates}
+    found |= {names.get(one.symbol, one.symbol): one.value for one in whole(reading).estimates}
     smaller = _fewer(shared, seed, settings["hessian_examples"])
     with Meter(smaller, weights=weights, seed=seed, processes=1) as meter:
         bent = curvature(meter, model, settings["tolerance"])
         delta = lenses(meter, model, only=["delta"], tolerance=settings["tolerance"])
-    found |= {one.symbol: one.value for one in (*bent.estimates, *delta.estimates)}
+    found |= {one.symbol: one.value for one in (*whole(bent).estimates, *whole(delta).estimates)}
     # The terms of the bounds that local steps add: zeta L_h in Theorem 4.3, zeta L_tilde in those before it.
     found["zeta_rms L_h seen"] = found["zeta_rms"] * found["L_h seen"]
     found["zeta_rms L_h"] = found["zeta_rms"] * found["L_h"]
@@ -268,41 +268,16 @@ def run(
             raise InputError(f"There is no partition {name!r}; {nearest(name, PARTITIONS)}")
     settings = {**SETTINGS, **changes}
     wanted = [(name, one) for one in range(seed, seed + seeds) for name in names]
-    cells = {key: cell for key in wanted if (cell := _kept(keep, source, key, settings)) is not None}
-    told(len(cells), len(wanted))
-    missing = [key for key in wanted if key not in cells]
-    if missing:
-        with make_crew(jobs, engine, address) as crew:
-            for key, cell in crew.map(measure_cell, {key: (source, data, *key, settings) for key in missing}):
-                cells[key] = cell
-                if keep:
-                    keep.mkdir(parents=True, exist_ok=True)
-                    write_json(_path(keep, source, key), {"settings": _plain(settings), "cell": cell})
-                told(len(cells), len(wanted))
-    ordered = [cells[key] for key in wanted]
+    asked = {_name(source, *key): Job([source, data, *key, settings], (source, data, *key, settings)) for key in wanted}
+    found = run_cells(measure_cell, asked, keep, make_crew(jobs, engine, address), lambda _, *done: told(*done))
+    ordered = [*found.values()]
     return {
-        "settings": {"source": source, "seeds": seeds, "seed": seed, **_plain(settings)},
+        "settings": {"source": source, "seeds": seeds, "seed": seed, **settings},
         "partitions": {name: dict(PARTITIONS[name]) for name in names},
         "orders": orders(ordered, names, seed),
         "cells": ordered,
     }
 
 
-def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings as JSON gives them back."""
-    plain: dict[str, Any] = json.loads(json.dumps(settings))
-    return plain
-
-
-def _path(keep: Path, source: str, key: tuple[str, int]) -> Path:
-    name = key[0].replace(" ", "-").replace("%", "")
-    return keep / f"{source}-{name}-{key[1]}.json"
-
-
-def _kept(keep: Path | None, source: str, key: tuple[str, int], settings: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A cell that is there already, and was run with these settings."""
-    if keep is None or not (path := _path(keep, source, key)).exists():
-        return None
-    held = json.loads(path.read_text())
-    cell: dict[str, Any] | None = held["cell"] if held["settings"] == _plain(settings) else None
-    return cell
+def _name(source: str, partition: str, seed: int) -> str:
+    return f"{source}-{partition.replace(' ', '-').replace('%', '')}-{seed}"

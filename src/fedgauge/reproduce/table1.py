@@ -9,7 +9,6 @@ along the way from the first model. Beside its estimates stand the tight constan
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,8 +20,8 @@ from fedgauge.crews import make_crew
 from fedgauge.errors import InputError, count
 from fedgauge.execution import prepare
 from fedgauge.experiment import Experiment
-from fedgauge.files import write_json
 from fedgauge.report import figures, terminal
+from fedgauge.reproduce.cells import Job, run_cells
 from fedgauge.reproduce.studies import ETA, Scale, Size, Study
 
 SYMBOLS = ("L_h", "L_tilde", "L_g")
@@ -72,10 +71,11 @@ def experiment(study: Study, scale: Scale, percent: int, seed: int, data: str | 
 def _cell(setting: Experiment, size: Size) -> dict[str, Any]:
     """Train, then measure what happens and what is possible."""
     from fedgauge.measurement.measuring import Asked, measure
+    from fedgauge.measurement.reading import whole
 
     asked = Asked(size.readings, rounds=size.measured, seeds=1, fall=FALL, most=size.near)
     began = time.monotonic()
-    made = measure(setting, asked=asked).to_json()
+    made = whole(measure(setting, asked=asked)).to_json()
     # Where the data lies is no part of a result that goes to others.
     made["settings"]["experiment"]["data"].pop("dir", None)
     return {**made, "seconds": time.monotonic() - began}
@@ -83,6 +83,7 @@ def _cell(setting: Experiment, size: Size) -> dict[str, Any]:
 
 def _dependence(setting: Experiment, size: Size) -> dict[str, Any]:
     """The trajectory's readings for other local steps and rates, and at models along the way."""
+    from fedgauge.measurement.reading import whole
     from fedgauge.measurement.trajectory import near_convergence, trajectory
     from fedgauge.simulation import simulate
 
@@ -94,7 +95,7 @@ def _dependence(setting: Experiment, size: Size) -> dict[str, Any]:
     varied = []
     for steps, rate in VARIED:
         found, _ = trajectory(federation, fedavg(rate, ETA), near, local_steps=steps, rounds=3)
-        varied.append({"local_steps": steps, "gamma": rate, **_values(found.to_json())})
+        varied.append({"local_steps": steps, "gamma": rate, **_values(whole(found).to_json())})
     along = []
     import torch
 
@@ -112,7 +113,7 @@ def _dependence(setting: Experiment, size: Size) -> dict[str, Any]:
             )
             model = torch.from_numpy(trace.model).to(model)
         found, _ = trajectory(federation, algorithm, model, local_steps=LOCAL_STEPS, rounds=3)
-        along.append({"round": rounds, **_values(found.to_json())})
+        along.append({"round": rounds, **_values(whole(found).to_json())})
     return {"near": said, "varied": varied, "along": along}
 
 
@@ -148,21 +149,15 @@ def run(
     seeds = count("seeds", size.seeds if seeds is None else seeds)
     of = f"{study.name}-{scale}"
     names = {f"cell-{of}-{percent}-{seed}": (percent, seed) for percent in PERCENTS for seed in range(seeds)}
-    jobs = {name: (_cell, experiment(study, scale, *key, data), size) for name, key in names.items()}
+    made = {name: (_cell, experiment(study, scale, *key, data), size) for name, key in names.items()}
     # The MLP alone is small enough to be measured time and again.
     if study.name == "mlp" and scale != "smoke":
-        jobs[f"dependence-{of}"] = (_dependence, experiment(study, scale, VARIED_PERCENT, 0, data), size)
-    found = {name: cell for name in jobs if (cell := _kept(keep, name)) is not None}
-    told("starting", len(found), len(jobs))
-    if len(found) < len(jobs):
-        with make_crew(None if engine == "ray" else 1, engine, address) as crew:
-            missing = {name: (*job, engine == "ray") for name, job in jobs.items() if name not in found}
-            for name, cell in crew.map(_made, missing):
-                found[name] = cell
-                if keep:
-                    keep.mkdir(parents=True, exist_ok=True)
-                    write_json(keep / f"{name}.json", cell)
-                told(name, len(found), len(jobs))
+        made[f"dependence-{of}"] = (_dependence, experiment(study, scale, VARIED_PERCENT, 0, data), size)
+    jobs = {
+        name: Job([setting.to_json(), size.near, size.measured, size.readings], (make, setting, size, engine == "ray"))
+        for name, (make, setting, size) in made.items()
+    }
+    found = run_cells(_made, jobs, keep, make_crew(None if engine == "ray" else 1, engine, address), told)
     cells = [{"percent": key[0], "seed": key[1], "measured": found[name]} for name, key in names.items()]
     result = {
         "settings": {"study": study.name, "scale": scale, "seeds": seeds, "local_steps": LOCAL_STEPS, "eta": ETA}
@@ -178,13 +173,6 @@ def _made(
 ) -> dict[str, Any]:
     """A cell; one of several side by side has a process to itself."""
     return make(setting.changed({"processes": 1}) if beside else setting, size)
-
-
-def _kept(keep: Path | None, name: str) -> dict[str, Any] | None:
-    """A cell from its file."""
-    path = keep / f"{name}.json" if keep else None
-    found: dict[str, Any] | None = json.loads(path.read_text()) if path and path.exists() else None
-    return found
 
 
 def _row(percent: int, cells: Sequence[Mapping[str, Any]], asked: Sequence[str]) -> dict[str, Any]:

@@ -7,7 +7,6 @@ x0 ~ N(0, 1) the printed numbers lie inside the spread over problems, so that is
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from statistics import mean, median, stdev
@@ -19,9 +18,9 @@ from fedgauge.algorithms import fedavg
 from fedgauge.crews import make_crew
 from fedgauge.errors import InputError, count
 from fedgauge.federation.quadratic import QuadraticFederation
-from fedgauge.files import write_json
 from fedgauge.randomness import Purpose, Streams, check_seed
 from fedgauge.report import figures, terminal
+from fedgauge.reproduce.cells import Job, run_cells
 
 DIM, SIGMA2, TARGET = 100, 0.01, 0.8
 WORKERS = (2, 5, 10)
@@ -137,30 +136,14 @@ def run(
     check_seed(seed)
     # Noise alone is shown on the first problem of each N.
     wanted = [(n, s, 5 if s == seed else 1) for n in WORKERS for s in range(seed, seed + seeds)]
-    cells: dict[tuple[int, int, int], dict[str, Any]] = {}
-    for key in wanted:
-        if keep and (path := _kept(keep, key)).exists():
-            cells[key] = json.loads(path.read_text())
-    told(len(cells), len(wanted))
-    missing = [key for key in wanted if key not in cells]
-    if missing:
-        with make_crew(jobs, engine, address) as crew:
-            for key, cell in crew.map(_cell, {key: key for key in missing}):
-                cells[key] = cell
-                if keep:
-                    keep.mkdir(parents=True, exist_ok=True)
-                    write_json(_kept(keep, key), cells[key])
-                told(len(cells), len(wanted))
+    asked = {"cell-{}-{}-{}".format(*key): Job([*key, DIM, SIGMA2, TARGET], key) for key in wanted}
+    cells = run_cells(_cell, asked, keep, make_crew(jobs, engine, address), lambda _, *done: told(*done))
     return {
         "settings": {"dim": DIM, "sigma2": SIGMA2, "target": TARGET, "seeds": seeds, "seed": seed},
         "columns": [_column(index, setting, cells.values()) for index, setting in enumerate(SETTINGS)],
         "literal": {n: literal_reading(n, seed) for n in WORKERS},
-        "cells": [cells[key] for key in wanted],
+        "cells": [*cells.values()],
     }
-
-
-def _kept(directory: Path, key: tuple[int, int, int]) -> Path:
-    return directory / "cell-{}-{}-{}.json".format(*key)
 
 
 def _column(index: int, setting: Setting, cells: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
