@@ -19,10 +19,13 @@ CHEAP = Cost.parse("cross-silo")
 Fall = Callable[[float], float]
 
 
-def _run(pace: Pace, fall: Fall, rounds: int = 200, begin: float = 0.0) -> list[Round]:
+def _run(pace: Pace, fall: Fall, rounds: int = 200, begin: float = 0.0, record_every: int = 1) -> list[Round]:
     """The records of a made-up federation in which k local steps lower f by fall(k), whatever came before."""
     state, loss, records = pace.init(), begin, []
     for number in range(rounds):
+        if number % record_every:
+            loss -= fall(state.decision.local_steps)
+            continue
         looked = (*state.decision.look, state.decision.local_steps)
         path = tuple(loss - fall(k) for k in looked)
         record = Round(number, loss, 1.0, looked=looked, path=path, elapsed=pace.elapsed(state, number))
@@ -76,6 +79,44 @@ def test_steps_that_give_nothing_are_given_up_where_they_cost(scale: float, begi
     even = _run(Pace(communication=1.0, step_seconds=0.1), lambda k: scale * 0.01, begin=begin, rounds=300)
     assert even[-1].looked is not None
     assert even[-1].looked[-1] <= 2
+
+
+@pytest.mark.parametrize("record_every", [1, 3, 10])
+def test_rounds_are_counted_and_not_records(record_every: int) -> None:
+    """The first trial comes after 24 rounds, and f falls by a hundredth in each, however many of them are recorded."""
+    pace = Pace(communication=1.0, step_seconds=0.1)
+    state, since = pace.init(), 0
+    for record in _run(pace, lambda k: 0.01, rounds=100, record_every=record_every):
+        since = since if state.losses else record.round
+        state, _ = pace.step(state, record)
+        if state.trial:
+            break
+    assert state.trial is not None
+    assert 24 <= record.round + 1 - since < 24 + record_every
+    before, rate, length = state.trial
+    # For each e-fold of the time, seen from the middle of the rounds that it is read off.
+    seconds = pace.seconds(before)
+    assert rate == pytest.approx(0.01 / seconds * (state.elapsed - length * seconds / 2))
+
+
+def test_on_a_plateau_steps_are_not_lowered() -> None:
+    """Ups and downs within a twentieth of the first loss are no drift; without that rule they are taken for it."""
+    ups = (0.02, -0.03, 0.04, -0.01, 0.03, -0.04)
+
+    def last(flat: float) -> int:
+        pace = Pace(communication=1.0, step_seconds=0.1, flat=flat)
+        state, loss = pace.init(), 2.3
+        for number, up in enumerate(ups * 4):
+            looked = (*state.decision.look, state.decision.local_steps)
+            path = (*(loss + up / 2 for _ in looked[:-1]), loss + up)
+            record = Round(number, loss, 1.0, looked=looked, path=path)
+            taken = pace.take(state, record)
+            state, _ = pace.step(state, Round(number, loss, 1.0, looked=looked, path=path, taken=taken))
+            loss = dict(zip((0, *looked), (loss, *path), strict=True))[taken]
+        return state.decision.local_steps
+
+    assert last(0.05) >= 8
+    assert last(0.0) < 8
 
 
 @settings(max_examples=25)

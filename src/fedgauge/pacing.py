@@ -26,6 +26,9 @@ after. Three rules lower I:
   on the way, the server takes the best of the models on the way, or none of them and a quarter of the steps. In rounds
   between records nothing is known.
 
+A network may begin on a plateau, where f goes up and down by little whatever I is: up to a change by a twentieth of the
+first loss no rule lowers I.
+
 What it does not do well is in docs/results/auto.md. A pace is a pure fold over the records: a resumed run replays it
 and needs nothing else.
 """
@@ -38,10 +41,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fedgauge.cost import Cost
 from fedgauge.errors import InputError, count
 from fedgauge.federation.base import Federation
+from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.participation import Participation
 from fedgauge.values import Round
 
@@ -63,6 +68,13 @@ _SLIGHT = 0.1
 """A share of computing below which fewer steps could not save a tenth of the time, and are not tried."""
 _LOST = 0.5
 """Part of all that the run has gained that a round may take back; more is no fluctuation."""
+FLAT = 0.05
+"""Part of a network's first loss below which a change of f tells nothing of drift: it may begin on a plateau."""
+
+
+Point = tuple[int, float]
+"""After how many rounds f was what."""
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -129,7 +141,7 @@ class PaceState:
         lowest: the least loss that was recorded.
         history: local steps taken and the loss, record by record.
         taken: local steps up to the end of the last record's round.
-        losses: of the rounds since I last changed, their end included.
+        losses: after how many rounds f was what, since I last changed, the last round's end included.
         gap: what half the steps would have shed in the last round.
         since: for each number of steps, the seconds and steps when it was gone up to.
         trial: the number of steps before a trial, the fall of f with it, and how many rounds the trial lasts.
@@ -146,7 +158,7 @@ class PaceState:
     lowest: float = math.inf
     history: tuple[tuple[float, float], ...] = ()
     taken: float = 0.0
-    losses: tuple[float, ...] = ()
+    losses: tuple[Point, ...] = ()
     gap: float = 0.0
     since: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     trial: tuple[int, float, int] | None = None
@@ -162,6 +174,7 @@ class Pace:
         step_seconds: s, those of a local step.
         message: seconds that the participants' models take once more to the server.
         cap: the largest I.
+        flat: part of the first loss; while f has changed by less, I is not lowered.
 
     >>> pace = Pace(communication=1.0, step_seconds=0.1)
     >>> pace.init().decision
@@ -172,6 +185,7 @@ class Pace:
     step_seconds: float
     message: float = 0.0
     cap: int = CAP
+    flat: float = 0.0
 
     def __post_init__(self) -> None:
         count("cap", self.cap)
@@ -209,13 +223,12 @@ class Pace:
         """After how many of its steps a recorded round is taken to have ended; 0 where it is undone."""
         assert record.looked is not None
         assert record.path is not None
+        # Of the first round all is known: too large a rate can gain something and then end where nothing learns.
+        best = min(state.lowest, record.loss) if state.history else min(record.loss, *record.path)
+        first = state.history[0][1] if state.history else record.loss
+        limit = best + max(_LOST * (first - best), self.flat * abs(first))
         if state.history:
-            first, best = state.history[0][1], min(state.lowest, record.loss)
-            limit = max(best + _LOST * (first - best), record.loss)
-        else:
-            # Of the first round all is known: too large a rate can gain something and then end where nothing learns.
-            best = min(record.loss, *record.path)
-            limit = best + _LOST * (record.loss - best)
+            limit = max(limit, record.loss)
         if record.path[-1] <= limit or record.looked == (1,):
             return record.looked[-1]
         lowest = min(record.path)
@@ -244,7 +257,7 @@ class Pace:
             rest={steps: left - 1 for steps, left in state.rest.items() if left > 1},
             history=history,
             taken=history[-1][0] + (record.taken or 0),
-            losses=(*(state.losses or (record.loss,)), end),
+            losses=(*(state.losses or ((record.round, record.loss),)), (record.round + 1, end)),
             gap=_gap(record),
             lowest=min(state.lowest, record.loss),
             since=state.since or {I: (0.0, 0)},
@@ -280,7 +293,8 @@ class Pace:
         now = _uncorrected(tally, record)
         if state.trial and state.trial[0] > I:
             return self._judge(state, I)
-        if I > 1:
+        first = state.history[0][1]
+        if I > 1 and abs(end - first) > self.flat * abs(first):
             lost, gained = self._balance(state, end)
             if lost > max(gained, 0.0):
                 why = f"{I // 2} steps would shed {lost:.3g} of f at once, and {I} gain only {gained:.3g} on them"
@@ -288,9 +302,10 @@ class Pace:
                     return I // 2, why + drift, self._leave(state, I)
                 why += f"; f rises from {I // 4} steps on"
                 return I // 4, why + drift, self._leave(state, I, I // 2)
-            share, taken = self.share(I // 2), len(state.losses) - 1
+            share, taken = self.share(I // 2), _rounds(state.losses)
             mean, error = tally.excess(share)
-            stalled = taken >= _AGAIN and _slope(state.losses[-(taken // 2) - 1 :]) < _SLIGHT * _slope(state.losses)
+            late = _slope(_late(state.losses, taken // 2))
+            stalled = taken >= _AGAIN and late < _SLIGHT * _slope(state.losses)
             if mean + error < 0 and (
                 (share > _SLIGHT and taken >= state.due.get(I, _TRIAL))
                 or (stalled and taken >= state.due.get(I, _AGAIN))
@@ -321,7 +336,7 @@ class Pace:
         """Whether fewer steps that were tried are kept; half of the trial, in which drift is shed, is left out."""
         assert state.trial is not None
         before, rate, length = state.trial
-        if len(state.losses) <= length:
+        if _rounds(state.losses) < length:
             return I, None, {}
         found = self._fall(state, I, length - length // 2)
         if found > rate:
@@ -336,7 +351,7 @@ class Pace:
         Not for each second: f falls ever more slowly, like a power or the logarithm of time, whatever I is.
         """
         centre = state.elapsed - rounds * self.seconds(I) / 2
-        return _slope(state.losses[-rounds - 1 :]) / self.seconds(I) * centre
+        return _slope(_late(state.losses, rounds)) / self.seconds(I) * centre
 
     def _balance(self, state: PaceState, end: float) -> tuple[float, float]:
         """What half the steps would give at once, and what the whole gain on them in as long as they are taken."""
@@ -346,20 +361,42 @@ class Pace:
         slower = taken + (state.elapsed - begun) * half / self.seconds(half)
         places = [*state.history, (state.taken, end)]
         gained = float(np.interp(slower, [n for n, _ in places], [f for _, f in places])) - end
-        if len(state.losses) <= _AGAIN:
+        if _rounds(state.losses) < _AGAIN:
             return state.gap, gained
-        late = state.losses[-(len(state.losses) // 2) :]
+        late = _late(state.losses, (_rounds(state.losses) - 1) // 2)
         ahead = 1 - self.seconds(I) / self.seconds(half) / 2
         coming = ahead * (_slope(late) + 2 * _error(late)) / self.seconds(I) * (state.elapsed - begun)
         return state.gap, min(gained, coming)
 
 
-def _error(losses: Sequence[float]) -> float:
+def _rounds(losses: Sequence[Point]) -> int:
+    """How many rounds they span."""
+    return losses[-1][0] - losses[0][0]
+
+
+def _late(losses: Sequence[Point], rounds: int) -> Sequence[Point]:
+    """Those of the last rounds, or the last two."""
+    first = losses[-1][0] - rounds
+    return losses[min(sum(place < first for place, _ in losses), len(losses) - 2) :]
+
+
+def _line(losses: Sequence[Point]) -> tuple[Floats, Floats, float]:
+    """The rounds and losses from their means, and the fall of f in a round by least squares."""
+    places, values = (each - each.mean() for each in np.asarray(losses, float).T)
+    return places, values, -float(places @ values / (places @ places))
+
+
+def _slope(losses: Sequence[Point]) -> float:
+    """The fall of f in a round."""
+    return _line(losses)[2]
+
+
+def _error(losses: Sequence[Point]) -> float:
     """The standard error of the fall, from the scatter about the line; without end for two losses."""
     if len(losses) <= 2:
         return math.inf
-    places = np.arange(len(losses)) - (len(losses) - 1) / 2
-    rest = np.asarray(losses) - np.mean(losses) + places * _slope(losses)
+    places, values, slope = _line(losses)
+    rest = values + places * slope
     return math.sqrt(float(rest @ rest) / (len(losses) - 2) / float(places @ places))
 
 
@@ -377,12 +414,6 @@ def _rises_from_a_quarter(state: PaceState, I: int) -> bool:  # noqa: E741
     """Whether f rises from a quarter of the steps to half and again to all, by more than the standard errors."""
     rises = [state.tallies.get(steps, Tally()).excess(0.0) for steps in (I // 2, I)]
     return I >= 4 and all(mean + error < 0 for mean, error in rises)
-
-
-def _slope(losses: Sequence[float]) -> float:
-    """The fall of f in a round, by least squares."""
-    places = np.arange(len(losses)) - (len(losses) - 1) / 2
-    return -float(places @ np.asarray(losses) / (places @ places))
 
 
 def _uncorrected(tally: Tally, record: Round) -> Tally:
@@ -450,4 +481,6 @@ def auto(cost: Cost, federation: Federation, participation: Participation | None
     participants = (participation or Participation()).num_participants(federation.num_workers)
     # Half of what a participant sends and receives is the model that it sends.
     message = full.per_participant * participants / 2
-    return Pace(full.communication(participants), cost.step, message, cap)
+    # A quadratic has no plateau, and its least value may be anything.
+    flat = 0.0 if isinstance(federation, QuadraticFederation) else FLAT
+    return Pace(full.communication(participants), cost.step, message, cap, flat)
