@@ -14,14 +14,18 @@ from fedgauge.reproduce.claims import CLAIMS, Claim, Effort, Result
 
 _ABOUT = """# Ledger: the paper's claims, one by one
 
-    fedgauge reproduce ledger docs/results --out docs/results/ledger.md
+    fedgauge reproduce ledger DIR
 
-Made by this command from the JSON results beside it; a test makes it again and compares. A verdict is computed from the
-numbers: *reproduced* needs an order to hold by more than the spread over seeds, and sizes within a factor of two where
-the paper prints any; *in order but not in size* has the order alone. Scale is that of `--scale`: `laptop` takes fewer
-rounds, seeds and examples, and VGG at an eighth of its width with GroupNorm (all of it listed under
-[choices](#choices)), so that its verdicts speak of that setting. Time is that of all runs together, one core each, on
-two busy cores.
+Made by this command from the JSON results in DIR, and from nothing else. *Reproduced* needs sizes within a factor of
+two where the paper prints any, and an order that holds not by chance: a curve ends better than another by more than
+their deviations over seeds together, a constant is below another with every seed, and one that grows with X never
+falls in the mean and rises in all by more than the deviations of its ends. *In order but not in size* has the order
+alone. With two seeds such a gap between curves comes about by chance in one comparison of nine, so that their verdicts
+are weak.
+
+Scale is that of `--scale`: `laptop` takes fewer rounds, seeds and examples, and VGG at an eighth of its width with
+GroupNorm (all of it listed under [choices](#choices)), so that its verdicts speak of that setting. Time is that of all
+runs together, one core each.
 """
 
 _CHOICES = """## Choices
@@ -38,8 +42,7 @@ What the paper leaves open, chosen here, and what a laptop's scale changes:
 - **Laptop**: the CNN has 16 filters, 200 examples a worker and 10 rounds (for Table 1: 10 workers, all taking
   part, 3 rounds measured); VGG 100 a worker and 20 rounds; two seeds each; tests on the first 1,000 and 500
   examples. The MLP on MNIST and all of Table 2 are whole at every scale but smoke.
-- **CIFAR-100** is a subset, 180 pictures of a label. **CINIC-10** is not here: its commands were run on a small folder
-  made for the test alone, and its claims are marked as not run.
+- What there is no data for is marked as not run.
 """
 
 

@@ -7,6 +7,7 @@ x0 ~ N(0, 1) the printed numbers lie inside the spread over problems, so that is
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from statistics import mean, median, stdev
@@ -102,14 +103,12 @@ def rounds_to_target(num_workers: int, problem_seed: int, setting: Setting, nois
 
 def _cell(num_workers: int, problem_seed: int, noise_seeds: int) -> dict[str, Any]:
     """All settings on one problem; the first noise seed is the table's, the others show what noise alone does."""
-    return {
-        "workers": num_workers,
-        "problem": problem_seed,
-        "rounds": [
-            [rounds_to_target(num_workers, problem_seed, setting, noise) for noise in range(noise_seeds)]
-            for setting in SETTINGS
-        ],
-    }
+    began = time.monotonic()
+    rounds = [
+        [rounds_to_target(num_workers, problem_seed, setting, noise) for noise in range(noise_seeds)]
+        for setting in SETTINGS
+    ]
+    return {"workers": num_workers, "problem": problem_seed, "rounds": rounds, "seconds": time.monotonic() - began}
 
 
 def run(
