@@ -34,8 +34,19 @@ def test_a_pilot_is_the_run_itself_however_often_it_paused(
         for rounds in (3, 7, 20):
             curve = running.run([trial], [rounds * candidate.seconds(COST)])[0]
             assert curve.end == pytest.approx(rounds * candidate.seconds(COST))
-    changes = {"seed": 1, "rounds": 20, **candidate.changes(4)}
-    whole = execute(quadratic.changed(changes))
+    chosen = {"local_steps": candidate.I, "gamma": candidate.gamma, "eta": candidate.eta}
+    drawn = {"participants": candidate.M} if candidate.M < 4 else {}
+    whole = execute(quadratic.changed({"seed": 1, "rounds": 20, **chosen, **drawn}))
+    assert list(curve.errors) == [record.grad2 for record in whole.rounds]
+
+
+def test_a_candidate_of_all_workers_is_not_held_to_the_participants_of_the_experiment(
+    quadratic: Experiment, tmp_path: Path
+) -> None:
+    few = quadratic.changed({"participants": 2, "sampling": "without-replacement"})
+    with pilots(few, Goal("grad2", 1e-9), tmp_path / "pilots", workers=4) as running:
+        curve = running.run([Trial(Candidate(2, 0.1, 1.0, 4), 0)], [20 * 2.0])[0]
+    whole = execute(quadratic.changed({"rounds": 20, "local_steps": 2}))
     assert list(curve.errors) == [record.grad2 for record in whole.rounds]
 
 

@@ -75,6 +75,18 @@ def test_within_a_budget_the_rounds_are_what_it_pays_for(tmp_path: Path) -> None
     assert execute(made).losses[-1] == pytest.approx(found.value, rel=1e-9)
 
 
+def test_a_budget_shows_nothing_of_what_lies_beyond_it(tmp_path: Path) -> None:
+    """Pilots that a larger budget has left go further; what is said of the smaller one is what it pays for."""
+    asked = experiment(tmp_path, sigma2=0.05, hessian_spread=0.3)
+    over = {"local_steps": [4], "gamma": [0.05], "eta": [1.0]}
+    for seconds in (200.0, 50.5):
+        goal = Goal("loss", None, seconds)
+        found = plan(asked, goal=goal, cost=COST, over=over, effort=ONE, directory=tmp_path / "plan")
+    assert found.rounds == 48  # of 1.04 s
+    run = execute(asked.changed({"local_steps": 4, "gamma": 0.05, "rounds": 48}))
+    assert found.value == min(record.loss for record in run.rounds)
+
+
 def test_an_unreachable_goal_says_how_close_it_came(tmp_path: Path) -> None:
     asked = experiment(tmp_path, sigma2=1.0)
     over: dict[str, list[Any]] = {"gamma": [0.1, 0.3], "local_steps": [1, 4], "eta": [1.0]}

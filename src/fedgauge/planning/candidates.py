@@ -46,9 +46,10 @@ class Candidate(Value):
         return cost.round(self.I, self.M)
 
     def changes(self, num_workers: int) -> dict[str, Any]:
-        """The keys of an experiment that make it this candidate's."""
+        """The keys of an experiment that make it this candidate's; where all take part, nobody is drawn."""
         chosen: dict[str, Any] = {"local_steps": self.I, "gamma": self.gamma, "eta": self.eta}
-        return chosen if num_workers == self.M else {**chosen, "participants": self.M}
+        everyone = {"participants": None, "sampling": None}
+        return {**chosen, **(everyone if num_workers == self.M else {"participants": self.M})}
 
 
 @dataclass(frozen=True)

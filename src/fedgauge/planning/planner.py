@@ -174,6 +174,10 @@ def plan(
         told("explaining", 0, None)
         trial = Trial(found.winner, 0)
         model, records = pilots.model(trial)
+        if goal.budget is not None:
+            # A run that is kept may be further than the budget goes.
+            end = goal.budget / found.winner.seconds(cost) * (1 + 1e-9)
+            records = tuple(record for record in records if record.round <= end)
         made = pilots.experiment(trial)
     seen = _after(made, prepared, torch.from_numpy(model), records, found.winner)
     theory, notes = _theory(task, records, found.winner)
@@ -231,7 +235,7 @@ def _refuse_divergence(found: Race, before: Seen) -> None:
 def _after(
     made: Experiment, prepared: Prepared, model: torch.Tensor, records: Sequence[Round], winner: Candidate
 ) -> Seen:
-    """What a few rounds more of the winner show, from where it came to."""
+    """What a few rounds more of the winner show, from where its pilot came to."""
     algorithm = make_algorithm(made.algorithm.name, **made.algorithm.parameters)
     trace = simulate(
         prepared.federation,
