@@ -29,6 +29,7 @@ LAYERS = (
     "engines",
     "crews",
     "cost",
+    "evidence",
     "pacing",
     "runs",
     "simulation",

@@ -87,7 +87,7 @@ def test_rounds_are_counted_and_not_records(record_every: int) -> None:
     pace = Pace(communication=1.0, step_seconds=0.1)
     state, since = pace.init(), 0
     for record in _run(pace, lambda k: 0.01, rounds=100, record_every=record_every):
-        since = since if state.losses else record.round
+        since = since if state.losses.points else record.round
         state, _ = pace.step(state, record)
         if state.trial:
             break

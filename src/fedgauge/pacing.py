@@ -36,15 +36,15 @@ and needs nothing else.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from fedgauge.cost import Cost
 from fedgauge.errors import InputError, count
+from fedgauge.evidence import Descent, Tally, gap, in_words, pairs, points_of, with_last
 from fedgauge.federation.base import Federation
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.participation import Participation
@@ -52,10 +52,6 @@ from fedgauge.values import Round
 
 CAP = 128
 """Local steps beyond which nothing is tried unless told: the paper's experiments and ours end there."""
-_MEMORY = 0.8
-"""What a measurement still counts for at the next one: some five count, as e changes while the loss falls."""
-_DOUBT = 0.05
-"""Variance of (b - share a) / (|a| + |b|), which lies in [-1, 1], believed before the scatter is seen."""
 _LOOKING = 0.02
 """Part of the time that may go into sending models of the way: little beside the tenth that is to be kept within."""
 _PATIENCE = 4
@@ -70,11 +66,6 @@ _LOST = 0.5
 """Part of all that the run has gained that a round may take back; more is no fluctuation."""
 FLAT = 0.05
 """Part of a network's first loss below which a change of f tells nothing of drift: it may begin on a plateau."""
-
-
-Point = tuple[int, float]
-"""After how many rounds f was what."""
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -93,40 +84,6 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class Tally:
-    """What the rounds say of one doubling: decayed sums over (b, a), each pair divided by |a| + |b|."""
-
-    number: float = 0.0
-    b: float = 0.0
-    a: float = 0.0
-    bb: float = 0.0
-    ab: float = 0.0
-    aa: float = 0.0
-
-    def with_pair(self, b: float, a: float, scale: float) -> Tally:
-        """The tally with one more round in it."""
-        if not scale > 0:
-            return self
-        b, a = b / scale, a / scale
-        new = (1.0, b, a, b * b, a * b, a * a)
-        return Tally(*(_MEMORY * old + each for old, each in zip(vars(self).values(), new, strict=True)))
-
-    def excess(self, share: float) -> tuple[float, float]:
-        """The mean of b - share a, and its standard error."""
-        if not self.number:
-            return 0.0, math.inf
-        mean = (self.b - share * self.a) / self.number
-        square = self.bb - 2 * share * self.ab + share**2 * self.aa
-        scatter = max(square - self.number * mean**2, 0.0)
-        return mean, math.sqrt((scatter + _DOUBT) / (self.number + 1) / self.number)
-
-    @property
-    def worth(self) -> float:
-        """The estimate of e."""
-        return self.b / self.a if self.a > 0 else -math.inf
-
-
-@dataclass(frozen=True)
 class PaceState:
     """What a pace knows after some records.
 
@@ -141,7 +98,7 @@ class PaceState:
         lowest: the least loss that was recorded.
         history: local steps taken and the loss, record by record.
         taken: local steps up to the end of the last record's round.
-        losses: after how many rounds f was what, since I last changed, the last round's end included.
+        losses: how f has fallen since I last changed, the last round's end included.
         gap: what half the steps would have shed in the last round.
         since: for each number of steps, the seconds and steps when it was gone up to.
         trial: the number of steps before a trial, the fall of f with it, and how many rounds the trial lasts.
@@ -158,7 +115,7 @@ class PaceState:
     lowest: float = math.inf
     history: tuple[tuple[float, float], ...] = ()
     taken: float = 0.0
-    losses: tuple[Point, ...] = ()
+    losses: Descent = field(default_factory=Descent)
     gap: float = 0.0
     since: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     trial: tuple[int, float, int] | None = None
@@ -241,9 +198,9 @@ class Pace:
         I = record.looked[-1]  # noqa: E741
         looks = len(record.looked) - 1
         tallies = dict(state.tallies)
-        for steps, b, a, scale in _pairs(state.before, record) if state.before else ():
+        for steps, b, a, scale in pairs(state.before, record) if state.before else ():
             tallies[steps] = tallies.get(steps, Tally()).with_pair(b, a, scale)
-        end = _points(record)[record.taken or 0]
+        end = points_of(record)[record.taken or 0]
         between = record.round - state.before.round - 1 if state.before else 0
         history = (*state.history, (state.taken + between * state.decision.local_steps, record.loss))
         elapsed = self.elapsed(state, record.round) + self.seconds(I, looks)
@@ -257,14 +214,14 @@ class Pace:
             rest={steps: left - 1 for steps, left in state.rest.items() if left > 1},
             history=history,
             taken=history[-1][0] + (record.taken or 0),
-            losses=(*(state.losses or ((record.round, record.loss),)), (record.round + 1, end)),
-            gap=_gap(record),
+            losses=Descent((*(state.losses.points or ((record.round, record.loss),)), (record.round + 1, end))),
+            gap=gap(record),
             lowest=min(state.lowest, record.loss),
             since=state.since or {I: (0.0, 0)},
         )
         following, why, changes = self._next(state, record, end)
         if following != I:
-            changes |= {"losses": ()}
+            changes |= {"losses": Descent()}
             if following > I:
                 changes["tallies"] = {steps: each for steps, each in tallies.items() if steps != following}
                 changes.setdefault("since", {**state.since, following: (elapsed, state.taken)})
@@ -290,7 +247,7 @@ class Pace:
             why = f"f would have risen to {min(record.path):.4g} at best; the round is undone{drift}"
             return max(I // 4, 1), why, self._leave(state, I)
         tally = state.tallies.get(I, Tally())
-        now = _uncorrected(tally, record)
+        now = with_last(tally, record)
         if state.trial and state.trial[0] > I:
             return self._judge(state, I)
         first = state.history[0][1]
@@ -302,17 +259,16 @@ class Pace:
                     return I // 2, why + drift, self._leave(state, I)
                 why += f"; f rises from {I // 4} steps on"
                 return I // 4, why + drift, self._leave(state, I, I // 2)
-            share, taken = self.share(I // 2), _rounds(state.losses)
+            share, taken = self.share(I // 2), state.losses.rounds
             mean, error = tally.excess(share)
-            late = _slope(_late(state.losses, taken // 2))
-            stalled = taken >= _AGAIN and late < _SLIGHT * _slope(state.losses)
+            stalled = taken >= _AGAIN and state.losses.late(taken // 2).slope < _SLIGHT * state.losses.slope
             if mean + error < 0 and (
                 (share > _SLIGHT and taken >= state.due.get(I, _TRIAL))
                 or (stalled and taken >= state.due.get(I, _AGAIN))
             ):
                 length = max(taken // 4, 4)
                 rate = self._fall(state, I, length)
-                why = f"to try for {length} rounds: {_worth(tally, I)}, which pays from {share:.2f} on{drift}"
+                why = f"to try for {length} rounds: {in_words(tally, I)}, which pays from {share:.2f} on{drift}"
                 return I // 2, why, {"trial": (I, rate, length)}
         if self.cap >= 2 * I and 2 * I not in state.rest:
             share = self.share(I)
@@ -320,7 +276,7 @@ class Pace:
             if I == 1:
                 return 2, f"to try, as one step does not tell what a second is worth{drift}", {}
             if mean - error > 0:
-                return 2 * I, f"{_worth(now, I)}, and more steps pay from {share:.2f} on{drift}", {}
+                return 2 * I, f"{in_words(now, I)}, and more steps pay from {share:.2f} on{drift}", {}
         return I, None, {}
 
     def _leave(self, state: PaceState, *local_steps: int) -> dict[str, Any]:
@@ -336,7 +292,7 @@ class Pace:
         """Whether fewer steps that were tried are kept; half of the trial, in which drift is shed, is left out."""
         assert state.trial is not None
         before, rate, length = state.trial
-        if _rounds(state.losses) < length:
+        if state.losses.rounds < length:
             return I, None, {}
         found = self._fall(state, I, length - length // 2)
         if found > rate:
@@ -351,7 +307,7 @@ class Pace:
         Not for each second: f falls ever more slowly, like a power or the logarithm of time, whatever I is.
         """
         centre = state.elapsed - rounds * self.seconds(I) / 2
-        return _slope(_late(state.losses, rounds)) / self.seconds(I) * centre
+        return state.losses.late(rounds).slope / self.seconds(I) * centre
 
     def _balance(self, state: PaceState, end: float) -> tuple[float, float]:
         """What half the steps would give at once, and what the whole gain on them in as long as they are taken."""
@@ -361,99 +317,18 @@ class Pace:
         slower = taken + (state.elapsed - begun) * half / self.seconds(half)
         places = [*state.history, (state.taken, end)]
         gained = float(np.interp(slower, [n for n, _ in places], [f for _, f in places])) - end
-        if _rounds(state.losses) < _AGAIN:
+        if state.losses.rounds < _AGAIN:
             return state.gap, gained
-        late = _late(state.losses, (_rounds(state.losses) - 1) // 2)
+        late = state.losses.late((state.losses.rounds - 1) // 2)
         ahead = 1 - self.seconds(I) / self.seconds(half) / 2
-        coming = ahead * (_slope(late) + 2 * _error(late)) / self.seconds(I) * (state.elapsed - begun)
+        coming = ahead * (late.slope + 2 * late.error) / self.seconds(I) * (state.elapsed - begun)
         return state.gap, min(gained, coming)
-
-
-def _rounds(losses: Sequence[Point]) -> int:
-    """How many rounds they span."""
-    return losses[-1][0] - losses[0][0]
-
-
-def _late(losses: Sequence[Point], rounds: int) -> Sequence[Point]:
-    """Those of the last rounds, or the last two."""
-    first = losses[-1][0] - rounds
-    return losses[min(sum(place < first for place, _ in losses), len(losses) - 2) :]
-
-
-def _line(losses: Sequence[Point]) -> tuple[Floats, Floats, float]:
-    """The rounds and losses from their means, and the fall of f in a round by least squares."""
-    places, values = (each - each.mean() for each in np.asarray(losses, float).T)
-    return places, values, -float(places @ values / (places @ places))
-
-
-def _slope(losses: Sequence[Point]) -> float:
-    """The fall of f in a round."""
-    return _line(losses)[2]
-
-
-def _error(losses: Sequence[Point]) -> float:
-    """The standard error of the fall, from the scatter about the line; without end for two losses."""
-    if len(losses) <= 2:
-        return math.inf
-    places, values, slope = _line(losses)
-    rest = values + places * slope
-    return math.sqrt(float(rest @ rest) / (len(losses) - 2) / float(places @ places))
-
-
-def _gap(record: Round) -> float:
-    """What half the steps would give at once: (a - b) / 2, as both halves go on alike but for what drift adds."""
-    points = _points(record)
-    assert record.looked is not None
-    I = record.looked[-1]  # noqa: E741
-    if not (I > 1 and I // 2 in points and math.isfinite(points[I])):
-        return 0.0
-    return (points[0] + points[I]) / 2 - points[I // 2]
 
 
 def _rises_from_a_quarter(state: PaceState, I: int) -> bool:  # noqa: E741
     """Whether f rises from a quarter of the steps to half and again to all, by more than the standard errors."""
     rises = [state.tallies.get(steps, Tally()).excess(0.0) for steps in (I // 2, I)]
     return I >= 4 and all(mean + error < 0 for mean, error in rises)
-
-
-def _uncorrected(tally: Tally, record: Round) -> Tally:
-    """The tally with the last round in it, whose first half is not yet held against the next one's."""
-    points = _points(record)
-    assert record.looked is not None
-    I = record.looked[-1]  # noqa: E741
-    half = I // 2
-    if half in points and half and math.isfinite(points[half] + points[I]):
-        a, b = points[0] - points[half], points[half] - points[I]
-        return tally.with_pair(b, a, abs(a) + abs(b))
-    return tally
-
-
-def _worth(tally: Tally, local_steps: int) -> str:
-    half = local_steps // 2
-    what = f"{tally.worth:.2f} times as much as" if tally.a > 0 else "less than"
-    return f"the second {half} of {local_steps} local steps gave {what} the first"
-
-
-def _pairs(record: Round, following: Round) -> Iterator[tuple[int, float, float, float]]:
-    """For each doubling that a round looked at: its end, the fall b beyond the half, and a to hold it against."""
-    points, later = _points(record), _points(following)
-    weight = 0.5 / (following.round - record.round)
-    for end, loss in points.items():
-        half = end // 2
-        if half not in points or not half or not math.isfinite(loss):
-            continue
-        a, b = points[0] - points[half], points[half] - loss
-        known = max(steps for steps in later if steps <= half)
-        after = (later[0] - later[known]) * half / known if known else a
-        if math.isfinite(a + b + after):
-            yield end, b, (1 - weight) * a + weight * after, abs(a) + abs(b)
-
-
-def _points(record: Round) -> dict[int, float]:
-    """The losses of a round by steps, its beginning included."""
-    assert record.looked is not None
-    assert record.path is not None
-    return {0: record.loss, **dict(zip(record.looked, record.path, strict=True))}
 
 
 def auto(cost: Cost, federation: Federation, participation: Participation | None = None, cap: int = CAP) -> Pace:
