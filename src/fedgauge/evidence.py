@@ -89,8 +89,9 @@ class Descent:
 
     @property
     def _centred(self) -> npt.NDArray[np.float64]:
-        both: npt.NDArray[np.float64] = np.asarray(self.points, float).T
-        return np.subtract(both, both.mean(axis=1, keepdims=True))
+        both: npt.NDArray[np.float64] = np.array(self.points, float).T
+        both -= both.mean(axis=1, keepdims=True)
+        return both
 
 
 def gap(record: Round) -> float:

@@ -78,7 +78,7 @@ def test_within_a_budget_the_rounds_are_what_it_pays_for(tmp_path: Path) -> None
 def test_a_budget_shows_nothing_of_what_lies_beyond_it(tmp_path: Path) -> None:
     """Pilots that a larger budget has left go further; what is said of the smaller one is what it pays for."""
     asked = experiment(tmp_path, sigma2=0.05, hessian_spread=0.3)
-    over = {"local_steps": [4], "gamma": [0.05], "eta": [1.0]}
+    over: dict[str, list[Any]] = {"local_steps": [4], "gamma": [0.05], "eta": [1.0]}
     for seconds in (200.0, 50.5):
         goal = Goal("loss", None, seconds)
         found = plan(asked, goal=goal, cost=COST, over=over, effort=ONE, directory=tmp_path / "plan")
