@@ -6,7 +6,7 @@ is asked for with more seeds, goes on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ def run(
     *,
     data: str | None = None,
     seeds: int | None = None,
-    only: Sequence[str] = (),
     jobs: int | None = None,
     engine: str | None = None,
     address: str | None = None,
@@ -39,7 +38,6 @@ def run(
         runs: directory that keeps the runs, those of one study and scale in one of its own.
         data: directory of data.
         seeds: how many; the scale's own if not given.
-        only: some of its studies; all if none is named.
         jobs: runs at once; one a core if not given.
         engine: ``local``, or ``ray`` for a cluster.
         address: of the cluster; one is started here if not given.
@@ -50,8 +48,6 @@ def run(
     """
     found = {}
     for key in dict.fromkeys(panel.study for panel in FIGURES[name]):
-        if only and key not in only:
-            continue
         study = STUDIES[key]
         size = study.sizes[scale]
         percents = [float(p) for p in dict.fromkeys(panel.percent for panel in FIGURES[name] if panel.study == key)]

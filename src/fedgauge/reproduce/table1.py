@@ -224,13 +224,6 @@ def show(result: Mapping[str, Any]) -> None:
             terminal.table(title, (*names, *SYMBOLS), rows, "mean over 3 rounds of FedAvg")
 
 
-def markdown(result: Mapping[str, Any]) -> str:
-    """The table as Markdown."""
-    head = (*HEAD, *_readings(result))
-    rows = [head, ("---",) * len(head), *_lines(result)]
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
-
-
 def draw(result: Mapping[str, Any], path: Path) -> None:
     """Picture the constants against X, and L_h's dependence on where and how it is measured."""
     dependence = result.get("dependence")
