@@ -52,14 +52,42 @@ LEDGER: dict[str, Any] = {
 }
 
 
+PAIRS = {"L_h": [0.1, 0.01], "L_tilde": [2.0, 0.2], "L_g": [1.0, 0.1]}
+TABLE1: dict[str, Any] = {
+    "settings": {"study": "mlp", "scale": "smoke"},
+    "paper": {symbol: {"25": [1.0, 0.1], "50": [2.0, 0.1]} for symbol in PAIRS},
+    "rows": [
+        {"percent": percent, "readings": {"trajectory": PAIRS}, "rounds": [10], "losses": [0.5]} for percent in (25, 50)
+    ],
+}
+TABLE2: dict[str, Any] = {
+    "settings": {"dim": 100},
+    "columns": [
+        {
+            "half": "steps",
+            "eta": 1,
+            "gamma": 0.005,
+            "local_steps": steps,
+            "batch": 1,
+            "paper": "9",
+            "label": f"I={steps}",
+        }
+        | {"ours": {"2": {"median": 1000 / steps, "low": 1, "high": 2000}}}
+        for steps in (1, 10)
+    ],
+    "literal": {},
+}
+MADE = {"sweep": SWEEP, "figure": FIGURE, "ledger": LEDGER, "table1": TABLE1, "table2": TABLE2}
+
+
 @pytest.mark.parametrize(
-    "name", ["run/settings.json", "run/environment.json", "measure.json", "sweep.json", "figure.json", "ledger.json"]
+    "name", ["run/settings.json", "run/environment.json", "measure.json", *(f"{made}.json" for made in MADE)]
 )
 def test_a_file_in_any_state(name: str, tmp_path: Path) -> None:
     write_run(tmp_path / "run", rounds=4)
     write_measurement(tmp_path / "measure.json", measurement())
-    for made in ("sweep", "figure", "ledger"):
-        (tmp_path / f"{made}.json").write_text(json.dumps({"sweep": SWEEP, "figure": FIGURE, "ledger": LEDGER}[made]))
+    for made, held in MADE.items():
+        (tmp_path / f"{made}.json").write_text(json.dumps(held))
     whole, rng = json.loads((tmp_path / name).read_text()), random.Random(name)
     places = list(entries(whole))
     shown, told = 0, []
@@ -74,7 +102,7 @@ def test_a_file_in_any_state(name: str, tmp_path: Path) -> None:
             holder[path[-1]] = rng.choice(INSTEAD)
         (tmp_path / name).write_text(json.dumps(data))
         try:
-            if name == "sweep.json":
+            if not name.startswith(("run/", "measure")):
                 build(find(tmp_path / name))
             else:
                 build(find(tmp_path / "run", tmp_path / "measure.json" if name == "measure.json" else None))
@@ -115,3 +143,23 @@ def test_a_figure_has_a_chart_for_each_panel_with_its_numbers() -> None:
             wanted = [each["loss"]["mean"] for each in study["combinations"] if each["values"]["percent"] == percent]
             series = charts[f"study-{name}-{place}-loss"]["series"]
             assert [line["y"] for line in series] == wanted
+
+
+@pytest.mark.parametrize("name", ["table1", "table1-cnn", "table1-vgg11", "table1-vgg16"])
+def test_the_constants_are_shown_beside_the_papers(name: str) -> None:
+    held = json.loads((RESULTS / name / "result.json").read_text())
+    made = build(find(RESULTS / name))
+    for symbol, printed in held["paper"].items():
+        series = {line["name"]: line["y"] for line in made.data["charts"][f"table1-{symbol}"]["series"]}
+        assert series["paper"] == [value for value, _ in printed.values()]
+        assert series["trajectory"] == [row["readings"]["trajectory"][symbol][0] for row in held["rows"]]
+    assert "of L_tilde" in made.data["verdict"]
+
+
+def test_the_rounds_are_shown_beside_the_papers() -> None:
+    held = json.loads((RESULTS / "table2" / "result.json").read_text())
+    made = build(find(RESULTS / "table2"))
+    for column in held["columns"]:
+        assert escape(column["paper"]) in made.html
+        for ours in column["ours"].values():
+            assert f"{ours['median']:g} ({ours['low']:g} to {ours['high']:g})" in made.html

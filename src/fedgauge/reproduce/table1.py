@@ -163,6 +163,7 @@ def run(
         "settings": {"study": study.name, "scale": scale, "seeds": seeds, "local_steps": LOCAL_STEPS, "eta": ETA}
         | {"gamma": study.keys["gamma"], "fall": FALL, "window": WINDOW, "most": size.near, "rounds": size.measured},
         "rows": [_row(percent, cells, size.readings) for percent in PERCENTS],
+        "paper": PAPER[study.name],
         "cells": cells,
     }
     return result | ({"dependence": found[f"dependence-{of}"]} if f"dependence-{of}" in found else {})

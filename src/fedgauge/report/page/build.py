@@ -87,6 +87,8 @@ def _parts(found: Findings, command: str) -> list[Section | None]:
         planned.sweep(found.sweep) if found.sweep else None,
         reproduced.certified(found.certified) if found.certified else None,
         *(reproduced.figure(found.figure) if found.figure else ()),
+        reproduced.table1(found.table1) if found.table1 else None,
+        reproduced.table2(found.table2) if found.table2 else None,
         reproduced.ledger(found.ledger) if found.ledger else None,
         sections.federation(found),
         sections.happened(run) if run else None,
@@ -110,6 +112,7 @@ def _kind(found: Findings) -> str:
     kinds: dict[str, object] = {"run": found.run, "plan": found.plan, "sweep": found.sweep}
     kinds |= {"table of certified bounds": found.certified, "plan by theory": found.theory}
     kinds |= {"measurement": found.measurement, "figure": found.figure, "ledger": found.ledger}
+    kinds |= {"table of constants": found.table1, "table of rounds": found.table2}
     return " and ".join(name for name, value in kinds.items() if value)
 
 
@@ -122,7 +125,7 @@ def verdict(found: Findings) -> str:
         return found.plan.verdict
     if found.sweep:
         return _best(found.sweep)
-    told = found.certified or found.theory or found.ledger
+    told = found.certified or found.theory or found.table1 or found.table2 or found.ledger
     if told:
         return str(told.verdict)
     if found.figure:
@@ -223,8 +226,8 @@ def asked(found: Findings) -> str:
         entries |= {"goal": found.theory.goal.words, "cost": found.theory.cost.name, "participants M": found.theory.M}
     elif found.figure:
         entries |= {"figure": found.figure.figure, "shows": found.figure.title, "scale": found.figure.scale}
-    elif found.certified:
-        entries |= {name.replace("_", " "): str(value) for name, value in found.certified.settings.items()}
+    elif held := found.certified or found.table1 or found.table2:
+        entries |= {name.replace("_", " "): str(value) for name, value in held.settings.items()}
     elif found.measurement:
         wanted = _wanted(found.measurement)
         entries |= {
@@ -279,6 +282,12 @@ def _commands(found: Findings, command: str) -> list[str]:
     if found.figure:
         again = f"fedgauge reproduce {found.figure.figure} --scale {found.figure.scale} --data DIR --out again"
         lines += ["# the figure", again]
+    if found.table1:
+        model, scale = found.table1.settings.get("study", "mlp"), found.table1.settings.get("scale", "laptop")
+        again = f"fedgauge reproduce table1 --model {shlex.quote(str(model))} --scale {shlex.quote(str(scale))}"
+        lines += ["# the table", f"{again} --data DIR --out again"]
+    if found.table2:
+        lines += ["# the table", "fedgauge reproduce table2 --out again"]
     return lines + (["# this report", command] if command else [])
 
 

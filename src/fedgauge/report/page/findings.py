@@ -16,7 +16,17 @@ from fedgauge.measurement.reading import Measurement
 from fedgauge.planning.certificate import TheoryPlan
 from fedgauge.planning.result import Plan
 from fedgauge.report.page.comparison import Comparison, compare
-from fedgauge.report.page.shapes import Asked, Certified, Figure, Ledger, Part, PartsDetails, SweepResult
+from fedgauge.report.page.shapes import (
+    Asked,
+    Certified,
+    Figure,
+    Ledger,
+    Part,
+    PartsDetails,
+    SweepResult,
+    Table1,
+    Table2,
+)
 from fedgauge.values import Round, Value
 
 # What tells the kinds of JSON file apart, and how each is made.
@@ -27,6 +37,8 @@ _MARKS = {
     "certified": ("lines",),
     "theory": ("sensitivity", "prior_curve"),
     "figure": ("studies",),
+    "table1": ("rows",),
+    "table2": ("columns",),
     "ledger": ("claims",),
 }
 _KINDS: dict[str, type[Value]] = {
@@ -36,6 +48,8 @@ _KINDS: dict[str, type[Value]] = {
     "certified": Certified,
     "theory": TheoryPlan,
     "figure": Figure,
+    "table1": Table1,
+    "table2": Table2,
     "ledger": Ledger,
 }
 _NEEDED = ("algorithm", "local_steps", "rounds", "participation", "seed")
@@ -63,7 +77,9 @@ class Findings:
         certified: a table of certified bounds beside runs.
         theory: a plan by theory alone.
         figure: one of the paper's, run again.
-        ledger: the paper's claims beside ours.
+        table1: the paper's constants beside ours.
+        table2: its rounds on quadratics beside ours.
+        ledger: its claims beside what we found.
         experiment: that stands behind them.
         shares: how the data is shared out.
         num_workers: where it is known.
@@ -79,6 +95,8 @@ class Findings:
     certified: Certified | None = None
     theory: TheoryPlan | None = None
     figure: Figure | None = None
+    table1: Table1 | None = None
+    table2: Table2 | None = None
     ledger: Ledger | None = None
     experiment: Experiment | None = None
     shares: Shares | None = None
@@ -122,7 +140,7 @@ def _in_directory(path: Path) -> Findings:
     if found == Findings(str(path)):
         raise InputError(
             f"{path} holds nothing to report: none of settings.json (a run), measure.json, plan.json, theory.json,"
-            " ledger.json and a sweep's or a figure's result.json; name a directory that holds one."
+            " ledger.json and the result.json of a sweep, a figure or a table; name a directory that holds one."
         )
     return found
 
@@ -137,8 +155,8 @@ def _with(found: Findings, path: Path) -> Findings:
     if kind is None:
         held = ", ".join(list(data)[:4]) or "nothing"
         raise InputError(
-            f"{path} is neither a measurement nor a plan nor the result of a sweep, a figure, certified bounds or a"
-            f" ledger (it holds {held}); name what 'fedgauge measure', 'plan', 'sweep' or 'reproduce' wrote."
+            f"{path} is neither a measurement nor a plan nor the result of a sweep, a figure, a table, certified bounds"
+            f" or a ledger (it holds {held}); name what 'fedgauge measure', 'plan', 'sweep' or 'reproduce' wrote."
         )
     return replace(found, **{kind: _expect(kind, path, data)})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fedgauge.errors import InputError
@@ -90,6 +90,95 @@ class Figure(Value):
     title: str
     scale: str
     studies: Mapping[str, SweepResult]
+
+
+@dataclass(frozen=True)
+class ConstantsRow(Value):
+    """The constants at one X: of each reading, mean and deviation over seeds."""
+
+    percent: int
+    readings: Mapping[str, Mapping[str, tuple[float, float]]]
+    rounds: tuple[int, ...]
+    losses: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Table1(Value):
+    """What ``fedgauge reproduce table1`` writes."""
+
+    settings: Mapping[str, Any]
+    rows: tuple[ConstantsRow, ...]
+    paper: Mapping[str, Mapping[str, tuple[float, float]]]
+    cells: tuple[Any, ...] = ()
+    dependence: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        readings = [reading for row in self.rows for reading in row.readings.values()]
+        if any(len(pair) != 2 for held in (*readings, *self.paper.values()) for pair in held.values()):
+            raise InputError("A constant must have its mean and its deviation.")
+        for row in self.rows:
+            if "trajectory" not in row.readings:
+                raise InputError(f"The row of {row.percent}% must have the reading trajectory.")
+            for name, held in row.readings.items():
+                if set(held) != set(self.paper):
+                    raise InputError(f"The reading {name} at {row.percent}% must have {', '.join(self.paper)}.")
+            if any(str(row.percent) not in printed for printed in self.paper.values()):
+                raise InputError(f"The row of {row.percent}% must have the paper's numbers beside it.")
+        if not self.rows:
+            raise InputError("A table must have rows.")
+
+    @property
+    def verdict(self) -> str:
+        """How far L_h is below L_tilde, in one sentence."""
+        seen = [row.readings["trajectory"] for row in self.rows]
+        parts = [one["L_h"][0] / one["L_tilde"][0] for one in seen if one["L_tilde"][0]]
+        if not parts:
+            return "L_tilde is 0 at every X."
+        return f"Along FedAvg's own steps L_h is {min(parts):.2g} to {max(parts):.2g} of L_tilde."
+
+
+@dataclass(frozen=True)
+class RoundsColumn(Value):
+    """A setting of Table 2 with the paper's rounds to the target, and ours by number of workers."""
+
+    half: str
+    eta: float
+    gamma: float
+    local_steps: int
+    batch: int
+    paper: str
+    label: str
+    ours: Mapping[str, Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Table2(Value):
+    """What ``fedgauge reproduce table2`` writes."""
+
+    settings: Mapping[str, Any]
+    columns: tuple[RoundsColumn, ...]
+    literal: Mapping[str, Any]
+    cells: tuple[Any, ...] = ()
+
+    def __post_init__(self) -> None:
+        for column in self.columns:
+            for held in column.ours.values():
+                if {"median", "low", "high"} - set(held):
+                    raise InputError(f"The column {column.label} must have median, low and high.")
+
+    @property
+    def verdict(self) -> str:
+        """What ten local steps save, in one sentence."""
+        rounds = {
+            c.local_steps: {N: held["median"] for N, held in c.ours.items()}
+            for c in self.columns
+            if c.half == "steps" and c.batch == 1
+        }
+        one, ten = rounds.get(1, {}), rounds.get(10, {})
+        ratios = [one[N] / ten[N] for N in one if ten.get(N)]
+        if not ratios:
+            return "Rounds to the target on quadratics, L_h = 0."
+        return f"With L_h = 0 one local step takes {min(ratios):.1f} to {max(ratios):.1f} times the rounds of ten."
 
 
 @dataclass(frozen=True)
