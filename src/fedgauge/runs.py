@@ -23,8 +23,6 @@ import json
 import logging
 import os
 import platform
-import shlex
-import sys
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -40,6 +38,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load
 from safetensors.torch import save
 
+from fedgauge.command import command_line
 from fedgauge.errors import InputError, MachineError
 from fedgauge.files import UNFINISHED, read_lines, write_atomically, write_json
 from fedgauge.values import Round, Trace
@@ -79,7 +78,7 @@ def _digest(round: int, tensors: Mapping[str, torch.Tensor]) -> str:
 
 def _environment() -> dict[str, Any]:
     return {
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": command_line(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
