@@ -31,7 +31,7 @@ from fedgauge.algorithms import ALGORITHMS, Algorithm
 from fedgauge.archive import look
 from fedgauge.cli import main
 from fedgauge.errors import InputError
-from fedgauge.exchange import read_model
+from fedgauge.exchange import read_model, write_model
 from fedgauge.federation.base import Indices
 from fedgauge.pacing import Pace
 from fedgauge.participation import Participation
@@ -459,6 +459,8 @@ def test_a_mend_that_is_broken_off_has_not_ended(whole: Path, tmp_path: Path) ->
         go(run, resume=True, observer=crash_at(35))
     found = look(run)
     assert (found.status, found.stopped_at) == ("unfinished", 34)
+    with pytest.raises(InputError, match="has not ended"):
+        write_model(tmp_path / "model.pt", run)
     go(run, resume=True)
     assert results(run) == results(whole)
 

@@ -117,7 +117,8 @@ def write_model(path: str | Path, run: str | Path) -> None:
     found = next(
         (run / name for name in ("state_dict.safetensors", "model.safetensors") if (run / name).is_file()), None
     )
-    if found is None:
+    # A run that is being mended may still have the model that is to be mended.
+    if found is None or not (run / "result.json").exists():
         raise InputError(f"The run in {run} has no final model: it has not ended; resume it.")
     if path.suffix == ".safetensors":
         write_atomically(path, found.read_bytes())
