@@ -109,6 +109,16 @@ def test_files_that_are_none_of_that(runs: Path, tmp_path: Path, monkeypatch: py
     torch.save({"0.weight": torch.ones(2, 2)}, "other.pt")
     state = load_file(runs / "digits" / "state_dict.safetensors")
     torch.save({**state, "more": torch.ones(1)}, "more.pt")
+    whole = Path("more.pt").read_bytes()
+    for at in range(0, len(whole), 97):
+        # Whatever a damaged file does to its reader; where it hits a number, that is another number.
+        Path("damaged.pt").write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
+        with pytest.raises(InputError):
+            read_model("damaged.pt", federation)
+    for content in (b"}q\x00\x85.", b"\x80\x02h\x07.", b"\x80\x02J\x01.", b""):
+        Path("damaged.pt").write_bytes(content)
+        with pytest.raises(InputError, match="no tensors that can be read"):
+            read_model("damaged.pt", federation)
     first = next(iter(state))
     torch.save({**state, first: torch.ones(2)}, "shape.pt")
     for name, said in {
@@ -164,6 +174,16 @@ def broken(about):
 
 def nothing(about):
     return None
+
+def tired(about):
+    def observer(done, record):
+        if done == 2:
+            raise ValueError("no more")
+    return observer
+
+class Closed(Tracker):
+    def __enter__(self):
+        raise OSError("no disk")
 """
 
 
@@ -184,9 +204,19 @@ def test_an_observer_of_the_users_own(
     words(capsys, "runs export run --observer linetracker:Tracker")
     lines = [f"fedavg {number} {loss}\n" for number, loss in records.items()]
     assert (tmp_path / "log.txt").read_text() == "".join([*lines, "closed\n"])
-    for name, said in {"broken": "RuntimeError: no server", "nothing": "must return what can be called"}.items():
-        assert main(["runs", "export", "run", "--observer", f"linetracker:{name}"]) == 2
-        assert said in capsys.readouterr().err
+    (tmp_path / "halfdone.py").write_text("1 / 0")
+    for name, said in {
+        "linetracker:broken": "RuntimeError: no server",
+        "linetracker:nothing": "must return what can be called",
+        "linetracker:tired": "linetracker:tired failed after 2 rounds (ValueError: no more); mend it",
+        "linetracker:Closed": "linetracker:Closed failed when it was opened (OSError: no disk); mend it",
+        "halfdone:tracker": "Cannot import halfdone for the observer (ZeroDivisionError: division by zero); mend it",
+    }.items():
+        for command in ("runs export run", f"{line} --resume --out {name.replace(':', '-')}"):
+            assert main([*command.split(), "--observer", name]) == 2
+            told = capsys.readouterr().err
+            assert said in told
+            assert told.count("\n") == 1
 
 
 def test_observers_together_from_python() -> None:

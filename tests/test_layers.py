@@ -18,6 +18,7 @@ LAYERS = (
     "errors",
     "files",
     "own",
+    "command",
     "symbols",
     "values",
     "randomness",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shlex
 import shutil
 import signal
 import time
@@ -15,15 +16,28 @@ import numpy as np
 import pytest
 import torch
 
-from fedgauge import QuadraticFederation, Trace, fedadam, random_quadratics, scaffold, simulate
+from fedgauge import (
+    Experiment,
+    QuadraticFederation,
+    Trace,
+    execute,
+    fedadam,
+    fedavg,
+    random_quadratics,
+    scaffold,
+    simulate,
+)
 from fedgauge.algorithms import ALGORITHMS, Algorithm
+from fedgauge.archive import look
 from fedgauge.cli import main
 from fedgauge.errors import InputError
+from fedgauge.exchange import read_model, write_model
 from fedgauge.federation.base import Indices
+from fedgauge.pacing import Pace
 from fedgauge.participation import Participation
 from fedgauge.runs import RunDirectory, State, read_trace
 from fedgauge.simulation import InterruptedRunError
-from tests.cli.command import fork, snapshot
+from tests.cli.command import Capture, fork, snapshot, words
 
 # What must be the same to the last bit, however often a run was killed.
 RESULTS = ("rounds.jsonl", "model.safetensors", "result.json", "settings.json")
@@ -432,3 +446,74 @@ def test_reading_what_is_no_finished_run(killed: Path, tmp_path: Path) -> None:
     for path in (killed, tmp_path / "none"):
         with pytest.raises(InputError, match=r"Cannot read .*result\.json: No such file"):
             read_trace(path)
+
+
+# -- what a run that is mended, diverged or given its first model leaves -------------------------------------------
+
+
+def test_a_mend_that_is_broken_off_has_not_ended(whole: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    on("rounds.jsonl", lines(32))(run)
+    with pytest.raises(CrashError):
+        go(run, resume=True, observer=crash_at(35))
+    found = look(run)
+    assert (found.status, found.stopped_at) == ("unfinished", 34)
+    with pytest.raises(InputError, match="has not ended"):
+        write_model(tmp_path / "model.pt", run)
+    go(run, resume=True)
+    assert results(run) == results(whole)
+
+
+@pytest.mark.parametrize("record_every", [1, 7, 10, 50])
+def test_a_diverged_run_leaves_the_model_of_its_last_record_however_it_was_resumed(
+    record_every: int, tmp_path: Path
+) -> None:
+    """The loss overflows long before the model does."""
+    settings: dict[str, Any] = {"local_steps": 2, "rounds": 500, "record_every": record_every, "checkpoint_every": 3}
+    whole = simulate(FEDERATION, fedavg(1e3), run=tmp_path / "whole", **settings)
+    assert whole.status == "diverged"
+    last, model = whole.rounds[-1], torch.from_numpy(whole.model)
+    assert float(FEDERATION.losses(model.expand(4, -1), np.arange(4)).mean()) == pytest.approx(last.loss)
+    for crash in range(whole.stopped_at - 4, whole.stopped_at):
+        run = tmp_path / f"crash{crash}"
+        with pytest.raises(CrashError):
+            simulate(FEDERATION, fedavg(1e3), run=run, observer=crash_at(crash), **settings)
+        simulate(FEDERATION, fedavg(1e3), run=run, resume=True, **settings)
+        assert results(run) == results(tmp_path / "whole")
+
+
+def test_the_first_model_is_kept_and_the_command_that_is_shown_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    FEDERATION.write("fed.json")
+    torch.save({"model": torch.full((3,), 2.0)}, "own.pt")
+    line = "simulate fed.json --gamma 0.1 --rounds 30 --start own.pt --out"
+    words(capsys, f"{line} whole")
+    experiment = Experiment.read("whole/experiment.toml")
+    start = read_model("own.pt", FEDERATION)
+    with pytest.raises(CrashError):
+        execute(experiment, run="a run", start=start, observer=crash_at(5))
+    Path("own.pt").unlink()
+    assert main(["runs", "show", "a run"]) == 0
+    shown = capsys.readouterr().out
+    command = next(line for line in shown.splitlines() if line.startswith("It goes on with: "))
+    program, *arguments = shlex.split(command.removeprefix("It goes on with: "))
+    assert (program, main(arguments)) == ("fedgauge", 0)
+    assert results(tmp_path / "a run") == results(tmp_path / "whole")
+    capsys.readouterr()
+    assert main(["runs", "show", "a run"]) == 0
+    again = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("Again: "))
+    assert main([*shlex.split(again)[2:], "--out", "again"]) == 0
+    assert results(tmp_path / "again") == results(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("rounds", [8, 12, 14])
+def test_adapted_steps_are_counted_up_to_the_last_record(rounds: int, tmp_path: Path) -> None:
+    """They change where the last stretch begins, of which no record tells; the cost model's time does."""
+    federation = random_quadratics(4, 3, hessian_spread=0.5, linear_spread=3.0, sigma2=0.1)
+    pace, run = Pace(communication=1.0, step_seconds=0.01), tmp_path / "run"
+    trace = simulate(federation, fedavg(0.3), local_steps=pace, rounds=rounds, record_every=5, run=run)
+    seconds = [(record.elapsed or 0.0) - record.round * pace.communication for record in trace.rounds]
+    assert look(run).steps == pytest.approx([each / pace.step_seconds for each in seconds])

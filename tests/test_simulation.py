@@ -186,6 +186,12 @@ def test_divergence_is_an_outcome(record_every: int) -> None:
     assert np.isfinite(trace.model).all()
 
 
+@pytest.mark.parametrize("steps", [np.int64(3), np.array(3), np.array([3, 3]), [np.int64(3), 3]])
+def test_numbers_of_numpy_are_numbers(steps: Any, tmp_path: Path) -> None:
+    trace = simulate(random_quadratics(2, 2), FEDAVG, local_steps=steps, rounds=2, run=tmp_path / "run")
+    assert trace.losses.tolist() == simulate(random_quadratics(2, 2), FEDAVG, local_steps=3, rounds=2).losses.tolist()
+
+
 def test_torch_gets_its_threads_back() -> None:
     before = torch.get_num_threads()
     simulate(random_quadratics(2, 2), FEDAVG, local_steps=1, rounds=1)
@@ -197,6 +203,9 @@ def test_torch_gets_its_threads_back() -> None:
     [
         ({"local_steps": 0}, "local_steps must be"),
         ({"local_steps": [1, 2]}, "one a worker, not 2"),
+        ({"local_steps": 2.5}, "local_steps must be a whole number of at least 1, not 2.5"),
+        ({"local_steps": None}, "local_steps must be a whole number of at least 1, not None"),
+        ({"local_steps": np.float64(2.5)}, "local_steps must be a whole number of at least 1, not 2.5"),
         ({"local_steps": [1, 2, 0]}, "local_steps must be"),
         ({"rounds": 0}, "rounds must be"),
         ({"record_every": 0}, "record_every must be"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,11 @@ from typing import Any
 
 from fedgauge.errors import InputError
 from fedgauge.files import read_lines
+from fedgauge.pacing import Pace
 from fedgauge.values import Round, Value
+
+_BESIDE = (".lock", "environment.json", "rounds.jsonl")
+"""One of these at least is beside a run's settings.json; other programs have files of that name too."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,17 @@ class FoundRun(Value):
     events: tuple[Mapping[str, Any], ...] = ()
 
     @property
+    def again(self) -> str:
+        """The command that runs its experiment once more, from the same first model."""
+        start = ["--start", f"{self.path}/start.safetensors"] if "start" in self.settings else []
+        return shlex.join(["fedgauge", "simulate", f"{self.path}/experiment.toml", *start])
+
+    @property
+    def further(self) -> str:
+        """The command that goes on with it."""
+        return f"{self.again} --out {shlex.quote(self.path)} --resume"
+
+    @property
     def told(self) -> tuple[str, ...]:
         """What happened to workers, a sentence each."""
         return tuple(_sentence(event) for event in self.events)
@@ -69,7 +85,7 @@ class FoundRun(Value):
         """Local steps of a worker before each record; the mean over workers where they differ."""
         given = self.settings.get("local_steps", 1)
         if isinstance(given, Mapping):
-            return _paced(self.rounds)
+            return _paced(given, self.rounds)
         each = sum(given) / len(given) if isinstance(given, list) else given
         return [record.round * each for record in self.rounds]
 
@@ -79,14 +95,19 @@ def _sentence(event: Mapping[str, Any]) -> str:
     return f"{who} was {event.get('what')} in round {event.get('round')}: {event.get('why')}."
 
 
-def _paced(rounds: Sequence[Round]) -> list[float]:
-    """Local steps before each record of a run that adapts them; between records they are those of the next one."""
-    taken, total = [], 0.0
+def _paced(settings: Mapping[str, Any], rounds: Sequence[Round]) -> list[float]:
+    """Local steps before each record of a run that adapts them.
+
+    Between records they are those of the next one; before the last, which has none, what was decided at the one before.
+    """
+    pace = Pace(**{key: value for key, value in settings.items() if key != "name"})
+    state, taken, total = pace.init(), [], 0.0
     for record, following in zip(rounds, (*rounds[1:], None), strict=True):
         taken.append(total)
+        state, decision = pace.step(state, record)
         if record.looked and following:
-            between = following.looked or record.looked
-            total += record.looked[-1] + (following.round - record.round - 1) * between[-1]
+            between = following.looked[-1] if following.looked else decision.local_steps
+            total += record.looked[-1] + (following.round - record.round - 1) * between
     return taken
 
 
@@ -102,11 +123,14 @@ def look(path: str | Path) -> FoundRun:
     rounds = _lines(path / "rounds.jsonl", Round.from_json, notes)
     seconds = _lines(path / "timing.jsonl", lambda data: float(data["seconds"]), notes)
     last = rounds[-1].round if rounds else 0
+    if result and not (isinstance(result.get("status"), str) and isinstance(result.get("stopped_at"), int)):
+        notes.append("result.json is damaged")
+        result = {}
     events = _lines(path / "events.jsonl", dict, notes) if (path / "events.jsonl").exists() else []
     return FoundRun(
         path=str(path),
-        status=str(result.get("status", "unfinished")),
-        stopped_at=int(result.get("stopped_at", last)),
+        status=result.get("status", "unfinished"),
+        stopped_at=result.get("stopped_at", last),
         settings=settings,
         experiment=_experiment(path / "experiment.toml", notes),
         environment=_object(path / "environment.json", notes),
@@ -122,7 +146,8 @@ def find(directory: str | Path) -> list[FoundRun]:
     directory = Path(directory)
     if not directory.is_dir():
         raise InputError(f"There is no directory {directory}; name one that holds runs.")
-    return [look(settings.parent) for settings in sorted(directory.rglob("settings.json"))]
+    places = [settings.parent for settings in sorted(directory.rglob("settings.json"))]
+    return [look(place) for place in places if any((place / name).exists() for name in _BESIDE)]
 
 
 def _object(path: Path, notes: list[str]) -> dict[str, Any]:

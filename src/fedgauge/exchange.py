@@ -117,7 +117,8 @@ def write_model(path: str | Path, run: str | Path) -> None:
     found = next(
         (run / name for name in ("state_dict.safetensors", "model.safetensors") if (run / name).is_file()), None
     )
-    if found is None:
+    # A run that is being mended may still have the model that is to be mended.
+    if found is None or not (run / "result.json").exists():
         raise InputError(f"The run in {run} has no final model: it has not ended; resume it.")
     if path.suffix == ".safetensors":
         write_atomically(path, found.read_bytes())
@@ -170,10 +171,7 @@ def read_model(path: str | Path, federation: Federation) -> torch.Tensor:
 
 
 def _tensors(path: Path) -> Mapping[str, torch.Tensor]:
-    import pickle
-
     import torch
-    from safetensors import SafetensorError
     from safetensors.torch import load
 
     try:
@@ -184,7 +182,7 @@ def _tensors(path: Path) -> Mapping[str, torch.Tensor]:
         if path.suffix == ".safetensors":
             return load(content)
         found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    except (SafetensorError, RuntimeError, pickle.UnpicklingError, EOFError, ValueError):
+    except Exception:  # a pickle that is damaged is a program that does anything, as far as it is allowed
         raise InputError(f"{path} holds no tensors that can be read; name a .safetensors or .pt file.") from None
     if not isinstance(found, Mapping) or not all(isinstance(value, torch.Tensor) for value in found.values()):
         raise InputError(f"{path} holds no state_dict; save module.state_dict().")

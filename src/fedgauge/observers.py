@@ -69,8 +69,37 @@ def make_observer(name: str, about: Mapping[str, Any]) -> Observer:
         raise InputError(f"The observer {name} cannot be made ({type(error).__name__}: {error}); mend it.") from error
     if not callable(observer):
         raise InputError(f"{name} must return what can be called with (done, record), not {observer!r}.")
-    found: Observer = observer
-    return found
+    return _Own(name, observer)
+
+
+class _Own:
+    """An observer of the user's own; what it raises is told in a sentence, as a mistake in any other input is."""
+
+    def __init__(self, name: str, observer: Any) -> None:
+        self._name, self._observer = name, observer
+
+    def __enter__(self) -> Self:
+        if hasattr(self._observer, "__enter__"):
+            with self._blamed("when it was opened"):
+                self._observer.__enter__()
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        if hasattr(self._observer, "__exit__"):
+            with self._blamed("when it was closed"):
+                self._observer.__exit__(*failure)
+
+    def __call__(self, done: int, record: Round | None) -> None:
+        with self._blamed(f"after {done} rounds"):
+            self._observer(done, record)
+
+    @contextmanager
+    def _blamed(self, when: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+            raise InputError(f"The observer {self._name} failed {when} ({said}); mend it or leave it out.") from error
 
 
 class TensorBoard:

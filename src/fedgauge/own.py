@@ -17,9 +17,13 @@ def find_own(name: str, what: str) -> Callable[..., Any]:
     """
     module, _, function = name.partition(":")
     try:
-        found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+        place = importlib.import_module(module)
     except ImportError as error:
         raise InputError(f"Cannot import {module} for the {what} ({error}); check the name and the path.") from None
-    except AttributeError:
-        raise InputError(f"{module} has no {function}; name a function that makes the {what}.") from None
+    except Exception as error:  # whatever a module of the user's own may raise
+        said = f"{type(error).__name__}: {error}"
+        raise InputError(f"Cannot import {module} for the {what} ({said}); mend it.") from error
+    found: Callable[..., Any] | None = getattr(place, function, None)
+    if found is None:
+        raise InputError(f"{module} has no {function}; name a function that makes the {what}.")
     return found

@@ -2,6 +2,7 @@
 
     settings.json       what was asked; a resumed run must ask the same
     experiment.toml     the experiment, where the run comes from one: 'fedgauge simulate' runs it again
+    start.safetensors   the first model, flat, where one was given
     environment.json    versions, machine and command, for the record
     rounds.jsonl        one line a recorded round, the same bits whenever the run is repeated
     timing.jsonl        wall time of each of those lines
@@ -22,8 +23,6 @@ import json
 import logging
 import os
 import platform
-import shlex
-import sys
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -39,6 +38,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load
 from safetensors.torch import save
 
+from fedgauge.command import command_line
 from fedgauge.errors import InputError, MachineError
 from fedgauge.files import UNFINISHED, read_lines, write_atomically, write_json
 from fedgauge.values import Round, Trace
@@ -51,12 +51,21 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @dataclass(frozen=True)
 class State:
-    """Everything that the next round needs; randomness is addressed, so no generator is part of it."""
+    """Everything that the next round needs; randomness is addressed, so no generator is part of it.
+
+    Attributes:
+        round: how many are done.
+        model: the global model.
+        server: what the server remembers.
+        memory: what the workers remember, one row each.
+        sound: the model of the last record, which is left where the run diverges; None where it is this one.
+    """
 
     round: int
     model: torch.Tensor
     server: Mapping[str, torch.Tensor]
     memory: Mapping[str, torch.Tensor]
+    sound: torch.Tensor | None = None
 
 
 def _digest(round: int, tensors: Mapping[str, torch.Tensor]) -> str:
@@ -69,7 +78,7 @@ def _digest(round: int, tensors: Mapping[str, torch.Tensor]) -> str:
 
 def _environment() -> dict[str, Any]:
     return {
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": command_line(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
@@ -87,7 +96,14 @@ def _write(file: FileIO, content: bytes) -> None:
 class RunDirectory:
     """One run's directory, locked against a second writer while it is open."""
 
-    def __init__(self, path: Path, settings: Mapping[str, Any], resume: bool, description: str | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        settings: Mapping[str, Any],
+        resume: bool,
+        description: str | None = None,
+        start: torch.Tensor | None = None,
+    ) -> None:
         self.path = path
         # The system drops the lock with the process, however it ends.
         self._lock = (path / ".lock").open("w")
@@ -104,6 +120,8 @@ class RunDirectory:
                 write_json(path / "settings.json", dict(settings))
             if description is not None and not (path / "experiment.toml").exists():
                 write_atomically(path / "experiment.toml", description.encode())
+            if start is not None and not (path / "start.safetensors").exists():
+                write_atomically(path / "start.safetensors", save({"model": start.cpu().contiguous()}))
             if not (path / "environment.json").exists():
                 write_json(path / "environment.json", _environment())
             (path / "checkpoints").mkdir(exist_ok=True)
@@ -127,7 +145,12 @@ class RunDirectory:
 
     @classmethod
     def open(
-        cls, path: str | Path, settings: Mapping[str, Any], resume: bool = False, description: str | None = None
+        cls,
+        path: str | Path,
+        settings: Mapping[str, Any],
+        resume: bool = False,
+        description: str | None = None,
+        start: torch.Tensor | None = None,
     ) -> Self:
         """Begin a run in a new or empty directory, or go on with the one that is there.
 
@@ -136,12 +159,13 @@ class RunDirectory:
             settings: what is asked.
             resume: go on with the run in ``path``, which must have been asked the same; begin it if there is none.
             description: the experiment as TOML, kept beside the settings.
+            start: the first model, where one was given; kept too, as the experiment does not say which it was.
         """
         path = Path(path)
         try:
             _check(path, settings, resume)
             path.mkdir(parents=True, exist_ok=True)
-            return cls(path, settings, resume, description)
+            return cls(path, settings, resume, description, start)
         except OSError as error:
             if error.errno in _NO_SPACE:
                 raise MachineError(f"Cannot begin the run in {path}: {error.strerror}; make space.") from None
@@ -168,6 +192,8 @@ class RunDirectory:
         """Save a state and drop all but the newest ones."""
         rounds = next(digest for round, digest in reversed(self._digests) if round < state.round)
         tensors = {"model": state.model}
+        if state.sound is not None and state.sound is not state.model:
+            tensors["sound"] = state.sound
         tensors |= {f"server.{name}": tensor for name, tensor in state.server.items()}
         tensors |= {f"memory.{name}": tensor for name, tensor in state.memory.items()}
         metadata = {"round": str(state.round), "sha256": _digest(state.round, tensors), "rounds": rounds}
@@ -185,6 +211,8 @@ class RunDirectory:
         A damaged checkpoint is named in the log and set aside, and the one before it is used. Rounds after the
         state are cut from the files: they are run again, to the same bits.
         """
+        # A run that is mended has not ended, and must not be taken for one that has if that is broken off.
+        (self.path / "result.json").unlink(missing_ok=True)
         content = (self.path / "rounds.jsonl").read_bytes()
         rounds = read_lines(content, Round.from_json)
         timing = read_lines((self.path / "timing.jsonl").read_bytes(), _seconds)
@@ -297,10 +325,11 @@ def _read_checkpoint(path: Path) -> tuple[State, str]:
         raise ValueError("its content does not match its digest")
     parts: dict[str, dict[str, torch.Tensor]] = {"server": {}, "memory": {}}
     for name, tensor in tensors.items():
-        if name != "model":
+        if name not in ("model", "sound"):
             part, _, key = name.partition(".")
             parts[part][key] = tensor
-    return State(round, tensors["model"], parts["server"], parts["memory"]), metadata["rounds"]
+    state = State(round, tensors["model"], parts["server"], parts["memory"], tensors.get("sound"))
+    return state, metadata["rounds"]
 
 
 def read_json(path: Path, remedy: str) -> dict[str, Any]:

@@ -219,11 +219,13 @@ def check_model(federation: Federation, model: torch.Tensor) -> torch.Tensor:
 def _check_steps(local_steps: int | Sequence[int] | Pace, num_workers: int) -> int | list[int]:
     if isinstance(local_steps, Pace):
         return 1  # until it has decided
-    if isinstance(local_steps, int):
-        return count("local_steps", local_steps)
-    if len(local_steps) != num_workers:
-        raise InputError(f"local_steps must be one number or {num_workers}, one a worker, not {len(local_steps)}.")
-    return [count("local_steps", steps) for steps in local_steps]
+    # Numbers of numpy's are numbers too, but not in JSON.
+    given: Any = local_steps.tolist() if isinstance(local_steps, np.ndarray | np.generic) else local_steps
+    if not isinstance(given, Sequence):
+        return count("local_steps", given)
+    if len(given) != num_workers:
+        raise InputError(f"local_steps must be one number or {num_workers}, one a worker, not {len(given)}.")
+    return [count("local_steps", int(steps) if isinstance(steps, np.integer) else steps) for steps in given]
 
 
 class InterruptedRunError(KeyboardInterrupt):
@@ -361,7 +363,7 @@ def simulate(
         work = Work(federation, algorithm, steps, seed, chunk)
         directory = None
         if run is not None:
-            directory = stack.enter_context(RunDirectory.open(run, settings, resume, description))
+            directory = stack.enter_context(RunDirectory.open(run, settings, resume, description, start))
             if directory.finished:
                 return read_trace(run)
         running = stack.enter_context(
@@ -409,7 +411,7 @@ def _run(
     began = time.perf_counter() - (seconds[-1] if seconds else 0.0)
     status: Status = "finished"
     interrupted = False
-    previous = state
+    sound = state.model if state.sound is None else state.sound
     gradient: torch.Tensor | None = None
     pacing = _Pacing(pace, loop, records) if pace else None
 
@@ -429,6 +431,7 @@ def _run(
                 if not np.isfinite(loss + grad2):
                     status = "diverged"
                     break
+                sound = state.model
                 accuracy = evaluator.accuracy(state.model) if evaluator else None
                 elapsed = pacing.elapsed(state.round) if pacing else None
                 record = Round(state.round, loss, grad2, accuracy=accuracy, elapsed=elapsed)
@@ -453,20 +456,20 @@ def _run(
                 if pacing:
                     record, following = pacing.decide(record, state, [*others, following])
                 keep(record)
-            previous, state = state, following
+            state = following
             # One number tells of all: infinities and NaN survive a sum, which takes a twentieth of looking at each.
             if not torch.isfinite(state.model.sum()):
                 status = "diverged"
                 break
             observer(state.round, record)
             if directory and state.round % checkpoint_every == 0:
-                directory.checkpoint(state)
+                directory.checkpoint(dataclasses.replace(state, sound=sound))
     except KeyboardInterrupt:
         status, interrupted = "stopped", True
-    model = (previous if status == "diverged" else state).model
+    model = sound if status == "diverged" else state.model
     trace = Trace(settings, status, state.round, tuple(records), model.detach().cpu().numpy().copy(), tuple(seconds))
     if directory and status == "stopped":
-        directory.checkpoint(state)
+        directory.checkpoint(dataclasses.replace(state, sound=sound))
     if interrupted:
         raise InterruptedRunError(trace)
     return trace

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -60,9 +61,15 @@ class Sweep:
                 raise InputError("A sweep runs over seeds with --seeds, their number; leave seed out of --over.")
             if key not in known:
                 raise InputError(f"A sweep cannot go over {key!r}; {nearest(key, known)}")
-            if not values or len(set(map(str, values))) < len(values):
-                raise InputError(f"The values of {key} must be at least one, and differ, not {list(values)!r}.")
-        _ = self.cells  # every combination is a sound experiment, or is refused before the first is run
+            if not values:
+                raise InputError(f"The values of {key} must be at least one; give some, or leave it out.")
+        # Every combination is a sound experiment with a name of its own, or is refused before the first is run.
+        name, often = Counter(cell.name for cell in self.cells).most_common(1)[0]
+        if often > 1:
+            raise InputError(
+                f"Two runs of the sweep would be {name}: values must differ, also as names of files, where 1.0 is 1 and"
+                " / is _; leave out one of them."
+            )
 
     @property
     def combinations(self) -> list[dict[str, Any]]:

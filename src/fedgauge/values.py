@@ -343,11 +343,11 @@ class Trace(Value):
 
     Attributes:
         settings: what was asked, enough to run it again.
-        status: ``finished``; ``target`` where a target loss or accuracy was reached first; ``diverged`` where the
-            loss was no longer finite; ``stopped`` where the run was interrupted.
+        status: ``finished``; ``target`` where a target was reached first; ``diverged`` where the loss was no
+            longer finite; ``stopped`` where the run was interrupted.
         stopped_at: the round at which it ended.
         rounds: the records.
-        model: the last global model with a finite loss.
+        model: the last global model; where the run diverged that of the last record, whose loss was finite.
         seconds: wall time of each record since the run began; not part of equality.
     """
 

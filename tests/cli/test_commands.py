@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 import signal
 import subprocess
@@ -21,6 +22,7 @@ import fedgauge.simulation  # noqa: F401 - torch is slow to import, and not to b
 from fedgauge import QuadraticFederation, expect, fedavg, minibatch, momentum
 from fedgauge.archive import look
 from fedgauge.cli import app, main
+from fedgauge.command import command_line
 from fedgauge.participation import Participation
 from fedgauge.values import Trace
 
@@ -58,6 +60,21 @@ def test_help_shows_an_example(path: tuple[str, ...], capsys: Capture) -> None:
     assert err == ""
     assert "Example" in out
     assert f"fedgauge {' '.join(path)}" in out.split("Example", 1)[1]
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_help_has_no_bracket_that_is_taken_for_markup(path: tuple[str, ...]) -> None:
+    command: Any = typer.main.get_command(app)
+    for name in path:
+        command = command.commands[name]
+    for parameter in command.params:
+        assert not re.search(r"(?<!\\)\[", getattr(parameter, "help", None) or ""), parameter.name
+
+
+def test_the_command_is_recorded_as_it_can_be_given_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    for program in ("/usr/bin/fedgauge", "/lib/fedgauge/__main__.py"):
+        monkeypatch.setattr(sys, "argv", [program, "demo", "--out", "a b"])
+        assert command_line() == "fedgauge demo --out 'a b'"
 
 
 def test_help_imports_no_numbers() -> None:
@@ -234,9 +251,12 @@ def test_simulate_in_words(place: Path, capsys: Capture) -> None:
     assert "The run is in run." in shown
 
 
-def test_target_loss_in_words(place: Path, capsys: Capture) -> None:
-    shown = words(capsys, "simulate fed.json --gamma 0.1 --rounds 50 --target-loss 3.5")
-    assert "Reached the target loss in round 0." in shown
+def test_the_target_that_was_reached_is_named(place: Path, capsys: Capture) -> None:
+    line = "simulate fed.json --gamma 0.1 --rounds 50"
+    assert "Reached the target loss in round 0." in words(capsys, f"{line} --target-loss 3.5")
+    assert "Reached the target |grad f|^2 in round 0." in words(capsys, f"{line} --target-grad2 5 --target-loss 0")
+    line = "simulate digits --gamma 0.1 --rounds 1 --processes 1"
+    assert "Reached the target accuracy in round 0." in words(capsys, f"{line} --target-accuracy 0.01")
 
 
 @pytest.mark.parametrize("line", ["simulate fed.json --gamma 1e6", "simulate fed.json --gamma 3 --algorithm scaffold"])

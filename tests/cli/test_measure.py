@@ -43,6 +43,14 @@ def test_a_quadratic_has_exact_and_measured_constants_side_by_side(place: Path, 
     assert Measurement.from_json(found).to_json() == found
 
 
+def test_a_model_is_read_from_any_file_that_a_run_may_begin_at(place: Path, capsys: Capture) -> None:
+    torch.save({"model": torch.ones(3)}, "own.pt")
+    save_file({"model": torch.ones(3)}, "own.safetensors")
+    line = f"measure fed.json {QUICK} --readings divergence --at"
+    losses = [answer(capsys, f"{line} {name}")["point"]["loss"] for name in ("own.pt", "own.safetensors")]
+    assert losses[0] == losses[1]
+
+
 def test_digits_are_measured_shown_and_kept(place: Path, capsys: Capture) -> None:
     said = words(capsys, f"measure digits {QUICK} --out measured --readings trajectory,curvature")
     for part in ("trajectory maximum", "curvature", "lower", "happened along FedAvg's steps", "Hessian passes"):
@@ -122,8 +130,8 @@ def test_what_is_refused(place: Path, capsys: Capture) -> None:
     for line, said in (
         ("--at small.safetensors", "3 parameters, but the federation's has 7510"),
         ("--at nan.safetensors", "it has diverged"),
-        ("--at other.safetensors", "1.weight has shape (2, 2), but the model's has (100, 64)"),
-        ("--at no.safetensors", "is not a safetensors file"),
+        ("--at other.safetensors", "1.weight has the shape (2, 2), but the model's has (100, 64)"),
+        ("--at no.safetensors", "holds no tensors that can be read"),
         ("--at missing.safetensors", "Cannot read missing.safetensors"),
         ("--readings curvatur", "There is no reading 'curvatur'; did you mean curvature?"),
         ("--budget soon", "--budget must be a time or passes, as 60s, 5m, 1h or 40passes, not 'soon'"),

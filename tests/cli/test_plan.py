@@ -76,6 +76,19 @@ def test_the_theory_alone(place: Path, capsys: Capture) -> None:
     assert again["values"]["L_h"] == found["values"]["L_h"]
 
 
+@pytest.mark.parametrize(
+    ("section", "option", "name"),
+    [("", "", "cross-device"), ('cost = "cross-silo"', "", "cross-silo"), ('cost = "cross-silo"', "local", "local")],
+)
+def test_the_cost_is_the_options_or_else_the_experiments(
+    section: str, option: str, name: str, place: Path, capsys: Capture
+) -> None:
+    (place / "asked.toml").write_text(f'[data]\nname = "fed.json"\n[algorithm]\ngamma = 0.01\n[run]\n{section}\n')
+    command = "plan asked.toml --goal grad2=0.1 --mode theory --json"
+    ran(f"{command} --cost {option}" if option else command)
+    assert json.loads(capsys.readouterr().out)["cost"]["name"] == name
+
+
 def test_a_goal_out_of_reach_says_how_close_it_came_and_fails(place: Path, capsys: Capture) -> None:
     ran(f"plan fed.json --gamma 0.1 --goal grad2=1e-12 --limit 5m {FEW}", 1)
     said = " ".join(capsys.readouterr().out.split())
@@ -101,6 +114,13 @@ BAD = {
     f"{RUN} --goal grad2=0.1 --target-loss 3": ("target_loss = 3", "contradicts the goal"),
     f"{RUN} --goal grad2=0.1 --theorem nonconvex": ("--theorem is for --mode theory",),
     f"{RUN} --goal grad2=0.1 --spend 0s": ("spend must be above 0",),
+    f"{RUN} --goal grad2=0.1 --jobs -1": ("jobs must be a whole number of at least 1", "-1"),
+    f"{RUN} --goal grad2=0.1 --jobs 0": ("jobs must be a whole number of at least 1", "0"),
+    f"{RUN} --goal grad2=0.1 --mode theory --over local_steps=1,2": ("--over is for pilots", "leave it out"),
+    f"{RUN} --goal grad2=0.1 --mode theory --seeds 0": ("--seeds is for pilots",),
+    f"{RUN} --goal grad2=0.1 --mode theory --spend 1s": ("--spend is for pilots",),
+    f"{RUN} --goal grad2=0.1 --mode theory --limit 1s": ("--limit is for pilots",),
+    f"{RUN} --goal grad2=0.1 --mode theory --jobs 1": ("--jobs is for pilots",),
     f"{RUN} --goal grad2=0.1 --mode guess": ("guess",),
     f"{RUN} --goal loss=0.1 --local-steps 1,2,3,4": ("one number",),
     f"{RUN} --goal loss=0.1 --local-steps auto": ("one number",),

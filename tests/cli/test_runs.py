@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +13,11 @@ import pytest
 from tests.cli.command import Capture, answer, snapshot, words
 
 import fedgauge.simulation  # noqa: F401 - torch is slow to import, and not to be waited for amidst a test
+from fedgauge.archive import look
 from fedgauge.cli import main
 from fedgauge.experiment import Experiment
 from fedgauge.report import terminal
+from fedgauge.report.runs import differing
 
 ROUNDS = "--rounds 6 --processes 1 --gamma 0.1"
 
@@ -74,11 +77,30 @@ def test_compare(place: Path, capsys: Capture) -> None:
     assert [each["local_steps"] for each in found] == [1, 5]
 
 
+def test_differences_of_the_same_name_are_all_shown(place: Path, capsys: Capture) -> None:
+    words(capsys, f"simulate digits {ROUNDS} --model softmax --algorithm slowmo --local-steps 5 --out runs/other")
+    found = differing([look("runs/I5"), look("runs/other")])
+    assert found == {"model.name": [None, "softmax"], "algorithm.name": ["fedavg", "slowmo"]}
+    assert "model.name" in words(capsys, "runs compare runs/I5 runs/other")
+    # A key that is alone goes without its section.
+    assert differing([look("runs/I1"), look("runs/I5")]) == {"local_steps": [1, 5]}
+
+
+def test_settings_of_other_programs_are_no_runs(place: Path, capsys: Capture) -> None:
+    (place / "runs" / ".vscode").mkdir()
+    (place / "runs" / ".vscode" / "settings.json").write_text('{"algorithm": "quick"}')
+    assert [each["run"] for each in answer(capsys, "runs list")] == ["runs/I1", "runs/I5", "runs/deep/quadratic"]
+
+
 def cut(name: str, keep: Callable[[bytes], bytes]) -> Callable[[Path], None]:
     def damage(run: Path) -> None:
         (run / name).write_bytes(keep((run / name).read_bytes()))
 
     return damage
+
+
+def without_round(content: bytes) -> bytes:
+    return json.dumps({**json.loads(content), "stopped_at": None}).encode()
 
 
 def gone(name: str) -> Callable[[Path], None]:
@@ -88,6 +110,7 @@ def gone(name: str) -> Callable[[Path], None]:
 DAMAGES: dict[str, tuple[Callable[[Path], None], str, int]] = {
     "result gone": (gone("result.json"), "", 7),
     "result cut": (cut("result.json", lambda content: content[:9]), "result.json", 7),
+    "result without its round": (cut("result.json", without_round), "result.json is damaged", 7),
     "rounds cut": (cut("rounds.jsonl", lambda content: content[:-5]), "whole up to line 6", 6),
     "rounds gone": (gone("rounds.jsonl"), "rounds.jsonl", 0),
     "times cut": (cut("timing.jsonl", lambda content: content[:30]), "timing.jsonl", 7),

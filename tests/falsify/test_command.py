@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedgauge.cli import main
+from fedgauge.command import command_line
 
 SMALL = ["--samples", "3", "--searches", "1", "--jobs", "1"]
 
@@ -32,6 +33,7 @@ def test_it_prints_a_table_and_the_commands(tmp_path: Path, capsys: pytest.Captu
 def test_json_is_all_that_it_prints(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["falsify", "minibatch", "--version", "corrected", *SMALL, "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
+    assert result["command"] == command_line()
     assert result["complete"]
     assert {row["violations"] for row in result["rows"]} == {0}
 

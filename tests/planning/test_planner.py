@@ -103,6 +103,22 @@ def test_where_all_diverge_the_rates_are_named_and_the_next_proposed(tmp_path: P
         plan(asked, goal=Goal("grad2", 1e-3), cost=COST, effort=ONE)
 
 
+def test_where_time_is_up_a_gradient_that_rose_is_no_divergence(tmp_path: Path) -> None:
+    """Down from a saddle the gradient grows while f falls."""
+    hessians = np.array([np.diag([-1.0, 1.0]), np.diag([0.5, 1.0])])
+    QuadraticFederation(hessians, np.array([[0.1, 0.0], [0.1, 0.0]])).write(tmp_path / "saddle.json")
+    asked = Experiment.of({"source": str(tmp_path / "saddle.json"), "gamma": 0.1, "rounds": 200})
+    found = plan(asked, goal=Goal("grad2", 1e-9), cost=COST, effort=Effort(jobs=1, spend=1e-9))
+    assert not found.reached
+    assert "the time for planning is up" in found.verdict
+
+
+def test_more_combinations_than_are_tried_are_said(tmp_path: Path) -> None:
+    over: dict[str, list[Any]] = {"gamma": [0.01 * k for k in range(1, 11)], "local_steps": list(range(1, 11))}
+    found = plan(experiment(tmp_path), goal=Goal("grad2", 1e-2), cost=COST, over=over, effort=Effort(1, 1e-9, jobs=1))
+    assert any("Of 100 combinations of I and gamma the 45 that promise most" in note for note in found.notes)
+
+
 @pytest.mark.parametrize(
     ("goal", "changes", "words"),
     [

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fedgauge.cli import main
 from fedgauge.errors import InputError
 from fedgauge.reproduce import ledger
 from fedgauge.reproduce.claims import CLAIMS, Claim
@@ -110,6 +111,11 @@ def test_no_difference_within_the_spread_is_called_reproduced() -> None:
             for key in ("loss", "accuracy"):
                 each[key]["deviation"] = [10.0] * len(each[key]["mean"])
     assert claim.found({claim.result: wide}).verdict == "not reproduced"
+
+
+def test_a_place_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "ledger", str(tmp_path), "--out", str(tmp_path / "none" / "x.md")]) == 2
+    assert f"there is no directory {tmp_path / 'none'}; make it" in capsys.readouterr().err
 
 
 def test_bad_results_are_refused_in_a_sentence(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -10,18 +9,19 @@ from typing import Annotated
 import typer
 
 from fedgauge.cli import options
+from fedgauge.command import command_line
 
 
 def falsify(
     theorem: Annotated[
-        str | None, typer.Argument(help="Which theorem, e.g. partial [default: all].", show_default=False)
+        str | None, typer.Argument(help="Which theorem, e.g. partial \\[default: all].", show_default=False)
     ] = None,
-    version: Annotated[str | None, typer.Option(help="printed, corrected, sharp or prior [default: all].")] = None,
+    version: Annotated[str | None, typer.Option(help="printed, corrected, sharp or prior \\[default: all].")] = None,
     samples: Annotated[int, typer.Option(help="Random federations for each theorem and version.")] = 2500,
     searches: Annotated[int, typer.Option(help="Directed searches for each theorem and version.")] = 6,
     seed: options.Seed = 0,
     keep: Annotated[int, typer.Option(help="Violations to save for each theorem and version.")] = 5,
-    jobs: Annotated[int | None, typer.Option(help="Processes [default: one a core].")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Processes \\[default: one a core].")] = None,
     out: Annotated[Path | None, typer.Option(help="Directory for result.json and each violation's files.")] = None,
     json: options.Json = False,
 ) -> None:
@@ -54,7 +54,7 @@ def falsify(
         )
     cases = save(outcome.cases, out) if out else []
     result = {
-        "command": shlex.join(["fedgauge", *sys.argv[1:]]),
+        "command": command_line(),
         "versions": {"python": python_version(), **{name: version_of(name) for name in ("fedgauge", "numpy")}},
         "settings": outcome.settings,
         "complete": outcome.complete,

@@ -32,7 +32,7 @@ def measure(
     at: Annotated[
         Path | None,
         typer.Option(
-            help="Measure at this model, a .safetensors file, also as --model"
+            help="Measure at this model, a .safetensors or .pt file, also as --model"
             " \\[default: the run's; else one trained near convergence].",
             show_default=False,
         ),
@@ -63,8 +63,9 @@ def measure(
     Example: fedgauge measure runs/first --budget 60s --out measured
     Example: fedgauge bound nonconvex --values measured/measure.json I=10 R=100 N=10 gamma=0.001 F=2
     """
+    from fedgauge.exchange import read_model
     from fedgauge.execution import prepare
-    from fedgauge.measurement.measuring import Asked, read_model
+    from fedgauge.measurement.measuring import Asked
     from fedgauge.measurement.measuring import measure as take
     from fedgauge.report import terminal
 
@@ -72,7 +73,7 @@ def measure(
     if out:
         options.check_directory(out)
     options.allow_own_modules()
-    if experiment.model.name and experiment.model.name.endswith(".safetensors"):
+    if experiment.model.name and experiment.model.name.endswith((".safetensors", ".pt")):
         # A file of parameters is no architecture: that is the experiment's, or the usual one.
         at = at or Path(experiment.model.name)
         experiment = replace(experiment, model=replace(experiment.model, name=None))
@@ -82,7 +83,7 @@ def measure(
     model, origin = None, "given"
     path = at or (run / "model.safetensors" if run else None)
     if path:
-        model, origin = read_model(path, prepared), str(path)
+        model, origin = read_model(path, prepared.federation), str(path)
     with terminal.steps() as told:
         found = take(experiment, model=model, origin=origin, asked=asked, prepared=prepared, told=told)
     from fedgauge.report import measurements

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -79,11 +78,6 @@ def allow_own_modules() -> None:
     """Let a model of the user's own be found where the user works, as ``python -m`` does."""
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
-
-
-def command_line() -> str:
-    """The command as it was given, for the record."""
-    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
 
 
 def print_json(data: Any) -> None:

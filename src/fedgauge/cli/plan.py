@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -31,12 +32,12 @@ def plan(
         str | None, typer.Option(help="Do best within this time of the cost model, as 600s, 10m or 2h.")
     ] = None,
     cost: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="Of a round: cross-device, cross-silo or local, and numbers: cross-device,step=0.2;"
-            " or fixed=1,bandwidth=1e6,step=0.01."
+            " or fixed=1,bandwidth=1e6,step=0.01 \\[default: the experiment's; else cross-device]."
         ),
-    ] = "cross-device",
+    ] = None,
     mode: Annotated[
         Literal["pilot", "theory"], typer.Option(help="By pilot runs, or by what a theorem certifies.")
     ] = "pilot",
@@ -51,7 +52,7 @@ def plan(
         Path | None, typer.Option(help="Constants for --mode theory: a file of 'measure' or 'constants --json'.")
     ] = None,
     theorem: Annotated[str | None, typer.Option(help="For --mode theory \\[default: the one that fits].")] = None,
-    seeds: Annotated[int, typer.Option(help="Seeds of the final runs.")] = 3,
+    seeds: Annotated[int | None, typer.Option(help="Seeds of the final runs \\[default: 3].")] = None,
     spend: Annotated[
         str | None,
         typer.Option(help="Time for planning here, as 60s or 10m \\[default: until it is clear]."),
@@ -85,8 +86,10 @@ def plan(
     if out:
         options.check_directory(out)
     options.allow_own_modules()
-    wanted, price = _goal(goal, budget), Cost.parse(cost)
+    wanted, price = _goal(goal, budget), experiment.run.round_cost if cost is None else Cost.parse(cost)
     if mode == "theory":
+        pilots = {"over": over or None, "seeds": seeds, "spend": spend, "limit": limit, "jobs": jobs}
+        _refuse(pilots, "pilots, not for --mode theory, which runs none")
         from fedgauge.planning.measured import theory_of
 
         certified = theory_of(experiment, wanted, price, values=values, theorem=theorem)
@@ -99,11 +102,11 @@ def plan(
         else:
             certificates.show_theory(certified)
         return
-    _refuse_theory_options(values, theorem)
+    _refuse({"values": values, "theorem": theorem}, "--mode theory, not for pilots, which measure")
     from fedgauge.planning.planner import Effort
     from fedgauge.planning.planner import plan as make
 
-    effort = Effort(seeds, _seconds("spend", spend), _seconds("limit", limit), jobs)
+    effort = Effort(Effort.seeds if seeds is None else seeds, _seconds("spend", spend), _seconds("limit", limit), jobs)
     chosen = options.values_over(over or [])
     with terminal.doing() as told:
         try:
@@ -138,9 +141,10 @@ def _seconds(name: str, text: str | None) -> float | None:
     return None if text is None else options.seconds(name, text)
 
 
-def _refuse_theory_options(values: Path | None, theorem: str | None) -> None:
+def _refuse(options: Mapping[str, object], purpose: str) -> None:
+    """Refuse options of the other mode, which would have no effect."""
     from fedgauge.errors import InputError
 
-    for name, value in (("--values", values), ("--theorem", theorem)):
+    for name, value in options.items():
         if value is not None:
-            raise InputError(f"{name} is for --mode theory, not for pilots, which measure; leave it out.")
+            raise InputError(f"--{name} is for {purpose}; leave it out.")

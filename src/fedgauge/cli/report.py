@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fedgauge.cli import options
+from fedgauge.command import command_line
 
 
 def report(
@@ -48,7 +49,7 @@ def report(
     from fedgauge.report.page.build import build
     from fedgauge.report.page.findings import find
 
-    made = build(find(source, measure, plan), options.command_line())
+    made = build(find(source, measure, plan), command_line())
     write_atomically(place, made.html.encode())
     if json:
         options.print_json({"out": str(place), **made.data})

@@ -255,6 +255,8 @@ def ledger(
 
     if out and out.suffix != ".md":
         raise InputError(f"out must be a file that ends in .md, not {str(out)!r}.")
+    if out:
+        options.check_file(out)
     _ledger(results, out, json)
 
 

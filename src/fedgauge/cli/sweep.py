@@ -10,6 +10,7 @@ import typer
 
 from fedgauge.cli import options
 from fedgauge.cli.experiments import takes_experiment
+from fedgauge.command import command_line
 from fedgauge.experiment import Experiment
 
 
@@ -56,7 +57,7 @@ def sweep(
     if result is None:
         print(f"fedgauge: Interrupted; the same command goes on with the runs in {out}.", file=sys.stderr)
         raise typer.Exit(130)
-    result["command"] = options.command_line()
+    result["command"] = command_line()
     write_json(out / "result.json", result)
     pictures = sweeps.draw_sweep(result, out)
     if json:

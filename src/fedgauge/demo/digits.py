@@ -73,8 +73,9 @@ def run(directory: Path, told: Callable[[str, int], Callable[[int, Round | None]
 def measure(directory: Path, told: Callable[[str, int, int | None], None]) -> Path:
     """Measure the constants where the run with the most local steps ended, and write them beside the runs."""
     from fedgauge.archive import look
+    from fedgauge.exchange import read_model
     from fedgauge.execution import prepare
-    from fedgauge.measurement.measuring import Asked, read_model
+    from fedgauge.measurement.measuring import Asked
     from fedgauge.measurement.measuring import measure as take
     from fedgauge.report import measurements
 
@@ -84,7 +85,7 @@ def measure(directory: Path, told: Callable[[str, int, int | None], None]) -> Pa
     # A few rounds of one seed show what there is to see; the curvature takes no rounds at all.
     found = take(
         experiment,
-        model=read_model(model, prepared),
+        model=read_model(model, prepared.federation),
         origin=str(model),
         asked=Asked(rounds=3, seeds=1),
         prepared=prepared,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -367,34 +366,3 @@ def _take(session: Session, point: dict[str, Any]) -> bool:
 
 def _plain(asked: Asked) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(asked).items()}
-
-
-def read_model(path: Path, prepared: Prepared) -> torch.Tensor:
-    """Read a flat model from a safetensors file: a run's model, or a module's ``state_dict``.
-
-    The parameters of a ``state_dict`` are looked up by name and may have no other shape than the federation's.
-    """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        tensors = load_file(path)
-    except OSError as error:
-        # The reader of safetensors gives an error without its number, and with the path in its words.
-        reason = error.strerror or str(error).split(":")[0]
-        raise InputError(f"Cannot read {path}: {reason}; name a .safetensors file.") from None
-    except SafetensorError as error:
-        raise InputError(f"{path} is not a safetensors file ({error}); name a model.") from None
-    if set(tensors) == {"model"}:
-        return tensors["model"]
-    federation: Any = prepared.federation
-    if not hasattr(federation, "unflatten"):
-        raise InputError(f"{path} must hold one tensor 'model', not {', '.join(sorted(tensors))}.")
-    parts = federation.unflatten(federation.start(0))
-    for name, part in parts.items():
-        if name not in tensors:
-            raise InputError(f"{path} has no parameter {name!r}; {nearest(name, tensors)}")
-        if tensors[name].shape != part.shape:
-            given, wanted = tuple(tensors[name].shape), tuple(part.shape)
-            raise InputError(f"{path}: {name} has shape {given}, but the model's has {wanted}; choose that model.")
-    return torch.cat([tensors[name].reshape(-1) for name in parts])

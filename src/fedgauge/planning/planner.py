@@ -28,14 +28,14 @@ from fedgauge.planning.explain import Seen
 from fedgauge.planning.goal import Goal
 from fedgauge.planning.measured import at_start, floor_of, with_gap
 from fedgauge.planning.pilots import Pilots, Trial
-from fedgauge.planning.race import Race, race
+from fedgauge.planning.race import Entry, Race, race
 from fedgauge.planning.result import Plan
 from fedgauge.planning.theory import check_cost, theory_plan
 from fedgauge.planning.words import lasting, short
 from fedgauge.simulation import simulate
 from fedgauge.values import Constants, Round
 
-_FIELD = 45  # candidates at the most: those of the usual ladders, and the theory's
+_FIELD = 45  # candidates that begin at the most: as many as the usual ladders have
 _PATIENCE = 20.0  # a goal is given up after so many times what the user's own settings would take
 _ROOM = 1.5  # rounds that the experiment gets beyond what its slowest seed took
 _LOOKED = 3  # rounds that are looked at to explain the choice
@@ -63,6 +63,8 @@ class Effort:
 
     def __post_init__(self) -> None:
         count("seeds", self.seeds)
+        if self.jobs is not None:
+            count("jobs", self.jobs)
         for name in ("spend", "limit"):
             value = getattr(self, name)
             if value is not None and not value > 0:
@@ -159,7 +161,7 @@ def plan(
 
     with Pilots(experiment, scale, cost, N, samples, place, effort.jobs, ran) as pilots:
         found = race(
-            fields,
+            fields[:_FIELD],
             pilots.run,
             target=scale.target,
             budget=goal.budget,
@@ -170,7 +172,7 @@ def plan(
             time_is_up=time_is_up,
             told=say,
         )
-        _refuse_divergence(found, before)
+        _refuse_divergence(found, pilots, before)
         told("explaining", 0, None)
         trial = Trial(found.winner, 0)
         model, records = pilots.model(trial)
@@ -181,7 +183,7 @@ def plan(
         made = pilots.experiment(trial)
     seen = _after(made, prepared, torch.from_numpy(model), records, found.winner)
     theory, notes = _theory(task, records, found.winner)
-    return _plan(task, found, records, seen, theory, notes)
+    return _plan(task, found, records, seen, theory, [*_left_out(len(fields)), *notes])
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------
@@ -217,8 +219,17 @@ def _refuse_met(goal: Goal, prepared: Prepared, seed: int, point: Mapping[str, A
         raise InputError(f"The first model already has {goal.words}, namely {found}; ask for more.")
 
 
-def _refuse_divergence(found: Race, before: Seen) -> None:
-    if not found.diverged:
+def _refuse_divergence(found: Race, pilots: Pilots, before: Seen) -> None:
+    def lost(entry: Entry) -> bool:
+        """Whether it diverged, or f has risen: those that others leave behind are given up long before they diverge."""
+        curve = entry.curve
+        if curve.diverged or curve.errors[-1] <= curve.errors[0]:
+            return curve.diverged
+        # Accuracy and gradient may be worse than at first where f has fallen, so that f is asked.
+        _, records = pilots.model(Trial(entry.candidate, 0))
+        return records[-1].loss > records[0].loss
+
+    if not all(map(lost, found.entries)):
         return
     gammas, steps = ({getattr(e.candidate, name) for e in found.entries} for name in ("gamma", "I"))
     least = min(gammas)
@@ -272,7 +283,17 @@ def _candidates(space: Space, before: Seen, cost: Cost, seconds: float) -> list[
     own = space.own
     fits = own.I in space.local_steps and own.gamma in space.gammas
     fields = dict.fromkeys((*space.grid(), *([own] if fits else [])))
-    return explain.order(list(fields), before, cost, seconds)[:_FIELD]
+    return explain.order(list(fields), before, cost, seconds)
+
+
+def _left_out(number: int) -> list[str]:
+    """What must be said where more was named than is tried."""
+    if number <= _FIELD:
+        return []
+    return [
+        f"Of {number} combinations of I and gamma the {_FIELD} that promise most by the constants began, and others"
+        " joined only beside the best; name fewer to have each of them tried."
+    ]
 
 
 def _theory(task: _Task, records: Sequence[Round], winner: Candidate) -> tuple[TheoryPlan | None, list[str]]:

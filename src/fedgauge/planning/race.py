@@ -105,11 +105,6 @@ class Race(Value):
         """The best of the finals, or who promised most where there were none."""
         return (self.standings or self.entries)[0].candidate
 
-    @property
-    def diverged(self) -> bool:
-        """Whether all did, or are on their way: further from the goal than where they began."""
-        return all(entry.curve.diverged or entry.curve.errors[-1] > entry.curve.errors[0] for entry in self.entries)
-
 
 class _Course:
     """The race as it goes."""

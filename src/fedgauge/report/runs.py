@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -89,15 +89,14 @@ def show_run(run: FoundRun) -> None:
     terminal.show_rounds(f"{run.source}: {title}" if run.experiment else title, run.rounds)
     terminal.show_decisions(run.rounds)
     took = f" in {run.seconds[-1]:.1f} s" if run.seconds else ""
-    asked, file = run.settings.get("rounds", "–"), shlex.quote(f"{run.path}/experiment.toml")
+    asked = run.settings.get("rounds", "–")
     for sentence in run.told:
         terminal.out.print(escape(sentence), soft_wrap=True)
     terminal.out.print(escape(f"{run.path}: {run.status}, round {run.stopped_at} of {asked}{took}."), soft_wrap=True)
     if run.status == "unfinished" and run.experiment:
-        again = f"fedgauge simulate {file} --out {shlex.quote(run.path)} --resume"
-        terminal.out.print(escape(f"It goes on with: {again}"), soft_wrap=True)
+        terminal.out.print(escape(f"It goes on with: {run.further}"), soft_wrap=True)
     elif run.experiment:
-        terminal.out.print(escape(f"Again: fedgauge simulate {file}"), soft_wrap=True)
+        terminal.out.print(escape(f"Again: {run.again}"), soft_wrap=True)
     _notes([run])
 
 
@@ -115,8 +114,14 @@ def differing(runs: Sequence[FoundRun]) -> dict[str, list[Any]]:
     """The keys whose values are not the same in all runs, with the value of each run."""
     each = [_flat(run.experiment or run.settings) for run in runs]
     names = dict.fromkeys(name for settings in each for name in settings)
-    found = {name.split(".")[-1]: [settings.get(name) for settings in each] for name in names}
-    return {name: values for name, values in found.items() if any(value != values[0] for value in values)}
+    # The section is left out where the key alone says which is meant: name is one of the data, model and algorithm.
+    often = Counter(name.split(".")[-1] for name in names)
+    found = {}
+    for name in names:
+        values, key = [settings.get(name) for settings in each], name.split(".")[-1]
+        if any(value != values[0] for value in values):
+            found[key if often[key] == 1 else name] = values
+    return found
 
 
 def labels_of(runs: Sequence[FoundRun]) -> list[str]:

@@ -251,14 +251,24 @@ def show_decisions(rounds: Sequence[Round]) -> None:
 
 def ending(trace: Trace) -> str:
     """How a run ended, in one sentence."""
-    target = trace.settings.get("target_accuracy")
-    met = target is not None and bool(trace.rounds) and (trace.rounds[-1].accuracy or 0.0) >= target
     return {
         "finished": f"Finished {trace.stopped_at} rounds.",
-        "target": f"Reached the target {'accuracy' if met else 'loss'} in round {trace.stopped_at}.",
+        "target": f"Reached the target{_reached(trace)} in round {trace.stopped_at}.",
         "diverged": f"Diverged in round {trace.stopped_at}; try a smaller gamma or eta, or fewer local steps.",
         "stopped": f"Stopped in round {trace.stopped_at}.",
     }[trace.status]
+
+
+def _reached(trace: Trace) -> str:
+    """Which of the targets its last record reached; nothing where the run was stopped by a rule of the caller's own."""
+    if not trace.rounds:
+        return ""
+    last = trace.rounds[-1]
+    for name, value, sign in (("accuracy", last.accuracy, -1), ("loss", last.loss, 1), ("grad2", last.grad2, 1)):
+        target = trace.settings.get(f"target_{name}")
+        if target is not None and value is not None and sign * value <= sign * target:
+            return " |grad f|^2" if name == "grad2" else f" {name}"
+    return ""
 
 
 def show_expectation(title: str, expectation: Expectation) -> None:

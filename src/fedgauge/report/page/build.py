@@ -262,12 +262,11 @@ def _commands(found: Findings, command: str) -> list[str]:
     run, measurement = found.run, found.measurement
     if run:
         given = str(run.environment.get("command", ""))
-        file = shlex.quote(str(Path(run.path) / "experiment.toml"))
         lines += ["# as it was started", given] if given else []
         if run.experiment:
-            lines += ["# the same once more", f"fedgauge simulate {file} --out again"]
+            lines += ["# the same once more", f"{run.again} --out again"]
         if run.status in ("unfinished", "stopped") and run.experiment:
-            lines += ["# to go on with it", f"fedgauge simulate {file} --out {shlex.quote(run.path)} --resume"]
+            lines += ["# to go on with it", run.further]
     if measurement:
         source = shlex.quote(run.path) if run else "experiment.toml"
         lines += ["# the constants", _measuring(measurement, source, known=run is not None)]
