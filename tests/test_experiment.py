@@ -58,6 +58,15 @@ def test_an_experiment_is_its_toml_and_its_json(changes: dict[str, Any]) -> None
     assert Experiment.from_json(experiment.to_json()) == experiment
     assert hash(Experiment.from_toml(experiment.to_toml())) == hash(experiment)
     assert Experiment.of(BASE).changed(changes) == experiment
+    assert experiment.changed(dict.fromkeys(changes)) == Experiment.of(BASE)
+
+
+def test_what_has_a_default_goes_back_to_it_by_none() -> None:
+    asked = Experiment.of({**BASE, "rounds": 3, "local_steps": 7, "algorithm": "fedprox", "proximal": 0.1})
+    assert asked.changed({"rounds": None, "local_steps": None}).run == Experiment.of(BASE).run
+    assert asked.changed({"algorithm": None, "proximal": None, "rounds": 100, "local_steps": 10}) == Experiment.of(BASE)
+    with pytest.raises(InputError, match="needs gamma"):
+        asked.changed({"gamma": None})
 
 
 def test_every_key_is_an_option_of_the_commands_that_take_an_experiment() -> None:

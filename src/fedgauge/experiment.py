@@ -317,12 +317,17 @@ class Experiment:
         return cls.from_json(_merged({}, changes))
 
     def changed(self, changes: Mapping[str, Any]) -> Self:
-        """The experiment with some keys changed; each is named as the command's option is."""
+        """The experiment with some keys changed, each named as the command's option is; None puts back the default.
+
+        >>> given = Experiment.of({"gamma": 0.1, "weights": "sizes", "rounds": 3})
+        >>> given.changed({"weights": None, "rounds": None}) == Experiment.of({"gamma": 0.1})
+        True
+        """
         return type(self).from_json(_merged(self.to_json(), changes))
 
 
 def _merged(sections: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The sections with the changes put in, each by the name of its option."""
+    """The sections with the changes put in, each by the name of its option; None takes a key out."""
     merged = {name: dict(content) if isinstance(content, Mapping) else content for name, content in sections.items()}
     known = {key.option: key for key in keys()}
     for option, value in changes.items():
@@ -331,10 +336,15 @@ def _merged(sections: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str
         content = merged.setdefault(known[option].section, {})
         if not isinstance(content, dict):
             continue  # refused with the sections themselves
-        if option == "model_option":
-            content.update(value)
-        else:
-            content[known[option].name] = value
+        if option != "model_option":
+            value = {known[option].name: value}
+        elif value is None:
+            value = {name: None for name in content if name != "name"}
+        for name, given in value.items():
+            if given is None:
+                content.pop(name, None)
+            else:
+                content[name] = given
     return merged
 
 
