@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -66,8 +67,8 @@ class FoundRun(Value):
 
     @property
     def steps(self) -> list[float]:
-        """Local steps of a worker before each record; the mean over workers where they differ."""
-        given = self.settings.get("local_steps", 1)
+        """Local steps of a worker before each record; the mean over workers where they differ, NaN if unknown."""
+        given = self.settings.get("local_steps", math.nan)
         if isinstance(given, Mapping):
             return _paced(self.rounds)
         each = sum(given) / len(given) if isinstance(given, list) else given

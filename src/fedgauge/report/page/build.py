@@ -136,7 +136,8 @@ def _said_of(run: FoundRun) -> str:
     algorithm = dict(settings["algorithm"])
     name = algorithm.pop("name", "–")
     rates = ", ".join(f"{key} = {value:g}" for key, value in algorithm.items() if isinstance(value, int | float))
-    what = f"{name} with I = {_steps(settings['local_steps'])}" + (f", {rates}" if rates else "")
+    steps = f"I = {_steps(settings['local_steps'])}" if "local_steps" in settings else "I unknown"
+    what = f"{name} with {steps}" + (f", {rates}" if rates else "")
     where = f" on {run.source}" if run.source != "–" else ""
     if last is None:
         return f"{what}{where} has recorded nothing yet"
@@ -193,7 +194,7 @@ def asked(found: Findings) -> str:
         algorithm, participation = dict(settings["algorithm"]), settings["participation"]
         entries |= {"algorithm": str(algorithm.pop("name", "–")), **algorithm}
         entries |= {
-            "local steps I": _steps(settings["local_steps"]),
+            "local steps I": _steps(settings.get("local_steps", "unknown")),
             "rounds R": settings["rounds"],
             "participation": str(participation.get("sampling", "full")),
             "participants M": participation.get("participants"),
