@@ -156,6 +156,12 @@ def test_the_noise_of_nodes_without_a_number_is_kept(shards: Path, first: ArrayR
     assert [list(each) for each in expected] == [["0", "1", "2"]] * (ROUNDS + 1)
     for there, here in zip(noise, expected, strict=True):
         assert list(there.values()) == pytest.approx(list(here.values()), rel=1e-4)
+    found, wanted = (
+        json.loads((tmp_path / name / "measure.json").read_text())["constants"] for name in ("run", "numbered")
+    )
+    for symbol in ("sigma", "sigma_rms"):
+        assert found[symbol]["value"] == pytest.approx(wanted[symbol]["value"], rel=1e-4)
+    assert found["sigma"]["value"] > found["sigma_rms"]["value"]
 
 
 def test_a_directory_that_is_taken_is_refused_before_any_training(

@@ -84,6 +84,7 @@ def test_what_cannot_be_summed_is_said(experiment: Experiment, shards: Path) -> 
 REFUSED = {
     "local_steps": [2, 5, 3],
     "participants": 2,
+    "sampling": "without-replacement",
     "weights": "sizes",
     "record_every": 2,
     "watch": False,
