@@ -68,10 +68,10 @@ class FoundRun(Value):
     @property
     def steps(self) -> list[float]:
         """Local steps of a worker before each record; the mean over workers where they differ, NaN if unknown."""
-        given = self.settings.get("local_steps", math.nan)
+        given = self.settings.get("local_steps")
         if isinstance(given, Mapping):
             return _paced(self.rounds)
-        each = sum(given) / len(given) if isinstance(given, list) else given
+        each = sum(given) / len(given) if isinstance(given, list) else math.nan if given is None else given
         return [record.round * each for record in self.rounds]
 
 

@@ -116,14 +116,14 @@ def test_a_run_says_who_took_part_and_not_what_nobody_knows(
     _run(Gauge(FedAvg(fraction_train=0.67, fraction_evaluate=0.0), out=out), shards, first)
     settings = look(out).settings
     assert settings["participation"] == {"sampling": "without-replacement", "participants": 2, "weights": None}
-    assert "local_steps" not in settings
+    assert settings["local_steps"] is None
     assert json.loads((out / "measure.json").read_text())["settings"]["num_workers"] == 3
     assert main(["runs", "show", str(out)]) == 0
     assert "unknown local steps" in capsys.readouterr().out
     assert main(["runs", "compare", str(out), str(out), "--plot", str(tmp_path / "compared.png")]) == 0
     assert main(["report", str(out), "--out", str(tmp_path / "report.html")]) == 0
     page = (tmp_path / "report.html").read_text()
-    assert "FedAvg with I unknown" in page
+    assert "FedAvg with I = unknown" in page
 
 
 def test_a_plan_reckons_with_those_who_took_part(

@@ -329,7 +329,7 @@ class Gauge(Strategy):
         return {
             "federation": "measured over Flower",
             "algorithm": {"name": type(self.strategy).__name__, **parameters},
-            **{name: value for name, value in self._settings.items() if name == "local_steps"},
+            "local_steps": self._settings.get("local_steps"),
             "rounds": self._num_rounds,
             "participation": participation.to_json(),
             "seed": self._settings.get("seed", 0),

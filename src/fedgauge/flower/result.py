@@ -111,7 +111,7 @@ def plan_run(run: str | Path, *, goal: str, cost: str) -> TheoryPlan:
     if price.step is None:
         raise InputError(f"cost must say how long a local step takes, which {cost} leaves open; add step=0.01.")
     rates = settings["algorithm"]
-    steps = settings.get("local_steps")
+    steps = settings["local_steps"]
     eta = float(rates.get("eta", 1.0))
     practice = (steps, float(rates["gamma"]), eta) if isinstance(steps, int) and "gamma" in rates else None
     plan = theory_plan(

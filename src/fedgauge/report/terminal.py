@@ -203,8 +203,8 @@ def title_of(settings: Mapping[str, Any]) -> str:
     """The algorithm of a run with its parameters, its local steps and its seed."""
     algorithm = settings["algorithm"]
     rates = ", ".join(f"{name} {value:g}" for name, value in algorithm.items() if name != "name")
-    steps = settings.get("local_steps", "unknown")
-    steps = steps["name"] if isinstance(steps, Mapping) else steps
+    steps = settings["local_steps"]
+    steps = "unknown" if steps is None else steps["name"] if isinstance(steps, Mapping) else steps
     return f"{algorithm['name']} ({rates}), {steps} local steps, seed {settings['seed']}"
 
 

@@ -136,8 +136,7 @@ def _said_of(run: FoundRun) -> str:
     algorithm = dict(settings["algorithm"])
     name = algorithm.pop("name", "–")
     rates = ", ".join(f"{key} = {value:g}" for key, value in algorithm.items() if isinstance(value, int | float))
-    steps = f"I = {_steps(settings['local_steps'])}" if "local_steps" in settings else "I unknown"
-    what = f"{name} with {steps}" + (f", {rates}" if rates else "")
+    what = f"{name} with I = {_steps(settings['local_steps'])}" + (f", {rates}" if rates else "")
     where = f" on {run.source}" if run.source != "–" else ""
     if last is None:
         return f"{what}{where} has recorded nothing yet"
@@ -154,6 +153,8 @@ def _said_of(run: FoundRun) -> str:
 
 def _steps(given: Any) -> Any:
     """The local steps of a run as a reader has them."""
+    if given is None:
+        return "unknown"
     if isinstance(given, Mapping):
         return "auto"
     return f"{min(given)} to {max(given)}, one a worker" if isinstance(given, list) else given
@@ -194,7 +195,7 @@ def asked(found: Findings) -> str:
         algorithm, participation = dict(settings["algorithm"]), settings["participation"]
         entries |= {"algorithm": str(algorithm.pop("name", "–")), **algorithm}
         entries |= {
-            "local steps I": _steps(settings.get("local_steps", "unknown")),
+            "local steps I": _steps(settings["local_steps"]),
             "rounds R": settings["rounds"],
             "participation": str(participation.get("sampling", "full")),
             "participants M": participation.get("participants"),

@@ -15,17 +15,17 @@ from fedgauge.values import Constants, Estimate, Value
 
 @dataclass(frozen=True)
 class Asked(Value):
-    """What a run's settings must say for a report; of somebody else's strategy the local steps may be unknown.
+    """What a run's settings must say for a report; local steps are None where a strategy's are not known.
 
-    >>> Asked({"name": "fedavg", "gamma": 0.1}, 100, {"sampling": "full"}, 0, local_steps=5).rounds
+    >>> Asked({"name": "fedavg", "gamma": 0.1}, 5, 100, {"sampling": "full"}, 0).rounds
     100
     """
 
     algorithm: Mapping[str, Any]
+    local_steps: Any
     rounds: int
     participation: Mapping[str, Any]
     seed: int
-    local_steps: Any = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.algorithm.get("name"), str):
@@ -34,7 +34,7 @@ class Asked(Value):
             if name != "name" and (isinstance(value, bool) or not isinstance(value, int | float)):
                 raise InputError(f"algorithm.{name} must be a number, not {value!r}.")
         if self.local_steps is None or isinstance(self.local_steps, Mapping):
-            return  # they are unknown, or adapt themselves
+            return  # they are not known, or adapt themselves
         steps = self.local_steps if isinstance(self.local_steps, list) and self.local_steps else [self.local_steps]
         if any(isinstance(step, bool) or not isinstance(step, int) or step < 1 for step in steps):
             raise InputError(f"local_steps must be a number of at least 1, or one a worker, not {self.local_steps!r}.")
