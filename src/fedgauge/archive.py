@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -82,11 +83,11 @@ class FoundRun(Value):
 
     @property
     def steps(self) -> list[float]:
-        """Local steps of a worker before each record; the mean over workers where they differ."""
-        given = self.settings.get("local_steps", 1)
+        """Local steps of a worker before each record; the mean over workers where they differ, NaN if unknown."""
+        given = self.settings.get("local_steps")
         if isinstance(given, Mapping):
             return _paced(given, self.rounds)
-        each = sum(given) / len(given) if isinstance(given, list) else given
+        each = sum(given) / len(given) if isinstance(given, list) else math.nan if given is None else given
         return [record.round * each for record in self.rounds]
 
 

@@ -33,26 +33,32 @@ _BLOCK = 2048
 
 
 class TestSet:
-    """Examples that no worker trains on, to test a federation's global model with."""
+    """Examples that no worker trains on, to test a federation's global model with.
+
+    Attributes:
+        inputs: the examples, first axis over samples.
+        labels: one an example.
+        digest: a fingerprint of them.
+    """
 
     __test__ = False  # not a test of pytest's
 
     def __init__(self, federation: SupervisedFederation, inputs: torch.Tensor, labels: torch.Tensor) -> None:
         device = federation.inputs.device
-        self._federation, self._inputs, self._labels = federation, inputs.to(device), labels.to(device)
-        sha = hashlib.sha256(inputs.numpy().tobytes())
-        sha.update(labels.numpy().tobytes())
+        self._federation, self.inputs, self.labels = federation, inputs.to(device), labels.to(device)
+        sha = hashlib.sha256(inputs.cpu().numpy().tobytes())
+        sha.update(labels.cpu().numpy().tobytes())
         self.digest = sha.hexdigest()
 
     def accuracy(self, model: torch.Tensor) -> float:
         """The part of the examples whose label has the largest output."""
         parameters, right = self._federation.unflatten(model), 0
         with torch.no_grad():
-            for first in range(0, len(self._labels), _BLOCK):
+            for first in range(0, len(self.labels), _BLOCK):
                 part = slice(first, first + _BLOCK)
-                outputs = torch.func.functional_call(self._federation.module, parameters, (self._inputs[part],))
-                right += int((outputs.argmax(dim=1) == self._labels[part]).sum())
-        return right / len(self._labels)
+                outputs = torch.func.functional_call(self._federation.module, parameters, (self.inputs[part],))
+                right += int((outputs.argmax(dim=1) == self.labels[part]).sum())
+        return right / len(self.labels)
 
 
 @dataclass(frozen=True)
@@ -128,10 +134,9 @@ def partition_parameters(data: DataSection) -> dict[str, Any]:
 
 def _partition(experiment: Experiment, dataset: Dataset) -> Partition:
     data = experiment.data
-    scheme = data.scheme or "paper"
-    workers = 10 if data.workers is None and scheme != "id" else data.workers
     seed = experiment.run.seed if data.partition_seed is None else data.partition_seed
-    return make_partition(dataset, scheme, workers, labels=data.labels, seed=seed, **partition_parameters(data))
+    scheme, parameters = data.scheme or "paper", partition_parameters(data)
+    return make_partition(dataset, scheme, data.num_workers, labels=data.labels, seed=seed, **parameters)
 
 
 def participation_of(experiment: Experiment, partition: Partition | None = None) -> Participation:

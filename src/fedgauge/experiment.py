@@ -76,6 +76,11 @@ class DataSection:
         """Whether the name is that of a quadratic federation's file."""
         return self.name.endswith(".json")
 
+    @property
+    def num_workers(self) -> int | None:
+        """N as far as it is known without the data, which alone tells how many ids there are to be workers."""
+        return 10 if self.workers is None and self.scheme != "id" else self.workers
+
 
 @dataclass(frozen=True)
 class ModelSection:

@@ -17,8 +17,11 @@ STEPS, GAMMA, SEED = 5, 0.1, 3
 def own_app(shards: Path, *, gauged: bool = True) -> ClientApp:
     """Plain SGD by autograd, with the mini-batches that fedgauge would draw for the same seed."""
 
+    def number(context: Context) -> int:
+        return int(context.node_config.get("partition-id", context.node_id - 100))
+
     def shard(context: Context):  # type: ignore[no-untyped-def]
-        return read(shards / f"{context.node_config['partition-id']}.npz")
+        return read(shards / f"{number(context)}.npz")
 
     app = ClientApp(mods=[gauge_mod(shard)] if gauged else [])
 
@@ -28,7 +31,7 @@ def own_app(shards: Path, *, gauged: bool = True) -> ClientApp:
         module = mine.model()
         module.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
         round = int(message.content.config_records["config"]["server-round"]) - 1  # type: ignore[arg-type]
-        generator = Streams(SEED, Purpose.NOISE).at(round, int(context.node_config["partition-id"]))
+        generator = Streams(SEED, Purpose.NOISE).at(round, number(context))
         batches = generator.integers(len(mine.targets), size=(STEPS, mine.batch_size))
         optimiser = torch.optim.SGD(module.parameters(), lr=GAMMA)
         for batch in torch.from_numpy(np.asarray(batches)):

@@ -19,7 +19,7 @@ from fedgauge.archive import look
 from fedgauge.cli import main
 from fedgauge.errors import InputError, MachineError
 from fedgauge.federation.supervised import SupervisedFederation
-from fedgauge.flower import client_app, run_on
+from fedgauge.flower import client_app, held_out, run_on
 from fedgauge.flower.records import ARRAYS, SAID, content, tensors_of
 
 Spoil = Callable[[int, Message, Message], Message]
@@ -39,6 +39,7 @@ ALGORITHMS = {
     "SCAFFOLD, which remembers": {"algorithm": "scaffold"},
     "own steps": {"local_steps": [2, 5, 3]},
     "weights": {"weights": [1.0, 2.0, 1.0]},
+    "tested on a part": {"test_examples": 50},
     "a part of the workers": {"participants": 2, "sampling": "without-replacement"},
     "the same worker twice": {"participants": 3, "sampling": "with-replacement"},
     "few records": {"record_every": 2},
@@ -54,6 +55,17 @@ def test_runs_are_the_bits_of_simulate(experiment: Experiment, shards: Path, cha
     there = run_on(grid_of(shards), asked, read(shards / "test.npz", test=True))
     assert there.rounds == here.rounds
     assert np.array_equal(there.model, here.model)
+
+
+def test_weights_by_examples_are_those_of_simulate(experiment: Experiment, shards: Path) -> None:
+    asked = experiment.changed({"rounds": 3, "weights": "sizes"})
+    here = execute(asked.changed({"chunk": 1, "processes": 1}))
+    there = run_on(grid_of(shards), asked, read(shards / "test.npz", test=True))
+    assert there.settings["participation"] == here.settings["participation"]
+    assert np.array_equal(there.model, here.model)
+    # An exact pass here weighs samples, w_i / n_i each, which may round otherwise than w_i: the last digit of float64.
+    assert np.allclose(there.losses, here.losses, rtol=1e-14, atol=0)
+    assert np.allclose(there.grad2, here.grad2, rtol=1e-14, atol=0)
 
 
 def test_a_round_takes_one_exchange(experiment: Experiment, shards: Path) -> None:
@@ -79,6 +91,36 @@ def test_noise_is_that_of_the_local_measurement(experiment: Experiment, shards: 
     found = json.loads((tmp_path / "run" / "measure.json").read_text())["constants"]
     assert found["sigma"]["value"] == pytest.approx(float(variances.max()) ** 0.5, rel=1e-6)
     assert found["sigma_rms"]["value"] == pytest.approx(float(variances.mean()) ** 0.5, rel=1e-6)
+
+
+def test_noise_of_a_resumed_run_is_that_of_a_whole_one(experiment: Experiment, shards: Path, tmp_path: Path) -> None:
+    asked, shard = experiment.changed({"rounds": 4, "checkpoint_every": 1}), read(shards / "test.npz")
+    run_on(grid_of(shards), asked, shard, out=tmp_path / "whole")
+    grid, out = grid_of(shards), tmp_path / "resumed"
+    grid.spoil = partial(all_die, grid)
+    with pytest.raises(MachineError):
+        run_on(grid, asked, shard, out=out, timeout=0.2)
+    with (out / "noise.jsonl").open("a") as file:
+        file.write('{"round": 2, "sig')  # as a process that is killed leaves it
+    whole, resumed = tmp_path / "whole" / "measure.json", out / "measure.json"
+    run_on(grid_of(shards), asked, shard, out=out, resume=True)
+    assert resumed.read_text() == whole.read_text()
+    # Once more, when there is nothing left to do, and also where the process was killed before it wrote this.
+    run_on(grid_of(shards), asked, shard, out=out, resume=True)
+    assert resumed.read_text() == whole.read_text()
+    resumed.unlink()
+    run_on(grid_of(shards), asked, shard, out=out, resume=True)
+    assert resumed.read_text() == whole.read_text()
+
+
+def test_a_worker_an_id_is_counted_from_the_data(tmp_path: Path) -> None:
+    x, number = np.random.default_rng(0).normal(size=(90, 5)).astype(np.float32), np.arange(90)
+    np.savez(tmp_path / "notes.npz", x=x, y=number % 3, writer=number % 4)
+    asked = {"source": str(tmp_path / "notes.npz"), "scheme": "id", "gamma": 0.1, "rounds": 2, "local_steps": 2}
+    experiment = Experiment.of({**asked, "chunk": 1, "processes": 1})
+    grid = HereGrid([client_app()] * 4, asked)
+    there, here = run_on(grid, experiment, held_out(experiment), wait=1.0), execute(experiment)
+    assert there.rounds == here.rounds
 
 
 # -- failures ----------------------------------------------------------------------------------------------------------
@@ -219,6 +261,11 @@ def test_divergence_is_an_outcome(experiment: Experiment, shards: Path, tmp_path
     trace = run_on(grid_of(shards), asked, read(shards / "test.npz"), out=tmp_path / "run")
     assert trace.status == "diverged"
     assert np.isfinite(trace.model).all()
+
+
+def test_a_target_that_cannot_be_tested_is_refused(experiment: Experiment, shards: Path) -> None:
+    with pytest.raises(InputError, match="target_accuracy needs examples to test on, and the server has none"):
+        run_on(grid_of(shards), experiment.changed({"target_accuracy": 0.5}), read(shards / "test.npz"))
 
 
 def test_different_models_are_refused(experiment: Experiment, shards: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from tests.flower.measured_app import own_app
 from tests.flower.task import read
 
 from fedgauge import Experiment, execute
+from fedgauge.archive import look
 from fedgauge.cli import main
 from fedgauge.errors import InputError
 from fedgauge.federation.supervised import SupervisedFederation
@@ -104,6 +107,86 @@ def test_a_part_of_the_nodes_is_measured_without_L_g(shards: Path, first: ArrayR
     gauge = Gauge(FedAvg(fraction_train=0.67, fraction_evaluate=0.0))
     _run(gauge, shards, first)
     assert all(record.L_h_ratio and record.L_g_ratio is None for record in gauge.rounds[:-1])
+
+
+def test_a_run_says_who_took_part_and_not_what_nobody_knows(
+    shards: Path, first: ArrayRecord, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    _run(Gauge(FedAvg(fraction_train=0.67, fraction_evaluate=0.0), out=out), shards, first)
+    settings = look(out).settings
+    assert settings["participation"] == {"sampling": "without-replacement", "participants": 2, "weights": None}
+    assert settings["local_steps"] is None
+    assert json.loads((out / "measure.json").read_text())["settings"]["num_workers"] == 3
+    assert main(["runs", "show", str(out)]) == 0
+    assert "unknown local steps" in capsys.readouterr().out
+    assert main(["runs", "compare", str(out), str(out), "--plot", str(tmp_path / "compared.png")]) == 0
+    assert main(["report", str(out), "--out", str(tmp_path / "report.html")]) == 0
+    page = (tmp_path / "report.html").read_text()
+    assert "FedAvg with I = unknown" in page
+
+
+def test_a_plan_reckons_with_those_who_took_part(
+    shards: Path, first: ArrayRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, asked = tmp_path / "run", {}
+
+    def planned(constants: object, **given: object) -> None:
+        asked.update(given)
+        raise InputError("enough")
+
+    monkeypatch.setattr("fedgauge.flower.result.theory_plan", planned)
+    _run(Gauge(FedAvg(fraction_train=0.67, fraction_evaluate=0.0), out=out), shards, first)
+    with pytest.raises(InputError, match="enough"):
+        plan_run(out, goal="grad2=0.05", cost="cross-silo")
+    assert (asked["num_workers"], asked["participants"], asked["practice"]) == (3, 2, None)
+
+
+def test_the_noise_of_nodes_without_a_number_is_kept(shards: Path, first: ArrayRecord, tmp_path: Path) -> None:
+    plain, grid = HereGrid([own_app(shards)] * 3), HereGrid([own_app(shards)] * 3)
+    _run(Gauge(FedAvg(fraction_evaluate=0.0), out=tmp_path / "numbered"), shards, first, plain)
+    for context in grid._contexts.values():
+        context.node_config.clear()
+    _run(Gauge(FedAvg(fraction_evaluate=0.0), out=tmp_path / "run"), shards, first, grid)
+    noise, expected = (
+        [json.loads(line)["sigma2"] for line in (tmp_path / name / "noise.jsonl").read_text().splitlines()]
+        for name in ("run", "numbered")
+    )
+    assert [set(each) for each in noise] == [{"100", "101", "102"}] * (ROUNDS + 1)
+    assert [list(each) for each in expected] == [["0", "1", "2"]] * (ROUNDS + 1)
+    for there, here in zip(noise, expected, strict=True):
+        assert list(there.values()) == pytest.approx(list(here.values()), rel=1e-4)
+    found, wanted = (
+        json.loads((tmp_path / name / "measure.json").read_text())["constants"] for name in ("run", "numbered")
+    )
+    for symbol in ("sigma", "sigma_rms"):
+        assert found[symbol]["value"] == pytest.approx(wanted[symbol]["value"], rel=1e-4)
+    assert found["sigma"]["value"] > found["sigma_rms"]["value"]
+
+
+def test_a_directory_that_is_taken_is_refused_before_any_training(
+    shards: Path, first: ArrayRecord, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.txt").touch()
+    grid = HereGrid([own_app(shards)] * 3)
+    with pytest.raises(InputError, match="holds files but no run"):
+        _run(Gauge(FedAvg(fraction_evaluate=0.0), out=tmp_path), shards, first, grid)
+    assert grid.exchanges == 0
+
+
+def test_what_was_recorded_before_a_failure_is_kept(shards: Path, first: ArrayRecord, tmp_path: Path) -> None:
+    class Fails(FedAvg):
+        def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Any:
+            if server_round == 3:
+                raise RuntimeError("out of memory")
+            return super().aggregate_train(server_round, replies)
+
+    out, grid = tmp_path / "run", HereGrid([own_app(shards), own_app(shards), own_app(shards, gauged=False)])
+    with pytest.raises(RuntimeError, match="out of memory"):
+        _run(Gauge(Fails(fraction_evaluate=0.0), out=out), shards, first, grid)
+    found = look(out)
+    assert (found.status, [record.round for record in found.rounds]) == ("unfinished", [0, 1])
+    assert "no gauge_mod" in found.told[0]
 
 
 def test_wrong_answers_do_not_reach_the_strategy(shards: Path, first: ArrayRecord) -> None:

@@ -15,8 +15,9 @@ from tests.flower.here import HereGrid
 from tests.flower.task import read
 
 from fedgauge import Experiment, execute
+from fedgauge.archive import look
 from fedgauge.errors import InputError, MachineError
-from fedgauge.flower import client_app, run_securely
+from fedgauge.flower import client_app, run_securely, server_app
 from fedgauge.flower.records import ARRAYS
 
 CONTEXT = Context(1, 1, {}, RecordDict(), {})
@@ -72,11 +73,82 @@ def test_what_a_worker_sends_is_masked(experiment: Experiment, shards: Path) -> 
 
 def test_what_cannot_be_summed_is_said(experiment: Experiment, shards: Path) -> None:
     shard = read(shards / "test.npz")
-    with pytest.raises(MachineError, match="The secure sum of round 0 could not be taken"):
-        run_securely(grid_of(shards), CONTEXT, experiment.changed({"gamma": 1e6, "rounds": 2}), shard, timeout=1.0)
+    with pytest.raises(MachineError, match="In round 0 a worker had a number beyond 8"):
+        run_securely(grid_of(shards), CONTEXT, experiment.changed({"gamma": 1e3, "rounds": 2}), shard)
     with pytest.raises(InputError, match="three workers or more, not 2"):
         run_securely(grid_of(shards), CONTEXT, experiment.changed({"workers": 2}), shard)
     with pytest.raises(InputError, match="scaffold keeps a memory"):
         run_securely(grid_of(shards), CONTEXT, experiment.changed({"algorithm": "scaffold"}), shard)
-    with pytest.raises(InputError, match="equal weights"):
-        run_securely(grid_of(shards), CONTEXT, experiment.changed({"weights": "sizes"}), shard)
+
+
+REFUSED = {
+    "local_steps": [2, 5, 3],
+    "participants": 2,
+    "sampling": "without-replacement",
+    "weights": "sizes",
+    "record_every": 2,
+    "watch": False,
+    "target_loss": 0.1,
+    "target_accuracy": 0.9,
+    "target_grad2": 0.1,
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_does_not_go_with_sums_is_refused(experiment: Experiment, shards: Path, name: str) -> None:
+    asked = experiment.changed({name: REFUSED[name]})
+    with pytest.raises(InputError, match=f"{name} = .* does not go with secure sums.*leave it out"):
+        run_securely(grid_of(shards), CONTEXT, asked, read(shards / "test.npz", test=True))
+
+
+def test_a_secure_run_cannot_be_resumed() -> None:
+    context = Context(1, 1, {}, RecordDict(), {"source": "digits", "gamma": 0.1, "resume": True})
+    with pytest.raises(InputError, match="cannot be resumed"):
+        server_app(secure=True)(HereGrid([]), context)
+
+
+def test_the_global_model_is_tested(experiment: Experiment, shards: Path) -> None:
+    asked = experiment.changed({"rounds": 1, "test_examples": 50})
+    there = run_securely(grid_of(shards), CONTEXT, asked, read(shards / "test.npz", test=True))
+    assert there.accuracies.tolist() == execute(asked.changed({"processes": 1})).accuracies.tolist()
+
+
+def test_a_directory_that_is_taken_is_refused_before_any_training(
+    experiment: Experiment, shards: Path, tmp_path: Path
+) -> None:
+    asked, shard = experiment.changed({"rounds": 1}), read(shards / "test.npz")
+    run_securely(grid_of(shards), CONTEXT, asked, shard, out=tmp_path / "run")
+    grid = grid_of(shards)
+    with pytest.raises(InputError, match="already holds a run"):
+        run_securely(grid, CONTEXT, asked, shard, out=tmp_path / "run")
+    assert grid.exchanges == 1  # who is there
+
+
+def test_what_was_recorded_before_a_failure_is_kept(experiment: Experiment, shards: Path, tmp_path: Path) -> None:
+    grid, asked = grid_of(shards), experiment.changed({"rounds": 3})
+
+    def dies(worker: int, message: Message, reply: Message) -> Message:
+        # Four exchanges a round, after the one that asks who is there.
+        if worker == 2 and grid.exchanges == 1 + 4 * 2:
+            grid.dead.update((100, 101, 102))
+        return reply
+
+    grid.spoil = dies
+    with pytest.raises(MachineError, match="The secure sum of round 2 could not be taken"):
+        run_securely(grid, CONTEXT, asked, read(shards / "test.npz"), out=tmp_path / "run", timeout=0.3)
+    found = look(tmp_path / "run")
+    assert (found.status, [record.round for record in found.rounds]) == ("unfinished", [0])
+    assert len((tmp_path / "run" / "noise.jsonl").read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize("rates", [{"gamma": 1e20}, {"eta": 1e30}], ids=["in local steps", "after the update"])
+def test_divergence_is_an_outcome(
+    experiment: Experiment, shards: Path, tmp_path: Path, rates: dict[str, float]
+) -> None:
+    asked = experiment.changed({"rounds": 3, **rates})
+    here = execute(asked.changed({"processes": 1}))
+    there = run_securely(grid_of(shards), CONTEXT, asked, read(shards / "test.npz"), out=tmp_path / "run")
+    assert (there.status, there.stopped_at) == (here.status, here.stopped_at) == ("diverged", 1)
+    assert np.isfinite(there.model).all()
+    assert there.losses == pytest.approx(here.losses)
+    assert look(tmp_path / "run").status == "diverged"

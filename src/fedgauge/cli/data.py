@@ -107,6 +107,7 @@ def partition(
     """
     from fedgauge.data.datasets import load_dataset
     from fedgauge.data.schemes import make_partition
+    from fedgauge.experiment import DataSection
     from fedgauge.report import terminal
 
     options.check_plot(plot)
@@ -125,7 +126,7 @@ def partition(
     with terminal.progress() as bar:
         task = bar.add_task(name, total=None)
         dataset = load_dataset(name, data, told=lambda done, total: bar.update(task, completed=done, total=total))
-    number = 10 if workers is None and scheme != "id" else workers
+    number = DataSection(scheme=scheme, workers=workers).num_workers
     made = make_partition(dataset, scheme, number, labels=labels, seed=seed, **parameters)
     # People want to see what a writer's digits are, but for labels that were gone by, those.
     by_class = labels is None or scheme == "id"

@@ -16,8 +16,10 @@ from typing import Any, NamedTuple, Self
 import torch
 
 import fedgauge.flower.records as records
+from fedgauge.algorithms.base import Algorithm, Tensors
 from fedgauge.engines.work import Lane, Secants, Sums, Work, lanes
 from fedgauge.flower.fleet import Fleet, Question
+from fedgauge.flower.noise import Noise
 from fedgauge.participation import Cohort, Participation
 from fedgauge.runs import State
 
@@ -88,18 +90,15 @@ class FlowerEngine:
         work: the algorithm, with a federation that knows the model's form only.
         fleet: the nodes.
         schedule: what else the run will ask.
-
-    Attributes:
-        noise2: for each recorded round the variance at its model, worker by worker.
+        noise: where the variance at the model of each recorded round is kept.
     """
 
-    def __init__(self, work: Work, fleet: Fleet, schedule: Schedule) -> None:
-        self._work, self._fleet, self._schedule = work, fleet, schedule
+    def __init__(self, work: Work, fleet: Fleet, schedule: Schedule, noise: Noise) -> None:
+        self._work, self._fleet, self._schedule, self._noise = work, fleet, schedule, noise
         self._round = self._next = schedule.first
         self._coming: State | None = None
         self._foreseen: tuple[State, Answers] | None = None
         self._missing: dict[str, set[int]] = {}
-        self.noise2: list[dict[str, Any]] = []
         parameters = work.algorithm.parameters
         self._said: dict[str, Any] = {
             "algorithm": work.algorithm.name,
@@ -138,7 +137,7 @@ class FlowerEngine:
         weighed = self._weigh("evaluate", dealt, answers)
         if self._schedule.noise:
             each = {str(row.worker): row.said["noise2"] for lane in weighed for row in lane}
-            self.noise2.append({"round": self._round, "sigma2": each})
+            self._noise.add(self._round, each)
         for lane in weighed:
             loss, gradient = 0.0, torch.zeros(len(model), dtype=torch.float64)
             for row in lane:
@@ -268,18 +267,23 @@ class FlowerEngine:
 
     def _shapes(self, lane: Lane, model: torch.Tensor, watch: bool, ends: Sequence[int] | None) -> Shapes:
         """The tensors that a worker must send after its local steps, as the algorithm makes them of a step."""
-        algorithm = self._work.algorithm
-        memory = {name: rows[:1] for name, rows in lane.memory.items()}
-        begun = algorithm.begin(model, algorithm.init(model), memory)
-        local = {name: value.expand(1, value.shape[-1]) for name, value in begun.items()}
-        local = dict(algorithm.step(local, torch.zeros(1, len(model), dtype=model.dtype)))
-        sent, remembered = algorithm.finish(model, local, torch.ones(1, 1, dtype=model.dtype))
+        sent, remembered = answer_of(
+            self._work.algorithm, model, {name: rows[:1] for name, rows in lane.memory.items()}
+        )
         shapes = {f"message.{name}": tuple(rows.shape[1:]) for name, rows in sent.items()}
         shapes |= {f"memory.{name}": tuple(rows.shape[1:]) for name, rows in remembered.items()}
         whole = {**shapes, **({"x": tuple(model.shape), "gradient": tuple(model.shape)} if watch else {})}
         for number in range(len(ends or [0]) - 1):
             whole |= {f"path.{number}.{name}": shape for name, shape in shapes.items()}
         return whole
+
+
+def answer_of(algorithm: Algorithm, model: torch.Tensor, memory: Tensors) -> tuple[Tensors, Tensors]:
+    """What a worker sends and what it remembers, by name and of the shapes that it has, made of one step at zero."""
+    begun = algorithm.begin(model, algorithm.init(model), memory)
+    local = {name: value.expand(1, value.shape[-1]) for name, value in begun.items()}
+    local = dict(algorithm.step(local, torch.zeros(1, len(model), dtype=model.dtype)))
+    return algorithm.finish(model, local, torch.ones(1, 1, dtype=model.dtype))
 
 
 class _Row(NamedTuple):

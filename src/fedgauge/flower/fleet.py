@@ -31,6 +31,8 @@ _POLL = 0.1
 _GONE = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE)
 
 NOT_FINITE = "is not finite"
+EVENTS = "events.jsonl"
+"""The file of a run that names the workers that were lost or refused."""
 
 logger = logging.getLogger(__name__)
 
@@ -191,8 +193,13 @@ class Fleet:
         self.told.append(event)
         logger.warning("Worker %d was %s in round %d: %s.", worker, what, round, why)
         if self.events:
-            with self.events.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(event) + "\n")
+            write_event(self.events, event)
+
+
+def write_event(path: Path, event: Mapping[str, Any]) -> None:
+    """Add a line on a worker that was lost or refused, where ``runs show`` and ``report`` find it."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(event) + "\n")
 
 
 class PromptGrid(Grid):

@@ -11,10 +11,10 @@ reveal is in docs/howto/flower.md.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,12 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from fedgauge.engines.work import Secants, Spread, Sums
 from fedgauge.errors import InputError, positive
-from fedgauge.flower.fleet import Fleet, PromptGrid
+from fedgauge.files import write_json
+from fedgauge.flower.fleet import EVENTS, Fleet, PromptGrid, write_event
 from fedgauge.flower.mod import ASKED, MEAN, MODEL, SAID, SEEN, flat, own_arrays
+from fedgauge.flower.noise import Noise
 from fedgauge.flower.result import write_measurement
+from fedgauge.participation import Participation
 from fedgauge.runs import RunDirectory
 from fedgauge.simulation import compare
 from fedgauge.values import Round, Trace
@@ -69,8 +72,9 @@ class Gauge(Strategy):
 
     Args:
         strategy: what decides how to train; any of Flower's that leaves ``start`` as it is.
-        out: directory for the run, as ``fedgauge report``, ``runs show`` and ``plan --mode theory`` read it.
-        settings: what to say of the run there, as ``{"local_steps": 5, "gamma": 0.1}``.
+        out: directory for the run, as ``fedgauge report``, ``runs show`` and ``plan --mode theory`` read it; it is
+            opened when the first round begins and written as the run goes.
+        settings: what to say of the run there, as ``{"local_steps": 5, "gamma": 0.1}``; what is not said is left open.
         weighted_by: the metric whose value weighs a node; the strategy's own if it has one, else all weigh the same.
         timeout: seconds to wait for the answers about the last round.
 
@@ -101,9 +105,12 @@ class Gauge(Strategy):
         self._grid: Grid | None = None
         self._pending: _Round | None = None
         self._asked: set[int] = set()
-        self._workers: set[int] = set()
+        self._numbers: list[tuple[int, int]] = []  # of nodes asked and of nodes there, round by round
+        self._num_rounds = 0
+        self._stack = ExitStack()
+        self._directory: RunDirectory | None = None
         self._seconds: list[float] = []
-        self._noise: list[dict[str, Any]] = []
+        self._noise = Noise()
         self.rounds: list[Round] = []
         self.events: list[dict[str, Any]] = []
 
@@ -130,6 +137,12 @@ class Gauge(Strategy):
         messages = list(self.strategy.configure_train(server_round, arrays, config, grid))
         self._arrays, self._grid = arrays, grid
         self._asked = {message.metadata.dst_node_id for message in messages}
+        if messages:
+            self._numbers.append((len(self._asked), len(self._asked | set(grid.get_node_ids()))))
+        if messages and self.out is not None and self._directory is None:
+            # Now, as who takes part is known, and nobody has trained in vain where a run is in the way.
+            self._directory = self._stack.enter_context(RunDirectory.open(self.out, self._described()))
+            self._noise = Noise(self.out)
         pending = self._pending
         if pending is not None and not {told.node for told in pending.told} <= self._asked:
             # Some of those who took part are not asked this time: the mean model goes to them by itself.
@@ -163,23 +176,25 @@ class Gauge(Strategy):
             self._finish({each.node: each for each in told})
         if told:
             self._pending = self._trained(server_round, told)
-            self._workers |= {each.node for each in told}
         return self.strategy.aggregate_train(server_round, sound)
 
-    def start(self, grid: Grid, initial_arrays: ArrayRecord, *arguments: Any, **named: Any) -> Result:
-        """Run the strategy as Flower does, then ask about the last round, and keep the run."""
+    def start(
+        self, grid: Grid, initial_arrays: ArrayRecord, num_rounds: int = 3, *arguments: Any, **named: Any
+    ) -> Result:
+        """Run the strategy as Flower does, then ask about the last round; the run is kept as it goes."""
         self._begin = time.perf_counter()
-        self._grid = grid
-        result = super().start(PromptGrid(grid), initial_arrays, *arguments, **named)
-        last = self._pending
-        if last is not None and result.arrays is not None:
-            answers = self._look(last, result.arrays)
-            self._finish(answers)
-            if answers:
-                loss, gradient, _ = _mean(list(answers.values()))
-                self._keep(Round(last.number + 1, loss, float(gradient @ gradient)), list(answers.values()))
-        if self.out is not None and result.arrays is not None and self.rounds:
-            self._write(result.arrays)
+        self._grid, self._num_rounds, self._directory = grid, num_rounds, None
+        with self._stack:
+            result = super().start(PromptGrid(grid), initial_arrays, num_rounds, *arguments, **named)
+            last = self._pending
+            if last is not None and result.arrays is not None:
+                answers = self._look(last, result.arrays)
+                self._finish(answers)
+                if answers:
+                    loss, gradient, _ = _mean(list(answers.values()))
+                    self._keep(Round(last.number + 1, loss, float(gradient @ gradient)), list(answers.values()))
+            if self._directory is not None and result.arrays is not None and self.rounds:
+                self._write(self._directory, result.arrays)
         return result
 
     # -- the gauge's part --------------------------------------------------------------------------------------------
@@ -285,46 +300,54 @@ class Gauge(Strategy):
     def _keep(self, record: Round, told: list[_Told]) -> None:
         self.rounds.append(record)
         self._seconds.append(time.perf_counter() - self._begin)
-        each = {str(item.said["worker"]): float(item.said["noise2"]) for item in told if "noise2" in item.said}
-        if each:
-            self._noise.append({"round": record.round, "sigma2": each})
+        if self._directory is not None:
+            self._directory.append(record, self._seconds[-1])
+        workers = [int(item.said["worker"]) for item in told]
+        # Nodes need no number here, and two may have the same.
+        numbered = min(workers) >= 0 and len(set(workers)) == len(workers)
+        names = workers if numbered else [item.node for item in told]
+        noise2 = {str(name): item.said.get("noise2") for name, item in zip(names, told, strict=True)}
+        if each := {name: float(value) for name, value in noise2.items() if value is not None}:
+            self._noise.add(record.round, each)
         seen = "" if record.L_h_ratio is None else f", L_h seen {record.L_h_ratio:.4g}"
         logger.info("round %d: loss %.6g%s", record.round, record.loss, seen)
 
     def _tell(self, what: str, node: int, round: int, why: str) -> None:
         self.events.append({"round": round - 1, "worker": None, "node": str(node), "what": what, "why": why})
+        if self._directory is not None:
+            write_event(self._directory.path / EVENTS, self.events[-1])
         logger.warning("Node %d was %s in round %d: %s.", node, what, round - 1, why)
 
-    def trace(self, arrays: ArrayRecord) -> Trace:
-        """The records so far with a model, as a run."""
+    def _described(self) -> dict[str, Any]:
+        """The settings of the run, as far as they are known by now."""
         known = {"gamma", "eta", "beta", "beta1", "beta2", "tau", "proximal"}
         parameters = {name: value for name, value in self._settings.items() if name in known}
-        settings = {
+        full = all(asked == there for asked, there in self._numbers)
+        # Where strategies ask now more and now fewer, a plan is to reckon with the fewest.
+        fewest = min(asked for asked, _ in self._numbers)
+        participation = Participation() if full else Participation("without-replacement", fewest)
+        return {
             "federation": "measured over Flower",
             "algorithm": {"name": type(self.strategy).__name__, **parameters},
-            "local_steps": self._settings.get("local_steps", 1),
-            "rounds": self.rounds[-1].round,
-            "participation": {"sampling": "full", "participants": None, "weights": None},
+            "local_steps": self._settings.get("local_steps"),
+            "rounds": self._num_rounds,
+            "participation": participation.to_json(),
             "seed": self._settings.get("seed", 0),
             "record_every": 1,
             "target_loss": None,
         }
-        keys = list(arrays)
-        model = flat(arrays, keys).numpy()
-        return Trace(settings, "finished", self.rounds[-1].round, tuple(self.rounds), model, tuple(self._seconds))
 
-    def _write(self, arrays: ArrayRecord) -> None:
-        assert self.out is not None
+    def trace(self, arrays: ArrayRecord) -> Trace:
+        """The records so far with a model, as a run."""
+        model, last = flat(arrays, list(arrays)).numpy(), self.rounds[-1].round
+        return Trace(self._described(), "finished", last, tuple(self.rounds), model, tuple(self._seconds))
+
+    def _write(self, directory: RunDirectory, arrays: ArrayRecord) -> None:
         trace = self.trace(arrays)
-        named = {key: torch.from_numpy(np.array(array.numpy())) for key, array in arrays.items()}
-        with RunDirectory.open(self.out, trace.settings) as directory:
-            for record, seconds in zip(trace.rounds, trace.seconds, strict=True):
-                directory.append(record, seconds)
-            directory.finish(trace, named)
-        if self.events:
-            lines = "".join(json.dumps(event) + "\n" for event in self.events)
-            (self.out / "events.jsonl").write_text(lines, encoding="utf-8")
-        write_measurement(self.out, trace, self._noise, len(self._workers))
+        # Who took part is known in full only now.
+        write_json(directory.path / "settings.json", trace.settings)
+        directory.finish(trace, {key: torch.from_numpy(np.array(array.numpy())) for key, array in arrays.items()})
+        write_measurement(directory.path, trace, self._noise, max(there for _, there in self._numbers))
 
 
 def _number(reply: Message) -> tuple[int, int]:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from fedgauge.cost import Cost
 from fedgauge.errors import InputError
 from fedgauge.files import write_json
+from fedgauge.flower.noise import Noise
 from fedgauge.measurement.reading import Measurement, Reading
 from fedgauge.measurement.trajectory import readings
 from fedgauge.planning.certificate import TheoryPlan
@@ -68,7 +69,7 @@ def _noise(noise2: Sequence[Mapping[str, Any]], weights: npt.NDArray[np.float64]
         shares = np.array([1.0 if weights is None else weights[worker] for worker in each])
         mean = float(np.average(list(each.values()), weights=shares))
         rounds.append({"round": entry["round"], "sigma2": max(each.values()), "sigma2_mean": mean, "each": each})
-    method = "every sample of every worker, at the run's last model"
+    method = f"every sample of every worker, at the model of round {rounds[-1]['round']}"
     estimates = tuple(
         # The assumption is of all models, of which this is one.
         Estimate(symbol, root, root, root, "lower", method)
@@ -81,12 +82,12 @@ def _noise(noise2: Sequence[Mapping[str, Any]], weights: npt.NDArray[np.float64]
 def write_measurement(
     place: Path,
     trace: Trace,
-    noise2: Sequence[Mapping[str, Any]],
+    noise: Noise,
     num_workers: int,
     weights: npt.NDArray[np.float64] | None = None,
 ) -> None:
     """Write ``measure.json`` beside a run, where reports and ``--values`` find it."""
-    write_json(place / "measure.json", measurement_of(trace, noise2, num_workers, weights).to_json())
+    write_json(place / "measure.json", measurement_of(trace, noise.along(trace), num_workers, weights).to_json())
 
 
 def plan_run(run: str | Path, *, goal: str, cost: str) -> TheoryPlan:
@@ -111,15 +112,16 @@ def plan_run(run: str | Path, *, goal: str, cost: str) -> TheoryPlan:
         raise InputError(f"cost must say how long a local step takes, which {cost} leaves open; add step=0.01.")
     rates = settings["algorithm"]
     steps = settings["local_steps"]
-    known = isinstance(steps, int) and "gamma" in rates
+    eta = float(rates.get("eta", 1.0))
+    practice = (steps, float(rates["gamma"]), eta) if isinstance(steps, int) and "gamma" in rates else None
     plan = theory_plan(
         measured.constants,
         goal=Goal.parse(goal, None),
         cost=replace(price, bytes=float(size)),
         num_workers=int(measured.settings["num_workers"]),
         participants=settings["participation"]["participants"],
-        eta=float(rates.get("eta", 1.0)),
-        practice=(steps, float(rates["gamma"]), float(rates.get("eta", 1.0))) if known else None,
+        eta=eta,
+        practice=practice,
     )
     write_json(place / "theory.json", plan.to_json())
     return plan

@@ -14,10 +14,13 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import flwr.compat.common.recorddict_compat as compat
 import numpy as np
@@ -35,12 +38,16 @@ from fedgauge.engines.work import Secants, Spread, Sums
 from fedgauge.errors import InputError, MachineError, positive
 from fedgauge.experiment import Experiment
 from fedgauge.flower.client import Asked
+from fedgauge.flower.engine import answer_of
 from fedgauge.flower.fleet import Fleet, PromptGrid
+from fedgauge.flower.noise import Noise
 from fedgauge.flower.result import write_measurement
+from fedgauge.flower.server import num_workers, tested_with
 from fedgauge.flower.shard import Shard
 from fedgauge.runs import RunDirectory
 from fedgauge.simulation import compare
 from fedgauge.values import Round, Trace
+from fedgauge.values import Status as Ending
 
 CLIPPING = 8.0
 """Entries beyond this cannot be summed."""
@@ -65,17 +72,22 @@ def summand(message: Message, make: Any) -> Message:
     worker: Asked = make(said, tensors)
     vectors: list[torch.Tensor] = []
     for part in said["parts"]:
-        vectors += _PARTS[part](worker)
-    for vector in vectors:
-        if not bool((vector.abs() <= CLIPPING).all()):
-            raise InputError(
-                f"A number that is to be summed securely is beyond {CLIPPING:g} or not finite; take a smaller gamma or"
-                " fewer local steps."
-            )
+        vectors += _marked(_PARTS[part](worker))
     sent = ndarrays_to_parameters([vector.double().numpy() for vector in vectors])
     # Everyone weighs the same, so that this number, which is not masked, says nothing.
     answer = FitRes(Status(Code.OK, ""), sent, num_examples=1, metrics={})
     return Message(compat.fitres_to_recorddict(answer, keep_input=False), reply_to=message)
+
+
+def _marked(vectors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The vectors, or zeros where they cannot be summed, and two marks that say why: not finite, or beyond the limit.
+
+    The marks are summed and masked like the rest, so that the server learns how many workers failed, not who.
+    """
+    finite = all(bool(vector.isfinite().all()) for vector in vectors)
+    within = finite and all(bool((vector.abs() <= CLIPPING).all()) for vector in vectors)
+    marks = torch.tensor([not finite, finite and not within], dtype=torch.float64)
+    return [*(vectors if within else map(torch.zeros_like, vectors)), marks]
 
 
 def _evaluated(worker: Asked) -> list[torch.Tensor]:
@@ -162,25 +174,24 @@ def run_securely(
     """Run an experiment's algorithm on nodes of which the server sees sums alone, and measure all the same.
 
     All workers take part, weigh the same and remember nothing; there must be three of them or more. The trajectory is
-    that of ``simulate`` up to the quantisation of secure sums, about 1e-7.
+    that of ``simulate`` up to the quantisation of secure sums, about 1e-7. Records are kept as they are made; a run
+    that was broken off cannot be resumed.
 
     Args:
         grid: Flower's way to the nodes, whose app is ``client_app(secure=True)``.
         context: of the ServerApp.
         experiment: algorithm, local steps, rounds and seed.
-        shard: the model.
+        shard: the model, and the examples to test with or any one.
         out: directory for the run.
         wait: seconds for all nodes to come.
         timeout: seconds for each of the four exchanges of a sum.
         noise: measure sigma too.
     """
-    run, N = experiment.run, experiment.data.workers or 10
+    run, N = experiment.run, num_workers(experiment)
+    _check(experiment, N)
     algorithm = make_algorithm(experiment.algorithm.name, **experiment.algorithm.parameters)
-    if not isinstance(run.local_steps, int) or run.participants is not None or run.weights is not None:
-        raise InputError("Secure sums are of all workers, with equal weights and one number of local steps.")
-    if N < 3:
-        raise InputError(f"Secure sums need three workers or more, not {N}: of two, each would know the other's part.")
     own = shard.federation()
+    evaluator = tested_with(experiment, shard, own)
     model = own.start(run.seed)
     if algorithm.worker_init(model):
         raise InputError(
@@ -198,41 +209,6 @@ def run_securely(
         "noise": noise,
         "watch": True,
     }
-    server: Mapping[str, torch.Tensor] = algorithm.init(model)
-    names = [*sorted([f"message.{name}" for name in _messages(algorithm, model)] + ["gradient", "x"])]
-    rounds: list[Round] = []
-    seconds: list[float] = []
-    noise2: list[dict[str, Any]] = []
-    began = time.perf_counter()
-    before: tuple[Round, torch.Tensor, torch.Tensor, Sums] | None = None
-    for number in range(run.rounds + 1):
-        last = number == run.rounds
-        parts = [*(["look"] if before else []), "evaluate", *([] if last else ["train"])]
-        tensors = {"model": model, **records.named("server", server)}
-        if before is not None:
-            mean = before[3].spread.mean
-            assert mean is not None
-            tensors["mean"] = mean.to(model.dtype)
-        asked = {**said, "parts": parts, "round": number, "seen_from": number - 1}
-        found = secure_mean(grid, context, fleet, number, tensors, asked)
-        if before is not None:
-            at_mean, numbers, *found = found
-            rounds.append(_completed(*before, at_mean, (numbers / _SMALLER).tolist()))
-            seconds.append(time.perf_counter() - began)
-        gradient, numbers, *found = found
-        loss, variance = (numbers / _SMALLER).tolist()
-        if noise:
-            noise2.append({"round": number, "sigma2": {"0": variance}})
-        record = Round(number, loss, float(gradient @ gradient))
-        if last:
-            rounds.append(record)
-            seconds.append(time.perf_counter() - began)
-            break
-        sent = dict(zip(names, found, strict=True))
-        sums = Sums(spread=Spread(1.0, sent["x"], 0.0), gradient=sent["gradient"])
-        before = (record, model, gradient, sums)
-        message = {name: value.to(model.dtype) for name, value in records.part(sent, "message").items()}
-        model, server = algorithm.update(model, server, message, 1.0)
     settings = {
         "federation": "summed securely over Flower",
         "algorithm": {"name": algorithm.name, **algorithm.parameters},
@@ -242,37 +218,131 @@ def run_securely(
         "seed": run.seed,
         "record_every": 1,
         "target_loss": None,
+        **({"evaluator": evaluator.digest} if evaluator else {}),
     }
-    trace = Trace(settings, "finished", run.rounds, tuple(rounds), model.numpy().copy(), tuple(seconds))
-    if out is not None:
-        with RunDirectory.open(out, settings, description=experiment.to_toml()) as directory:
-            for record, when in zip(rounds, seconds, strict=True):
-                directory.append(record, when)
+    server: Mapping[str, torch.Tensor] = algorithm.init(model)
+    sent = answer_of(algorithm, model, {})[0]
+    names = [*sorted([f"message.{name}" for name in sent] + ["gradient", "x"])]
+    rounds: list[Round] = []
+    seconds: list[float] = []
+    began = time.perf_counter()
+    before: _Before | None = None
+    status: Ending = "finished"
+    stopped_at = run.rounds
+    with ExitStack() as stack:
+        directory = None
+        if out is not None:
+            directory = stack.enter_context(RunDirectory.open(out, settings, description=experiment.to_toml()))
+        told = Noise(directory.path if directory else None)
+
+        def keep(record: Round) -> None:
+            rounds.append(record)
+            seconds.append(time.perf_counter() - began)
+            if directory:
+                directory.append(record, seconds[-1])
+
+        for number in range(run.rounds + 1):
+            last = number == run.rounds
+            parts = [*(["look"] if before else []), "evaluate", *([] if last else ["train"])]
+            tensors = {"model": model, **records.named("server", server)}
+            if before is not None:
+                mean = before.sums.spread.mean
+                assert mean is not None
+                tensors["mean"] = mean.to(model.dtype)
+            asked = {**said, "parts": parts, "round": number, "seen_from": number - 1}
+            answer = _Answer(secure_mean(grid, context, fleet, number, tensors, asked), N, number)
+            if before is not None:
+                keep(_completed(before, answer.part(2)))
+            evaluated = answer.part(2)
+            if evaluated is None:
+                # As everywhere, the model that is left is the last with a finite loss.
+                status, stopped_at, model = "diverged", number, model if before is None else before.model
+                break
+            gradient, numbers = evaluated
+            loss, variance = (numbers / _SMALLER).tolist()
+            accuracy = evaluator.accuracy(model) if evaluator else None
+            record = Round(number, loss, float(gradient @ gradient), accuracy=accuracy)
+            if noise:
+                told.add(number, {"0": variance})
+            trained = None if last else answer.part(len(names))
+            if trained is None:
+                keep(record)
+                if not last:
+                    status, stopped_at = "diverged", number + 1
+                break
+            changes = dict(zip(names, trained, strict=True))
+            sums = Sums(spread=Spread(1.0, changes["x"], 0.0), gradient=changes["gradient"])
+            before = _Before(record, model, gradient, sums)
+            message = {name: value.to(model.dtype) for name, value in records.part(changes, "message").items()}
+            model, server = algorithm.update(model, server, message, 1.0)
+        trace = Trace(settings, status, stopped_at, tuple(rounds), model.numpy().copy(), tuple(seconds))
+        if directory:
             directory.finish(trace)
-        write_measurement(Path(out), trace, noise2, N)
+            write_measurement(directory.path, trace, told, N)
     return trace
 
 
-def _messages(algorithm: Any, model: torch.Tensor) -> Mapping[str, torch.Tensor]:
-    """What the algorithm's workers send, by name."""
-    begun = algorithm.begin(model, algorithm.init(model), {})
-    local = {name: value.expand(1, value.shape[-1]) for name, value in begun.items()}
-    local = dict(algorithm.step(local, torch.zeros(1, len(model), dtype=model.dtype)))
-    sent: Mapping[str, torch.Tensor] = algorithm.finish(model, local, torch.ones(1, 1, dtype=model.dtype))[0]
-    return sent
+def _check(experiment: Experiment, num_workers: int) -> None:
+    """Refuse what secure sums cannot do."""
+    run = experiment.run
+    refused = {
+        "local_steps": not isinstance(run.local_steps, int),
+        "participants": run.participants is not None,
+        "sampling": run.sampling not in (None, "full"),
+        "weights": run.weights is not None,
+        "record_every": run.record_every != 1,
+        "watch": run.watch is False,
+        **{name: getattr(run, name) is not None for name in ("target_loss", "target_accuracy", "target_grad2")},
+    }
+    for name, given in refused.items():
+        if given:
+            raise InputError(
+                f"{name} = {getattr(run, name)} does not go with secure sums, which are of all workers, with equal"
+                " weights and one number of local steps, in all rounds, each of which has a record; leave it out."
+            )
+    if num_workers < 3:
+        raise InputError(
+            f"Secure sums need three workers or more, not {num_workers}: of two, each would know the other's part."
+        )
 
 
-def _completed(
-    record: Round,
-    model: torch.Tensor,
-    gradient: torch.Tensor,
-    sums: Sums,
-    at_mean: torch.Tensor,
-    numbers: list[float],
-) -> Round:
+class _Before(NamedTuple):
+    """A round whose workers have trained, and have yet to be asked about their mean model."""
+
+    record: Round
+    model: torch.Tensor
+    gradient: torch.Tensor
+    sums: Sums
+
+
+class _Answer:
+    """The mean answer of a round, to be taken part by part in the order in which they were asked for."""
+
+    def __init__(self, vectors: Iterable[torch.Tensor], num_workers: int, round: int) -> None:
+        self._vectors, self._num_workers, self._round = iter(vectors), num_workers, round
+
+    def part(self, length: int) -> list[torch.Tensor] | None:
+        """The next part, of so many vectors; nothing where a worker's numbers were not finite."""
+        vectors, marks = list(islice(self._vectors, length)), next(self._vectors)
+        # One worker's mark is 1 / N of the mean.
+        not_finite, beyond = (marks * self._num_workers > 0.5).tolist()
+        if not_finite:
+            return None
+        if beyond:
+            raise MachineError(
+                f"In round {self._round} a worker had a number beyond {CLIPPING:g}, which cannot be summed securely;"
+                " the run is kept as far as it went; take a smaller gamma or fewer local steps."
+            )
+        return vectors
+
+
+def _completed(before: _Before, looked: list[torch.Tensor] | None) -> Round:
     """The record of a round whose workers have seen their mean model."""
-    squares, change2, distance2 = numbers
-    sums.spread.squares = distance2
+    if looked is None:
+        return before.record
+    at_mean, numbers = looked
+    squares, change2, distance2 = (numbers / _SMALLER).tolist()
+    before.sums.spread.squares = distance2
     steepest = (change2 / distance2) ** 0.5 if distance2 > 0 else 0.0
-    seen = compare(model, gradient, sums, Secants(at_mean, squares, steepest))
-    return Round(record.round, record.loss, record.grad2, **seen._asdict())
+    seen = compare(before.model, before.gradient, before.sums, Secants(at_mean, squares, steepest))
+    return replace(before.record, **seen._asdict())

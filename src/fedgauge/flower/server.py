@@ -15,12 +15,13 @@ from flwr.serverapp import Grid, ServerApp
 from fedgauge.algorithms import make_algorithm
 from fedgauge.engines.work import Work
 from fedgauge.errors import InputError, MachineError, positive
-from fedgauge.execution import TestSet, participation_of
+from fedgauge.execution import TestSet, participation_of, share_out
 from fedgauge.experiment import Experiment
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.flower.client import form_of
 from fedgauge.flower.engine import FlowerEngine, Schedule
-from fedgauge.flower.fleet import Fleet
+from fedgauge.flower.fleet import EVENTS, Fleet
+from fedgauge.flower.noise import Noise
 from fedgauge.flower.result import write_measurement
 from fedgauge.flower.shard import Shard, experiment_of, held_out
 from fedgauge.pacing import CAP, auto
@@ -93,10 +94,10 @@ def run_on(
     Returns:
         The trace, as ``simulate`` gives it.
     """
-    run, N = experiment.run, experiment.data.workers or 10
-    own = shard.federation()
+    own, run = shard.federation(), experiment.run
+    evaluator, N = tested_with(experiment, shard, own), num_workers(experiment)
     place = None if out is None else Path(out)
-    fleet = Fleet(grid, positive("timeout", timeout), place / "events.jsonl" if place else None)
+    fleet = Fleet(grid, positive("timeout", timeout), place / EVENTS if place else None)
     said = fleet.gather(N, positive("wait", wait))
     _check_form(own, said)
     federation: Any = RemoteFederation(own, [said[worker]["digest"] for worker in range(N)])
@@ -104,7 +105,7 @@ def run_on(
     steps: Any = run.local_steps
     if steps == "auto":
         steps = auto(run.round_cost, federation, participation, run.most_local_steps or CAP)
-    made: list[FlowerEngine] = []
+    kept: list[Noise] = []
     adapts = run.local_steps == "auto"
     schedule = Schedule(
         participation,
@@ -119,10 +120,10 @@ def run_on(
     )
 
     def make_engine(work: Work) -> FlowerEngine:
-        made.append(FlowerEngine(work, fleet, schedule))
-        return made[-1]
+        # The run's directory is open by now, and whether this run may write there is known.
+        kept.append(Noise(place))
+        return FlowerEngine(work, fleet, schedule, kept[-1])
 
-    evaluator = TestSet(own, shard.inputs, shard.targets) if shard.test else None
     trace = simulate(
         federation,
         make_algorithm(experiment.algorithm.name, **experiment.algorithm.parameters),
@@ -132,7 +133,7 @@ def run_on(
         seed=run.seed,
         record_every=run.record_every,
         target_loss=run.target_loss,
-        target_accuracy=run.target_accuracy if evaluator else None,
+        target_accuracy=run.target_accuracy,
         target_grad2=run.target_grad2,
         evaluator=evaluator,
         watch=run.watch is not False,
@@ -144,9 +145,29 @@ def run_on(
         description=experiment.to_toml(),
         engine=make_engine,
     )
-    if place and trace.status != "stopped":
-        write_measurement(place, trace, made[-1].noise2 if made else [], N, participation.objective(N))
+    # A run that had ended before has its measurement, unless it was killed in between.
+    if place and trace.status != "stopped" and (kept or not (place / "measure.json").exists()):
+        write_measurement(place, trace, kept[-1] if kept else Noise(place), N, participation.objective(N))
     return trace
+
+
+def num_workers(experiment: Experiment) -> int:
+    """N; where each id is a worker, as many as the data has."""
+    given = experiment.data.num_workers
+    return share_out(experiment)[1].num_workers if given is None else given
+
+
+def tested_with(experiment: Experiment, shard: Shard, own: SupervisedFederation) -> TestSet | None:
+    """What the global model is tested with, where there is something, as in a local run."""
+    if shard.test:
+        part = slice(experiment.data.test_examples)
+        return TestSet(own, shard.inputs[part], shard.targets[part])
+    if experiment.run.target_accuracy is not None:
+        raise InputError(
+            "target_accuracy needs examples to test on, and the server has none; leave it out, or give the server a"
+            " shard of test examples (test=True)."
+        )
+    return None
 
 
 def _check_form(own: SupervisedFederation, said: Mapping[int, Mapping[str, Any]]) -> None:
@@ -206,6 +227,8 @@ def server_app(load: Callable[[Context], Shard] | None = None, *, secure: bool =
         if secure:
             from fedgauge.flower.secure import run_securely
 
+            if config.get("resume"):
+                raise InputError("A run with secure sums cannot be resumed; leave resume out, and name another out.")
             trace = run_securely(grid, context, experiment, shard, **common)
         else:
             resume = bool(config.get("resume", False))

@@ -82,15 +82,18 @@ def shard_of(experiment: Experiment, worker: int) -> Shard:
 
 
 def held_out(experiment: Experiment) -> Shard:
-    """The examples that an experiment tests with; one of its training examples where it has none."""
+    """The examples that an experiment tests with; one of its training examples where it has none.
+
+    >>> shard = held_out(Experiment.of({"source": "digits", "gamma": 0.1, "test_examples": 50}))
+    >>> len(shard.targets), shard.test
+    (50, True)
+    """
     prepared = prepare(experiment)
     whole = _supervised(prepared)
-    if prepared.evaluator is None or prepared.dataset is None:
+    if prepared.evaluator is None:
         inputs, targets = whole.shard(0)
         return _like(whole, inputs[:1].clone(), targets[:1].clone())
-    data = prepared.dataset
-    inputs = torch.from_numpy(np.array(data.test_inputs))
-    return _like(whole, inputs, torch.from_numpy(np.array(data.test_labels)), test=True)
+    return _like(whole, prepared.evaluator.inputs, prepared.evaluator.labels, test=True)
 
 
 def _supervised(prepared: Prepared) -> SupervisedFederation:

@@ -204,7 +204,7 @@ def title_of(settings: Mapping[str, Any]) -> str:
     algorithm = settings["algorithm"]
     rates = ", ".join(f"{name} {value:g}" for name, value in algorithm.items() if name != "name")
     steps = settings["local_steps"]
-    steps = steps["name"] if isinstance(steps, Mapping) else steps
+    steps = "unknown" if steps is None else steps["name"] if isinstance(steps, Mapping) else steps
     return f"{algorithm['name']} ({rates}), {steps} local steps, seed {settings['seed']}"
 
 

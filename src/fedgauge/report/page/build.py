@@ -156,6 +156,8 @@ def _said_of(run: FoundRun) -> str:
 
 def _steps(given: Any) -> Any:
     """The local steps of a run as a reader has them."""
+    if given is None:
+        return "unknown"
     if isinstance(given, Mapping):
         return "auto"
     return f"{min(given)} to {max(given)}, one a worker" if isinstance(given, list) else given

@@ -158,6 +158,8 @@ def _asked(run: FoundRun, num_workers: int | None) -> tuple[str, dict[str, Any]]
     name = str(algorithm.pop("name"))
     if name not in _COVERED:
         raise InputError(f"No theorem here covers {name}; FedAvg, momentum, mini-batch SGD and FedAdam have one.")
+    if settings["local_steps"] is None:
+        raise InputError("The run does not say how many local steps its workers made, which the theorems need.")
     if isinstance(settings["local_steps"], Mapping):
         raise InputError("No theorem here covers local steps that adapt themselves.")
     if isinstance(settings["local_steps"], list):

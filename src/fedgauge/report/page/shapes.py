@@ -15,7 +15,7 @@ from fedgauge.values import Constants, Estimate, Value
 
 @dataclass(frozen=True)
 class Asked(Value):
-    """What a run's settings must say for a report.
+    """What a run's settings must say for a report; local steps are None where a strategy's are not known.
 
     >>> Asked({"name": "fedavg", "gamma": 0.1}, 5, 100, {"sampling": "full"}, 0).rounds
     100
@@ -33,8 +33,8 @@ class Asked(Value):
         for name, value in self.algorithm.items():
             if name != "name" and (isinstance(value, bool) or not isinstance(value, int | float)):
                 raise InputError(f"algorithm.{name} must be a number, not {value!r}.")
-        if isinstance(self.local_steps, Mapping):
-            return  # they adapt themselves
+        if self.local_steps is None or isinstance(self.local_steps, Mapping):
+            return  # they are not known, or adapt themselves
         steps = self.local_steps if isinstance(self.local_steps, list) and self.local_steps else [self.local_steps]
         if any(isinstance(step, bool) or not isinstance(step, int) or step < 1 for step in steps):
             raise InputError(f"local_steps must be a number of at least 1, or one a worker, not {self.local_steps!r}.")
