@@ -140,3 +140,9 @@ def test_what_is_refused(place: Path, capsys: Capture) -> None:
     assert "NaN" in capsys.readouterr().err
     assert main(["measure", "digits", "--gamma", "1e9", "--processes", "1"]) == 2
     assert "diverges" in capsys.readouterr().err
+
+
+def test_a_model_that_training_left_far_from_convergence_is_called_that(place: Path, capsys: Capture) -> None:
+    Path("rising.json").write_text('{"hessians": [[[1]]], "linear": [[0]], "constant": [1], "start": [1e-4]}')
+    found = answer(capsys, "measure rising.json --gamma 2.05 --local-steps 1 --most 20 --readings noise")
+    assert found["point"]["origin"] == "after 20 rounds, not near convergence"

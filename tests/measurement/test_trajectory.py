@@ -137,6 +137,13 @@ def test_near_convergence_is_what_it_says() -> None:
     assert not short["reached"]
 
 
+def test_a_rising_loss_is_not_near_convergence() -> None:
+    # f = x^2/2 + 1, on which a step of gamma = 2.05 multiplies x by -1.05: from 1e-4, f rises by parts of itself.
+    of = QuadraticFederation([[[1.0]]], [[0.0]], constant=[1.0], start=[1e-4])
+    _, said = near_convergence(of, fedavg(2.05), local_steps=1, most=20)
+    assert (said["reached"], said["round"]) == (False, 20)
+
+
 def test_rounds_that_exceed_a_constant_are_found() -> None:
     records = [
         Round(0, 1.0, 1.0, spread=1.0, deviation2=0.25, L_tilde_ratio=3.0, L_g_ratio=1.0),

@@ -327,7 +327,9 @@ def _train(session: Session) -> tuple[torch.Tensor, dict[str, Any]]:
         stop=session.time_is_up,
         observer=session.observer("training", asked.most),
     )
-    return model, {"origin": "trained until near convergence", **said_of}
+    reached, rounds = said_of["reached"], said_of["round"]
+    origin = "trained until near convergence" if reached else f"after {rounds} rounds, not near convergence"
+    return model, {"origin": origin, **said_of}
 
 
 def _take(session: Session, point: dict[str, Any]) -> bool:

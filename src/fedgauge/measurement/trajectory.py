@@ -203,7 +203,8 @@ def near_convergence(
     """Train until the loss has all but stopped to fall.
 
     The paper begins its estimates at a model "close to convergence". Here that is the first record, ``window`` rounds
-    after the last, at which f has fallen by less than the part ``fall`` of what it was.
+    after the last, at which f has fallen by less than the part ``fall`` of what it was. Where it has risen, training
+    goes on: f may be on its way to divergence.
 
     Returns:
         The model, and the rule, the round and whether it was reached within ``most`` rounds.
@@ -218,7 +219,7 @@ def near_convergence(
         if len(records) < 2:
             return False
         before, now = records[-2].loss, records[-1].loss
-        return before - now < fall * abs(before)
+        return 0 <= before - now < fall * abs(before)
 
     trace = simulate(
         federation,
