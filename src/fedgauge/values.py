@@ -331,7 +331,12 @@ class Round(Value):
 
     @property
     def L_h_ratio(self) -> float | None:  # noqa: N802
-        """sqrt(deviation2 / spread), a lower bound of L_h; missing where the local models agree."""
+        """sqrt(deviation2 / spread): a lower bound of L_h where all take part; missing where the local models agree.
+
+        Of M of N workers it is no such bound. With the others at the participants' mean model, L_h bounds M/N of the
+        deviation by the root of M/N of the spread, so that the ratio may be sqrt(N/M) L_h, and more where a worker is
+        drawn twice.
+        """
         if self.deviation2 is None or not self.spread:
             return None
         return float((self.deviation2 / self.spread) ** 0.5)

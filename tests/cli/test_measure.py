@@ -146,3 +146,15 @@ def test_a_model_that_training_left_far_from_convergence_is_called_that(place: P
     Path("rising.json").write_text('{"hessians": [[[1]]], "linear": [[0]], "constant": [1], "start": [1e-4]}')
     found = answer(capsys, "measure rising.json --gamma 2.05 --local-steps 1 --most 20 --readings noise")
     assert found["point"]["origin"] == "after 20 rounds, not near convergence"
+
+
+def test_a_run_of_some_workers_is_checked_against_l_tilde_alone(place: Path, capsys: Capture) -> None:
+    line = "simulate fed.json --gamma 0.1 --rounds 5 --participants 2 --sampling without-replacement --out few"
+    assert main(line.split()) == 0
+    Path("constants.json").write_text('{"L_h": 1e-9, "L_tilde": 1e9}')
+    capsys.readouterr()
+    found = answer(capsys, "runs check few --values constants.json")
+    assert (found["exceeded"], found["unchecked"], found["limits"]) == ([], ["L_h"], {"L_tilde": 1e9})
+    assert "Not checked: L_h" in words(capsys, "runs check few --values constants.json")
+    Path("constants.json").write_text('{"L_h": 1e-9}')
+    assert main("runs check few --values constants.json".split()) == 2
