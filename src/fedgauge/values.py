@@ -233,12 +233,21 @@ class Condition(Value):
 
 @dataclass(frozen=True)
 class Source(Value):
-    """Where a bound comes from and how it departs from print."""
+    """Where a bound comes from and how it departs from print.
+
+    Attributes:
+        paper: its title.
+        locator: where it states the theorem.
+        version: which of the theorem.
+        deviations: from print.
+        sound: whether this version holds as it stands: false of a print that had to be corrected.
+    """
 
     paper: str
     locator: str
     version: Version
     deviations: tuple[str, ...] = ()
+    sound: bool = True
 
 
 @dataclass(frozen=True)
@@ -277,8 +286,9 @@ class Bound(Value):
 
     @property
     def certified(self) -> Any:
-        """Whether every condition holds and every constant is ``exact`` or ``upper`` (for mu: ``lower``)."""
-        return np.logical_and(self.admissible, all(is_safe(name, kind) for name, kind in self.kinds.items()))
+        """Whether the version is sound, every condition holds and every constant is safe (see ``kinds``)."""
+        safe = self.source.sound and all(is_safe(name, kind) for name, kind in self.kinds.items())
+        return np.logical_and(self.admissible, safe)
 
 
 @dataclass(frozen=True)

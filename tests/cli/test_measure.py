@@ -157,4 +157,4 @@ def test_a_run_of_some_workers_is_checked_against_l_tilde_alone(place: Path, cap
     assert (found["exceeded"], found["unchecked"], found["limits"]) == ([], ["L_h"], {"L_tilde": 1e9})
     assert "Not checked: L_h" in words(capsys, "runs check few --values constants.json")
     Path("constants.json").write_text('{"L_h": 1e-9}')
-    assert main("runs check few --values constants.json".split()) == 2
+    assert main(["runs", "check", "few", "--values", "constants.json"]) == 2

@@ -318,6 +318,40 @@ def test_the_worse_end_of_mu_is_the_lower() -> None:
     assert plan.best.choice == plan_of({**table, "mu": 0.2}, goal=asked["goal"], cap=50).choice
 
 
+@pytest.mark.parametrize(
+    ("least", "certified"),
+    [
+        (Estimate("f_star", 1.0, 1.0, 1.5, "lower", "a bound from each side"), True),
+        (Estimate("f_star", 1.5, 1.0, 1.5, "upper", "given"), True),
+        (Estimate("f_star", 1.5, 1.5, 1.5, "lower", "from below only"), False),
+        (Estimate("f_star", 1.2, 1.0, 1.5, "sample", "given"), False),
+    ],
+    ids=lambda item: f"{item.kind}" if isinstance(item, Estimate) else "",
+)
+def test_a_loss_is_counted_from_the_most_that_f_star_may_be(least: Estimate, certified: bool) -> None:
+    given = Constants((*constants(**TABLE, mu=0.1, d0=1.0), least))
+    asked: dict[str, Any] = {"cost": COST, "num_workers": 8, "cap": 50}
+    plan = theory_plan(given, goal=Goal("loss", 2.0), **asked)
+    assert plan.target == 0.5  # f - f* <= 0.5 makes f at most 2 if f* <= 1.5, and not if f* is no more than 1
+    assert (plan.certified, plan.verdict.startswith("Certified")) == (certified, certified)
+    assert TheoryPlan.from_json(plan.to_json()) == plan
+    with pytest.raises(InputError, match=r"must be above 1\.5, which f\* may be, not 1\.4"):
+        theory_plan(given, goal=Goal("loss", 1.4), **asked)
+
+
+def test_a_print_that_is_wrong_certifies_no_plan() -> None:
+    # 48 equal workers with f = x^2/2 diverge at gamma eta = 3, which Theorem 4.5 as printed admits.
+    table = {"F": 0.5, "sigma2": 0.0, "zeta2": 0.0, "L_g": 1.0, "L_h": 0.0}
+    asked: dict[str, Any] = {"num_workers": 48, "participants": 48, "theorem": "partial", "eta": None}
+    plan = plan_of(table, version="printed", gamma_min=1e-3, **asked)
+    assert plan.gamma * plan.eta * plan.I > 2
+    assert plan.answer.bound.admissible
+    assert not plan.certified
+    assert not plan.to_json()["bound"]["certified"]
+    assert plan.verdict.startswith("As printed only, which had to be corrected and certifies nothing")
+    assert plan_of(version="printed", theorem="nonconvex").certified  # here the print is right
+
+
 def test_a_floor_under_gamma_leaves_the_steps_that_admit_it() -> None:
     # gamma <= 1/(2 sqrt(30) I L_g) is 0.0913 for one local step and below the floor for two.
     plan = plan_of(gamma_min=0.05)

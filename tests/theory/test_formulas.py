@@ -125,7 +125,8 @@ def test_partial_participation_as_printed_is_false(M: int) -> None:
     least = min(shrink ** (2 * r) for r in range(R))
     mean = sum(shrink ** (2 * r) for r in range(R)) / R
     printed = evaluate("partial", "printed", **values, gamma=gamma, eta=eta)
-    assert printed.certified
+    assert printed.admissible
+    assert not printed.certified
     assert mean > printed.total
     assert least > printed.total or M == 31  # |1 - 31/16| < 1: there it still converges, slowly
     assert not evaluate("partial", **values, gamma=gamma, eta=eta).certified
@@ -150,7 +151,8 @@ def test_fedadam_as_printed_is_false_for_long_rounds(version: Version, G: float,
     gamma = float(evaluate("fedadam", version, **values, **constants, gamma=1).gamma_max)
     bound = evaluate("fedadam", version, **values, **constants, gamma=gamma)
     squares = run_fedadam(x, gamma, **values)
-    assert bound.certified
+    assert bound.admissible
+    assert bool(bound.certified) == (not broken)
     assert max(squares) ** 0.5 <= G  # G covers the run
     assert (min(squares) > bound.total) == broken
 
@@ -163,7 +165,8 @@ def test_strong_convexity_as_printed_is_false_for_one_round(condition_number: in
     values |= {"gamma": gamma, "eta": 1 / 16 / gamma * (1 - 1e-12)}
     start, end = 0.5, (15 / 16) ** 2 / 2  # f = (x1^2 + mu x2^2)/2 from (1, 0)
     printed = evaluate("strongly-convex", "printed", **values)
-    assert printed.certified
+    assert printed.admissible
+    assert not printed.certified
     assert end > printed.total
     versions: tuple[Version, ...] = ("corrected", "sharp")
     for version in versions:

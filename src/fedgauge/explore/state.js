@@ -47,7 +47,7 @@ function standing(theorem, version, holds) {
   for (const name in state.kinds) {
     if (used.includes(DATA.squared[name] || name) && !isSafe(name, state.kinds[name])) return "plug-in";
   }
-  return version === "printed" && !DATA.theorems[theorem].printIsRight ? "certified as printed" : "certified";
+  return version === "printed" && !DATA.theorems[theorem].printIsRight ? "as printed" : "certified";
 }
 
 function sum(terms) {

@@ -123,15 +123,25 @@ def choose_theorem(
     return theorem
 
 
-def target_of(goal: Goal, constants: Constants) -> float | None:
-    """The bound to reach; a loss is counted from the least one."""
+def target_of(goal: Goal, constants: Constants) -> tuple[float | None, dict[str, Kind]]:
+    """The bound to reach, and the kind of f* where a loss is counted from it.
+
+    f - f* <= goal - c makes f at most the goal only if f* <= c, so that it is counted from the upper end of f*.
+
+    >>> least = Estimate("f_star", 1.0, 1.0, 1.5, "lower", "f(x) - |grad f(x)|^2/(2 mu), and f(x) above it")
+    >>> target_of(Goal("loss", 2.0), Constants((least,)))
+    (0.5, {'f_star': 'upper'})
+    """
     if goal.value is None or goal.quantity == "grad2":
-        return goal.value
+        return goal.value, {}
     least = constants.get("f_star")
     if least is None:
         raise InputError(
             "The theorem bounds f - f*, so that a goal of loss needs f_star; give it, or a budget instead."
         )
-    if not goal.value > least.value:
-        raise InputError(f"The goal loss must be above f* = {least.value:g}, not {goal.value!r}.")
-    return goal.value - least.value
+    if not goal.value > least.high:
+        what = f"f* = {least.high:g}" if least.kind == "exact" else f"{least.high:g}, which f* may be"
+        raise InputError(f"The goal loss must be above {what}, not {goal.value!r}.")
+    # A lower bound with room above it comes with an upper one; by itself it may be below f*, and the goal with it.
+    bounded = least.kind == "lower" and least.high > least.value
+    return goal.value - least.high, {"f_star": "upper" if bounded else least.kind}

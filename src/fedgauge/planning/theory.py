@@ -96,7 +96,7 @@ def theory_plan(
     if not (math.isfinite(start) and start > 0):
         what = "f has no least value, or none is known" if math.isinf(start) else "there is nothing left to gain"
         raise InputError(f"{gap} must be above 0 and finite to plan, not {start!r}: {what}; give another.")
-    target = inputs.target_of(goal, constants)
+    target, beside = inputs.target_of(goal, constants)
     counts = {"N": float(N), **({"M": float(M)} if "M" in statement.needs else {})}
     values = {symbol: item.at("value") for symbol, item in found.items()} | counts
     task = Task(name, version, values, cost, M, target, goal.budget, eta, gamma_min, count("cap", cap))
@@ -110,7 +110,7 @@ def theory_plan(
         M=M,
         cap=task.cap,
         values=values,
-        kinds=inputs.kinds(found),
+        kinds=inputs.kinds(found) | beside,
         target=target,
         sensitivity=_sensitivity(task, list(found), choice.I),
         best=_end(task, {symbol: item.at("best") for symbol, item in found.items()} | counts),
@@ -149,7 +149,7 @@ def _remarks(constants: Constants, theorem: str, choice: Choice, task: Task) -> 
         notes.append(f"I is at its cap of {task.cap}; more local steps might be better.")
     least = constants.get("f_star")
     if task.theorem == "strongly-convex" and task.target is not None and least is not None and least.kind != "exact":
-        notes.append(f"f* is a {least.kind} value, and with it the distance to the goal.")
+        notes.append(f"The goal is counted from the upper end of f*, {least.high:g}.")
     return notes
 
 
