@@ -10,8 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedgauge.algorithms import minibatch
+from fedgauge.expectation import expect
+from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.theory import THEOREMS, evaluate
 from fedgauge.theory.quadratic import drift_sum_root, geometric_sum
+from fedgauge.theory.tune import best_gamma
 from fedgauge.values import Version
 
 
@@ -131,6 +135,20 @@ def test_partial_participation_as_printed_is_false(M: int) -> None:
     assert least > printed.total or M == 31  # |1 - 31/16| < 1: there it still converges, slowly
     assert not evaluate("partial", **values, gamma=gamma, eta=eta).certified
     assert not evaluate("partial", "sharp", **values, gamma=gamma, eta=eta).certified
+
+
+def test_mini_batch_sgd_steps_by_the_product_of_its_rates(table: dict[str, Any]) -> None:
+    values: dict[str, Any] = {"F": 0.5, "I": 1, "R": 5, "N": 1, "sigma2": 0, "L_g": 1, "gamma": 1}
+    # f = x^2/2 from x = 1: x <- -2 x at gamma eta = 3, so that the least |grad f|^2 is the first, which is 1.
+    too_far = evaluate("minibatch", **values, eta=3)
+    assert not too_far.admissible
+    assert (too_far.gamma_max, too_far.total) == (pytest.approx(1 / 3), pytest.approx(1 / 15))
+    run = expect(QuadraticFederation([[[1.0]]], [[0.0]], start=[1.0]), minibatch(1.0, 3.0), local_steps=1, rounds=5)
+    assert min(run.grad2[:-1]) == 1 > too_far.total
+    one, other = (evaluate("minibatch", **{**table, "gamma": g, "eta": e}) for g, e in ((0.03, 1.0), (0.1, 0.3)))
+    assert other.total == pytest.approx(one.total)
+    tuned = best_gamma("minibatch", eta=None, **{k: v for k, v in table.items() if k not in ("gamma", "eta")})
+    assert tuned.eta == 1.0
 
 
 def run_fedadam(x: float, gamma: float, eta: float, I: int, R: int, tau: float, beta2: float) -> list[float]:  # noqa: E741

@@ -15,7 +15,7 @@ from fedgauge.values import Bound, Version
 
 pytestmark = pytest.mark.filterwarnings("error")
 
-ETA_IS_ONE = ("equal-hessians", "minibatch", "quadratic", "momentum")
+ETA_IS_ONE = ("equal-hessians", "quadratic", "momentum")
 BOUNDS_LOSS = ("strongly-convex", "strongly-convex-last")
 
 law = settings(deadline=None, max_examples=20)
