@@ -23,7 +23,7 @@ Array = npt.NDArray[Any]
 Number = float | Array
 """A number, or an array of them where a formula is evaluated on a whole grid at once."""
 
-Kind = Literal["exact", "upper", "lower", "sample"]
+Kind = Literal["exact", "upper", "lower", "sample", "assumed"]
 Version = Literal["printed", "corrected", "sharp", "prior"]
 Status = Literal["finished", "target", "diverged", "stopped"]
 
@@ -117,7 +117,7 @@ class Estimate(Value):
         low: lower end of its interval.
         high: upper end of its interval.
         kind: ``exact``; ``upper`` or ``lower`` for a bound on the constant; ``sample`` for an estimate that may
-            err on either side.
+            err on either side; ``assumed`` for a number that nobody has measured or vouches for.
         method: how it was obtained.
         cost: what it took, e.g. ``{"gradient passes": 2}``.
 

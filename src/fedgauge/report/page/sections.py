@@ -31,6 +31,7 @@ KINDS = {
     "upper": "never above this",
     "lower": "at least this, perhaps more",
     "sample": "an estimate that may err on either side",
+    "assumed": "a number that nobody has measured",
 }
 
 
