@@ -158,3 +158,12 @@ def test_a_run_of_some_workers_is_checked_against_l_tilde_alone(place: Path, cap
     assert "Not checked: L_h" in words(capsys, "runs check few --values constants.json")
     Path("constants.json").write_text('{"L_h": 1e-9}')
     assert main(["runs", "check", "few", "--values", "constants.json"]) == 2
+
+
+def test_weighted_quadratics_are_not_certified_by_the_plain_average(place: Path, capsys: Capture) -> None:
+    Path("two.json").write_text('{"hessians": [[[1]], [[3]]], "linear": [[1], [2]], "start": [1]}')
+    line = "measure two.json --gamma 0.1 --weights 0,1 --local-steps 1 --most 2 --readings certified,curvature"
+    found = answer(capsys, line)
+    # f is the second worker's own, whose Hessian is 3; that of the plain average is 2.
+    assert (found["constants"]["L_g"]["value"], found["constants"]["L_g"]["kind"]) == (pytest.approx(3.0), "lower")
+    assert "count alike" in found["readings"][0]["notes"][0]

@@ -34,7 +34,7 @@ def test_a_pilot_is_the_run_itself_however_often_it_paused(
         for rounds in (3, 7, 20):
             curve = running.run([trial], [rounds * candidate.seconds(COST)])[0]
             assert curve.end == pytest.approx(rounds * candidate.seconds(COST))
-    changes = {"seed": 1, "rounds": 20, **candidate.changes(4)}
+    changes = {"seed": 1, "rounds": 20, **candidate.changes(quadratic, 4)}
     whole = execute(quadratic.changed(changes))
     assert list(curve.errors) == [record.grad2 for record in whole.rounds]
 

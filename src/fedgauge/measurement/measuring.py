@@ -131,14 +131,14 @@ def fixed_steps(experiment: Experiment) -> int | tuple[int, ...]:
 def _certified(session: Session) -> Iterable[Reading]:
     """What holds at every model: known of a quadratic from its matrices, proved of a convex model from its data."""
     federation = session.prepared.federation
+    if session.prepared.participation.weights is not None:
+        raise InputError("Constants are certified for workers that count alike; leave out the weights.")
     if isinstance(federation, QuadraticFederation):
         meaning = "Exact, and the same at every model: a quadratic's matrices."
         yield Reading("certified", meaning, tuple(federation.constants()))
         return
     if not isinstance(federation, SupervisedFederation):
         raise InputError("Only quadratics, linear and softmax regression can be certified; take another reading.")
-    if session.prepared.participation.weights is not None:
-        raise InputError("Constants are certified for workers that count alike; leave out the weights.")
     session.told("certified", 0, None)
     found = certify(federation, start=federation.start(session.experiment.run.seed))
     meaning = (

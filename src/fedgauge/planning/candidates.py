@@ -45,10 +45,11 @@ class Candidate(Value):
         """Of a round."""
         return cost.round(self.I, self.M)
 
-    def changes(self, num_workers: int) -> dict[str, Any]:
-        """The keys of an experiment that make it this candidate's."""
+    def changes(self, experiment: Experiment, num_workers: int) -> dict[str, Any]:
+        """The keys of an experiment that make it this candidate's; all take part where it draws nobody and M is N."""
         chosen: dict[str, Any] = {"local_steps": self.I, "gamma": self.gamma, "eta": self.eta}
-        return chosen if num_workers == self.M else {**chosen, "participants": self.M}
+        drawn = num_workers > self.M or experiment.run.participants is not None
+        return {**chosen, "participants": self.M} if drawn else chosen
 
 
 @dataclass(frozen=True)
