@@ -23,7 +23,7 @@ Array = npt.NDArray[Any]
 Number = float | Array
 """A number, or an array of them where a formula is evaluated on a whole grid at once."""
 
-Kind = Literal["exact", "upper", "lower", "sample"]
+Kind = Literal["exact", "upper", "lower", "sample", "assumed"]
 Version = Literal["printed", "corrected", "sharp", "prior"]
 Status = Literal["finished", "target", "diverged", "stopped"]
 
@@ -117,7 +117,7 @@ class Estimate(Value):
         low: lower end of its interval.
         high: upper end of its interval.
         kind: ``exact``; ``upper`` or ``lower`` for a bound on the constant; ``sample`` for an estimate that may
-            err on either side.
+            err on either side; ``assumed`` for a number that nobody has measured or vouches for.
         method: how it was obtained.
         cost: what it took, e.g. ``{"gradient passes": 2}``.
 
@@ -233,12 +233,21 @@ class Condition(Value):
 
 @dataclass(frozen=True)
 class Source(Value):
-    """Where a bound comes from and how it departs from print."""
+    """Where a bound comes from and how it departs from print.
+
+    Attributes:
+        paper: its title.
+        locator: where it states the theorem.
+        version: which of the theorem.
+        deviations: from print.
+        sound: whether this version holds as it stands: false of a print that had to be corrected.
+    """
 
     paper: str
     locator: str
     version: Version
     deviations: tuple[str, ...] = ()
+    sound: bool = True
 
 
 @dataclass(frozen=True)
@@ -277,8 +286,9 @@ class Bound(Value):
 
     @property
     def certified(self) -> Any:
-        """Whether every condition holds and every constant is ``exact`` or ``upper`` (for mu: ``lower``)."""
-        return np.logical_and(self.admissible, all(is_safe(name, kind) for name, kind in self.kinds.items()))
+        """Whether the version is sound, every condition holds and every constant is safe (see ``kinds``)."""
+        safe = self.source.sound and all(is_safe(name, kind) for name, kind in self.kinds.items())
+        return np.logical_and(self.admissible, safe)
 
 
 @dataclass(frozen=True)
@@ -331,7 +341,12 @@ class Round(Value):
 
     @property
     def L_h_ratio(self) -> float | None:  # noqa: N802
-        """sqrt(deviation2 / spread), a lower bound of L_h; missing where the local models agree."""
+        """sqrt(deviation2 / spread): a lower bound of L_h where all take part; missing where the local models agree.
+
+        Of M of N workers it is no such bound. With the others at the participants' mean model, L_h bounds M/N of the
+        deviation by the root of M/N of the spread, so that the ratio may be sqrt(N/M) L_h, and more where a worker is
+        drawn twice.
+        """
         if self.deviation2 is None or not self.spread:
             return None
         return float((self.deviation2 / self.spread) ** 0.5)

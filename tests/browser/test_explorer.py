@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -123,7 +123,7 @@ def random_start(rng: np.random.Generator) -> Start:
         values |= {"eta": 1.0, "gamma": 10 ** rng.uniform(-12, -3)}
     if rng.random() < 0.3:
         values |= {"L_h": 0.0, "beta1": 0.0}
-    kinds = {name: str(rng.choice(["exact", "upper", "lower", "sample"])) for name in CONTROLS if rng.random() < 0.15}
+    kinds = {name: str(rng.choice(get_args(Kind))) for name in CONTROLS if rng.random() < 0.15}
     return Start(values, kinds)  # type: ignore[arg-type]  # the kinds are kinds
 
 
@@ -153,7 +153,7 @@ def test_every_number_is_pythons_at_200_random_settings(visit: Visit, explorer: 
     totals = [float(card["total"][0]) for one in found for card in one]
     standings = {card["standing"] for one in found for card in one}
     assert np.isinf(totals).any()
-    assert standings == {"certified", "certified as printed", "plug-in", "not certified"}
+    assert standings == {"certified", "as printed", "plug-in", "not certified"}
 
 
 def state_of(page: Page) -> Start:
@@ -301,6 +301,7 @@ def measured(path: Path) -> Path:
         L_h={"symbol": "L_h", "value": 0.25, "kind": "lower", "method": MARKUP},
         zeta={"symbol": "zeta", "value": 3.5, "kind": "sample", "method": "plain"},
         F={"symbol": "F", "value": math.inf, "kind": "upper", "method": ""},
+        mu={"symbol": "mu", "value": 0.0, "kind": "exact", "method": "f is flat somewhere"},
         x_star={"symbol": "x_star", "value": [1.0], "kind": "exact", "method": ""},
     )
 
@@ -312,7 +313,9 @@ def assert_loaded(page: Page) -> None:
     start = state_of(page)
     assert start.values["L_h"] == 0.25
     assert start.values["zeta"] == 3.5
-    assert start.kinds == {"L_h": "lower", "zeta": "sample", "F": "upper"}
+    assumed = dict.fromkeys(("L_g", "L_tilde", "mu", "kappa", "sigma", "G", "d0"), "assumed")
+    assert start.kinds == {"L_h": "lower", "zeta": "sample", "F": "upper", **assumed}
+    assert {card["standing"] for card in page.evaluate(READ)} <= {"plug-in", "not certified"}
     expect(page.locator('.control[data-name="L_h"] .kind')).to_have_text("lower")
     assert_shows_state(page)
 
@@ -326,7 +329,10 @@ def test_a_file_of_constants_is_loaded_by_the_command_and_its_markup_is_text(vis
     assert_loaded(page)
     # What the reader moves, the reader vouches for.
     page.locator("#box-L_h").fill("0.5")
-    assert state_of(page).kinds == {"zeta": "sample", "F": "upper"}
+    page.locator("#box-L_g").fill("2")
+    kinds = state_of(page).kinds
+    assert (kinds["zeta"], kinds["F"], kinds["mu"]) == ("sample", "upper", "assumed")
+    assert {"L_h", "L_g"}.isdisjoint(kinds)
 
 
 def test_a_file_of_constants_is_loaded_by_the_page_and_its_markup_is_text(
@@ -335,7 +341,7 @@ def test_a_file_of_constants_is_loaded_by_the_page_and_its_markup_is_text(
     page = visit(explorer)
     page.locator("#file").set_input_files(measured(tmp_path / "measure.json"))
     expect(page.locator("#said")).to_have_text(
-        re.compile("^Loaded L_h, zeta, F from measure.json; the other values are as they were.$")
+        re.compile("^Loaded L_h, zeta, F from measure.json; the other values are as they were, constants assumed.$")
     )
     assert_loaded(page)
 

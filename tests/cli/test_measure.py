@@ -148,3 +148,30 @@ def test_what_is_refused(place: Path, capsys: Capture) -> None:
     assert "NaN" in capsys.readouterr().err
     assert main(["measure", "digits", "--gamma", "1e9", "--processes", "1"]) == 2
     assert "diverges" in capsys.readouterr().err
+
+
+def test_a_model_that_training_left_far_from_convergence_is_called_that(place: Path, capsys: Capture) -> None:
+    Path("rising.json").write_text('{"hessians": [[[1]]], "linear": [[0]], "constant": [1], "start": [1e-4]}')
+    found = answer(capsys, "measure rising.json --gamma 2.05 --local-steps 1 --most 20 --readings noise")
+    assert found["point"]["origin"] == "after 20 rounds, not near convergence"
+
+
+def test_a_run_of_some_workers_is_checked_against_l_tilde_alone(place: Path, capsys: Capture) -> None:
+    line = "simulate fed.json --gamma 0.1 --rounds 5 --participants 2 --sampling without-replacement --out few"
+    assert main(line.split()) == 0
+    Path("constants.json").write_text('{"L_h": 1e-9, "L_tilde": 1e9}')
+    capsys.readouterr()
+    found = answer(capsys, "runs check few --values constants.json")
+    assert (found["exceeded"], found["unchecked"], found["limits"]) == ([], ["L_h"], {"L_tilde": 1e9})
+    assert "Not checked: L_h" in words(capsys, "runs check few --values constants.json")
+    Path("constants.json").write_text('{"L_h": 1e-9}')
+    assert main(["runs", "check", "few", "--values", "constants.json"]) == 2
+
+
+def test_weighted_quadratics_are_not_certified_by_the_plain_average(place: Path, capsys: Capture) -> None:
+    Path("two.json").write_text('{"hessians": [[[1]], [[3]]], "linear": [[1], [2]], "start": [1]}')
+    line = "measure two.json --gamma 0.1 --weights 0,1 --local-steps 1 --most 2 --readings certified,curvature"
+    found = answer(capsys, line)
+    # f is the second worker's own, whose Hessian is 3; that of the plain average is 2.
+    assert (found["constants"]["L_g"]["value"], found["constants"]["L_g"]["kind"]) == (pytest.approx(3.0), "lower")
+    assert "count alike" in found["readings"][0]["notes"][0]

@@ -89,6 +89,18 @@ def test_the_cost_is_the_options_or_else_the_experiments(
     assert json.loads(capsys.readouterr().out)["cost"]["name"] == name
 
 
+def test_as_many_draws_as_workers_are_planned_by_the_theorem_of_draws(place: Path, capsys: Capture) -> None:
+    signs = [[3.0 if worker % 2 else -3.0] for worker in range(10)]
+    Path("opposed.json").write_text(json.dumps({"hessians": [[[1.0]]] * 10, "linear": signs, "start": [1.0]}))
+    command = "plan opposed.json --gamma 0.5 --goal grad2=0.01 --mode theory --cost fixed=1,step=0.01"
+    ran(f"{command} --json")
+    assert json.loads(capsys.readouterr().out)["choice"]["theorem"] == "equal-hessians"
+    ran(f"{command} --participants 10 --json")
+    found = json.loads(capsys.readouterr().out)
+    assert found["choice"]["theorem"] == "partial"
+    assert found["practice"]["gamma"] > found["practice"]["gamma_max"]
+
+
 def test_a_goal_out_of_reach_says_how_close_it_came_and_fails(place: Path, capsys: Capture) -> None:
     ran(f"plan fed.json --gamma 0.1 --goal grad2=1e-12 --limit 5m {FEW}", 1)
     said = " ".join(capsys.readouterr().out.split())

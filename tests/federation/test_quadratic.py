@@ -94,6 +94,13 @@ def test_noise_is_addressed() -> None:
 # -- constants ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_flat_direction_is_not_strongly_convex_by_rounding(seed: int) -> None:
+    designs = np.random.default_rng(seed).standard_normal((3, 1, 6))  # together of rank 3
+    federation = QuadraticFederation.least_squares(designs, np.ones((3, 1)))
+    assert federation.constants()["mu"].value == 0
+
+
 def test_constants_of_a_federation_worked_by_hand() -> None:
     # A = diag(1, 0), off-diagonal parts diag(0, ±1).
     federation = QuadraticFederation([[[1, 0], [0, 1]], [[1, 0], [0, -1]]], [[0, 0], [0, 0]])

@@ -246,6 +246,17 @@ def test_linear_regression_is_its_quadratic_federation() -> None:
     np.testing.assert_allclose(found.model, best, atol=1e-8)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_regression_on_more_inputs_than_samples_is_not_strongly_convex(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(4, 9, generator=generator, dtype=torch.float64)
+    module, targets = nn.Linear(9, 1).double(), torch.ones(4, 1, dtype=torch.float64)
+    federation = SupervisedFederation(module, squared_error, x, targets, [[0, 1], [2, 3]])
+    found = certify(federation)
+    assert (found.constants["mu"].value, found.constants["mu"].kind) == (0.0, "exact")
+    assert "mu" not in found.theorem_values()[0]
+
+
 def test_the_noise_of_linear_regression_at_the_start() -> None:
     federation = digits(50.0, "linear")
     x, y = next(federation.blocks(0))

@@ -16,7 +16,7 @@ from fedgauge.errors import InputError
 from fedgauge.federation.generate import random_quadratics
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.measurement.intervals import CONFIDENCE, of_runs
-from fedgauge.measurement.trajectory import exceeded, near_convergence, trajectory
+from fedgauge.measurement.trajectory import exceeded, near_convergence, readings, trajectory
 from fedgauge.participation import Participation
 from fedgauge.values import Round
 
@@ -137,10 +137,17 @@ def test_near_convergence_is_what_it_says() -> None:
     assert not short["reached"]
 
 
+def test_a_rising_loss_is_not_near_convergence() -> None:
+    # f = x^2/2 + 1, on which a step of gamma = 2.05 multiplies x by -1.05: from 1e-4, f rises by parts of itself.
+    of = QuadraticFederation([[[1.0]]], [[0.0]], constant=[1.0], start=[1e-4])
+    _, said = near_convergence(of, fedavg(2.05), local_steps=1, most=20)
+    assert (said["reached"], said["round"]) == (False, 20)
+
+
 def test_rounds_that_exceed_a_constant_are_found() -> None:
     records = [
         Round(0, 1.0, 1.0, spread=1.0, deviation2=0.25, L_tilde_ratio=3.0, L_g_ratio=1.0),
-        Round(1, 1.0, 1.0, spread=1.0, deviation2=1.0, L_tilde_ratio=1.0),
+        Round(1, 1.0, 1.0, spread=1.0, deviation2=1.0, L_tilde_ratio=1.0, L_g_ratio=0.5),
         Round(2, 1.0, 1.0),
     ]
     assert exceeded(records, {"L_h": 0.9, "L_tilde": 2.0, "L_g": 1.0, "sigma": 0.0}) == [
@@ -148,6 +155,24 @@ def test_rounds_that_exceed_a_constant_are_found() -> None:
         (1, "L_h", 1.0),
     ]
     assert exceeded(records, {"L_h": 1.0}) == []
+
+
+def test_some_workers_alone_prove_nothing_of_the_l_h_of_all() -> None:
+    # A = 2, 0, 1, ..., 1: L_h is sqrt((1 + 1)/8) = 1/2, and the first two workers by themselves show a ratio of 1.
+    curvatures = [2.0, 0.0] + 6 * [1.0]
+    of = QuadraticFederation([[[a]] for a in curvatures], [[1.0 if i % 2 else -1.0] for i in range(8)])
+    tight = of.constants()["L_h"].value
+    assert tight == 0.5
+    two = Participation("without-replacement", 2)
+    trace = simulate(of, fedavg(0.1), local_steps=3, rounds=60, participation=two)
+    seen = max(record.L_h_ratio or 0.0 for record in trace.rounds)
+    assert seen == pytest.approx((8 / 2) ** 0.5 * tight)
+    assert exceeded(trace.rounds, {"L_h": tight}) == []
+    kinds = {item.symbol: item.kind for item in readings([trace], {})[0].estimates}
+    assert kinds == {"L_h": "sample", "L_tilde": "lower", "zeta_rms": "sample"}
+    everyone = simulate(of, fedavg(0.1), local_steps=3, rounds=4)
+    assert exceeded(everyone.rounds, {"L_h": 0.1})
+    assert readings([everyone], {})[0].constants["L_h"].kind == "lower"
 
 
 def test_intervals_cover_as_often_as_they_say() -> None:

@@ -40,16 +40,6 @@ def test_a_pilot_is_the_run_itself_however_often_it_paused(
     assert list(curve.errors) == [record.grad2 for record in whole.rounds]
 
 
-def test_a_candidate_of_all_workers_is_not_held_to_the_participants_of_the_experiment(
-    quadratic: Experiment, tmp_path: Path
-) -> None:
-    few = quadratic.changed({"participants": 2, "sampling": "without-replacement"})
-    with pilots(few, Goal("grad2", 1e-9), tmp_path / "pilots", workers=4) as running:
-        curve = running.run([Trial(Candidate(2, 0.1, 1.0, 4), 0)], [20 * 2.0])[0]
-    whole = execute(quadratic.changed({"rounds": 20, "local_steps": 2}))
-    assert list(curve.errors) == [record.grad2 for record in whole.rounds]
-
-
 def test_a_run_that_is_further_shows_no_more_than_was_asked_for(quadratic: Experiment, tmp_path: Path) -> None:
     trial = Trial(Candidate(2, 0.1, 1.0, 4), 0)
     with pilots(quadratic, Goal("grad2", 1e-9), tmp_path / "pilots", workers=4) as running:

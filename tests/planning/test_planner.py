@@ -9,7 +9,11 @@ import numpy as np
 import pytest
 
 from fedgauge import Cost, Effort, Experiment, Goal, InputError, Plan, QuadraticFederation, execute, plan
+from fedgauge.execution import Prepared
 from fedgauge.federation.generate import random_quadratics
+from fedgauge.participation import Participation
+from fedgauge.planning.candidates import Candidate
+from fedgauge.planning.measured import floor_of, theory_of
 
 COST = Cost("given", fixed=1.0, step=0.01)
 ONE = Effort(jobs=1)
@@ -146,3 +150,38 @@ def test_dearer_communication_does_not_lower_local_steps(tmp_path: Path) -> None
         chosen.append(plan(asked, goal=Goal("grad2", 1e-4), cost=cost, over=over, effort=ONE).choice.I)
     assert chosen == sorted(chosen)
     assert chosen[0] < chosen[-1]
+
+
+def test_the_theory_of_a_plan_knows_who_takes_part(tmp_path: Path) -> None:
+    asked = experiment(tmp_path).changed({"participants": 4, "local_steps": 2})
+    over: dict[str, list[Any]] = {"local_steps": [2], "gamma": [0.1], "eta": [1.0]}
+    drawn = plan(asked, goal=Goal("grad2", 1e-1), cost=COST, over=over, effort=ONE)
+    assert drawn.theory is not None
+    assert drawn.theory.choice.theorem == "partial"  # 4 draws of 4 workers are not all of them
+    weighted = experiment(tmp_path).changed({"weights": [1000.0, 1.0, 1.0, 1.0], "local_steps": 2})
+    found = plan(weighted, goal=Goal("grad2", 1e-1), cost=COST, over=over, effort=ONE)
+    assert found.theory is None
+    assert any("count alike" in note for note in found.notes)
+
+
+def test_as_many_participants_as_workers_are_tried_as_that_many(tmp_path: Path) -> None:
+    few = experiment(tmp_path).changed({"participants": 2})
+    everyone = Candidate(2, 0.1, 1.0, 4)
+    assert few.changed(everyone.changes(few, 4)).run.participants == 4
+    assert "participants" not in everyone.changes(experiment(tmp_path), 4)
+
+
+def test_the_least_loss_is_that_of_the_weighted_objective(tmp_path: Path) -> None:
+    # f = (x - 2)^2/2 of the second worker alone, and (x - 1)^2/2 + 1/2 of both.
+    federation = QuadraticFederation([[[1.0]], [[1.0]]], [[0.0], [-2.0]], [0.0, 2.0])
+    assert floor_of(Prepared(federation, Participation(weights=(0.0, 3.0)))) == 0
+    assert floor_of(Prepared(federation, Participation())) == 0.5
+
+
+def test_theory_has_no_plan_for_workers_that_weigh_differently(tmp_path: Path) -> None:
+    # One Hessian and sigma^2 = 1: Theorem 5.5 divides the noise by 20, and one worker has almost all the weight.
+    random_quadratics(20, 2, hessian_spread=0.0, sigma2=1.0).write(tmp_path / "fed.json")
+    weights = [1000.0, *19 * [1.0]]
+    asked = Experiment.of({"source": str(tmp_path / "fed.json"), "gamma": 0.1, "weights": weights})
+    with pytest.raises(InputError, match="speak of workers that count alike"):
+        theory_of(asked, Goal("grad2", 0.1), COST)

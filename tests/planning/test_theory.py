@@ -19,6 +19,7 @@ from fedgauge.errors import InputError
 from fedgauge.expectation import divergence, expect, states
 from fedgauge.federation.generate import random_quadratics
 from fedgauge.federation.quadratic import QuadraticFederation
+from fedgauge.participation import Participation
 from fedgauge.planning.goal import Goal
 from fedgauge.planning.search import Task, solve
 from fedgauge.planning.theory import TheoryPlan, theory_plan
@@ -120,6 +121,69 @@ def test_with_a_floor_under_gamma_eta_may_be_free() -> None:
     # Lower floors are better without end, and L_h drops out: that is why one is asked for.
     tiny = [solve(task_of({**TABLE, "L_h": L_h}, target=0.1, eta=None, gamma_min=1e-9)) for L_h in (0.01, 1.0)]
     assert tiny[0].seconds == pytest.approx(tiny[1].seconds)
+
+
+# ---- who takes part ------------------------------------------------------------------------------------------------
+
+
+def opposed(num_workers: int = 10, sigma2: float = 0.0) -> QuadraticFederation:
+    """f = x^2/2 from x = 1, of workers x^2/2 + 3 x and x^2/2 - 3 x: L_h = 0 and zeta = 3, at every model."""
+    signs = [[3.0 if worker % 2 else -3.0] for worker in range(num_workers)]
+    return QuadraticFederation([[[1.0]]] * num_workers, signs, sigma2=sigma2, start=[1.0])
+
+
+@pytest.mark.parametrize("sigma2", [0.0, 5.0])
+@pytest.mark.parametrize(
+    "who",
+    [
+        Participation(),
+        Participation("with-replacement", 10),
+        Participation("with-replacement", 3),
+        Participation("without-replacement", 10),
+        Participation("without-replacement", 9),
+    ],
+    ids=lambda who: f"{who.sampling} {who.participants}",
+)
+def test_what_is_certified_holds_for_those_who_take_part(who: Participation, sigma2: float) -> None:
+    federation = opposed(sigma2=sigma2)
+    table = {"F": 0.5, "sigma2": sigma2, "zeta2": 9.0, "L_g": 1.0, "L_h": 0.0}
+    plan = plan_of(table, goal=Goal("grad2", 0.5), num_workers=10, participants=who, cap=20, practice=(1, 0.5, 1.0))
+    assert plan.certified
+    assert plan.choice.theorem == ("equal-hessians" if who.sampling == "full" else "partial")
+    everyone = who.sampling == "full"  # of whom Theorem 5.5 speaks, at every averaged model
+    asked: dict[str, Any] = {"local_steps": plan.I, "rounds": plan.R, "participation": who, "iterations": everyone}
+    run = expect(federation, fedavg(plan.gamma, plan.eta), **asked)
+    assert min(run.grad2[:-1]) <= plan.choice.bound
+    if who.sampling == "with-replacement":
+        assert plan.practice is not None
+        assert plan.practice.times > 1  # at gamma = 0.5, E|grad f|^2 never comes below that of the draws
+
+
+def test_as_many_draws_as_workers_are_not_all_workers() -> None:
+    who = Participation("with-replacement", 10)
+    run = expect(opposed(), fedavg(0.5), local_steps=10, rounds=200, participation=who)
+    assert min(run.grad2) > 0.5  # where Theorem 5.5, of all workers, would bring it to 0.01 in a few rounds
+    table = {"F": 0.5, "sigma2": 0.0, "zeta2": 9.0, "L_g": 1.0, "L_h": 0.0}
+    plans = [plan_of(table, num_workers=10, participants=many) for many in (who, 10)]
+    assert plans[0] == plans[1]
+    assert plans[0].choice.theorem == "partial"
+    assert any("drawn twice" in note for note in plans[0].notes)
+
+
+def test_without_replacement_a_large_eta_is_not_covered() -> None:
+    for who, eta in ((Participation("without-replacement", 9), 8.66), (Participation("without-replacement", 8), 50.0)):
+        plan = plan_of(num_workers=20, participants=who, eta=eta)
+        assert plan.gamma * plan.eta * plan.I * TABLE["L_g"] <= 0.5
+    free = Participation("with-replacement", 20)
+    assert plan_of(num_workers=20, participants=free, eta=50.0).certified
+    mistakes: list[dict[str, Any]] = [
+        {"eta": 8.67},
+        {"practice": (1, 1e-3, 9.0)},
+        {"eta": None, "gamma_min": 1e-4},
+    ]
+    for asked in mistakes:
+        with pytest.raises(InputError, match="covers eta up to 5 sqrt"):
+            plan_of(num_workers=20, participants=Participation("without-replacement", 9), **asked)
 
 
 # ---- the certificate, in exact expectation -------------------------------------------------------------------------
@@ -276,18 +340,18 @@ def test_with_equal_hessians_local_sgd_wins() -> None:
 @pytest.mark.parametrize(
     ("theorem", "goal", "participants"),
     [
-        ("nonconvex", GOAL, 8),
-        ("nonconvex", Goal("grad2", None, 500.0), 8),
+        ("nonconvex", GOAL, None),
+        ("nonconvex", Goal("grad2", None, 500.0), None),
         ("partial", GOAL, 3),
-        ("strongly-convex", Goal("loss", 0.1), 8),
+        ("strongly-convex", Goal("loss", 0.1), None),
     ],
 )
-def test_elasticities_agree_with_a_plan_made_anew(theorem: str, goal: Goal, participants: int) -> None:
+def test_elasticities_agree_with_a_plan_made_anew(theorem: str, goal: Goal, participants: int | None) -> None:
     table = {**TABLE, "F": 1e3, "L_h": 0.3, "mu": 0.1, "d0": 1e3, "f_star": 0.0}
     plan = plan_of(table, goal=goal, participants=participants)
     assert plan.choice.theorem == theorem
     del table["f_star"]
-    asked = task_of(table, theorem, target=goal.value, budget=goal.budget, participants=participants, cap=200)
+    asked = task_of(table, theorem, target=goal.value, budget=goal.budget, participants=participants or 8, cap=200)
     for name, slope in plan.sensitivity.items():
         up, down = (solve(replace(asked, values={**asked.values, name: table[name] * f})) for f in (1.05, 1 / 1.05))
         # Of a twentieth to both sides, with whole rounds, that is what is left of a derivative.
@@ -316,6 +380,40 @@ def test_the_worse_end_of_mu_is_the_lower() -> None:
     plan = theory_plan(Constants((*constants(**table), mu)), **asked)
     assert plan.worst.choice == plan_of({**table, "mu": 0.05}, goal=asked["goal"], cap=50).choice
     assert plan.best.choice == plan_of({**table, "mu": 0.2}, goal=asked["goal"], cap=50).choice
+
+
+@pytest.mark.parametrize(
+    ("least", "certified"),
+    [
+        (Estimate("f_star", 1.0, 1.0, 1.5, "lower", "a bound from each side"), True),
+        (Estimate("f_star", 1.5, 1.0, 1.5, "upper", "given"), True),
+        (Estimate("f_star", 1.5, 1.5, 1.5, "lower", "from below only"), False),
+        (Estimate("f_star", 1.2, 1.0, 1.5, "sample", "given"), False),
+    ],
+    ids=lambda item: f"{item.kind}" if isinstance(item, Estimate) else "",
+)
+def test_a_loss_is_counted_from_the_most_that_f_star_may_be(least: Estimate, certified: bool) -> None:
+    given = Constants((*constants(**TABLE, mu=0.1, d0=1.0), least))
+    asked: dict[str, Any] = {"cost": COST, "num_workers": 8, "cap": 50}
+    plan = theory_plan(given, goal=Goal("loss", 2.0), **asked)
+    assert plan.target == 0.5  # f - f* <= 0.5 makes f at most 2 if f* <= 1.5, and not if f* is no more than 1
+    assert (plan.certified, plan.verdict.startswith("Certified")) == (certified, certified)
+    assert TheoryPlan.from_json(plan.to_json()) == plan
+    with pytest.raises(InputError, match=r"must be above 1\.5, which f\* may be, not 1\.4"):
+        theory_plan(given, goal=Goal("loss", 1.4), **asked)
+
+
+def test_a_print_that_is_wrong_certifies_no_plan() -> None:
+    # 48 equal workers with f = x^2/2 diverge at gamma eta = 3, which Theorem 4.5 as printed admits.
+    table = {"F": 0.5, "sigma2": 0.0, "zeta2": 0.0, "L_g": 1.0, "L_h": 0.0}
+    asked: dict[str, Any] = {"num_workers": 48, "participants": 48, "theorem": "partial", "eta": None}
+    plan = plan_of(table, version="printed", gamma_min=1e-3, **asked)
+    assert plan.gamma * plan.eta * plan.I > 2
+    assert plan.answer.bound.admissible
+    assert not plan.certified
+    assert not plan.to_json()["bound"]["certified"]
+    assert plan.verdict.startswith("As printed only, which had to be corrected and certifies nothing")
+    assert plan_of(version="printed", theorem="nonconvex").certified  # here the print is right
 
 
 def test_a_floor_under_gamma_leaves_the_steps_that_admit_it() -> None:
@@ -424,6 +522,9 @@ MISTAKES: list[tuple[dict[str, float], dict[str, Any], str]] = [
     (TABLE, {"cost": Cost("given", step=0.0)}, "must cost something"),
     (TABLE, {"participants": 9}, "at most the 8 workers, not 9"),
     (TABLE, {"participants": 3, "theorem": "nonconvex"}, "choose partial"),
+    (TABLE, {"participants": 8, "theorem": "nonconvex"}, "not of 8 that are drawn with replacement; choose partial"),
+    (TABLE, {"participants": Participation("with-replacement-shared", 3)}, "choose with-replacement or without"),
+    (TABLE, {"participants": Participation(weights=(2.0,) + 7 * (1.0,))}, "count alike; leave out the weights"),
     (TABLE, {"theorem": "momentum"}, "Theory plans FedAvg, so momentum has no plan"),
     (TABLE, {"theorem": "nonconvx"}, "did you mean nonconvex"),
     (TABLE, {"goal": Goal("accuracy", 0.9)}, "says nothing of a goal of accuracy; ask for grad2"),

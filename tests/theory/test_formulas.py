@@ -10,8 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedgauge.algorithms import minibatch
+from fedgauge.expectation import expect
+from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.theory import THEOREMS, evaluate
 from fedgauge.theory.quadratic import drift_sum_root, geometric_sum
+from fedgauge.theory.tune import best_gamma
 from fedgauge.values import Version
 
 
@@ -125,11 +129,27 @@ def test_partial_participation_as_printed_is_false(M: int) -> None:
     least = min(shrink ** (2 * r) for r in range(R))
     mean = sum(shrink ** (2 * r) for r in range(R)) / R
     printed = evaluate("partial", "printed", **values, gamma=gamma, eta=eta)
-    assert printed.certified
+    assert printed.admissible
+    assert not printed.certified
     assert mean > printed.total
     assert least > printed.total or M == 31  # |1 - 31/16| < 1: there it still converges, slowly
     assert not evaluate("partial", **values, gamma=gamma, eta=eta).certified
     assert not evaluate("partial", "sharp", **values, gamma=gamma, eta=eta).certified
+
+
+def test_mini_batch_sgd_steps_by_the_product_of_its_rates(table: dict[str, Any]) -> None:
+    values: dict[str, Any] = {"F": 0.5, "I": 1, "R": 5, "N": 1, "sigma2": 0, "L_g": 1, "gamma": 1}
+    # f = x^2/2 from x = 1: x <- -2 x at gamma eta = 3, so that the least |grad f|^2 is the first, which is 1.
+    too_far = evaluate("minibatch", **values, eta=3)
+    assert not too_far.admissible
+    assert too_far.gamma_max == pytest.approx(1 / 3)
+    assert too_far.total == pytest.approx(1 / 15)
+    run = expect(QuadraticFederation([[[1.0]]], [[0.0]], start=[1.0]), minibatch(1.0, 3.0), local_steps=1, rounds=5)
+    assert min(run.grad2[:-1]) == 1 > too_far.total
+    one, other = (evaluate("minibatch", **{**table, "gamma": g, "eta": e}) for g, e in ((0.03, 1.0), (0.1, 0.3)))
+    assert other.total == pytest.approx(one.total)
+    tuned = best_gamma("minibatch", eta=None, **{k: v for k, v in table.items() if k not in ("gamma", "eta")})
+    assert tuned.eta == 1.0
 
 
 def run_fedadam(x: float, gamma: float, eta: float, I: int, R: int, tau: float, beta2: float) -> list[float]:  # noqa: E741
@@ -150,7 +170,8 @@ def test_fedadam_as_printed_is_false_for_long_rounds(version: Version, G: float,
     gamma = float(evaluate("fedadam", version, **values, **constants, gamma=1).gamma_max)
     bound = evaluate("fedadam", version, **values, **constants, gamma=gamma)
     squares = run_fedadam(x, gamma, **values)
-    assert bound.certified
+    assert bound.admissible
+    assert bool(bound.certified) == (not broken)
     assert max(squares) ** 0.5 <= G  # G covers the run
     assert (min(squares) > bound.total) == broken
 
@@ -163,7 +184,8 @@ def test_strong_convexity_as_printed_is_false_for_one_round(condition_number: in
     values |= {"gamma": gamma, "eta": 1 / 16 / gamma * (1 - 1e-12)}
     start, end = 0.5, (15 / 16) ** 2 / 2  # f = (x1^2 + mu x2^2)/2 from (1, 0)
     printed = evaluate("strongly-convex", "printed", **values)
-    assert printed.certified
+    assert printed.admissible
+    assert not printed.certified
     assert end > printed.total
     versions: tuple[Version, ...] = ("corrected", "sharp")
     for version in versions:

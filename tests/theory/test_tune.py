@@ -24,7 +24,7 @@ def test_best_gamma_agrees_with_a_fine_grid(theorem: str, noise: float, gap: flo
         "L_h": 0.0 if theorem == "equal-hessians" else 0.4, "L_tilde": 1.6, "beta": 0.5, "kappa": 1.3, "tau": 0.2,
         "G": 0.9, "beta2": 0.9, "mu": 0.3,
     }  # fmt: skip
-    eta = 1.0 if theorem in ("equal-hessians", "quadratic", "momentum", "minibatch") else eta
+    eta = 1.0 if theorem in ("equal-hessians", "quadratic", "momentum") else eta
     tuned = best_gamma(theorem, eta=eta, **table)
     largest = tuned.bound.gamma_max
     grid = np.append(np.geomspace(largest * 1e-6, largest, 4001)[:-1], largest)

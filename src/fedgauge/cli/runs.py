@@ -91,7 +91,8 @@ def check(
 ) -> None:
     """Check a run against constants: rounds whose own ratios exceed L_h, L_g or L_tilde are flagged.
 
-    A bound that was evaluated with constants says nothing of a run that leaves them. Exit status 1 if one does.
+    A bound that was evaluated with constants says nothing of a run that leaves them. Exit status 1 if one does. Rounds
+    of some workers only are held against L_tilde alone: what they show of L_h and L_g bounds neither.
 
     Example: fedgauge runs check runs/first --values measured/measure.json
     """
@@ -109,14 +110,24 @@ def check(
     watched = [record for record in found.rounds if record.L_h_ratio is not None]
     if not watched:
         raise InputError(f"The run in {run} recorded no ratios; run it with --watch and more than one worker.")
+    everyone = any(record.L_g_ratio is not None for record in watched)
+    unchecked = [] if everyone else [name for name in ("L_h", "L_g") if limits.pop(name, None) is not None]
+    if not limits:
+        raise InputError(
+            f"The run in {run} has no round of all workers, which {' and '.join(unchecked)} would be held against; "
+            "give a file that has L_tilde."
+        )
     flags = exceeded(found.rounds, limits)
     if json:
         flagged = [
             {"round": number, "symbol": name, "seen": seen, "limit": limits[name]} for number, name, seen in flags
         ]
-        options.print_json({"run": str(run), "limits": limits, "rounds": len(watched), "exceeded": flagged})
+        result = {"run": str(run), "limits": limits, "rounds": len(watched), "exceeded": flagged}
+        options.print_json({**result, "unchecked": unchecked})
     else:
         runs.show_check(found, limits, flags, len(watched))
+        if unchecked:
+            print(f"Not checked: {' and '.join(unchecked)}, as no round was one of all workers.")
     if flags:
         raise typer.Exit(1)
 

@@ -1,4 +1,4 @@
-"""The main idea in one run: two federations with the same zeta, one with L_h = 0, and FedAvg at several I.
+"""The main idea in one run: two federations with about the same zeta, one with L_h = 0, and FedAvg at several I.
 
 Where the Hessians agree (L_h = 0), more local steps always help, however far apart the workers' gradients are. Where
 they differ, drift grows with I until more local steps hurt.

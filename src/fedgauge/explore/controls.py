@@ -63,6 +63,7 @@ class Control:
             "most": 1 if fraction else 2 + slack if kappa else 1e5 if name == "I" else None,
             "below": fraction,
             "infinite": name in MAY_BE_INFINITE,
+            "constant": self.name in CONSTANTS,
         }
 
 
@@ -100,6 +101,8 @@ GROUPS: Mapping[str, tuple[Control, ...]] = {
     ),
 }
 CONTROLS: dict[str, Control] = {control.name: control for group in GROUPS.values() for control in group}
+CONSTANTS = tuple(control.name for title in ("Curvature", "Gradients", "Start") for control in GROUPS[title])
+"""What is measured of a federation, as opposed to what its user chooses."""
 
 
 @dataclass(frozen=True)
@@ -108,8 +111,8 @@ class Start:
 
     Attributes:
         values: a number for each slider; None where L_h_rms follows L_h.
-        kinds: the kind of each constant that came from a file.
-        labels: how each of those was obtained, as the file says.
+        kinds: the kind of each constant that came from a file, and ``assumed`` for those that it does not have.
+        labels: how each that came from the file was obtained, as it says.
         source: the file's name.
     """
 
@@ -152,6 +155,8 @@ def start(path: Path | None = None) -> Start:
     labels: dict[str, str] = {}
     for name, control in CONTROLS.items():
         if control.theorems_name not in found:
+            if name in CONSTANTS and control.start is not None:
+                kinds[name] = "assumed"  # the slider's own number says nothing of the file's federation
             continue
         value, kinds[name] = found[control.theorems_name]
         values[name] = math.sqrt(value) if name in SQUARED else value

@@ -22,7 +22,7 @@ from fedgauge.explore.recording import record
 from fedgauge.explore.writing import distance, percent, policy, resource, shown, written
 from fedgauge.region import RANGES, TIE
 from fedgauge.theory import THEOREMS, Theorem
-from fedgauge.theory.answer import Answer, answer, print_is_right
+from fedgauge.theory.answer import Answer, answer
 from fedgauge.values import Condition, Version
 
 VERSIONS: dict[Version, str] = {
@@ -33,7 +33,7 @@ VERSIONS: dict[Version, str] = {
 }
 STANDINGS = {
     "certified": ("✓", "Certified", "every condition holds and every constant is exact or safe"),
-    "certified as printed": ("✓", "Certified as printed", "by printed conditions that the corrected version mends"),
+    "as printed": ("≈", "As printed only", "the printed conditions hold, but the print had to be corrected"),
     "plug-in": ("≈", "Plug-in", "every condition holds, but a constant may be on the unsafe side"),
     "not certified": ("✗", "Not certified", "a condition fails, so that the theorem does not apply"),
 }
@@ -209,7 +209,7 @@ def _data(start: Start) -> dict[str, Any]:
             "versions": list(theorem.versions),
             "used": used,
             "sliders": [c.name for c in CONTROLS.values() if c.theorems_name in everything],
-            "printIsRight": print_is_right(theorem),
+            "printIsRight": theorem.print_is_right,
         }
     return {
         "controls": [control.to_json() for control in CONTROLS.values()],

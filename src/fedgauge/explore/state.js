@@ -2,7 +2,7 @@
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const CONTROLS = Object.fromEntries(DATA.controls.map((control) => [control.name, control]));
-const KINDS = ["exact", "upper", "lower", "sample"];
+const KINDS = ["exact", "upper", "lower", "sample", "assumed"];
 const state = { theorem: "nonconvex", values: {}, kinds: {}, labels: {}, source: "" };
 
 function restart() {
@@ -47,7 +47,7 @@ function standing(theorem, version, holds) {
   for (const name in state.kinds) {
     if (used.includes(DATA.squared[name] || name) && !isSafe(name, state.kinds[name])) return "plug-in";
   }
-  return version === "printed" && !DATA.theorems[theorem].printIsRight ? "certified as printed" : "certified";
+  return version === "printed" && !DATA.theorems[theorem].printIsRight ? "as printed" : "certified";
 }
 
 function sum(terms) {
@@ -129,7 +129,12 @@ function load(text, source) {
     const other = DATA.squared[name] || (name === "L_h_rms" ? "L_h_paper" : name);
     const first = DATA.squared[name] ? other : name;  // the theorems' own spelling comes first
     const key = [first, name, other].find((spelling) => Object.hasOwn(entries, spelling));
-    if (key === undefined) continue;
+    const flat = key === "mu" && (isObject(entries.mu) ? entries.mu.value : entries.mu) <= 0;  // no strong convexity
+    if (key === undefined || flat) {
+      // What the file does not say of its federation, the slider does not know either.
+      if (CONTROLS[name].constant && state.values[name] !== null) kinds[name] = "assumed";
+      continue;
+    }
     const entry = entries[key];
     const raw = isObject(entry) ? entry.value : entry;
     let value = typeof raw === "number" || /Infinity$/.test(raw) ? Number(raw) : NaN;

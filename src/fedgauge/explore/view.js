@@ -269,8 +269,8 @@ document.getElementById("file").addEventListener("change", async (event) => {
   const wrong = load(await file.text(), file.name);
   event.target.value = "";
   if (!wrong) changed();
-  const names = Object.keys(state.kinds).join(", ");
-  say(wrong || `Loaded ${names} from ${file.name}; the other values are as they were.`, Boolean(wrong));
+  const names = Object.keys(state.labels).join(", ");
+  say(wrong || `Loaded ${names} from ${file.name}; the other values are as they were, constants assumed.`, Boolean(wrong));
 });
 document.getElementById("copy").addEventListener("click", async () => {
   clearTimeout(waiting);

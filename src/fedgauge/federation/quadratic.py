@@ -260,20 +260,23 @@ class QuadraticFederation:
         """The constants of the theory, each exact to rounding.
 
         L_h is the tight one; ``L_h_paper`` is Proposition 5.3's max‖A_i - A‖, which is valid, never smaller, and
-        can exceed L_tilde. mu is the smallest eigenvalue of A, negative where f is not convex.
+        can exceed L_tilde. mu is the smallest eigenvalue of A, negative where f is not convex, and 0 where it is zero
+        to rounding: a flat direction that rounding made to rise would pass for strong convexity.
         """
         eigenvalues = np.linalg.eigvalsh(self.hessians)
         norms = np.abs(eigenvalues).max(axis=1)
         safe = np.where(norms > 0, norms, 1.0)
         kappa = float(np.where(norms > 0, 1 - eigenvalues[:, 0] / safe, 1.0).max())
         off = self.hessians - self.mean_hessian
+        L_g = float(_norm(self.mean_hessian))
+        mu = float(np.linalg.eigvalsh(self.mean_hessian)[0])
         tight = float(np.sqrt(max(np.linalg.eigvalsh(np.matmul(off, off).mean(axis=0))[-1], 0.0)))
         rows = (
             ("L_tilde", norms.max(), "max_i |A_i|"),
-            ("L_g", _norm(self.mean_hessian), "|A|"),
+            ("L_g", L_g, "|A|"),
             ("L_h", tight, "sqrt(lambda_max(mean_i (A_i - A)^2))"),
             ("L_h_paper", _norm(off).max(), "max_i |A_i - A|"),
-            ("mu", np.linalg.eigvalsh(self.mean_hessian)[0], "lambda_min(A)"),
+            ("mu", mu if abs(mu) > _ROUNDING * L_g else 0.0, "lambda_min(A)"),
             ("kappa", kappa, "max_ij 1 - lambda_j(A_i)/|A_i|"),
             ("varphi", varphi(kappa), "max(1, kappa)"),
             ("sigma", self.sigma2**0.5, "as given"),

@@ -167,7 +167,8 @@ def _solved(design: Design, first: Floats, l2: float, found: list[Estimate], pas
 def _linear(design: Design, first: Floats, batch: int, l2: float) -> Certified:
     whole = design.mean
     values, vectors = np.linalg.eigh(whole.gram + l2 * np.eye(design.width))
-    flat = values <= 1e-12 * values[-1]
+    flat = values <= 1e-12 * values[-1]  # a Gram matrix has no negative eigenvalues but by rounding
+    values = np.where(flat, 0.0, values)
     inverse = np.where(flat, 0.0, 1.0 / np.where(flat, 1.0, values))
     best = whole.moment @ (vectors * inverse) @ vectors.T
     f_star = (whole.power - float(np.sum(whole.moment * best))) / 2
@@ -175,7 +176,7 @@ def _linear(design: Design, first: Floats, batch: int, l2: float) -> Certified:
     rows = [
         *_quadratic(design, l2, values),
         ("f_star", f_star, "least squares"),
-        ("F", float(np.sum(off**2 * np.maximum(values, 0.0))) / 2, "the quadratic at the start"),
+        ("F", float(np.sum(off**2 * values)) / 2, "the quadratic at the start"),
         ("d0", float(np.sum(off**2)), "distance of the start from the shortest minimiser"),
     ]
     found = [Estimate.exact(name, value, method) for name, value, method in rows]

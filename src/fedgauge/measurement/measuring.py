@@ -130,14 +130,14 @@ def fixed_steps(experiment: Experiment) -> int | tuple[int, ...]:
 def _certified(session: Session) -> Iterable[Reading]:
     """What holds at every model: known of a quadratic from its matrices, proved of a convex model from its data."""
     federation = session.prepared.federation
+    if session.prepared.participation.weights is not None:
+        raise InputError("Constants are certified for workers that count alike; leave out the weights.")
     if isinstance(federation, QuadraticFederation):
         meaning = "Exact, and the same at every model: a quadratic's matrices."
         yield Reading("certified", meaning, tuple(federation.constants()))
         return
     if not isinstance(federation, SupervisedFederation):
         raise InputError("Only quadratics, linear and softmax regression can be certified; take another reading.")
-    if session.prepared.participation.weights is not None:
-        raise InputError("Constants are certified for workers that count alike; leave out the weights.")
     session.told("certified", 0, None)
     found = certify(federation, start=federation.start(session.experiment.run.seed))
     meaning = (
@@ -326,7 +326,9 @@ def _train(session: Session) -> tuple[torch.Tensor, dict[str, Any]]:
         stop=session.time_is_up,
         observer=session.observer("training", asked.most),
     )
-    return model, {"origin": "trained until near convergence", **said_of}
+    reached, rounds = said_of["reached"], said_of["round"]
+    origin = "trained until near convergence" if reached else f"after {rounds} rounds, not near convergence"
+    return model, {"origin": origin, **said_of}
 
 
 def _take(session: Session, point: dict[str, Any]) -> bool:

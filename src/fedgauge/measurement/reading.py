@@ -52,7 +52,7 @@ class Reading(Value):
         return entries
 
 
-_SAFEST = {"exact": 0, "upper": 1, "lower": 2, "sample": 3}
+_SAFEST = {"exact": 0, "upper": 1, "lower": 2, "sample": 3, "assumed": 4}
 
 
 @dataclass(frozen=True, eq=False)

@@ -133,7 +133,9 @@ def readings(traces: Sequence[Trace], settings: Mapping[str, Any]) -> tuple[Read
             continue
         interval, over = of_runs(squares)
         value, low, high = map(float, interval.root())
-        kind: Kind = "lower"
+        # Of some workers alone L_h and zeta may be larger than of all; L_tilde is the largest of any.
+        alike = symbol == "L_tilde" or all(_all_took_part(record) for run in watched for record in run)
+        kind: Kind = "lower" if alike else "sample"
         means.append(Estimate(symbol, value, low, high, kind, f"root of the mean square over {over}", cost))
         top = max(map(max, squares)) ** 0.5
         most.append(Estimate(symbol, top, top, top, kind, "maximum over rounds and seeds", cost))
@@ -149,6 +151,11 @@ def readings(traces: Sequence[Trace], settings: Mapping[str, Any]) -> tuple[Read
         Reading("trajectory", MEAN, tuple(means), details, tuple(notes)),
         Reading("trajectory maximum", MAXIMUM, tuple(most), notes=tuple(notes)),
     )
+
+
+def _all_took_part(record: Round) -> bool:
+    """Whether a round is known to be of all workers, as L_g's ratio is recorded there only."""
+    return record.L_g_ratio is not None
 
 
 def _undefined(symbol: str) -> str:
@@ -174,14 +181,17 @@ def _described(record: Round) -> dict[str, Any]:
 def exceeded(records: Sequence[Round], limits: Mapping[str, float]) -> list[tuple[int, str, float]]:
     """The rounds that prove a constant too small: (round, symbol, ratio seen).
 
-    A bound that was evaluated with constants says nothing of a run that leaves them. Rounding is allowed for.
+    A bound that was evaluated with constants says nothing of a run that leaves them. Rounding is allowed for. L_h is
+    held against rounds of all workers only: see :attr:`Round.L_h_ratio`.
 
-    >>> exceeded([Round(3, 1.0, 1.0, spread=1.0, deviation2=4.0)], {"L_h": 1.5})
+    >>> exceeded([Round(3, 1.0, 1.0, spread=1.0, deviation2=4.0, L_g_ratio=1.0)], {"L_h": 1.5})
     [(3, 'L_h', 2.0)]
     """
     found = []
     for record in records:
         for symbol, limit in limits.items():
+            if symbol == "L_h" and not _all_took_part(record):
+                continue
             seen = _RATIOS[symbol](record) if symbol in _RATIOS else None
             if seen is not None and seen > limit * (1 + 1e-6):
                 found.append((record.round, symbol, seen))
@@ -207,7 +217,8 @@ def near_convergence(
     """Train until the loss has all but stopped to fall.
 
     The paper begins its estimates at a model "close to convergence". Here that is the first record, ``window`` rounds
-    after the last, at which f has fallen by less than the part ``fall`` of what it was.
+    after the last, at which f has fallen by less than the part ``fall`` of what it was. Where it has risen, training
+    goes on: f may be on its way to divergence.
 
     Returns:
         The model, and the rule, the round and whether it was reached within ``most`` rounds.
@@ -222,7 +233,7 @@ def near_convergence(
         if len(records) < 2:
             return False
         before, now = records[-2].loss, records[-1].loss
-        return before - now < fall * abs(before)
+        return 0 <= before - now < fall * abs(before)
 
     trace = simulate(
         federation,

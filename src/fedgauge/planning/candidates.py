@@ -45,11 +45,11 @@ class Candidate(Value):
         """Of a round."""
         return cost.round(self.I, self.M)
 
-    def changes(self, num_workers: int) -> dict[str, Any]:
-        """The keys of an experiment that make it this candidate's; where all take part, nobody is drawn."""
+    def changes(self, experiment: Experiment, num_workers: int) -> dict[str, Any]:
+        """The keys of an experiment that make it this candidate's; all take part where it draws nobody and M is N."""
         chosen: dict[str, Any] = {"local_steps": self.I, "gamma": self.gamma, "eta": self.eta}
-        everyone = {"participants": None, "sampling": None}
-        return {**chosen, **(everyone if num_workers == self.M else {"participants": self.M})}
+        drawn = num_workers > self.M or experiment.run.participants is not None
+        return {**chosen, "participants": self.M} if drawn else chosen
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from fedgauge.cost import Cost
@@ -84,7 +84,7 @@ class TheoryPlan(Value):
         M: participants in a round.
         cap: the most local steps that were considered.
         values: every number that entered the bound.
-        kinds: of the constants.
+        kinds: of the constants, and of f* where the goal is counted from it.
         target: the bound to reach; None within a budget.
         sensitivity: for each constant c, d log(seconds)/d log(c), or of the bound within a budget.
         best: the choice with every constant at the better end of its interval.
@@ -144,14 +144,15 @@ class TheoryPlan(Value):
     def answer(self) -> Answer:
         """The theorem at the choice: terms, conditions, versions."""
         rates = {"I": self.I, "R": float(self.R), "gamma": self.gamma, "eta": self.eta}
-        return answer(
-            self.choice.theorem, self.choice.version, self.kinds, ("I", "R", "gamma"), **{**self.values, **rates}
-        )
+        kinds = {name: kind for name, kind in self.kinds.items() if name in self.values}
+        found = answer(self.choice.theorem, self.choice.version, kinds, ("I", "R", "gamma"), **{**self.values, **rates})
+        # What is certified is that the goal is met, for which f* is needed as much as what enters the bound.
+        return replace(found, bound=replace(found.bound, kinds={**found.bound.kinds, **self.kinds}))
 
     @property
     def certified(self) -> bool:
-        """Whether the bound holds for sure: every condition holds and every constant is exact or safe."""
-        return bool(self.answer.bound.certified)
+        """Whether the bound holds for sure: the version is sound, its conditions hold, every constant is safe."""
+        return self.answer.standing == "certified"
 
     @property
     def winner(self) -> str:
@@ -170,7 +171,8 @@ class TheoryPlan(Value):
         """One sentence: whether it is certified, what is chosen, what binds, and how the alternatives compare."""
         found = self.answer
         kinds = " and ".join(f"{name} is a {kind} value" for name, kind in found.uncertain.items())
-        start = "Certified" if self.certified else f"Plug-in, as {kinds}"
+        starts = {"certified": "Certified", "plug-in": f"Plug-in, as {kinds}"}
+        start = starts.get(found.standing, "As printed only, which had to be corrected and certifies nothing")
         rates = f"I = {self.I}, gamma = {short(self.gamma)} and eta = {short(self.eta)}"
         if self.target is not None:
             does = f"to {short(self.target)} in {rounds(self.R)}, {lasting(self.seconds)}"

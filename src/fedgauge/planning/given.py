@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from fedgauge.errors import InputError, nearest
+from fedgauge.participation import Participation
 from fedgauge.planning.goal import Goal
 from fedgauge.planning.search import PLANNED
 from fedgauge.theory import find
@@ -89,10 +91,43 @@ def is_zero(given: Given | None, scale: float = 0.0) -> bool:
     return given is not None and given.estimate.certain and given.at("value") <= 1e-12 * scale
 
 
-def choose_theorem(
-    constants: Constants, theorem: str | None, goal: Goal, num_workers: int, participants: int, eta: float | None
-) -> str:
+def check_participation(who: Participation, num_workers: int) -> int:
+    """How many take part in a round; refuse those of whom no theorem here speaks."""
+    M = who.num_participants(num_workers)
+    if num_workers < M:
+        raise InputError(f"participants must be at most the {num_workers} workers, not {M}; sample fewer.")
+    who.check(num_workers)
+    if who.weights is not None:
+        raise InputError("The theorems speak of workers that count alike; leave out the weights, or plan by trial.")
+    if who.sampling == "with-replacement-shared":
+        raise InputError(
+            f"{find('partial').locator} gives every draw of a worker noise of its own, and {who.sampling} does not;"
+            " choose with-replacement or without-replacement, or plan by trial."
+        )
+    return M
+
+
+def check_large_eta(who: Participation, participants: int, etas: Iterable[float | None]) -> None:
+    """Refuse rates at which Theorem 4.5 needs more than its conditions say, since its draws are not independent.
+
+    The proof then asks for gamma eta <= 1/(2 I L_g). Up to M = 8 that follows from gamma eta <= M/(16 I L_g), and up to
+    eta = 5 sqrt(3) from gamma <= 1/(10 sqrt(3) I L_g).
+    """
+    if who.sampling == "with-replacement" or participants <= 8:
+        return
+    for eta in etas:
+        if eta is None or eta > 5 * math.sqrt(3):
+            raise InputError(
+                f"With the sampling {who.sampling} of more than 8 workers {find('partial').locator} covers eta up to"
+                f" 5 sqrt(3) = 8.66, not {'one that is free' if eta is None else f'{eta:g}'}; lower it, or sample with"
+                " replacement."
+            )
+
+
+def choose_theorem(constants: Constants, theorem: str | None, goal: Goal, who: Participation, eta: float | None) -> str:
     """The theorem that a plan rests on, as asked for or as the federation has it.
+
+    Only sampling that is ``full`` is full participation: of M = N draws with replacement some are of the same worker.
 
     L_h = 0 means that the workers share one constant Hessian: moving the local models about their mean changes no
     averaged gradient, so each worker's Hessian is that of f, wherever the others are. So Theorem 5.5 holds.
@@ -106,13 +141,14 @@ def choose_theorem(
         L_h, L_g = look_up(constants, "L_h"), look_up(constants, "L_g")
         equal = is_zero(L_h, L_g.at("value") if L_g else 0.0) and eta in (1.0, None)
         full = "strongly-convex" if goal.quantity == "loss" else "equal-hessians" if equal else "nonconvex"
-        theorem = "partial" if participants < num_workers else full
+        theorem = full if who.sampling == "full" else "partial"
     if theorem not in PLANNED:
         find(theorem)
         raise InputError(f"Theory plans FedAvg, so {theorem} has no plan; {nearest(theorem, PLANNED)}")
-    if participants < num_workers and theorem != "partial":
+    if who.sampling != "full" and theorem != "partial":
         raise InputError(
-            f"{theorem} speaks of all workers in every round, not of {participants} of {num_workers}; choose partial."
+            f"{theorem} speaks of all workers in every round, not of {who.participants} that are drawn"
+            f" {who.sampling.replace('-', ' ')}; choose partial."
         )
     wanted = "loss" if theorem == "strongly-convex" else "grad2"
     if goal.quantity != wanted:
@@ -123,15 +159,25 @@ def choose_theorem(
     return theorem
 
 
-def target_of(goal: Goal, constants: Constants) -> float | None:
-    """The bound to reach; a loss is counted from the least one."""
+def target_of(goal: Goal, constants: Constants) -> tuple[float | None, dict[str, Kind]]:
+    """The bound to reach, and the kind of f* where a loss is counted from it.
+
+    f - f* <= goal - c makes f at most the goal only if f* <= c, so that it is counted from the upper end of f*.
+
+    >>> least = Estimate("f_star", 1.0, 1.0, 1.5, "lower", "f(x) - |grad f(x)|^2/(2 mu), and f(x) above it")
+    >>> target_of(Goal("loss", 2.0), Constants((least,)))
+    (0.5, {'f_star': 'upper'})
+    """
     if goal.value is None or goal.quantity == "grad2":
-        return goal.value
+        return goal.value, {}
     least = constants.get("f_star")
     if least is None:
         raise InputError(
             "The theorem bounds f - f*, so that a goal of loss needs f_star; give it, or a budget instead."
         )
-    if not goal.value > least.value:
-        raise InputError(f"The goal loss must be above f* = {least.value:g}, not {goal.value!r}.")
-    return goal.value - least.value
+    if not goal.value > least.high:
+        what = f"f* = {least.high:g}" if least.kind == "exact" else f"{least.high:g}, which f* may be"
+        raise InputError(f"The goal loss must be above {what}, not {goal.value!r}.")
+    # A lower bound with room above it comes with an upper one; by itself it may be below f*, and the goal with it.
+    bounded = least.kind == "lower" and least.high > least.value
+    return goal.value - least.high, {"f_star": "upper" if bounded else least.kind}

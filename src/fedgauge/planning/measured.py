@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
+
 from fedgauge.cost import Cost
 from fedgauge.errors import InputError
 from fedgauge.execution import Prepared, prepare
 from fedgauge.experiment import Experiment
-from fedgauge.federation.base import Federation
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.measurement.measuring import Asked, measure
 from fedgauge.measurement.reading import Measurement
 from fedgauge.planning.certificate import TheoryPlan
+from fedgauge.planning.given import check_participation
 from fedgauge.planning.goal import Goal
 from fedgauge.planning.theory import theory_plan
 from fedgauge.theory.given import read_constants, read_object
@@ -31,9 +33,16 @@ def at_start(experiment: Experiment, prepared: Prepared) -> Measurement:
     return measure(experiment, model=start, origin="first model", asked=asked, prepared=prepared)
 
 
-def floor_of(federation: Federation) -> float:
-    """The least that f can be: known of quadratics, and 0 of a loss."""
-    return float(federation.minimiser()[1]) if isinstance(federation, QuadraticFederation) else 0.0
+def floor_of(prepared: Prepared) -> float:
+    """The least that f can be: known of quadratics, whatever their weights, and 0 of a loss."""
+    federation = prepared.federation
+    if not isinstance(federation, QuadraticFederation):
+        return 0.0
+    if prepared.participation.weights is not None:
+        w = prepared.participation.objective(federation.num_workers)
+        hessian, linear = np.tensordot(w, federation.hessians, 1), w @ federation.linear
+        federation = QuadraticFederation([hessian], [linear], [w @ federation.constant])
+    return float(federation.minimiser()[1])
 
 
 def with_gap(constants: Constants, loss: float, floor: float, quadratic: bool) -> Constants:
@@ -75,11 +84,12 @@ def theory_of(
         raise InputError(f"Theory plans FedAvg, and not {rates.name}; leave out the algorithm, or plan by pilots.")
     if not isinstance(run.local_steps, int):
         raise InputError("A plan chooses one number of local steps for all workers; give local_steps as one number.")
+    check_participation(prepared.participation, federation.num_workers)
     measured = at_start(experiment, prepared)
     quadratic = isinstance(federation, QuadraticFederation)
     constants = _read(values) if values else measured.constants
     if "F" not in constants:
-        constants = with_gap(constants, float(measured.point["loss"]), floor_of(federation), quadratic)
+        constants = with_gap(constants, float(measured.point["loss"]), floor_of(prepared), quadratic)
     assert rates.gamma is not None  # an experiment has one
     eta = 1.0 if rates.eta is None else rates.eta
     return theory_plan(
@@ -87,7 +97,7 @@ def theory_of(
         goal=goal,
         cost=cost.completed(federation),
         num_workers=federation.num_workers,
-        participants=run.participants,
+        participants=prepared.participation,
         eta=eta,
         theorem=theorem,
         practice=(run.local_steps, rates.gamma, eta),

@@ -141,7 +141,7 @@ class Pilots:
         run, goal = self._experiment.run, self._scale.goal
         partition = run.seed if self._experiment.data.partition_seed is None else self._experiment.data.partition_seed
         changes: dict[str, Any] = {
-            **trial.candidate.changes(self._num_workers),
+            **trial.candidate.changes(self._experiment, self._num_workers),
             "rounds": _FOREVER,
             "seed": run.seed + trial.seed,
             "record_every": self._record_every(trial.candidate),

@@ -15,7 +15,7 @@ import torch
 from fedgauge.algorithms import make_algorithm
 from fedgauge.cost import Cost
 from fedgauge.errors import InputError, count
-from fedgauge.execution import Prepared, prepare
+from fedgauge.execution import Prepared, participation_of, prepare
 from fedgauge.experiment import Experiment
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.measurement.measuring import Asked, measure
@@ -132,7 +132,7 @@ def plan(
     N = federation.num_workers
     cost = cost.completed(federation)
     check_cost(cost)
-    floor = floor_of(federation)
+    floor = floor_of(prepared)
     scale = Scale(goal, floor)
     space = space_of(experiment, N, cost, over)
     measured = at_start(experiment, prepared)
@@ -296,6 +296,12 @@ def _left_out(number: int) -> list[str]:
     ]
 
 
+def _who(task: _Task, winner: Candidate) -> Participation:
+    """Who takes part in the winner's rounds."""
+    made = task.experiment.changed(winner.changes(task.experiment, task.num_workers))
+    return participation_of(made, task.prepared.partition)
+
+
 def _theory(task: _Task, records: Sequence[Round], winner: Candidate) -> tuple[TheoryPlan | None, list[str]]:
     """What a theorem certifies for the same end: the squared gradient norm that the winner came to."""
     algorithm = task.experiment.algorithm.name
@@ -316,7 +322,7 @@ def _theory(task: _Task, records: Sequence[Round], winner: Candidate) -> tuple[T
             goal=goal,
             cost=task.cost,
             num_workers=task.num_workers,
-            participants=winner.M,
+            participants=_who(task, winner),
             eta=winner.eta,
             practice=(winner.I, winner.gamma, winner.eta),
         ), notes
@@ -346,7 +352,7 @@ def _plan(
         seconds, low, high = best.score, best.low, best.high
         slowest = max(best.scores)
     rounds = max(1, round(seconds / each))
-    changes = {**winner.changes(task.num_workers), "rounds": max(1, math.ceil(slowest / each - 1e-9))}
+    changes = {**winner.changes(task.experiment, task.num_workers), "rounds": max(1, math.ceil(slowest / each - 1e-9))}
     if goal.value is not None:
         changes |= {"rounds": math.ceil(_ROOM * slowest / each), f"target_{goal.quantity}": goal.value}
     steps = sorted({*space.local_steps, winner.I})

@@ -17,6 +17,7 @@ import numpy as np
 
 from fedgauge.cost import Cost
 from fedgauge.errors import InputError, count, positive
+from fedgauge.participation import Participation
 from fedgauge.planning import given as inputs
 from fedgauge.planning.certificate import End, Practice, TheoryPlan
 from fedgauge.planning.goal import Goal
@@ -37,7 +38,7 @@ def theory_plan(
     goal: Goal,
     cost: Cost,
     num_workers: int,
-    participants: int | None = None,
+    participants: int | Participation | None = None,
     eta: float | None = 1.0,
     gamma_min: float | None = None,
     theorem: str | None = None,
@@ -52,11 +53,12 @@ def theory_plan(
         goal: a ``grad2`` to reach or have within a budget; for ``strongly-convex`` a ``loss``.
         cost: of a round, completed: the bytes of a model and the time of a step are known.
         num_workers: N.
-        participants: M; all where None.
+        participants: how they are chosen; all where None, and with a number M that many draws with replacement.
         eta: the global rate; None to have it chosen, which needs ``gamma_min``.
         gamma_min: a floor under gamma.
-        theorem: one of :data:`~fedgauge.planning.search.PLANNED`; None takes ``partial`` where M < N,
-            ``equal-hessians`` where L_h is 0 for sure and eta is 1, and ``nonconvex`` otherwise.
+        theorem: one of :data:`~fedgauge.planning.search.PLANNED`; None takes ``partial`` where workers are
+            drawn, be it M = N of them, ``equal-hessians`` where L_h is 0 for sure and eta is 1, and ``nonconvex``
+            otherwise.
         version: ``corrected``, or ``sharp`` where there is such; ``prior`` and ``printed`` for comparison.
         practice: the I, gamma and eta that somebody uses, to be held against the conditions.
         cap: the most local steps to consider.
@@ -73,15 +75,16 @@ def theory_plan(
     that no certificate covers these rates; they are judged by trial.
     """
     N = count("num_workers", num_workers)
-    M = N if participants is None else count("participants", participants)
-    if M > N:
-        raise InputError(f"participants must be at most the {N} workers, not {M}; sample fewer.")
+    who = participants if isinstance(participants, Participation) else _who(participants)
+    M = inputs.check_participation(who, N)
     if eta is not None:
         positive("eta", eta)
     if gamma_min is not None:
         positive("gamma_min", gamma_min)
     check_cost(cost)
-    name = inputs.choose_theorem(constants, theorem, goal, N, M, eta)
+    name = inputs.choose_theorem(constants, theorem, goal, who, eta)
+    if name == "partial":
+        inputs.check_large_eta(who, M, (eta, practice[2]) if practice else (eta,))
     statement, notes = find(name), []
     if theorem is None and version not in statement.versions:
         version = "corrected"
@@ -96,12 +99,14 @@ def theory_plan(
     if not (math.isfinite(start) and start > 0):
         what = "f has no least value, or none is known" if math.isinf(start) else "there is nothing left to gain"
         raise InputError(f"{gap} must be above 0 and finite to plan, not {start!r}: {what}; give another.")
-    target = inputs.target_of(goal, constants)
+    target, beside = inputs.target_of(goal, constants)
     counts = {"N": float(N), **({"M": float(M)} if "M" in statement.needs else {})}
     values = {symbol: item.at("value") for symbol, item in found.items()} | counts
     task = Task(name, version, values, cost, M, target, goal.budget, eta, gamma_min, count("cap", cap))
     choice = solve(task)
     notes += _remarks(constants, name, choice, task)
+    if who.sampling.startswith("with-") and M == N:
+        notes.append("M = N draws with replacement are not all workers: some are drawn twice and others not at all.")
     prior, prior_curve = _prior(constants, task, counts, notes)
     return TheoryPlan(
         goal=goal,
@@ -110,7 +115,7 @@ def theory_plan(
         M=M,
         cap=task.cap,
         values=values,
-        kinds=inputs.kinds(found),
+        kinds=inputs.kinds(found) | beside,
         target=target,
         sensitivity=_sensitivity(task, list(found), choice.I),
         best=_end(task, {symbol: item.at("best") for symbol, item in found.items()} | counts),
@@ -122,6 +127,13 @@ def theory_plan(
         curve=trace(task, choice),
         prior_curve=prior_curve,
     )
+
+
+def _who(participants: int | None) -> Participation:
+    """Who takes part where only their number is given, as an experiment has it."""
+    if participants is None:
+        return Participation()
+    return Participation("with-replacement", count("participants", participants))
 
 
 def check_cost(cost: Cost) -> None:
@@ -149,7 +161,7 @@ def _remarks(constants: Constants, theorem: str, choice: Choice, task: Task) -> 
         notes.append(f"I is at its cap of {task.cap}; more local steps might be better.")
     least = constants.get("f_star")
     if task.theorem == "strongly-convex" and task.target is not None and least is not None and least.kind != "exact":
-        notes.append(f"f* is a {least.kind} value, and with it the distance to the goal.")
+        notes.append(f"The goal is counted from the upper end of f*, {least.high:g}.")
     return notes
 
 
@@ -173,7 +185,7 @@ def _minibatch(task: Task, num_workers: int, notes: list[str]) -> Choice | None:
     if task.theorem == "strongly-convex":
         notes.append("Mini-batch SGD's theorem bounds |grad f|^2, not f, so that the two are not compared.")
         return None
-    if task.participants < num_workers:
+    if task.theorem == "partial":
         notes.append("Mini-batch SGD is planned with all workers in a round, as its theorem asks, and pays for them.")
     version: Version = "prior" if task.version == "prior" else "corrected"
     other = replace(task, theorem="minibatch", version=version, participants=num_workers, eta=1.0, gamma_min=None)

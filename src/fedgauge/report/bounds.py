@@ -103,7 +103,7 @@ def show_answer(answer: Answer, title: str) -> None:
     out.print()
     for deviation in bound.source.deviations:
         out.print(Padding(Text(deviation, "dim"), (0, 0, 0, 2)))
-    style = "green" if bound.certified else "yellow" if bound.admissible else "red"
+    style = {"certified": "green", "not certified": "red"}.get(answer.standing, "yellow")
     out.print(Text(answer.verdict, style))
 
 

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 def show(found: Measurement) -> None:
     """Print the constants, one column a reading, and what they say."""
     point = found.point
-    where = point["origin"] + (f" (round {point['round']}: {point['rule']})" if "rule" in point else "")
+    where = point["origin"]
+    if "rule" in point:
+        where += f" (round {point['round']}: {point['rule']})" if point["reached"] else f" ({point['rule']})"
     title = f"Constants at the model: {where}; f = {terminal.number(point['loss'])}"
     taken = [reading for reading in found.readings if reading.estimates and reading.name != "lenses"]
     names = list(dict.fromkeys(estimate.symbol for reading in taken for estimate in reading.estimates))

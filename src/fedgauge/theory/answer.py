@@ -9,10 +9,9 @@ from typing import Any, Literal
 import numpy as np
 
 from fedgauge.theory import find
-from fedgauge.theory.base import AS_PRINTED, Theorem
 from fedgauge.values import Bound, Condition, Kind, Term, Value, Version, is_safe
 
-Standing = Literal["certified", "certified as printed", "plug-in", "not certified"]
+Standing = Literal["certified", "as printed", "plug-in", "not certified"]
 _RATES = ("gamma", "gamma eta")
 
 
@@ -87,8 +86,7 @@ class Answer(Value):
             return "not certified"
         if self.uncertain:
             return "plug-in"
-        printed = self.bound.source.version == "printed" and not print_is_right(find(self.theorem))
-        return "certified as printed" if printed else "certified"
+        return "certified" if self.bound.source.sound else "as printed"
 
     @property
     def verdict(self) -> str:
@@ -102,8 +100,8 @@ class Answer(Value):
         if standing == "plug-in":
             kinds = " and ".join(f"{name} is a {kind} value" for name, kind in self.uncertain.items())
             start = f"Plug-in: every condition holds, but {kinds}, so that the bound may be too small"
-        elif standing == "certified as printed":
-            start = "Certified by the printed conditions only, which the corrected version mends"
+        elif standing == "as printed":
+            start = "As printed only: the printed conditions hold, but the print had to be corrected"
         else:
             start = "Certified: every condition holds and every constant is exact or safe"
         return f"{start}; {size}; {self.room}."
@@ -145,11 +143,6 @@ class Answer(Value):
             "chosen": list(self.chosen),
             "versions": {version: other.to_json() for version, other in self.versions.items()},
         }
-
-
-def print_is_right(theorem: Theorem) -> bool:
-    """Say whether a theorem's printed version needs no correction."""
-    return theorem.versions["corrected"] == (AS_PRINTED,)
 
 
 def _condition(condition: Condition) -> dict[str, Any]:

@@ -216,6 +216,11 @@ class Theorem:
     state: Callable[[Version, Values], Statement]
     optional: Mapping[str, float | None] = field(default_factory=dict)
 
+    @property
+    def print_is_right(self) -> bool:
+        """Whether the printed version needs no correction."""
+        return self.versions["corrected"] == (AS_PRINTED,)
+
     def needed(self, version: Version = "corrected") -> tuple[str, ...]:
         """Return the symbols that this version needs."""
         if version != "prior":
@@ -266,7 +271,9 @@ class Theorem:
             conditions=tuple(
                 Condition(c.name, c.formula, _plain(c.limit), _plain(c.value)) for c in statement.conditions
             ),
-            source=Source(PAPER, self.locator, version, self.versions[version]),
+            source=Source(
+                PAPER, self.locator, version, self.versions[version], version != "printed" or self.print_is_right
+            ),
             gamma_max=_plain(gamma_max),
             gamma_eta_max=_plain(gamma_eta_max),
             kinds=check_kinds(kinds or {}, v),

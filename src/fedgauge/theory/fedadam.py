@@ -25,7 +25,7 @@ Source:
 
 >>> from fedgauge.theory import evaluate
 >>> values = dict(F=5e-9, I=24, R=5, N=1, sigma2=0, zeta2=0, L_g=1, L_h=0, tau=1, G=1e-4, beta2=0.99, eta=192)
->>> [bool(evaluate("fedadam", version=v, gamma=8e-4, **values).certified) for v in ("printed", "corrected")]
+>>> [bool(evaluate("fedadam", version=v, gamma=8e-4, **values).admissible) for v in ("printed", "corrected")]
 [True, False]
 """
 

@@ -91,6 +91,8 @@ def read_values(path: Path) -> dict[str, tuple[float, Kind]]:
     """
     wanted = {*ACCEPTED, *_SPELLED}
     found = _spell({name: _entry(name, item) for name, item in _constants(path).items() if name in wanted})
+    if "mu" in found and found["mu"][0] <= 0:
+        del found["mu"]  # f is not strongly convex, which is no mistake: the theorems that need it have no mu then
     if not found:
         raise InputError(
             f"{path} holds no constant that a theorem uses; name what 'fedgauge measure --out' or "

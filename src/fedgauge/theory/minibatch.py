@@ -2,21 +2,21 @@
 
 Setting:
     f is L_g-smooth, unbiased gradients of variance sigma2; each of R steps averages I gradients from each of the N
-    workers, taken at the global model. Nothing is asked of the heterogeneity.
+    workers, taken at the global model, and goes gamma eta along them. Nothing is asked of the heterogeneity.
 Quantity:
     min_r E|grad f(xbar^r)|^2 over the R steps (print says R I steps); the average over them obeys the same bound.
 Conditions:
-    gamma <= 1/L_g
+    gamma eta <= 1/L_g
 Bound:
-    2 F/(gamma R) + gamma L_g sigma2/(N I)
+    2 F/(gamma eta R) + gamma eta L_g sigma2/(N I)
 Source:
     Theorem 5.5; the constants of its proof for local SGD, with R steps and variance sigma2/(N I). Its right-hand side
-    is right as printed. ``prior`` has L_tilde in place of L_g.
+    is right as printed, where eta is 1: only the product of the rates counts. ``prior`` has L_tilde in place of L_g.
 
 >>> from fedgauge.theory import evaluate
 >>> bound = evaluate("minibatch", F=1, I=10, R=10, N=4, sigma2=8, L_g=1, gamma=1)
 >>> [(term.formula, round(term.value, 6)) for term in bound.terms]
-[('2 F/(gamma R)', 0.2), ('gamma L_g sigma2/(N I)', 0.2)]
+[('2 F/(gamma eta R)', 0.2), ('gamma eta L_g sigma2/(N I)', 0.2)]
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def _state(version: Version, v: Values) -> Statement:
     return Statement(
         "min_t E|grad f(xhat^t)|^2" if version == "printed" else "min_r E|grad f(xbar^r)|^2",
         (
-            term(v, "initial gap", 2, "F", "gamma R"),
-            term(v, "gradient noise", 1, "gamma L_g sigma2", "N I"),
+            term(v, "initial gap", 2, "F", "gamma eta R"),
+            term(v, "gradient noise", 1, "gamma eta L_g sigma2", "N I"),
         ),
-        (at_most(v, "gamma", "1/L_g", over(1.0, v["L_g"])),),
+        (at_most(v, "gamma eta", "1/L_g", over(1.0, v["L_g"])),),
     )
 
 
@@ -48,4 +48,5 @@ THEOREM = Theorem(
         "prior": ("The corrected formula with L_tilde in place of L_g.",),
     },
     state=_state,
+    optional={"eta": 1.0},
 )

@@ -23,7 +23,7 @@ Source:
 
 >>> from fedgauge.theory import evaluate
 >>> values = dict(F=0.5, I=1, R=2, N=48, M=48, sigma2=0, zeta2=0, L_g=1, L_h=0, gamma=1e-3, eta=3000)
->>> bool(evaluate("partial", version="printed", **values).certified), bool(evaluate("partial", **values).certified)
+>>> bool(evaluate("partial", version="printed", **values).admissible), bool(evaluate("partial", **values).admissible)
 (True, False)
 """
 

@@ -162,7 +162,9 @@ def best_gamma(
     gap = "d0" if "d0" in theorem.needs else "F"
     if not np.all((np.asarray(values[gap]) > 0) & np.isfinite(values[gap])):
         raise InputError(f"{gap} must be above 0 and finite to tune gamma, not {values[gap]!r}; there is no best one.")
-    fixes_eta = "eta" not in theorem.optional or "|eta - 1|" in [condition.name for condition in probe.conditions]
+    limited = [condition.name for condition in probe.conditions]
+    # Where no condition is on gamma alone only the product of the rates counts, and eta = 1 loses nothing.
+    fixes_eta = "|eta - 1|" in limited or "gamma" not in limited
     if eta is None and not fixes_eta:
         if floor is None:
             raise refuse_free_eta(theorem)

@@ -31,6 +31,7 @@ KINDS = {
     "upper": "never above this",
     "lower": "at least this, perhaps more",
     "sample": "an estimate that may err on either side",
+    "assumed": "a number that nobody has measured",
 }
 
 
@@ -306,6 +307,7 @@ def happened(run: FoundRun) -> Section | None:
         charts.append(_pace(paced))
     ratios = [(label, colour, *_column(run.rounds, name)) for name, label, colour in _RATIOS]
     seen = [Series(label, x, y, colour) for label, colour, x, y in ratios if x]
+    everyone = any(record.L_g_ratio is not None for record in run.rounds)
     if seen:
         charts.append(
             lines(
@@ -313,8 +315,10 @@ def happened(run: FoundRun) -> Section | None:
                 seen,
                 title="Constants as each round showed them",
                 x_label="round",
-                y_label="ratio, a lower bound",
-                note="A bound fed with less than a round has shown does not cover the run.",
+                y_label="ratio, a lower bound" if everyone else "ratio",
+                note="A bound fed with less than a round has shown does not cover the run."
+                if everyone
+                else "Some workers alone may show more than the L_h of all, so that its ratio bounds nothing.",
             )
         )
     decisions = [
