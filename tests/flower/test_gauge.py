@@ -126,20 +126,12 @@ def test_a_run_says_who_took_part_and_not_what_nobody_knows(
     assert "FedAvg with I = unknown" in page
 
 
-def test_a_plan_reckons_with_those_who_took_part(
-    shards: Path, first: ArrayRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out, asked = tmp_path / "run", {}
-
-    def planned(constants: object, **given: object) -> None:
-        asked.update(given)
-        raise InputError("enough")
-
-    monkeypatch.setattr("fedgauge.flower.result.theory_plan", planned)
+def test_a_plan_reckons_with_those_who_took_part(shards: Path, first: ArrayRecord, tmp_path: Path) -> None:
+    out = tmp_path / "run"
     _run(Gauge(FedAvg(fraction_train=0.67, fraction_evaluate=0.0), out=out), shards, first)
-    with pytest.raises(InputError, match="enough"):
+    # Rounds of some nodes do not show L_g, which the theorem for some workers needs.
+    with pytest.raises(InputError, match=r"A plan by partial \(Theorem 4\.5\) lacks L_g"):
         plan_run(out, goal="grad2=0.05", cost="cross-silo")
-    assert (asked["num_workers"], asked["participants"], asked["practice"]) == (3, 2, None)
 
 
 def test_the_noise_of_nodes_without_a_number_is_kept(shards: Path, first: ArrayRecord, tmp_path: Path) -> None:

@@ -373,6 +373,15 @@ def test_the_interval_holds_the_choice() -> None:
     assert "L_h is a sample value" in plan.verdict
 
 
+@pytest.mark.parametrize("participants", [None, 2])
+@pytest.mark.parametrize("zero", ["F", "sigma2", "zeta2", "L_h"])
+def test_a_constant_that_may_be_zero_has_a_plan_too(zero: str, participants: int | None) -> None:
+    """Where there is nothing to lose at the lower end of an interval, one round will do."""
+    held = (replace(each, low=0.0) if each.symbol == zero else each for each in constants(**TABLE))
+    found = theory_plan(Constants(tuple(held)), goal=GOAL, cost=COST, num_workers=8, participants=participants, cap=200)
+    assert found.choice == plan_of(participants=participants).choice
+
+
 def test_the_worse_end_of_mu_is_the_lower() -> None:
     table = {**TABLE, "d0": 1.0, "f_star": 0.0}
     mu = Estimate("mu", 0.1, 0.05, 0.2, "sample", "given")

@@ -16,6 +16,7 @@ from fedgauge.files import write_json
 from fedgauge.flower.noise import Noise
 from fedgauge.measurement.reading import Measurement, Reading
 from fedgauge.measurement.trajectory import readings
+from fedgauge.participation import Participation
 from fedgauge.planning.certificate import TheoryPlan
 from fedgauge.planning.goal import Goal
 from fedgauge.planning.theory import theory_plan
@@ -119,7 +120,7 @@ def plan_run(run: str | Path, *, goal: str, cost: str) -> TheoryPlan:
         goal=Goal.parse(goal, None),
         cost=replace(price, bytes=float(size)),
         num_workers=int(measured.settings["num_workers"]),
-        participants=settings["participation"]["participants"],
+        participants=Participation.from_json(settings["participation"]),
         eta=eta,
         practice=practice,
     )

@@ -185,7 +185,8 @@ def _needed(task: Task, steps: Array, rate: Array, eps: float) -> Array:
 @np.errstate(divide="ignore", invalid="ignore", over="ignore")
 def _least(s: Array, b: Array, c: Array) -> Array:
     """Where 2 c x^3 + b x^2 = s; infinite where b = c = 0."""
-    high = np.minimum(np.sqrt(s / b), np.cbrt(s / (2 * c)))  # one of the two parts alone is s here
+    # One of the two parts alone is s here; with s = 0 a part that is 0 too says nothing.
+    high = np.fmin(np.sqrt(s / b), np.cbrt(s / (2 * c)))
     high = np.where(np.isnan(high), np.inf, high)
     low = high / 2  # and here the two together are below s
     for _ in range(54):
