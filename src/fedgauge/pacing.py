@@ -26,8 +26,8 @@ after. Three rules lower I:
   on the way, the server takes the best of the models on the way, or none of them and a quarter of the steps. In rounds
   between records nothing is known.
 
-A network may begin on a plateau, where f goes up and down by little whatever I is: up to a change by a twentieth of the
-first loss no rule lowers I.
+A network may begin on a plateau, where f goes up and down by little whatever I is: while no loss that was seen, also on
+the way, is a twentieth of the first one away from it, no rule lowers I.
 
 What it does not do well is in docs/results/auto.md. A pace is a pure fold over the records: a resumed run replays it
 and needs nothing else.
@@ -96,6 +96,7 @@ class PaceState:
         rest: for each number of steps that was given up, how many records it is not tried again.
         given_up: how often each was.
         lowest: the least loss that was recorded.
+        farthest: how far any loss that was seen, also on the way, is from the first one.
         history: local steps taken and the loss, record by record.
         taken: local steps up to the end of the last record's round.
         losses: how f has fallen since I last changed, the last round's end included.
@@ -113,6 +114,7 @@ class PaceState:
     rest: Mapping[int, int] = field(default_factory=dict)
     given_up: Mapping[int, int] = field(default_factory=dict)
     lowest: float = math.inf
+    farthest: float = 0.0
     history: tuple[tuple[float, float], ...] = ()
     taken: float = 0.0
     losses: Descent = field(default_factory=Descent)
@@ -131,7 +133,7 @@ class Pace:
         step_seconds: s, those of a local step.
         message: seconds that the participants' models take once more to the server.
         cap: the largest I.
-        flat: part of the first loss; while f has changed by less, I is not lowered.
+        flat: part of the first loss; while none that was seen is as far from it, I is not lowered.
 
     >>> pace = Pace(communication=1.0, step_seconds=0.1)
     >>> pace.init().decision
@@ -176,16 +178,28 @@ class Pace:
         between = round - state.before.round - 1 if state.before else 0
         return state.elapsed + between * self.seconds(state.decision.local_steps)
 
+    def _farthest(self, state: PaceState, record: Round) -> float:
+        first = state.history[0][1] if state.history else record.loss
+        return max(state.farthest, *(abs(loss - first) for loss in points_of(record).values()))
+
+    def _on_plateau(self, state: PaceState, record: Round) -> bool:
+        """Whether no loss that was seen is far from the first."""
+        first = state.history[0][1] if state.history else record.loss
+        return self._farthest(state, record) < self.flat * abs(first)
+
     def take(self, state: PaceState, record: Round) -> int:
         """After how many of its steps a recorded round is taken to have ended; 0 where it is undone."""
         assert record.looked is not None
         assert record.path is not None
-        # Of the first round all is known: too large a rate can gain something and then end where nothing learns.
-        best = min(state.lowest, record.loss) if state.history else min(record.loss, *record.path)
-        first = state.history[0][1] if state.history else record.loss
-        limit = best + max(_LOST * (first - best), self.flat * abs(first))
+        if self._on_plateau(state, record):
+            return record.looked[-1]
         if state.history:
-            limit = max(limit, record.loss)
+            first, best = state.history[0][1], min(state.lowest, record.loss)
+            limit = max(best + _LOST * (first - best), record.loss)
+        else:
+            # Of the first round all is known: too large a rate can gain something and then end where nothing learns.
+            best = min(record.loss, *record.path)
+            limit = best + _LOST * (record.loss - best)
         if record.path[-1] <= limit or record.looked == (1,):
             return record.looked[-1]
         lowest = min(record.path)
@@ -217,6 +231,7 @@ class Pace:
             losses=Descent((*(state.losses.points or ((record.round, record.loss),)), (record.round + 1, end))),
             gap=gap(record),
             lowest=min(state.lowest, record.loss),
+            farthest=self._farthest(state, record),
             since=state.since or {I: (0.0, 0)},
         )
         following, why, changes = self._next(state, record, end)
@@ -250,8 +265,7 @@ class Pace:
         now = with_last(tally, record)
         if state.trial and state.trial[0] > I:
             return self._judge(state, I)
-        first = state.history[0][1]
-        if I > 1 and abs(end - first) > self.flat * abs(first):
+        if I > 1 and not self._on_plateau(state, record):
             lost, gained = self._balance(state, end)
             if lost > max(gained, 0.0):
                 why = f"{I // 2} steps would shed {lost:.3g} of f at once, and {I} gain only {gained:.3g} on them"
