@@ -134,7 +134,7 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "text": ({"model": f"{HERE}:text"}, ("Model or a torch module", "str")),
     "failing": ({"model": f"{HERE}:failing"}, ("failing", "RuntimeError: of my own", "(1, 8, 8)")),
     "no such option": ({"model": f"{HERE}:sound", "model_option": {"depth": 3}}, ("sound", "depth")),
-    "empty name": ({"model": ":"}, ("model :", "cannot be made")),
+    "empty name": ({"model": ":"}, ("':'", "names no function", "package.module:function")),
     "no parameters": ({"model": f"{HERE}:empty"}, ("no parameters",)),
     "misfit": ({"model": f"{HERE}:misfit"}, ("misfit", "misfit on digits", "(1, 8, 8)")),
     "too few outputs": ({"model": f"{HERE}:too_few"}, ("(3,) outputs", "labels 0 to 9")),

@@ -16,6 +16,8 @@ def find_own(name: str, what: str) -> Callable[..., Any]:
     5.0
     """
     module, _, function = name.partition(":")
+    if not (module and function):
+        raise InputError(f"{name!r} names no function that makes the {what}; write it as package.module:function.")
     try:
         place = importlib.import_module(module)
     except ImportError as error:

@@ -24,6 +24,7 @@ from fedgauge.archive import look
 from fedgauge.cli import app, main
 from fedgauge.command import command_line
 from fedgauge.participation import Participation
+from fedgauge.reproduce import table2
 from fedgauge.values import Trace
 
 
@@ -312,8 +313,9 @@ def test_table2_from_finished_cells(place: Path, capsys: Capture) -> None:
     cells = place / "table" / "cells"
     cells.mkdir(parents=True)
     for workers in (2, 5, 10):
-        cell = {"workers": workers, "problem": 0, "rounds": [[100 + workers, 101 + workers]] * 9}
-        (cells / f"cell-{workers}-0-5.json").write_text(json.dumps(cell))
+        asked = [workers, 0, 5, table2.DIM, table2.SIGMA2, table2.TARGET]
+        cell = {"workers": workers, "problem": 0, "rounds": [[100 + workers, 101 + workers]] * 9, "seconds": 1.0}
+        (cells / f"cell-{workers}-0-5.json").write_text(json.dumps({"asked": asked, "cell": cell}))
     found = answer(capsys, "reproduce table2 --seeds 1 --out table")
     assert [column["ours"]["5"]["median"] for column in found["columns"]] == [105] * 9
     assert json.loads((place / "table" / "result.json").read_text()) == found

@@ -150,3 +150,20 @@ def test_bad_input_gets_one_sentence(place: Path, capsys: Capture, command: str)
         assert words in text
     assert "Traceback" not in text
     assert said.out == ""
+
+
+def test_constants_of_another_federation_are_refused(place: Path, capsys: Capture) -> None:
+    ran("generate other.json --workers 3 --dim 2 --seed 2")
+    ran("measure other.json --gamma 0.1 --readings certified --out measured")
+    ran("simulate fed.json --gamma 0.1 --rounds 3 --out run")
+    capsys.readouterr()
+    for command, what in (
+        ("plan fed.json --gamma 0.1 --goal grad2=0.1 --mode theory --values measured/measure.json", "fed.json"),
+        ("runs check run --values measured/measure.json", "the run in run"),
+    ):
+        ran(command, 2)
+        assert f"measure.json is of another federation than {what}; measure this one" in capsys.readouterr().err
+    ran(f"plan other.json --gamma 0.1 --goal grad2=0.1 --cost local,step=0.01 {FEW} --out plan")
+    capsys.readouterr()
+    ran("report run --plan plan/plan.json --out page.html", 2)
+    assert "The plan is for other.json, and the run in run is of fed.json" in capsys.readouterr().err

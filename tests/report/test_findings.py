@@ -163,3 +163,24 @@ def test_the_rounds_are_shown_beside_the_papers() -> None:
         assert escape(column["paper"]) in made.html
         for ours in column["ours"].values():
             assert f"{ours['median']:g} ({ours['low']:g} to {ours['high']:g})" in made.html
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("fig1", "reproduce fig1"),
+        ("sampling", "reproduce sampling"),
+        ("lenses.json", "reproduce lenses"),
+        ("falsify.json", "falsify"),
+    ],
+)
+def test_what_has_no_page_is_called_by_its_name(name: str, command: str) -> None:
+    with pytest.raises(InputError, match=f"is the result of '{command}', which has no page"):
+        find(RESULTS / name)
+
+
+def test_the_command_of_certified_bounds_has_what_the_table_has() -> None:
+    page = build(find(RESULTS / "certified" / "digits-long.json")).html
+    assert (
+        "reproduce certified --source digits --rounds 5000 --seeds 20 --theorem nonconvex --local-steps 1 --out" in page
+    )

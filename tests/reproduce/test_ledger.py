@@ -118,6 +118,14 @@ def test_a_place_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.Cap
     assert f"there is no directory {tmp_path / 'none'}; make it" in capsys.readouterr().err
 
 
+def test_a_smoke_run_has_no_verdict() -> None:
+    smoke = copy.deepcopy(KEPT)
+    for name in ("fig2", "fig3"):
+        smoke[name]["scale"] = "smoke"  # type: ignore[index]
+    verdicts = {row["verdict"] for row in ledger.rows(smoke) if row["where"].startswith(("Figure 2", "Figure 3"))}
+    assert verdicts == {"not run"}
+
+
 def test_bad_results_are_refused_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"There is no directory"):
         ledger.read(tmp_path / "none")

@@ -100,9 +100,10 @@ def check(
     from fedgauge.errors import InputError
     from fedgauge.measurement.trajectory import exceeded
     from fedgauge.report import runs
-    from fedgauge.theory.given import read_constants
+    from fedgauge.theory.given import check_federation, read_constants
 
     found = look(run)
+    check_federation(values, found.settings.get("federation"), f"the run in {run}")
     given = read_constants(values)
     limits: dict[str, float] = {name: given[name][0] for name in ("L_h", "L_g", "L_tilde") if name in given}
     if not limits:

@@ -18,7 +18,7 @@ from fedgauge.planning.certificate import TheoryPlan
 from fedgauge.planning.given import check_participation
 from fedgauge.planning.goal import Goal
 from fedgauge.planning.theory import theory_plan
-from fedgauge.theory.given import read_constants, read_object
+from fedgauge.theory.given import check_federation, read_constants, read_object
 from fedgauge.values import Constants, Estimate, Kind
 
 _LOOKED = 3  # rounds of the trajectory from the first model
@@ -85,6 +85,8 @@ def theory_of(
     if not isinstance(run.local_steps, int):
         raise InputError("A plan chooses one number of local steps for all workers; give local_steps as one number.")
     check_participation(prepared.participation, federation.num_workers)
+    if values:
+        check_federation(values, federation.digest, experiment.data.name)
     measured = at_start(experiment, prepared)
     quadratic = isinstance(federation, QuadraticFederation)
     constants = _read(values) if values else measured.constants

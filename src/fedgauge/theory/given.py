@@ -84,6 +84,20 @@ def read_constants(path: Path) -> dict[str, tuple[float, Kind]]:
     return {name: _entry(name, item) for name, item in _constants(path).items() if name in SYMBOLS}
 
 
+def check_federation(path: Path, digest: str | None, what: str) -> None:
+    """Refuse constants that were measured on another federation, where both say which.
+
+    Args:
+        path: the file of constants.
+        digest: of the federation that they are wanted for.
+        what: how that is called.
+    """
+    settings = read_object(path).get("settings")
+    measured = settings.get("federation") if isinstance(settings, Mapping) else None
+    if digest and measured and measured != digest:
+        raise InputError(f"{path} is of another federation than {what}; measure this one with 'fedgauge measure'.")
+
+
 def read_values(path: Path) -> dict[str, tuple[float, Kind]]:
     """Read what any theorem uses of a file's constants, spelled as the theorems spell it, and check it.
 

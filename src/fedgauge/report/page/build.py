@@ -18,7 +18,7 @@ from fedgauge.report import measurements
 from fedgauge.report.page import planned, reproduced, sections
 from fedgauge.report.page.findings import Findings
 from fedgauge.report.page.sections import Section
-from fedgauge.report.page.shapes import SweepResult
+from fedgauge.report.page.shapes import Certified, SweepResult
 from fedgauge.report.page.tables import Cell, code, embedded, facts, finite, notes, table
 from fedgauge.sweep import shown as plain_value
 
@@ -277,9 +277,7 @@ def _commands(found: Findings, command: str) -> list[str]:
     if found.sweep and found.sweep.command:
         lines += ["# the sweep", found.sweep.command]
     if found.certified:
-        source, seeds = found.certified.settings.get("source", "digits"), found.certified.settings["seeds"]
-        again = f"fedgauge reproduce certified --source {shlex.quote(str(source))} --seeds {seeds} --out certified"
-        lines += ["# the table", again]
+        lines += ["# the table", _certifying(found.certified)]
     if found.figure:
         again = f"fedgauge reproduce {found.figure.figure} --scale {found.figure.scale} --data DIR --out again"
         lines += ["# the figure", again]
@@ -290,6 +288,15 @@ def _commands(found: Findings, command: str) -> list[str]:
     if found.table2:
         lines += ["# the table", "fedgauge reproduce table2 --out again"]
     return lines + (["# this report", command] if command else [])
+
+
+def _certifying(certified: Certified) -> str:
+    settings, lines = certified.settings, certified.lines
+    parts = [f"fedgauge reproduce certified --source {shlex.quote(str(settings.get('source', 'digits')))}"]
+    parts += [f"--{name} {settings[name]}" for name in ("rounds", "seeds") if name in settings]
+    parts += [f"--theorem {theorem}" for theorem in dict.fromkeys(line.theorem for line in lines)]
+    parts += [f"--local-steps {I}" for I in dict.fromkeys(line.I for line in lines)]  # noqa: E741
+    return " ".join([*parts, "--out certified"])
 
 
 def _joined(values: Any) -> str:

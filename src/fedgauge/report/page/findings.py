@@ -34,10 +34,10 @@ _MARKS = {
     "measurement": ("readings", "point"),
     "plan": ("race", "space"),
     "sweep": ("combinations", "over"),
-    "certified": ("lines",),
+    "certified": ("constants",),
     "theory": ("sensitivity", "prior_curve"),
     "figure": ("studies",),
-    "table1": ("rows",),
+    "table1": ("paper",),
     "table2": ("columns",),
     "ledger": ("claims",),
 }
@@ -51,6 +51,13 @@ _KINDS: dict[str, type[Value]] = {
     "table1": Table1,
     "table2": Table2,
     "ledger": Ledger,
+}
+# What has no page, and what tells it.
+_DRAWN = {
+    "reproduce fig1": {"panels"},
+    "reproduce sampling": {"settings", "lines"},
+    "reproduce lenses": {"orders", "cells"},
+    "falsify": {"rows", "cases"},
 }
 _NEEDED = ("algorithm", "local_steps", "rounds", "participation", "seed")
 
@@ -152,6 +159,9 @@ def _in_file(path: Path) -> Findings:
 def _with(found: Findings, path: Path) -> Findings:
     data = _read(path)
     kind = next((kind for kind, marks in _MARKS.items() if any(mark in data for mark in marks)), None)
+    drawn = next((name for name, marks in _DRAWN.items() if marks <= set(data)), None)
+    if kind is None and drawn:
+        raise InputError(f"{path} is the result of '{drawn}', which has no page; its command has shown and drawn it.")
     if kind is None:
         held = ", ".join(list(data)[:4]) or "nothing"
         raise InputError(
@@ -259,7 +269,17 @@ def _check_records(path: Path, sound: int) -> None:
 
 
 def _check_same(found: Findings) -> None:
-    """Refuse constants of one federation beside a run on another."""
+    """Refuse constants and plans of one federation beside a run on another."""
+    if found.run and found.plan and found.run.experiment:
+        mine, planned = (
+            [name for part in ("data", "model") if (name := held.get(part, {}).get("name"))]
+            for held in (found.run.experiment, found.plan.experiment)
+        )
+        if mine != planned:
+            raise InputError(
+                f"The plan is for {', '.join(planned)}, and the run in {found.run.path} is of {', '.join(mine)}; name a"
+                " plan for the same."
+            )
     if found.run is None or found.measurement is None:
         return
     run, measured = found.run.settings.get("federation"), found.measurement.settings.get("federation")
