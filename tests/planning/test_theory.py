@@ -376,7 +376,7 @@ def test_the_interval_holds_the_choice() -> None:
 @pytest.mark.parametrize("participants", [None, 2])
 @pytest.mark.parametrize("zero", ["F", "sigma2", "zeta2", "L_h"])
 def test_a_constant_that_may_be_zero_has_a_plan_too(zero: str, participants: int | None) -> None:
-    """Where there is nothing to lose at the lower end of an interval, one round will do."""
+    """Intervals that begin at 0 change what the choice may be, and not the choice."""
     held = (replace(each, low=0.0) if each.symbol == zero else each for each in constants(**TABLE))
     found = theory_plan(Constants(tuple(held)), goal=GOAL, cost=COST, num_workers=8, participants=participants, cap=200)
     assert found.choice == plan_of(participants=participants).choice
