@@ -83,7 +83,7 @@ def test_simulated_means_agree_with_the_expectation(name: str, sampling: str) ->
     algorithm = make_algorithm(name, **PARAMETERS[name])
     who = participation(sampling, "unequal")
     traces = [
-        simulate(federation, algorithm, local_steps=steps, rounds=rounds, participation=who, seed=seed)
+        simulate(federation, algorithm, local_steps=steps, rounds=rounds, participation=who, seed=seed, watch=False)
         for seed in range(runs)
     ]
     exact = expect(federation, algorithm, local_steps=steps, rounds=rounds, participation=who, iterations=False)
