@@ -173,7 +173,7 @@ def _column(result: Result, symbol: str) -> list[tuple[float, float]]:
 
 
 def _listed(values: Sequence[tuple[float, float]]) -> str:
-    return ", ".join(f"{value:.3g} ± {deviation:.1g}" for value, deviation in values)
+    return ", ".join(f"{value:.3g} ± {float(f'{deviation:.1g}'):g}" for value, deviation in values)
 
 
 def _sized(result: Result, symbol: str) -> bool:
