@@ -13,7 +13,7 @@ from fedgauge.execution import Prepared, prepare
 from fedgauge.experiment import Experiment
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.measurement.measuring import Asked, measure
-from fedgauge.measurement.reading import Measurement
+from fedgauge.measurement.reading import Measurement, whole
 from fedgauge.planning.certificate import TheoryPlan
 from fedgauge.planning.given import check_participation
 from fedgauge.planning.goal import Goal
@@ -30,7 +30,7 @@ def at_start(experiment: Experiment, prepared: Prepared) -> Measurement:
     certain = ("certified",) if isinstance(federation, QuadraticFederation) else ()
     asked = Asked((*certain, "divergence", "noise", "trajectory"), rounds=_LOOKED, seeds=1)
     start = federation.start(experiment.run.seed)
-    return measure(experiment, model=start, origin="first model", asked=asked, prepared=prepared)
+    return whole(measure(experiment, model=start, origin="first model", asked=asked, prepared=prepared))
 
 
 def floor_of(prepared: Prepared) -> float:
