@@ -19,6 +19,7 @@ LAYERS = (
     "files",
     "own",
     "command",
+    "interrupts",
     "symbols",
     "values",
     "randomness",

@@ -8,14 +8,16 @@ import signal
 import time
 from pathlib import Path
 from statistics import mean, stdev
+from typing import Any
 
 import pytest
 
+from fedgauge import crews, random_quadratics
 from fedgauge.archive import find, look
 from fedgauge.cli import main
 from fedgauge.errors import InputError
 from fedgauge.experiment import Experiment
-from fedgauge.sweep import Sweep
+from fedgauge.sweep import Sweep, run_sweep
 from tests.cli.command import snapshot, start
 
 CONFIG = """
@@ -98,6 +100,43 @@ def test_an_interrupted_sweep_goes_on(place: Path, monkeypatch: pytest.MonkeyPat
     assert main([*line, "--jobs", "1"]) == 0
     assert {each.status for each in find(runs)} == {"finished"}
     assert look(runs / "local_steps=2,seed=0").stopped_at == 80
+
+
+def test_runs_that_have_ended_are_read_and_nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = BASE.changed({"rounds": 3, "watch": False})
+    once, twice = (Sweep(base, {"local_steps": [1, 2]}, seeds) for seeds in (1, 2))
+    expected = run_sweep(once, tmp_path, jobs=1)
+    said: list[tuple[int, int, int]] = []
+    with monkeypatch.context() as without:
+        without.setattr(crews, "make_crew", None)
+        assert run_sweep(once, tmp_path, told=lambda *how_far: said.append(how_far)) == expected
+    assert said == [(6, 6, 2)]
+    # Of more seeds those alone are run that are not there, or not whole.
+    (tmp_path / "local_steps=2,seed=0" / "rounds.jsonl").write_bytes(b"{}")
+    began: list[int] = []
+
+    def make_crew(number: int, *rest: Any) -> Any:
+        began.append(number)
+        return crews.Here(rest[-1])
+
+    monkeypatch.setattr(crews, "make_crew", make_crew)
+    found = run_sweep(twice, tmp_path, jobs=4, told=lambda *how_far: said.append(how_far))
+    assert began == [3]
+    assert said[1] == (3, 12, 1)
+    assert said[-1][:2] == (12, 12)
+    assert [each["runs"][0]["loss"] for each in found["combinations"]] == [
+        each["runs"][0]["loss"] for each in expected["combinations"]
+    ]
+
+
+def test_a_file_that_has_changed_is_not_what_was_run(tmp_path: Path) -> None:
+    federation, runs = tmp_path / "fed.json", tmp_path / "runs"
+    random_quadratics(4, 3, seed=0).write(federation)
+    sweep = Sweep(Experiment.of({"source": str(federation), "gamma": 0.01, "rounds": 2}), {"local_steps": [1]})
+    run_sweep(sweep, runs, jobs=1)
+    random_quadratics(4, 3, seed=1).write(federation)
+    with pytest.raises(InputError, match="has federation = "):
+        run_sweep(sweep, runs, jobs=1)
 
 
 def children(pid: int) -> list[int]:

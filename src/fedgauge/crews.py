@@ -22,6 +22,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from fedgauge.errors import InputError, MachineError
 from fedgauge.files import write_atomically
+from fedgauge.interrupts import held_back
 
 Key = TypeVar("Key")
 Told = Callable[[int], None]
@@ -112,9 +113,10 @@ class Here:
 # -- in processes ------------------------------------------------------------------------------------------------
 
 _interrupted = False
+_running = False
 
 
-def _begin_process(counter: Any, parent: int) -> None:
+def _begin_process(counter: Any, leave: Any, parent: int, patience: float) -> None:
     """Begin a process: it tells of its progress, ends with its parent, and knows when it was interrupted."""
 
     def count(steps: int) -> None:
@@ -122,43 +124,61 @@ def _begin_process(counter: Any, parent: int) -> None:
             counter.value += steps
 
     def interrupt(*_: Any) -> None:
+        # Only a job ends early, and once, so that it can save what it has: a process that stops within a message to
+        # its parent leaves the others waiting for good.
         global _interrupted
-        _interrupted = True
-        raise KeyboardInterrupt
+        ends, _interrupted = _running and not _interrupted, True
+        if ends:
+            raise KeyboardInterrupt
 
     def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1.0)
+        while os.getppid() == parent and not leave.value:
+            time.sleep(0.2)
+        if leave.value:
+            # Ctrl-C may have reached the parent alone.
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(patience)
         os._exit(1)
 
     _report_to(count)
     signal.signal(signal.SIGINT, interrupt)
     threading.Thread(target=watch, daemon=True).start()
+    # It began with Ctrl-C held back; what came meanwhile is heard now.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def _run_there(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     """One job in such a process; after Ctrl-C those that are still to come are left alone."""
-    if _interrupted:
-        raise KeyboardInterrupt
+    global _running
     try:
+        _running = True
+        if _interrupted:
+            raise KeyboardInterrupt
         return function(*arguments)
     except InputError as error:
         # Its kinds with more than a sentence do not come through to another process.
         raise InputError(str(error)) from None
     except KeyboardInterrupt:
         raise KeyboardInterrupt from None  # without the trace that an interrupted run has
+    finally:
+        _running = False
 
 
 class Spawned:
-    """Jobs in processes of their own, which stay for the next."""
+    """Jobs in processes of their own, which stay for the next.
 
-    def __init__(self, number: int, told: Told = lambda steps: None) -> None:
+    Args:
+        number: how many.
+        told: is told of the progress.
+        patience: seconds in which a job that nobody waits for any more may save what it has.
+    """
+
+    def __init__(self, number: int, told: Told = lambda steps: None, patience: float = 30.0) -> None:
         context = get_context("spawn")
-        self._told, self._counter = told, context.Value("q", 0)
+        self._told, self._counter, self._leave = told, context.Value("q", 0), context.Value("b", 0, lock=False)
         self._finished = threading.Event()
-        self._pool = ProcessPoolExecutor(
-            number, context, initializer=_begin_process, initargs=(self._counter, os.getpid())
-        )
+        beginning = (self._counter, self._leave, os.getpid(), patience)
+        self._pool = ProcessPoolExecutor(number, context, initializer=_begin_process, initargs=beginning)
 
     def __enter__(self) -> Self:
         def watch() -> None:
@@ -170,7 +190,10 @@ class Spawned:
 
     def __exit__(self, *_: Any) -> None:
         self._finished.set()
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        # A second Ctrl-C changes nothing: jobs that are under way save what they have, and all end within the patience.
+        with held_back():
+            self._leave.value = 1
+            self._pool.shutdown(wait=True, cancel_futures=True)
 
     def map(
         self,
@@ -181,9 +204,10 @@ class Spawned:
         """Begin them in order."""
         pending: dict[Future[Any], Key] = {}
         try:
-            for key, job in jobs.items():
-                arguments = _arguments(job, directories[key] if directories else None)
-                pending[self._pool.submit(_run_there, function, arguments)] = key
+            with held_back():  # the pool begins its processes when it is given jobs
+                for key, job in jobs.items():
+                    arguments = _arguments(job, directories[key] if directories else None)
+                    pending[self._pool.submit(_run_there, function, arguments)] = key
             for future in as_completed(pending):
                 yield pending[future], future.result()
         except BrokenProcessPool:

@@ -21,6 +21,13 @@ class MachineError(Exception):
     """
 
 
+class InterruptedCommandError(Exception):
+    """Ctrl-C, where there is more to say of it than that; its text is one sentence that says how to go on.
+
+    The command line prints the sentence and exits with status 130.
+    """
+
+
 def nearest(name: str, allowed: Iterable[str]) -> str:
     """Say which of ``allowed`` was probably meant, or list them all.
 

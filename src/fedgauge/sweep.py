@@ -19,7 +19,7 @@ import numpy as np
 from fedgauge import crews
 from fedgauge.errors import InputError, count, nearest
 from fedgauge.experiment import Experiment, keys
-from fedgauge.values import Round
+from fedgauge.values import Round, Trace
 
 _WHOLE = ("seed", "model_option", "engine", "address")
 """Keys that are the same for all runs, or that a sweep goes over by another name."""
@@ -113,6 +113,11 @@ def _run(cell: Cell, directory: str) -> dict[str, Any]:
 
     trace = execute(cell.experiment, run=directory, resume=True, observer=observer)
     crews.progress(cell.experiment.run.rounds - done)
+    return _result(cell, trace)
+
+
+def _result(cell: Cell, trace: Trace) -> dict[str, Any]:
+    """What a sweep keeps of a run."""
     return {
         "run": cell.name,
         "seed": cell.experiment.run.seed,
@@ -124,6 +129,24 @@ def _run(cell: Cell, directory: str) -> dict[str, Any]:
         "L_h_seen": max((record.L_h_ratio or 0.0 for record in trace.rounds), default=0.0) or None,
         "seconds": trace.seconds[-1] if trace.seconds else 0.0,
     }
+
+
+def _ended(cell: Cell, directory: Path) -> Trace | None:
+    """A run that has ended and was asked the same, read without its data; all others are for ``execute`` to judge."""
+    name, model = cell.experiment.data.name, cell.experiment.model.name or ""
+    # What is the user's own may have changed since, by the same name: its content tells.
+    if name.endswith((".npz", ".json")) or ":" in model or not (directory / "result.json").exists():
+        return None
+    # Here, as it needs torch, for which those who only make a sweep do not wait.
+    from fedgauge.runs import read_trace
+
+    try:
+        if Experiment.read(directory / "experiment.toml") != cell.experiment:
+            return None
+        trace = read_trace(directory)
+    except InputError:
+        return None
+    return None if "start" in trace.settings else trace  # another first model, of which an experiment does not tell
 
 
 def run_sweep(sweep: Sweep, out: Path, jobs: int | None = None, told: Told = lambda done, total, ended: None) -> Any:
@@ -141,13 +164,23 @@ def run_sweep(sweep: Sweep, out: Path, jobs: int | None = None, told: Told = lam
     cells = sweep.cells
     total = sum(cell.experiment.run.rounds for cell in cells)
     results: dict[str, dict[str, Any]] = {}
-    run = sweep.experiment.run
-    number = min(jobs or os.cpu_count() or 1, len(cells)) if run.engine != "ray" else jobs
     try:
-        with crews.make_crew(number, run.engine, run.address, lambda done: told(done, total, len(results))) as crew:
-            asked = {cell.name: (cell,) for cell in cells}
-            for name, result in crew.map(_run, asked, {cell.name: out / cell.name for cell in cells}):
-                results[name] = result
+        for cell in cells:
+            if (trace := _ended(cell, out / cell.name)) is not None:
+                results[cell.name] = _result(cell, trace)
+        missing = [cell for cell in cells if cell.name not in results]
+        before = total - sum(cell.experiment.run.rounds for cell in missing)
+        told(before, total, len(results))
+        # Processes, and the data in each, take longer to come by than many a run takes to read.
+        if missing:
+            run = sweep.experiment.run
+            number = min(jobs or os.cpu_count() or 1, len(missing)) if run.engine != "ray" else jobs
+            with crews.make_crew(
+                number, run.engine, run.address, lambda done: told(before + done, total, len(results))
+            ) as crew:
+                asked = {cell.name: (cell,) for cell in missing}
+                for name, result in crew.map(_run, asked, {cell.name: out / cell.name for cell in missing}):
+                    results[name] = result
     except KeyboardInterrupt:
         return None
     return _summary(sweep, results)

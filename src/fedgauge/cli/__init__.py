@@ -25,7 +25,7 @@ from fedgauge.cli import (
     sweep,
     theory,
 )
-from fedgauge.errors import InputError, MachineError
+from fedgauge.errors import InputError, InterruptedCommandError, MachineError
 
 # What the parser raises: click's exception up to typer 0.20, which Flower needs, and typer's own since.
 _Refusal: type[Exception] = next(
@@ -71,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit status: 0, 2 for a user's mistake, 1 for the machine's, 130 for Ctrl-C."""
     logging.basicConfig(format="fedgauge: %(message)s")
     try:
-        status = app(args=arguments, prog_name="fedgauge", standalone_mode=False)
+        status = _run(arguments)
         # Here, not when the interpreter ends, a reader who has left is still answered quietly.
         sys.stdout.flush()
     except InputError as error:
@@ -92,6 +92,17 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     return status if isinstance(status, int) else 0
+
+
+def _run(arguments: list[str] | None) -> Any:
+    """Run a command; one that is interrupted and says nothing of it has this said."""
+    try:
+        status = app(args=arguments, prog_name="fedgauge", standalone_mode=False)
+    except InterruptedCommandError as error:
+        return _say(str(error), 130)
+    except KeyboardInterrupt:
+        status = 130  # as typer makes of most
+    return _say("Interrupted.", 130) if status == 130 else status
 
 
 def _say(sentence: str, status: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -32,7 +31,7 @@ def falsify(
     from importlib.metadata import version as version_of
     from platform import python_version
 
-    from fedgauge.errors import InputError
+    from fedgauge.errors import InputError, InterruptedCommandError
     from fedgauge.falsify import run, save
     from fedgauge.report import terminal
 
@@ -76,5 +75,4 @@ def falsify(
         if out:
             print(f"Written: {out / 'result.json'}" + (f" and {len(cases)} cases beside it" if cases else ""))
     if not outcome.complete:
-        print("fedgauge: Interrupted; the numbers are of the part that was done.", file=sys.stderr)
-        raise typer.Exit(130)
+        raise InterruptedCommandError("Interrupted; the numbers are of the part that was done.")

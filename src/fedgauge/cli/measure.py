@@ -63,6 +63,7 @@ def measure(
     Example: fedgauge measure runs/first --budget 60s --out measured
     Example: fedgauge bound nonconvex --values measured/measure.json I=10 R=100 N=10 gamma=0.001 F=2
     """
+    from fedgauge.errors import InterruptedCommandError
     from fedgauge.exchange import read_model
     from fedgauge.execution import prepare
     from fedgauge.measurement.measuring import Asked
@@ -100,6 +101,6 @@ def measure(
             print(f"Written: {out}")
     if not found.complete:
         why = next((note for reading in found.readings for note in reading.notes if not reading.complete), "")
-        print(f"fedgauge: {why}", file=sys.stderr)
         if "interrupted" in why:
-            raise typer.Exit(130)
+            raise InterruptedCommandError(why)
+        print(f"fedgauge: {why}", file=sys.stderr)

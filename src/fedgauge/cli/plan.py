@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -80,6 +79,7 @@ def plan(
     Example: fedgauge plan fed.json --gamma 0.01 --goal grad2=0.01 --mode theory
     """
     from fedgauge.cost import Cost
+    from fedgauge.errors import InterruptedCommandError
     from fedgauge.report import certificates, plans, terminal
 
     options.check_plot(plot, made=out)
@@ -113,8 +113,7 @@ def plan(
             found = make(experiment, goal=wanted, cost=price, over=chosen, effort=effort, directory=out, told=told)
         except KeyboardInterrupt:
             rest = f"the same command goes on with the pilots in {out}" if out else "with --out the pilots are kept"
-            print(f"fedgauge: Interrupted; {rest}.", file=sys.stderr)
-            raise typer.Exit(130) from None
+            raise InterruptedCommandError(f"Interrupted; {rest}.") from None
     if out:
         plans.save(found, out)
     if plot:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -52,6 +54,19 @@ def _write(table: Any, result: dict[str, Any], out: Path, name: str) -> None:
     table.draw(result, out / f"{name}.png")
 
 
+@contextmanager
+def _going_on(out: Path | None) -> Iterator[None]:
+    """Say on Ctrl-C that the same command goes on, where something is kept."""
+    from fedgauge.errors import InterruptedCommandError
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        if out is None:
+            raise
+        raise InterruptedCommandError(f"Interrupted; the same command goes on with the runs in {out}.") from None
+
+
 def _check(out: Path | None, jobs: int | None = None, seeds: int | None = None) -> None:
     """Refuse what cannot be, before anything is run."""
     from fedgauge.errors import count
@@ -82,7 +97,7 @@ def table2(
 
     _check(out, jobs)
     check_engine(engine, address)
-    with terminal.doing() as told:
+    with _going_on(out), terminal.doing() as told:
         keep, say = out / "cells" if out else None, partial(told, "table 2")
         result = table.run(seeds, seed, keep=keep, jobs=jobs, engine=engine, address=address, told=say)
     _conclude(table, result, out, "table2", json)
@@ -108,7 +123,7 @@ def table1(
 
     _check(out, seeds=seeds)
     check_engine(engine, address)
-    with terminal.doing() as told:
+    with _going_on(out), terminal.doing() as told:
         keep, place = out / "cells" if out else None, str(data) if data else None
         result = table.run(studies.study(model), scale, seeds, place, keep, told, engine, address)
     _conclude(table, result, out, "table1", json)
@@ -144,11 +159,6 @@ def sampling(
     _conclude(table, table.run(), out, "sampling", json)
 
 
-def _interrupted(out: Path) -> None:
-    print(f"fedgauge: Interrupted; the same command goes on with the runs in {out}.", file=sys.stderr)
-    raise typer.Exit(130)
-
-
 def _figure(name: str) -> None:
     """Add the command of one of the figures that show curves."""
 
@@ -174,13 +184,12 @@ def _figure(name: str) -> None:
         _check(out, jobs, seeds)
         check_engine(engine, address)
         where: dict[str, Any] = {"jobs": jobs, "engine": engine, "address": address}
-        with terminal.doing() as told:
+        with _going_on(out), terminal.doing() as told:
             place = str(data) if data else None
             result = curves.run(name, scale, runs or out / "runs", data=place, seeds=seeds, told=told, **where)
-        if result is None:
-            _interrupted(out)
-        else:
-            _conclude(curves, result, out, name, json)
+            if result is None:
+                raise KeyboardInterrupt
+        _conclude(curves, result, out, name, json)
 
     figure.__doc__ = f"""Figure {name.removeprefix("fig")}: {studies.title(name)}.
 
@@ -221,7 +230,7 @@ def everything(
     check_engine(engine, address)
     where = parts.Where(jobs, engine, address)
     failed: dict[str, str] = {}
-    with terminal.doing() as told:
+    with _going_on(out), terminal.doing() as told:
         for part in parts.PARTS:
             try:
                 result = part.run(scale, out, str(data) if data else None, where, told)
@@ -229,9 +238,8 @@ def everything(
                 failed[part.name] = str(error)
                 continue
             if result is None:
-                _interrupted(out)
-            else:
-                _write(part.module, result, out / part.name, part.picture)
+                raise KeyboardInterrupt
+            _write(part.module, result, out / part.name, part.picture)
     _ledger(out, out / "ledger.md", json)
     for name, why in failed.items():
         print(f"fedgauge: {name} was not run: {why}", file=sys.stderr)
@@ -309,7 +317,7 @@ def lenses(
     check_engine(engine, address)
     if out:
         options.check_directory(out)
-    with terminal.progress() as bar:
+    with _going_on(out), terminal.progress() as bar:
         task = bar.add_task("lenses", total=None)
         result = experiment.run(
             source,
@@ -368,7 +376,7 @@ def certified(
     check_engine(engine, address)
     if out:
         options.check_directory(out)
-    with terminal.progress() as bar:
+    with _going_on(out), terminal.progress() as bar:
         task = bar.add_task("certified", total=None)
         result = table.run(
             source,

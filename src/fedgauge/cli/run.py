@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -71,7 +70,7 @@ def simulate(
     Example: fedgauge simulate fed.json --algorithm fedavg --gamma 0.05 --local-steps 10 --rounds 200
     Example: fedgauge simulate runs/first/experiment.toml --gamma 0.05 --out runs/second
     """
-    from fedgauge.errors import InputError
+    from fedgauge.errors import InputError, InterruptedCommandError
     from fedgauge.report import terminal
 
     if resume and out is None:
@@ -108,8 +107,7 @@ def simulate(
             print(f"The run is in {out}.")
     if trace.status == "stopped":
         remedy = f"the run in {out} goes on with the same command and --resume" if out else "--out would have kept it"
-        print(f"fedgauge: Interrupted in round {trace.stopped_at}; {remedy}.", file=sys.stderr)
-        raise typer.Exit(130)
+        raise InterruptedCommandError(f"Interrupted in round {trace.stopped_at}; {remedy}.")
 
 
 def demo(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -32,7 +31,7 @@ def sweep(
 
     Example: fedgauge sweep docs/results/mnist.toml --over local_steps=1,5,20 --over percent=50,75 --seeds 5 --out mnist
     """
-    from fedgauge.errors import InputError, count
+    from fedgauge.errors import InputError, InterruptedCommandError, count
 
     if out is None:
         raise InputError("sweep needs --out, the directory that keeps its runs; name a new one.")
@@ -55,8 +54,7 @@ def sweep(
 
         result = run_sweep(asked, out / "runs", jobs, told)
     if result is None:
-        print(f"fedgauge: Interrupted; the same command goes on with the runs in {out}.", file=sys.stderr)
-        raise typer.Exit(130)
+        raise InterruptedCommandError(f"Interrupted; the same command goes on with the runs in {out}.")
     result["command"] = command_line()
     write_json(out / "result.json", result)
     pictures = sweeps.draw_sweep(result, out)

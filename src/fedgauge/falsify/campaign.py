@@ -17,6 +17,7 @@ import numpy as np
 from fedgauge.errors import InputError, count, nearest
 from fedgauge.falsify.check import FORMS
 from fedgauge.falsify.search import Case, Findings, climb, replayable, sample
+from fedgauge.interrupts import held_back
 from fedgauge.randomness import check_seed
 from fedgauge.theory import THEOREMS, find
 from fedgauge.values import Value, Version
@@ -117,7 +118,9 @@ def _results(pieces: list[Piece], jobs: int) -> Iterator[tuple[Piece, Findings]]
     with _one_thread_each():
         pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_ignore_interrupt)
         try:
-            for done in as_completed([pool.submit(_work, piece) for piece in pieces]):
+            with held_back():
+                pending = [pool.submit(_work, piece) for piece in pieces]
+            for done in as_completed(pending):
                 yield done.result()
         finally:
             pool.shutdown(cancel_futures=True)

@@ -1,0 +1,42 @@
+"""Ctrl-C is answered in one sentence, wherever it comes: with what the same command goes on, if with anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.command import Capture
+
+from fedgauge import crews, execution
+from fedgauge.cli import main
+
+
+def ctrl_c(*_: Any, **__: Any) -> Any:
+    raise KeyboardInterrupt
+
+
+@pytest.fixture(autouse=True)
+def _interrupting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C comes with the first job, or while data is read."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(crews.Here, "map", ctrl_c)
+    monkeypatch.setattr(execution, "share_out", ctrl_c)
+
+
+KEPT = ("table1 --scale smoke", "table2 --jobs 1", "certified --jobs 1", "lenses --source digits --jobs 1")
+
+
+@pytest.mark.parametrize("line", KEPT)
+def test_a_table_says_what_it_goes_on_with(line: str, capsys: Capture) -> None:
+    assert main(["reproduce", *line.split(), "--out", "kept"]) == 130
+    said = "fedgauge: Interrupted; the same command goes on with the runs in kept.\n"
+    assert capsys.readouterr() == ("", said)
+    assert main(["reproduce", *line.split()]) == 130
+    assert capsys.readouterr() == ("", "fedgauge: Interrupted.\n")
+
+
+@pytest.mark.parametrize("line", ["simulate digits --gamma 0.1", "measure digits --gamma 0.1", "demo"])
+def test_a_command_that_is_still_loading(line: str, capsys: Capture) -> None:
+    assert main(line.split()) == 130
+    assert capsys.readouterr() == ("", "fedgauge: Interrupted.\n")
