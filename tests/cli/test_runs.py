@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -35,8 +36,6 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def place(kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> Path:
-    import shutil
-
     shutil.copytree(kept, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(terminal.out, "width", 200)
@@ -75,6 +74,20 @@ def test_compare(place: Path, capsys: Capture) -> None:
     assert (place / "c.png").read_bytes().startswith(b"\x89PNG")
     found = answer(capsys, "runs compare runs/I1 runs/I5")
     assert [each["local_steps"] for each in found] == [1, 5]
+
+
+def test_comparison_of_many_runs_breaks_no_word(
+    place: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(terminal.out, "width", 80)
+    names = [f"runs/I5_with_a_name_{number}" for number in range(4)]
+    for name in names:
+        shutil.copytree("runs/I5", name)
+    shown = words(capsys, f"runs compare runs/I1 {' '.join(names)}").split()
+    assert {"runs/I1", *names, "local_steps", "accuracy", "finished"} <= set(shown)
+    # Every run has its column: the table goes on below where they do not fit.
+    assert shown.count("finished") == 5
+    assert shown.count("local_steps") == 2
 
 
 def test_differences_of_the_same_name_are_all_shown(place: Path, capsys: Capture) -> None:

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
@@ -59,7 +60,7 @@ def table(
     """
     rows = list(rows)
     grid = Table(
-        title=escape(title),
+        title=escape(title) or None,
         title_justify="left",
         box=box.SIMPLE_HEAD,
         caption=caption,
@@ -72,6 +73,23 @@ def table(
     for row in rows:
         grid.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
     out.print(grid)
+
+
+def side_by_side(first: Sequence[str], columns: Sequence[Sequence[str]]) -> list[list[Sequence[str]]]:
+    """The columns in groups, each of which fits beside the first one: squeezed, a table breaks inside words."""
+
+    def width(cells: Sequence[str]) -> int:
+        return max(map(cell_len, cells)) + 3  # a space on either side, and one between columns
+
+    groups: list[list[Sequence[str]]] = []
+    left = 0
+    for column in columns:
+        if width(column) > left:
+            groups.append([])
+            left = out.width - 1 - width(first)
+        groups[-1].append(column)
+        left -= width(column)
+    return groups
 
 
 @contextmanager
