@@ -48,6 +48,29 @@ def paths(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]
 COMMANDS = sorted(paths(typer.main.get_command(app)))
 
 
+def test_version_is_told_without_waiting_for_torch(tmp_path: Path) -> None:
+    asked = "import sys; from fedgauge.cli import main; status = main(['--version']); assert 'torch' not in sys.modules"
+    found = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert re.fullmatch(r"fedgauge \d+\.\d+\.\d+ \(Python 3\S+, torch \d\S+\)\n", found.stdout)
+
+
+@pytest.mark.parametrize("line", ["", "runs"])
+def test_nothing_asked_is_answered_with_help_alone(line: str, capsys: Capture) -> None:
+    assert main(line.split()) == 2
+    out, err = capsys.readouterr()
+    assert f"Usage: fedgauge {line}".strip() in out
+    assert err == ""
+
+
+@pytest.mark.parametrize("line", ["exprot", "simulat", "simulate fed.json --gama 1"])
+def test_what_was_meant_is_suggested_once(line: str, capsys: Capture) -> None:
+    assert main(line.split()) == 2
+    err = capsys.readouterr().err
+    assert err.casefold().count("did you mean") == 1
+    assert err.endswith("?\n")
+    assert ". " not in err
+
+
 def test_all_commands_are_there() -> None:
     names = {" ".join(path) for path in COMMANDS}
     assert names >= {"demo", "generate", "constants", "expect", "simulate", "algorithms", "reproduce table2"}

@@ -76,9 +76,7 @@ def test_compare(place: Path, capsys: Capture) -> None:
     assert [each["local_steps"] for each in found] == [1, 5]
 
 
-def test_comparison_of_many_runs_breaks_no_word(
-    place: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_comparison_of_many_runs_breaks_no_word(place: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terminal.out, "width", 80)
     names = [f"runs/I5_with_a_name_{number}" for number in range(4)]
     for name in names:
