@@ -216,6 +216,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "reproduce lenses --target 0": ("target", "above 0"),
     "reproduce lenses --source digits --seeds 0": ("seeds", "at least 1"),
     "reproduce lenses --out file": ("out", "directory", "file"),
+    "region --points 100000": ("points", "at most 1,000", "100,000"),
     # the words themselves
     "simulat fed.json": ("simulat", "did you mean 'simulate'?"),
     "reproduce tabel2": ("tabel2", "did you mean 'table2'"),

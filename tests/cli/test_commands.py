@@ -237,6 +237,16 @@ def test_expect_is_the_librarys(line: str, place: Path, capsys: Capture) -> None
     assert (found["loss"][0], found["grad2"][0]) == (loss, grad2)
 
 
+def test_who_takes_part_is_told_where_not_all_do(place: Path, capsys: Capture) -> None:
+    line = "simulate fed.json --gamma 0.1 --rounds 1 --local-steps 2"
+    # A title folds at the width of its table.
+    shown = " ".join(words(capsys, f"{line} --participants 1 --out run").split())
+    assert "2 local steps, 1 of 2 workers a round, with replacement, seed 0" in shown
+    assert "Finished 1 round." in shown
+    assert "2 local steps, 1 worker a round" in words(capsys, "runs show run")
+    assert "a round" not in words(capsys, line)
+
+
 def test_expect_in_words(place: Path, capsys: Capture) -> None:
     shown = words(capsys, "expect fed.json --gamma 0.1 --rounds 5")
     first = next(line for line in shown.splitlines() if line.split()[:1] == ["0"])

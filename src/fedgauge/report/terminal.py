@@ -47,6 +47,15 @@ def number(value: float | None) -> str:
     return "–" if value is None else f"{value:.4g}"
 
 
+def counted(count: int, noun: str) -> str:
+    """So many of a thing.
+
+    >>> counted(1, "round"), counted(2, "round")
+    ('1 round', '2 rounds')
+    """
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def table(
     title: str,
     columns: Sequence[str],
@@ -210,20 +219,29 @@ def show_estimates(title: str, estimates: Iterable[Estimate]) -> None:
     )
 
 
-def show_trace(trace: Trace) -> None:
-    """Print some rounds of a run and how it ended."""
-    show_rounds(title_of(trace.settings), trace.rounds)
+def show_trace(trace: Trace, num_workers: int | None = None) -> None:
+    """Print some rounds of a run, of so many workers, and how it ended."""
+    show_rounds(title_of(trace.settings, num_workers), trace.rounds)
     show_decisions(trace.rounds)
     out.print(ending(trace))
 
 
-def title_of(settings: Mapping[str, Any]) -> str:
-    """The algorithm of a run with its parameters, its local steps and its seed."""
+def title_of(settings: Mapping[str, Any], num_workers: int | None = None) -> str:
+    """The algorithm of a run with its parameters, its local steps, who takes part where not all do, and its seed."""
     algorithm = settings["algorithm"]
     rates = ", ".join(f"{name} {value:g}" for name, value in algorithm.items() if name != "name")
     steps = settings["local_steps"]
     steps = "unknown" if steps is None else steps["name"] if isinstance(steps, Mapping) else steps
-    return f"{algorithm['name']} ({rates}), {steps} local steps, seed {settings['seed']}"
+    who = _taking_part(settings.get("participation") or {}, num_workers)
+    return f"{algorithm['name']} ({rates}), {steps} local steps{who}, seed {settings['seed']}"
+
+
+def _taking_part(participation: Mapping[str, Any], num_workers: int | None) -> str:
+    sampling, participants = participation.get("sampling", "full"), participation.get("participants")
+    if sampling == "full" or participants is None:
+        return ""
+    who = f"{participants} of {num_workers} workers" if num_workers else counted(participants, "worker")
+    return f", {who} a round, {sampling.replace('-shared', ', shared').replace('-', ' ')}"
 
 
 def show_rounds(title: str, rounds: Sequence[Round]) -> None:
@@ -270,7 +288,7 @@ def show_decisions(rounds: Sequence[Round]) -> None:
 def ending(trace: Trace) -> str:
     """How a run ended, in one sentence."""
     return {
-        "finished": f"Finished {trace.stopped_at} rounds.",
+        "finished": f"Finished {counted(trace.stopped_at, 'round')}.",
         "target": f"Reached the target{_reached(trace)} in round {trace.stopped_at}.",
         "diverged": f"Diverged in round {trace.stopped_at}; try a smaller gamma or eta, or fewer local steps.",
         "stopped": f"Stopped in round {trace.stopped_at}.",
