@@ -131,6 +131,47 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str, int]] = {
 }
 
 
+def other_loss(content: bytes) -> bytes:
+    return content.replace(b'"loss": 2', b'"loss": 1', 1)
+
+
+def without_last_line(content: bytes) -> bytes:
+    return b"".join(content.splitlines(keepends=True)[:-1])
+
+
+ALTERED: dict[str, tuple[Callable[[Path], None], str]] = {
+    "a loss": (cut("rounds.jsonl", other_loss), "rounds.jsonl is not what the run wrote"),
+    "last line": (
+        cut("rounds.jsonl", lambda content: content[: content[:-1].rindex(b"\n") + 1]),
+        "rounds.jsonl is not",
+    ),
+    "model": (cut("model.safetensors", lambda content: content[:-1] + b"?"), "model.safetensors is not what the run"),
+    "model gone": (gone("model.safetensors"), "model.safetensors is missing"),
+}
+
+
+@pytest.mark.parametrize("name", ALTERED)
+def test_altered_runs_are_noticed_and_mended(name: str, place: Path, capsys: Capture) -> None:
+    run = place / "runs" / "I5"
+    assert look(run).note == ""
+    kept = {each: (run / each).read_bytes() for each in ("rounds.jsonl", "model.safetensors", "result.json")}
+    damage, note = ALTERED[name]
+    damage(run)
+    assert note in words(capsys, "runs show runs/I5")
+    words(capsys, "report runs/I5 --out r.html")
+    assert note in (place / "r.html").read_text()
+    # The note says that --resume mends it.
+    assert main(["simulate", "runs/I5/experiment.toml", "--out", "runs/I5", "--resume"]) == 0
+    assert look(run).note == ""
+    assert {each: (run / each).read_bytes() for each in kept} == kept
+
+
+def test_a_report_names_the_last_round_that_is_there(place: Path, capsys: Capture) -> None:
+    assert "in 6 rounds" in words(capsys, "report runs/I5 --out r.html")
+    ALTERED["last line"][0](place / "runs" / "I5")
+    assert "in the first 5 of 6 rounds" in words(capsys, "report runs/I5 --out r.html")
+
+
 @pytest.mark.parametrize("name", DAMAGES)
 def test_half_written_runs_go_as_far_as_they_go(name: str, place: Path, capsys: Capture) -> None:
     damage, note, rounds = DAMAGES[name]
