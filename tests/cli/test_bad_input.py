@@ -210,6 +210,12 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "reproduce table2 --seed -1": ("seed", "-1"),
     "reproduce table2 --jobs 0": ("jobs", "at least 1"),
     "reproduce table2 --engine rey": ("engine", "'rey'", "did you mean ray?"),
+    "reproduce table1 --model resnet": ("'resnet'", "choose one of mlp, cnn, vgg11, vgg16."),
+    "reproduce table1 --model cinic10": ("'cinic10'", "choose one of mlp, cnn, vgg11, vgg16."),
+    "plan fed.json --gamma 0.1 --goal grad2=1 --over foo=1": (
+        "does not choose 'foo'",
+        "choose one of gamma, eta, local_steps, participants.",
+    ),
     "reproduce table1 --address head:1": ("address = head:1", "engine = ray"),
     "reproduce table2 --engine ray --address head": ("address must be HOST:PORT", "'head'"),
     "reproduce lenses --source cifar10": ("source", "mnist or digits", "'cifar10'"),

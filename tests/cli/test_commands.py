@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import resource
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 import typer.main
+from rich.console import Console
 from tests.cli.command import FEDERATION, Capture, answer, run, start, words
 
 import fedgauge.simulation  # noqa: F401 - torch is slow to import, and not to be waited for amidst a test
@@ -24,6 +26,7 @@ from fedgauge.archive import look
 from fedgauge.cli import app, main
 from fedgauge.command import command_line
 from fedgauge.participation import Participation
+from fedgauge.report import terminal
 from fedgauge.values import Trace
 
 
@@ -235,6 +238,25 @@ def test_expect_is_the_librarys(line: str, place: Path, capsys: Capture) -> None
     # b = (-2, 3/2) and c = 3.
     loss, grad2 = (3.75, 0.25 + 6.25) if "--weights" in line else (3.5, 5.0)
     assert (found["loss"][0], found["grad2"][0]) == (loss, grad2)
+
+
+# A command whose start takes seconds -> what it imports first of all that is slow.
+SLOW = {
+    "report fed.json": "fedgauge.report.page.build",
+    "measure fed.json --gamma 0.1": "fedgauge.execution",
+    "plan fed.json --gamma 0.1 --goal grad2=1": "fedgauge.planning.candidates",
+    "plan fed.json --gamma 0.1 --goal grad2=1 --mode theory": "fedgauge.planning.measured",
+}
+
+
+@pytest.mark.parametrize("line", SLOW)
+def test_there_is_a_bar_before_what_is_slow(line: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = io.StringIO()
+    monkeypatch.setattr(terminal, "err", Console(file=drawn, force_terminal=True))
+    monkeypatch.setitem(sys.modules, SLOW[line], None)
+    with pytest.raises(ModuleNotFoundError, match=SLOW[line]):
+        main(line.split())
+    assert "starting" in drawn.getvalue()
 
 
 def test_who_takes_part_is_told_where_not_all_do(place: Path, capsys: Capture) -> None:

@@ -229,6 +229,9 @@ WRONG: dict[str, tuple[str, ...]] = {
     "simulate fed.json --gamma 0.1 --weights sizes --out new": ("weights", "means nothing"),
     "simulate digts --gamma 0.1 --out new": ("digts", "did you mean digits?"),
     "simulate runs --gamma 0.1": ("runs", "is a directory"),
+    "simulate runs/I1 --gamma 0.1": ("is a run's directory", "runs/I1/experiment.toml"),
+    "runs export without_model --to m.pt": ("model.safetensors is missing", "resume"),
+    "runs export unfinished --to m.pt": ("has not ended",),
     "simulate mnist --data empty --gamma 0.1 --out new": ("mnist", "train-images", "fedgauge data get"),
     "simulate mnist --data short --gamma 0.1 --out new": ("train-images", "cannot be read", "MD5"),
     "sweep digits --gamma 0.1": ("--out",),
@@ -245,6 +248,8 @@ WRONG: dict[str, tuple[str, ...]] = {
 @pytest.mark.parametrize("line", WRONG)
 def test_bad_input(line: str, place: Path, capsys: Capture) -> None:
     (place / "bad.toml").write_text("[run")
+    shutil.copytree("runs/I1", "without_model", ignore=shutil.ignore_patterns("model.*", "state_dict.*"))
+    shutil.copytree("runs/I1", "unfinished", ignore=shutil.ignore_patterns("result.json"))
     (place / "binary.toml").write_bytes(b"\xff\xfe\x00")
     (place / "key.toml").write_text("[run]\nround = 3\n[algorithm]\ngamma = 0.1\n")
     (place / "type.toml").write_text("[run]\nrounds = 'ten'\n[algorithm]\ngamma = 0.1\n")
@@ -261,6 +266,11 @@ def test_bad_input(line: str, place: Path, capsys: Capture) -> None:
     for word in WRONG[line]:
         assert word in err
     assert snapshot(place) == before
+
+
+def test_what_was_exported_is_what_is_told(place: Path, capsys: Capture) -> None:
+    assert words(capsys, "runs export runs/I5 --to m.pt") == "Written: m.pt\n"
+    assert words(capsys, "runs export runs/I5 --to m.pt --to r.json") == "Written: 7 records, m.pt, r.json\n"
 
 
 def test_tensorboard_that_is_not_installed(place: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,8 +121,10 @@ def steps() -> Iterator[Callable[[str, int, int | None], None]]:
     """A live bar for each thing that is done, as :func:`progress`; gives a function of (what, how far, of how many)."""
     with progress() as bar:
         tasks: dict[str, Any] = {}
+        starting = bar.add_task("starting", total=None)
 
         def told(what: str, done: int, total: int | None) -> None:
+            bar.update(starting, visible=False)
             if what not in tasks:
                 tasks[what] = bar.add_task(escape(what), total=total)
             bar.update(tasks[what], completed=done, total=total)
