@@ -243,6 +243,7 @@ def test_expect_is_the_librarys(line: str, place: Path, capsys: Capture) -> None
 # A command whose start takes seconds -> what it imports first of all that is slow.
 SLOW = {
     "report fed.json": "fedgauge.report.page.build",
+    "simulate fed.json --gamma 0.1": "fedgauge.execution",
     "measure fed.json --gamma 0.1": "fedgauge.execution",
     "plan fed.json --gamma 0.1 --goal grad2=1": "fedgauge.planning.candidates",
     "plan fed.json --gamma 0.1 --goal grad2=1 --mode theory": "fedgauge.planning.measured",

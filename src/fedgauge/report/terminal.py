@@ -170,8 +170,10 @@ def run_progress() -> Iterator[Callable[[str, int], Observer]]:
         TextColumn("{task.fields[latest]}", table_column=Column(no_wrap=True)),
     )
     with Progress(*columns, console=err, disable=not err.is_terminal, transient=True) as bar:
+        starting = bar.add_task("starting", total=None, latest="")
 
         def begin(name: str, rounds: int) -> Observer:
+            bar.update(starting, visible=False)
             task = bar.add_task(escape(name), total=rounds, latest="")
 
             def observer(done: int, record: Round | None) -> None:
