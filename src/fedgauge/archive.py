@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import shlex
@@ -112,8 +113,13 @@ def _paced(settings: Mapping[str, Any], rounds: Sequence[Round]) -> list[float]:
     return taken
 
 
-def look(path: str | Path) -> FoundRun:
-    """Read a run as far as it goes; nothing of it is changed or locked."""
+def look(path: str | Path, model: bool = True) -> FoundRun:
+    """Read a run as far as it goes; nothing of it is changed or locked.
+
+    Args:
+        path: its directory.
+        model: whether the final model, which may be large, is held against its digest as the records are.
+    """
     path = Path(path)
     if not (path / "settings.json").is_file():
         what = "there is no such directory" if not path.is_dir() else "it has no settings.json"
@@ -127,6 +133,7 @@ def look(path: str | Path) -> FoundRun:
     if result and not (isinstance(result.get("status"), str) and isinstance(result.get("stopped_at"), int)):
         notes.append("result.json is damaged")
         result = {}
+    _check_digests(path, result, model, notes)
     events = _lines(path / "events.jsonl", dict, notes) if (path / "events.jsonl").exists() else []
     return FoundRun(
         path=str(path),
@@ -148,7 +155,23 @@ def find(directory: str | Path) -> list[FoundRun]:
     if not directory.is_dir():
         raise InputError(f"There is no directory {directory}; name one that holds runs.")
     places = [settings.parent for settings in sorted(directory.rglob("settings.json"))]
-    return [look(place) for place in places if any((place / name).exists() for name in _BESIDE)]
+    return [look(place, model=False) for place in places if any((place / name).exists() for name in _BESIDE)]
+
+
+def _check_digests(path: Path, result: Mapping[str, Any], model: bool, notes: list[str]) -> None:
+    """Note which files of a finished run are not what it wrote: a report on them would be one on something else."""
+    digests = result.get("sha256")
+    for name, digest in digests.items() if isinstance(digests, Mapping) else ():
+        if name == "model.safetensors" and not model:
+            continue
+        try:
+            with (path / name).open("rb") as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() == digest:
+                    continue
+            what = "is not what the run wrote: its digest differs from result.json's"
+        except OSError:
+            what = "is missing"
+        notes.append(f"{name} {what}; --resume mends it")
 
 
 def _object(path: Path, notes: list[str]) -> dict[str, Any]:

@@ -114,12 +114,16 @@ def read_records(path: str | Path) -> list[FoundRun]:
 def write_model(path: str | Path, run: str | Path) -> None:
     """Write a run's final model: ``.safetensors``, or ``.pt`` for ``torch.load``; by name where it has names."""
     path, run = Path(path), Path(run)
+    # A run that is being mended may still have the model that is to be mended.
+    if not (run / "result.json").exists():
+        raise InputError(f"The run in {run} has no final model: it has not ended; resume it.")
     found = next(
         (run / name for name in ("state_dict.safetensors", "model.safetensors") if (run / name).is_file()), None
     )
-    # A run that is being mended may still have the model that is to be mended.
-    if found is None or not (run / "result.json").exists():
-        raise InputError(f"The run in {run} has no final model: it has not ended; resume it.")
+    if found is None:
+        raise InputError(
+            f"The run in {run} has no final model: model.safetensors is missing; resume the run to mend it."
+        )
     if path.suffix == ".safetensors":
         write_atomically(path, found.read_bytes())
     elif path.suffix == ".pt":

@@ -100,6 +100,26 @@ def test_values_come_from_a_file_and_arguments_override_them(capsys: Capture, tm
     assert (found["kinds"]["L_h"], found["certified"], found["values"]["L_h"]) == ("exact", True, 0.5)
 
 
+def test_a_certificate_says_that_it_takes_typed_numbers_as_exact(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(terminal.out, "_width", 300)
+    chosen = {"I", "R", "N", "M", "gamma", "eta", "beta", "tau", "beta2"}
+    constants = {name: value for name, value in VALUES.items() if name not in chosen}
+    known, plain = tmp_path / "known.json", tmp_path / "plain.json"
+    known.write_text(json.dumps({name: {"value": value, "kind": "upper"} for name, value in constants.items()}))
+    plain.write_text(json.dumps(constants))
+    settings, trusting = arguments(*constants), "It takes the numbers given as exact."
+    assert trusting in run(capsys, "bound", "nonconvex", *arguments())
+    assert trusting in run(capsys, "bound", "nonconvex", *settings, "--values", str(plain))
+    assert trusting in run(capsys, "bound", "nonconvex", *settings, "L_h=0.1", "--values", str(known))
+    measured = run(capsys, "bound", "nonconvex", *settings, "--values", str(known))
+    assert "Certified: " in measured
+    assert trusting not in measured
+    # A rate beyond its limit certifies nothing, whatever the numbers are.
+    assert trusting not in run(capsys, "bound", "nonconvex", *arguments(gamma=1))
+
+
 def test_roots_are_squared_where_only_they_are_given(capsys: Capture, tmp_path: Path) -> None:
     file = tmp_path / "values.json"
     file.write_text(json.dumps({"sigma": {"value": 3.0, "kind": "upper"}, "zeta": 2, "zeta2": 5}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import resource
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 import typer.main
+from rich.console import Console
 from tests.cli.command import FEDERATION, Capture, answer, run, start, words
 
 import fedgauge.simulation  # noqa: F401 - torch is slow to import, and not to be waited for amidst a test
@@ -24,6 +26,7 @@ from fedgauge.archive import look
 from fedgauge.cli import app, main
 from fedgauge.command import command_line
 from fedgauge.participation import Participation
+from fedgauge.report import terminal
 from fedgauge.reproduce import table2
 from fedgauge.values import Trace
 
@@ -47,6 +50,29 @@ def paths(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]
 
 
 COMMANDS = sorted(paths(typer.main.get_command(app)))
+
+
+def test_version_is_told_without_waiting_for_torch(tmp_path: Path) -> None:
+    asked = "import sys; from fedgauge.cli import main; status = main(['--version']); assert 'torch' not in sys.modules"
+    found = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert re.fullmatch(r"fedgauge \d+\.\d+\.\d+ \(Python 3\S+, torch \d\S+\)\n", found.stdout)
+
+
+@pytest.mark.parametrize("line", ["", "runs"])
+def test_nothing_asked_is_answered_with_help_alone(line: str, capsys: Capture) -> None:
+    assert main(line.split()) == 2
+    out, err = capsys.readouterr()
+    assert f"Usage: fedgauge {line}".strip() in out
+    assert err == ""
+
+
+@pytest.mark.parametrize("line", ["exprot", "simulat", "simulate fed.json --gama 1"])
+def test_what_was_meant_is_suggested_once(line: str, capsys: Capture) -> None:
+    assert main(line.split()) == 2
+    err = capsys.readouterr().err
+    assert err.casefold().count("did you mean") == 1
+    assert err.endswith("?\n")
+    assert ". " not in err
 
 
 def test_all_commands_are_there() -> None:
@@ -213,6 +239,36 @@ def test_expect_is_the_librarys(line: str, place: Path, capsys: Capture) -> None
     # b = (-2, 3/2) and c = 3.
     loss, grad2 = (3.75, 0.25 + 6.25) if "--weights" in line else (3.5, 5.0)
     assert (found["loss"][0], found["grad2"][0]) == (loss, grad2)
+
+
+# A command whose start takes seconds -> what it imports first of all that is slow.
+SLOW = {
+    "report fed.json": "fedgauge.report.page.build",
+    "simulate fed.json --gamma 0.1": "fedgauge.execution",
+    "measure fed.json --gamma 0.1": "fedgauge.execution",
+    "plan fed.json --gamma 0.1 --goal grad2=1": "fedgauge.planning.candidates",
+    "plan fed.json --gamma 0.1 --goal grad2=1 --mode theory": "fedgauge.planning.measured",
+}
+
+
+@pytest.mark.parametrize("line", SLOW)
+def test_there_is_a_bar_before_what_is_slow(line: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = io.StringIO()
+    monkeypatch.setattr(terminal, "err", Console(file=drawn, force_terminal=True))
+    monkeypatch.setitem(sys.modules, SLOW[line], None)
+    with pytest.raises(ModuleNotFoundError, match=SLOW[line]):
+        main(line.split())
+    assert "starting" in drawn.getvalue()
+
+
+def test_who_takes_part_is_told_where_not_all_do(place: Path, capsys: Capture) -> None:
+    line = "simulate fed.json --gamma 0.1 --rounds 1 --local-steps 2"
+    # A title folds at the width of its table.
+    shown = " ".join(words(capsys, f"{line} --participants 1 --out run").split())
+    assert "2 local steps, 1 of 2 workers a round, with replacement, seed 0" in shown
+    assert "Finished 1 round." in shown
+    assert "2 local steps, 1 worker a round" in words(capsys, "runs show run")
+    assert "a round" not in words(capsys, line)
 
 
 def test_expect_in_words(place: Path, capsys: Capture) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -35,8 +36,6 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def place(kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> Path:
-    import shutil
-
     shutil.copytree(kept, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(terminal.out, "width", 200)
@@ -75,6 +74,18 @@ def test_compare(place: Path, capsys: Capture) -> None:
     assert (place / "c.png").read_bytes().startswith(b"\x89PNG")
     found = answer(capsys, "runs compare runs/I1 runs/I5")
     assert [each["local_steps"] for each in found] == [1, 5]
+
+
+def test_comparison_of_many_runs_breaks_no_word(place: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal.out, "width", 80)
+    names = [f"runs/I5_with_a_name_{number}" for number in range(4)]
+    for name in names:
+        shutil.copytree("runs/I5", name)
+    shown = words(capsys, f"runs compare runs/I1 {' '.join(names)}").split()
+    assert {"runs/I1", *names, "local_steps", "accuracy", "finished"} <= set(shown)
+    # Every run has its column: the table goes on below where they do not fit.
+    assert shown.count("finished") == 5
+    assert shown.count("local_steps") == 2
 
 
 def test_differences_of_the_same_name_are_all_shown(place: Path, capsys: Capture) -> None:
@@ -118,6 +129,47 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str, int]] = {
     "experiment cut": (cut("experiment.toml", lambda content: content[:-3] + b"["), "experiment.toml", 7),
     "environment gone": (gone("environment.json"), "environment.json", 7),
 }
+
+
+def other_loss(content: bytes) -> bytes:
+    return content.replace(b'"loss": 2', b'"loss": 1', 1)
+
+
+def without_last_line(content: bytes) -> bytes:
+    return b"".join(content.splitlines(keepends=True)[:-1])
+
+
+ALTERED: dict[str, tuple[Callable[[Path], None], str]] = {
+    "a loss": (cut("rounds.jsonl", other_loss), "rounds.jsonl is not what the run wrote"),
+    "last line": (
+        cut("rounds.jsonl", lambda content: content[: content[:-1].rindex(b"\n") + 1]),
+        "rounds.jsonl is not",
+    ),
+    "model": (cut("model.safetensors", lambda content: content[:-1] + b"?"), "model.safetensors is not what the run"),
+    "model gone": (gone("model.safetensors"), "model.safetensors is missing"),
+}
+
+
+@pytest.mark.parametrize("name", ALTERED)
+def test_altered_runs_are_noticed_and_mended(name: str, place: Path, capsys: Capture) -> None:
+    run = place / "runs" / "I5"
+    assert look(run).note == ""
+    kept = {each: (run / each).read_bytes() for each in ("rounds.jsonl", "model.safetensors", "result.json")}
+    damage, note = ALTERED[name]
+    damage(run)
+    assert note in words(capsys, "runs show runs/I5")
+    words(capsys, "report runs/I5 --out r.html")
+    assert note in (place / "r.html").read_text()
+    # The note says that --resume mends it.
+    assert main(["simulate", "runs/I5/experiment.toml", "--out", "runs/I5", "--resume"]) == 0
+    assert look(run).note == ""
+    assert {each: (run / each).read_bytes() for each in kept} == kept
+
+
+def test_a_report_names_the_last_round_that_is_there(place: Path, capsys: Capture) -> None:
+    assert "in 6 rounds" in words(capsys, "report runs/I5 --out r.html")
+    ALTERED["last line"][0](place / "runs" / "I5")
+    assert "in the first 5 of 6 rounds" in words(capsys, "report runs/I5 --out r.html")
 
 
 @pytest.mark.parametrize("name", DAMAGES)
@@ -177,6 +229,9 @@ WRONG: dict[str, tuple[str, ...]] = {
     "simulate fed.json --gamma 0.1 --weights sizes --out new": ("weights", "means nothing"),
     "simulate digts --gamma 0.1 --out new": ("digts", "did you mean digits?"),
     "simulate runs --gamma 0.1": ("runs", "is a directory"),
+    "simulate runs/I1 --gamma 0.1": ("is a run's directory", "runs/I1/experiment.toml"),
+    "runs export without_model --to m.pt": ("model.safetensors is missing", "resume"),
+    "runs export unfinished --to m.pt": ("has not ended",),
     "simulate mnist --data empty --gamma 0.1 --out new": ("mnist", "train-images", "fedgauge data get"),
     "simulate mnist --data short --gamma 0.1 --out new": ("train-images", "cannot be read", "MD5"),
     "sweep digits --gamma 0.1": ("--out",),
@@ -193,6 +248,8 @@ WRONG: dict[str, tuple[str, ...]] = {
 @pytest.mark.parametrize("line", WRONG)
 def test_bad_input(line: str, place: Path, capsys: Capture) -> None:
     (place / "bad.toml").write_text("[run")
+    shutil.copytree("runs/I1", "without_model", ignore=shutil.ignore_patterns("model.*", "state_dict.*"))
+    shutil.copytree("runs/I1", "unfinished", ignore=shutil.ignore_patterns("result.json"))
     (place / "binary.toml").write_bytes(b"\xff\xfe\x00")
     (place / "key.toml").write_text("[run]\nround = 3\n[algorithm]\ngamma = 0.1\n")
     (place / "type.toml").write_text("[run]\nrounds = 'ten'\n[algorithm]\ngamma = 0.1\n")
@@ -209,6 +266,11 @@ def test_bad_input(line: str, place: Path, capsys: Capture) -> None:
     for word in WRONG[line]:
         assert word in err
     assert snapshot(place) == before
+
+
+def test_what_was_exported_is_what_is_told(place: Path, capsys: Capture) -> None:
+    assert words(capsys, "runs export runs/I5 --to m.pt") == "Written: m.pt\n"
+    assert words(capsys, "runs export runs/I5 --to m.pt --to r.json") == "Written: 7 records, m.pt, r.json\n"
 
 
 def test_tensorboard_that_is_not_installed(place: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

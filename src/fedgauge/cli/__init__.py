@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
 import re
 import sys
-from typing import Any
+from importlib.metadata import version
+from typing import Annotated, Any
 
 import typer
 
@@ -67,6 +69,22 @@ app.add_typer(reproduce.app)
 app.add_typer(new.app)
 
 
+def _show_version(asked: bool) -> None:
+    if asked:
+        # From what is installed: importing torch to ask it takes seconds.
+        print(f"fedgauge {version('fedgauge')} (Python {platform.python_version()}, torch {version('torch')})")
+        raise typer.Exit
+
+
+@app.callback()
+def _program(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Take the options of the command as a whole."""
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit status: 0, 2 for a user's mistake, 1 for the machine's, 130 for Ctrl-C."""
     logging.basicConfig(format="fedgauge: %(message)s")
@@ -113,7 +131,14 @@ def _say(sentence: str, status: int) -> int:
 
 def _usage(error: Any) -> str:
     """What the parser of the command line refused, with what was given and where help is."""
-    sentence: str = error.format_message().replace(". Did you mean", "; did you mean")
+    sentence: str = error.format_message()
+    if not sentence:
+        # Nothing was given, and the help is printed already.
+        return ""
+    # click suggests too, after typer has.
+    sentence, *meant = re.split(r"\.? \(?Did you mean (?:one of: )?", sentence)
+    if meant:
+        sentence += f"; did you mean {meant[0].rstrip('?)')}?"
     problems = getattr(error.__cause__, "errors", None)
     if problems and getattr(error, "param", None):
         problem = problems()[0]

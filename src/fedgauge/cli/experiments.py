@@ -106,6 +106,8 @@ def experiment_from(given: Mapping[str, Any]) -> Experiment:
         changes[option] = _options(value) if option == "model_option" else parse(option, hints[option], value)
     if source.endswith(".toml"):
         return Experiment.read(source, changes)
+    if (Path(source) / "experiment.toml").is_file():
+        raise InputError(f"{source} is a run's directory; name its experiment, {Path(source) / 'experiment.toml'}.")
     if Path(source).is_dir():
         raise InputError(f"{source} is a directory; name an experiment, a federation or a data set.")
     return Experiment.of({"source": source, **changes})

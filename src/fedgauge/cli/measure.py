@@ -64,10 +64,6 @@ def measure(
     Example: fedgauge bound nonconvex --values measured/measure.json I=10 R=100 N=10 gamma=0.001 F=2
     """
     from fedgauge.errors import InterruptedCommandError
-    from fedgauge.exchange import read_model
-    from fedgauge.execution import prepare
-    from fedgauge.measurement.measuring import Asked
-    from fedgauge.measurement.measuring import measure as take
     from fedgauge.report import terminal
 
     options.check_plot(plot, made=out)
@@ -79,13 +75,19 @@ def measure(
         at = at or Path(experiment.model.name)
         experiment = replace(experiment, model=replace(experiment.model, name=None))
     names = tuple(name.strip() for name in (readings or "").split(",") if name.strip())
-    asked = Asked(names, trajectory_rounds, seeds, near, most, tolerance, part, **_budget(budget))
-    prepared = prepare(experiment)
-    model, origin = None, "given"
-    path = at or (run / "model.safetensors" if run else None)
-    if path:
-        model, origin = read_model(path, prepared.federation), str(path)
+    # From here, as what measures takes seconds to import.
     with terminal.steps() as told:
+        from fedgauge.exchange import read_model
+        from fedgauge.execution import prepare
+        from fedgauge.measurement.measuring import Asked
+        from fedgauge.measurement.measuring import measure as take
+
+        asked = Asked(names, trajectory_rounds, seeds, near, most, tolerance, part, **_budget(budget))
+        prepared = prepare(experiment)
+        model, origin = None, "given"
+        path = at or (run / "model.safetensors" if run else None)
+        if path:
+            model, origin = read_model(path, prepared.federation), str(path)
         found = take(experiment, model=model, origin=origin, asked=asked, prepared=prepared, told=told)
     from fedgauge.report import measurements
 

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -122,13 +123,14 @@ def check_directory(path: Path, name: str = "out") -> None:
         raise InputError(f"Cannot write to {there}: permission denied; name a directory that can be written.")
 
 
-def values_over(over: list[str]) -> dict[str, list[Any]]:
-    """The values of each key, of the key's type."""
+def values_over(over: list[str], allowed: Sequence[str] | None = None) -> dict[str, list[Any]]:
+    """The values of each key, of the key's type; of an experiment's keys some may be ``allowed``."""
     from fedgauge.cli.experiments import parse
     from fedgauge.errors import InputError, nearest
     from fedgauge.experiment import keys
 
-    hints = {key.option: key.hint for key in keys()}
+    hints = {key.option: key.hint for key in keys() if allowed is None or key.option in allowed}
+    refused = "names no key of an experiment:" if allowed is None else "does not choose"
     found: dict[str, list[Any]] = {}
     for text in over:
         name, equals, values = text.partition("=")
@@ -136,7 +138,7 @@ def values_over(over: list[str]) -> dict[str, list[Any]]:
         if not equals or not values:
             raise InputError(f"--over must be KEY=VALUE,VALUE, as in local_steps=1,5,20, not {text!r}.")
         if name not in hints:
-            raise InputError(f"--over names no key of an experiment: {name!r}; {nearest(name, hints)}")
+            raise InputError(f"--over {refused} {name!r}; {nearest(name, hints)}")
         if name in found:
             raise InputError(f"--over names {name} twice; give all of its values at once.")
         found[name] = [parse(name, hints[name], value.strip()) for value in values.split(",")]

@@ -80,7 +80,7 @@ def plan(
     """
     from fedgauge.cost import Cost
     from fedgauge.errors import InterruptedCommandError
-    from fedgauge.report import certificates, plans, terminal
+    from fedgauge.report import terminal
 
     options.check_plot(plot, made=out)
     if out:
@@ -90,9 +90,12 @@ def plan(
     if mode == "theory":
         pilots = {"over": over or None, "seeds": seeds, "spend": spend, "limit": limit, "jobs": jobs}
         _refuse(pilots, "pilots, not for --mode theory, which runs none")
-        from fedgauge.planning.measured import theory_of
+        with terminal.doing():
+            from fedgauge.planning.measured import theory_of
 
-        certified = theory_of(experiment, wanted, price, values=values, theorem=theorem)
+            certified = theory_of(experiment, wanted, price, values=values, theorem=theorem)
+        from fedgauge.report import certificates
+
         if out:
             certificates.save_theory(certified, out)
         if plot:
@@ -103,17 +106,22 @@ def plan(
             certificates.show_theory(certified)
         return
     _refuse({"values": values, "theorem": theorem}, "--mode theory, not for pilots, which measure")
-    from fedgauge.planning.planner import Effort
-    from fedgauge.planning.planner import plan as make
-
-    effort = Effort(Effort.seeds if seeds is None else seeds, _seconds("spend", spend), _seconds("limit", limit), jobs)
-    chosen = options.values_over(over or [])
+    # From here, as what plans takes seconds to import.
     with terminal.doing() as told:
+        from fedgauge.planning.candidates import KEYS
+        from fedgauge.planning.planner import Effort
+        from fedgauge.planning.planner import plan as make
+
+        chosen = options.values_over(over or [], KEYS)
+        times = _seconds("spend", spend), _seconds("limit", limit)
+        effort = Effort(Effort.seeds if seeds is None else seeds, *times, jobs)
         try:
             found = make(experiment, goal=wanted, cost=price, over=chosen, effort=effort, directory=out, told=told)
         except KeyboardInterrupt:
             rest = f"the same command goes on with the pilots in {out}" if out else "with --out the pilots are kept"
             raise InterruptedCommandError(f"Interrupted; {rest}.") from None
+    from fedgauge.report import plans
+
     if out:
         plans.save(found, out)
     if plot:

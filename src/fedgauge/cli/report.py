@@ -46,10 +46,14 @@ def report(
         raise InputError(f"out must be a file that ends in .html, not {str(place)!r}.")
     options.check_file(place)
     from fedgauge.files import write_atomically
-    from fedgauge.report.page.build import build
-    from fedgauge.report.page.findings import find
+    from fedgauge.report import terminal
 
-    made = build(find(source, measure, plan), command_line())
+    # From here, as what the page is made with takes seconds to import.
+    with terminal.doing():
+        from fedgauge.report.page.build import build
+        from fedgauge.report.page.findings import find
+
+        made = build(find(source, measure, plan), command_line())
     write_atomically(place, made.html.encode())
     if json:
         options.print_json({"out": str(place), **made.data})

@@ -28,7 +28,7 @@ def _group() -> None:
 
 Scale = Annotated[
     studies.Scale,
-    typer.Option(help="smoke: does it work; laptop: an hour or two; paper: as printed, days without a GPU."),
+    typer.Option(help="smoke: does it work; laptop: minutes to an hour each; paper: as printed, days without a GPU."),
 ]
 Seeds = Annotated[int | None, typer.Option(help="How many \\[default: the scale's own].")]
 Jobs = Annotated[int | None, typer.Option(help="Processes \\[default: one a core].")]
@@ -118,9 +118,12 @@ def table1(
 
     Example: fedgauge reproduce table1 --model mlp --data DIR --out results/table1
     """
+    from fedgauge.errors import InputError, nearest
     from fedgauge.report import terminal
     from fedgauge.reproduce import table1 as table
 
+    if model not in table.PAPER:
+        raise InputError(f"Table 1 has no model {model!r}; {nearest(model, table.PAPER)}")
     _check(out, seeds=seeds)
     check_engine(engine, address)
     with _going_on(out), terminal.doing() as told:

@@ -102,7 +102,7 @@ def simulate(
     if json:
         options.print_json(trace.to_json())
     else:
-        terminal.show_trace(trace)
+        terminal.show_trace(trace, prepared.federation.num_workers)
         if out:
             print(f"The run is in {out}.")
     if trace.status == "stopped":

@@ -161,6 +161,7 @@ def export(
     from fedgauge.errors import InputError
     from fedgauge.exchange import write_model, write_records
     from fedgauge.observers import TensorBoard, make_observer, replay, watching
+    from fedgauge.report import terminal
 
     files = to or []
     if not (files or tensorboard or observer):
@@ -189,6 +190,8 @@ def export(
         board = {"tensorboard": str(tensorboard)} if tensorboard else {}
         options.print_json({"run": str(run), "runs": len(found), "records": records, "files": written, **board})
     else:
-        print(f"Written: {records} records" + "".join(f", {path}" for path in written))
+        recorded = tensorboard or observer or any(path.suffix in (".json", ".parquet") for path in files)
+        said = [terminal.counted(records, "record")] if recorded else []
+        print("Written: " + ", ".join([*said, *written]))
         if tensorboard:
             print(f"Look at them with: tensorboard --logdir {tensorboard}")

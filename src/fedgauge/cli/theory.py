@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,6 +22,9 @@ ValuesFile = Annotated[
     Path | None,
     typer.Option("--values", help='JSON file of numbers or {"value": …, "kind": …}, as \'fedgauge constants\' prints.'),
 ]
+_SETTINGS = frozenset(("I", "R", "N", "M", "gamma", "eta", "beta", "beta1", "beta2", "tau"))
+"""What a user chooses; every other symbol is a constant of the federation."""
+_MOST_POINTS = 1000
 
 
 def bound(
@@ -51,7 +55,7 @@ def bound(
     found = find(theorem)
     given, kinds = collect(found, numbers or (), values)
     result = answer(theorem, version, kinds, **given)  # type: ignore[arg-type]  # the version is validated there
-    _show(result, json)
+    _show(result, json, _typed(numbers, values))
 
 
 def _list(json: bool) -> None:
@@ -77,14 +81,24 @@ def _list(json: bool) -> None:
         bounds.show_theorems(THEOREMS.values())
 
 
-def _show(result: Any, json: bool) -> None:
+def _typed(numbers: list[str] | None, values: Path | None) -> bool:
+    """Whether a constant came as a plain number, of which nobody said how it was found."""
+    from fedgauge.theory.given import parse_numbers, read_object
+
+    data = read_object(values) if values else {}
+    # What 'measure' writes has all constants in an object of their own, each with its kind.
+    plain = [] if "constants" in data else [name for name, item in data.items() if not isinstance(item, Mapping)]
+    return not _SETTINGS.issuperset((*parse_numbers(numbers or ()), *plain))
+
+
+def _show(result: Any, json: bool, typed: bool) -> None:
     if json:
         options.print_json(result.to_json())
     else:
         from fedgauge.report import bounds
         from fedgauge.theory import find
 
-        bounds.show_answer(result, find(result.theorem).title)
+        bounds.show_answer(result, find(result.theorem).title, typed)
 
 
 def tune(
@@ -135,7 +149,7 @@ def tune(
         given |= {"I": best.I, "R": best.R}  # type: ignore[dict-item]  # one number each, as all that was given is
     given |= {"gamma": best.gamma, "eta": best.eta}  # type: ignore[dict-item]
     result = answer(theorem, version, kinds, sought, **given)  # type: ignore[arg-type]
-    _show(result, json)
+    _show(result, json, _typed(numbers, values))
 
 
 Range = Annotated[
@@ -165,11 +179,14 @@ def region(
 
     Example: fedgauge region --x zeta --y L_h --x-range 0.01 10 I=16 R=100 sigma=0.1 --plot region.png
     """
+    from fedgauge.errors import InputError
     from fedgauge.region import compute, make_axis
     from fedgauge.report import terminal
     from fedgauge.theory.given import parse_numbers
 
     options.check_plot(plot)
+    if points > _MOST_POINTS:
+        raise InputError(f"points must be at most {_MOST_POINTS:,} along each axis, not {points:,}; ask for fewer.")
     axes = make_axis(x, x_range, points), make_axis(y, y_range, points)
     fixed: dict[str, Any] = dict(parse_numbers(numbers or ()))
     with terminal.progress() as bar:

@@ -89,8 +89,11 @@ def _holding(other: Other) -> tuple[str, str]:
     return ("hold", "green") if other.admissible else ("fail", "red")
 
 
-def show_answer(answer: Answer, title: str) -> None:
-    """Print a bound: its terms with their shares, its conditions, its versions side by side and the verdict."""
+def show_answer(answer: Answer, title: str, typed: bool = False) -> None:
+    """Print a bound: its terms with their shares, its conditions, its versions side by side and the verdict.
+
+    Constants that were ``typed`` were measured by nobody here: a certificate says that it takes them as exact.
+    """
     bound = answer.bound
     chosen = ", ".join(f"{name} = {number(answer.values[name])}" for name in answer.chosen)
     source = f"{bound.source.locator}, {bound.source.version}"
@@ -104,7 +107,8 @@ def show_answer(answer: Answer, title: str) -> None:
     for deviation in bound.source.deviations:
         out.print(Padding(Text(deviation, "dim"), (0, 0, 0, 2)))
     style = {"certified": "green", "not certified": "red"}.get(answer.standing, "yellow")
-    out.print(Text(answer.verdict, style))
+    trusting = " It takes the numbers given as exact." if typed and answer.standing == "certified" else ""
+    out.print(Text(answer.verdict + trusting, style))
 
 
 def show_theorems(theorems: Iterable[Theorem]) -> None:

@@ -134,12 +134,13 @@ def labels_of(runs: Sequence[FoundRun]) -> list[str]:
 
 
 def show_comparison(runs: Sequence[FoundRun]) -> None:
-    """Print one line a run: where it differs, and what it reached."""
+    """Print a column a run: where it differs, and what it reached; the runs that do not fit go into a table below."""
     different = differing(runs)
-    rows = []
+    keys = ("", *different, "status", "round", "loss f", "accuracy", "best", "L_h seen", "seconds")
+    columns = []
     for index, run in enumerate(runs):
         points = outline(run)
-        rows.append(
+        columns.append(
             (
                 run.path,
                 *(str("–" if values[index] is None else values[index]) for values in different.values()),
@@ -152,8 +153,9 @@ def show_comparison(runs: Sequence[FoundRun]) -> None:
                 terminal.number(points["seconds"]),
             )
         )
-    head = ("run", *different, "status", "round", "loss f", "accuracy", "best", "L_h seen", "seconds")
-    terminal.table("Comparison", head, rows)
+    for number, beside in enumerate(terminal.side_by_side(keys, columns)):
+        head, *rows = zip(keys, *beside, strict=True)
+        terminal.table("" if number else "Comparison", head, rows)
     _notes(runs)
 
 

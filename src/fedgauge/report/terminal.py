@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
@@ -46,6 +47,15 @@ def number(value: float | None) -> str:
     return "–" if value is None else f"{value:.4g}"
 
 
+def counted(count: int, noun: str) -> str:
+    """So many of a thing.
+
+    >>> counted(1, "round"), counted(2, "round")
+    ('1 round', '2 rounds')
+    """
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def table(
     title: str,
     columns: Sequence[str],
@@ -59,7 +69,7 @@ def table(
     """
     rows = list(rows)
     grid = Table(
-        title=escape(title),
+        title=escape(title) or None,
         title_justify="left",
         box=box.SIMPLE_HEAD,
         caption=caption,
@@ -72,6 +82,23 @@ def table(
     for row in rows:
         grid.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
     out.print(grid)
+
+
+def side_by_side(first: Sequence[str], columns: Sequence[Sequence[str]]) -> list[list[Sequence[str]]]:
+    """The columns in groups, each of which fits beside the first one: squeezed, a table breaks inside words."""
+
+    def width(cells: Sequence[str]) -> int:
+        return max(map(cell_len, cells)) + 3  # a space on either side, and one between columns
+
+    groups: list[list[Sequence[str]]] = []
+    left = 0
+    for column in columns:
+        if width(column) > left:
+            groups.append([])
+            left = out.width - 1 - width(first)
+        groups[-1].append(column)
+        left -= width(column)
+    return groups
 
 
 @contextmanager
@@ -94,8 +121,10 @@ def steps() -> Iterator[Callable[[str, int, int | None], None]]:
     """A live bar for each thing that is done, as :func:`progress`; gives a function of (what, how far, of how many)."""
     with progress() as bar:
         tasks: dict[str, Any] = {}
+        starting = bar.add_task("starting", total=None)
 
         def told(what: str, done: int, total: int | None) -> None:
+            bar.update(starting, visible=False)
             if what not in tasks:
                 tasks[what] = bar.add_task(escape(what), total=total)
             bar.update(tasks[what], completed=done, total=total)
@@ -141,8 +170,10 @@ def run_progress() -> Iterator[Callable[[str, int], Observer]]:
         TextColumn("{task.fields[latest]}", table_column=Column(no_wrap=True)),
     )
     with Progress(*columns, console=err, disable=not err.is_terminal, transient=True) as bar:
+        starting = bar.add_task("starting", total=None, latest="")
 
         def begin(name: str, rounds: int) -> Observer:
+            bar.update(starting, visible=False)
             task = bar.add_task(escape(name), total=rounds, latest="")
 
             def observer(done: int, record: Round | None) -> None:
@@ -192,20 +223,29 @@ def show_estimates(title: str, estimates: Iterable[Estimate]) -> None:
     )
 
 
-def show_trace(trace: Trace) -> None:
-    """Print some rounds of a run and how it ended."""
-    show_rounds(title_of(trace.settings), trace.rounds)
+def show_trace(trace: Trace, num_workers: int | None = None) -> None:
+    """Print some rounds of a run, of so many workers, and how it ended."""
+    show_rounds(title_of(trace.settings, num_workers), trace.rounds)
     show_decisions(trace.rounds)
     out.print(ending(trace))
 
 
-def title_of(settings: Mapping[str, Any]) -> str:
-    """The algorithm of a run with its parameters, its local steps and its seed."""
+def title_of(settings: Mapping[str, Any], num_workers: int | None = None) -> str:
+    """The algorithm of a run with its parameters, its local steps, who takes part where not all do, and its seed."""
     algorithm = settings["algorithm"]
     rates = ", ".join(f"{name} {value:g}" for name, value in algorithm.items() if name != "name")
     steps = settings["local_steps"]
     steps = "unknown" if steps is None else steps["name"] if isinstance(steps, Mapping) else steps
-    return f"{algorithm['name']} ({rates}), {steps} local steps, seed {settings['seed']}"
+    who = _taking_part(settings.get("participation") or {}, num_workers)
+    return f"{algorithm['name']} ({rates}), {steps} local steps{who}, seed {settings['seed']}"
+
+
+def _taking_part(participation: Mapping[str, Any], num_workers: int | None) -> str:
+    sampling, participants = participation.get("sampling", "full"), participation.get("participants")
+    if sampling == "full" or participants is None:
+        return ""
+    who = f"{participants} of {num_workers} workers" if num_workers else counted(participants, "worker")
+    return f", {who} a round, {sampling.replace('-shared', ', shared').replace('-', ' ')}"
 
 
 def show_rounds(title: str, rounds: Sequence[Round]) -> None:
@@ -252,7 +292,7 @@ def show_decisions(rounds: Sequence[Round]) -> None:
 def ending(trace: Trace) -> str:
     """How a run ended, in one sentence."""
     return {
-        "finished": f"Finished {trace.stopped_at} rounds.",
+        "finished": f"Finished {counted(trace.stopped_at, 'round')}.",
         "target": f"Reached the target{_reached(trace)} in round {trace.stopped_at}.",
         "diverged": f"Diverged in round {trace.stopped_at}; try a smaller gamma or eta, or fewer local steps.",
         "stopped": f"Stopped in round {trace.stopped_at}.",

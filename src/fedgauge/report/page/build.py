@@ -151,7 +151,9 @@ def _said_of(run: FoundRun) -> str:
     if run.status in ("unfinished", "stopped"):
         return f"{what}{where} is not finished: {last.round} of {settings['rounds']} rounds brought {came}"
     met = ", where its target was reached" if run.status == "target" else ""
-    return f"{what}{where} brought {came} in {run.stopped_at} rounds{met}"
+    # Of an altered run the last records may be gone, and f is what the last one that is there says.
+    there = last.round if last.round == run.stopped_at else f"the first {last.round} of {run.stopped_at}"
+    return f"{what}{where} brought {came} in {there} rounds{met}"
 
 
 def _steps(given: Any) -> Any:

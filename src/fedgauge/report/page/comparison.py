@@ -71,8 +71,8 @@ class Comparison:
         standing = {"plug-in": "a plug-in", "not certified": "not certified, as a condition fails"}
         times = f", {shown(total / self.reached)} times as much" if self.reached > 0 and np.isfinite(total) else ""
         return (
-            f"the least squared gradient norm was {shown(self.reached)}, where {find(self.theorem).locator} with the"
-            f" measured constants says at most {shown(total)}{times}"
+            f"the least squared gradient norm before the last round was {shown(self.reached)}, where"
+            f" {find(self.theorem).locator} with the measured constants says at most {shown(total)}{times}"
             f" ({standing.get(self.corrected.standing, 'certified')})"
         )
 

@@ -211,7 +211,7 @@ def bound(found: Comparison, run: FoundRun) -> Section:
     html = (
         f'<p class="standing big" data-standing="{corrected.standing}"><b>{mark} {title}</b>: {why}.</p>'
         f"<p>{theorem.locator} bounds {quantity_html(corrected.bound.quantity)}, an expectation; the run is one draw of"
-        f" it, and its least value so far was {number(found.reached)}.</p>"
+        f" it, and its least value before the last round was {number(found.reached)}.</p>"
         + notes([corrected.verdict])
         + _charts(charts)
         + f'<div class="charts"><div class="beside"><h3>Versions after {shown(corrected.values["R"])} rounds</h3>'
