@@ -73,9 +73,7 @@ class FoundRun(Value):
     @property
     def source(self) -> str:
         """What it was run on, in a word or two."""
-        data, model = self.experiment.get("data", {}), self.experiment.get("model", {})
-        name = str(data.get("name", "–"))
-        return name if name.endswith(".json") or name == "–" else f"{name}, {model.get('name', 'mlp')}"
+        return source_of(self.experiment)
 
     @property
     def L_h_seen(self) -> float | None:  # noqa: N802
@@ -90,6 +88,17 @@ class FoundRun(Value):
             return _paced(given, self.rounds)
         each = sum(given) / len(given) if isinstance(given, list) else math.nan if given is None else given
         return [record.round * each for record in self.rounds]
+
+
+def source_of(experiment: Mapping[str, Any]) -> str:
+    """The data of an experiment, and the model where there is a choice of it.
+
+    >>> source_of({"data": {"name": "digits"}}), source_of({"data": {"name": "fed.json"}}), source_of({})
+    ('digits, mlp', 'fed.json', '–')
+    """
+    sections = (experiment.get(part) for part in ("data", "model"))
+    data, model = (section.get("name") if isinstance(section, Mapping) else None for section in sections)
+    return str(data or "–") if not data or str(data).endswith(".json") else f"{data}, {model or 'mlp'}"
 
 
 def _sentence(event: Mapping[str, Any]) -> str:

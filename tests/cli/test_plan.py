@@ -165,5 +165,7 @@ def test_constants_of_another_federation_are_refused(place: Path, capsys: Captur
         assert f"measure.json is of another federation than {what}; measure this one" in capsys.readouterr().err
     ran(f"plan other.json --gamma 0.1 --goal grad2=0.1 --cost local,step=0.01 {FEW} --out plan")
     capsys.readouterr()
+    ran("simulate other.json --gamma 0.1 --rounds 3 --out same")
+    ran("report same --plan plan/plan.json --out page.html")
     ran("report run --plan plan/plan.json --out page.html", 2)
     assert "The plan is for other.json, and the run in run is of fed.json" in capsys.readouterr().err

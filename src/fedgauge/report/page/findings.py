@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedgauge.archive import FoundRun, look
+from fedgauge.archive import FoundRun, look, source_of
 from fedgauge.errors import InputError, MachineError
 from fedgauge.experiment import Experiment
 from fedgauge.measurement.reading import Measurement
@@ -271,14 +271,11 @@ def _check_records(path: Path, sound: int) -> None:
 def _check_same(found: Findings) -> None:
     """Refuse constants and plans of one federation beside a run on another."""
     if found.run and found.plan and found.run.experiment:
-        mine, planned = (
-            [name for part in ("data", "model") if (name := held.get(part, {}).get("name"))]
-            for held in (found.run.experiment, found.plan.experiment)
-        )
+        # A file may have been named from another place.
+        mine, planned = (Path(source_of(held)).name for held in (found.run.experiment, found.plan.experiment))
         if mine != planned:
             raise InputError(
-                f"The plan is for {', '.join(planned)}, and the run in {found.run.path} is of {', '.join(mine)}; name a"
-                " plan for the same."
+                f"The plan is for {planned}, and the run in {found.run.path} is of {mine}; name a plan for the same."
             )
     if found.run is None or found.measurement is None:
         return
