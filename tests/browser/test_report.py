@@ -51,7 +51,7 @@ class Made:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """A report with every part: a run, constants of it, and a plan on quadratics."""
+    """A report with every part: a run, constants of it, and a plan that was made on quadratics, for time."""
     place = tmp_path_factory.mktemp("report")
     write_run(place / "run", rounds=60)
     write_measurement(place / "measure.json", measurement())
@@ -63,7 +63,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         over={"gamma": [0.05, 0.1], "local_steps": [1, 4]},
         effort=Effort(seeds=2, jobs=1),
     )
-    (place / "plan.json").write_text(json.dumps(found.to_json()))
+    planned = found.to_json()
+    planned["experiment"]["data"]["name"] = "digits"  # as the run's; a plan for something else is refused beside it
+    (place / "plan.json").write_text(json.dumps(planned))
     from contextlib import redirect_stdout
     from io import StringIO
 
