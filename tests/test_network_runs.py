@@ -22,7 +22,7 @@ from tests.cli.command import fork, start
 
 RESULTS = ("rounds.jsonl", "model.safetensors", "state_dict.safetensors", "result.json", "settings.json")
 LINE = (
-    *("simulate", "digits", "--algorithm", "scaffold", "--gamma", "0.1", "--local-steps", "3", "--rounds", "120"),
+    *("simulate", "digits", "--algorithm", "scaffold", "--gamma", "0.1", "--local-steps", "3", "--rounds", "60"),
     *("--participants", "6", "--sampling", "without-replacement", "--record-every", "2", "--chunk", "2"),
     *("--checkpoint-every", "5"),
 )

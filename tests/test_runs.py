@@ -290,9 +290,11 @@ def test_no_flipped_byte_of_a_checkpoint_goes_unnoticed(killed: Path) -> None:
     sound = {name: content for name, content in snapshot(killed).items() if content is not None}
     settings = json.loads(sound["settings.json"])
     generator = np.random.default_rng(0)
+    # What a resume may cut, rename or replace.
+    changed = [name for name in sound if name.startswith("checkpoints/") or name.endswith(".jsonl")]
     for index in range(len(sound[f"checkpoints/{NEWEST}"])):
-        for name, content in sound.items():
-            (killed / name).write_bytes(content)
+        for name in changed:
+            (killed / name).write_bytes(sound[name])
         damaged = bytearray(sound[f"checkpoints/{NEWEST}"])
         damaged[index] ^= 1 << int(generator.integers(8))
         (killed / "checkpoints" / NEWEST).write_bytes(damaged)
