@@ -8,13 +8,17 @@ STAMP  := $(VENV)/.ready
 SUDO   := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
 APT    := $(SUDO) apt-get -qq update && $(SUDO) apt-get -qq install -y
 
-.PHONY: demo test test-data setup chromium check docs bench bench-flower bench-peers falsify clean
+.PHONY: demo test test-data test-cluster setup chromium check docs bench bench-flower bench-peers falsify clean
 
 demo: setup
 	$(BIN)/fedgauge demo --out demo
 
 test: check chromium
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# A cluster of several nodes on this machine, of which some are killed; a minute and more.
+test-cluster: setup
+	$(BIN)/python -m pytest -m cluster tests
 
 # The loaders on the real files, which are in the directory DATA in their published layouts.
 test-data: setup

@@ -91,6 +91,7 @@ def _refuse(_: int) -> None:
     raise InputError("one is too many; take none.")
 
 
+@pytest.mark.cluster
 def test_a_cluster_gives_the_local_engines_bits_while_nodes_come_and_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
 ) -> None:
