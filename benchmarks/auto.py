@@ -22,14 +22,14 @@ from typing import Any
 import numpy as np
 
 import fedgauge
-from fedgauge.cost import Cost
-from fedgauge.execution import prepare
-from fedgauge.experiment import Experiment
-from fedgauge.federation.base import Federation
-from fedgauge.files import write_json
+from fedgauge.experiment.config import Experiment
+from fedgauge.experiment.prepare import prepare
+from fedgauge.federation.protocols import Federation
+from fedgauge.pace.cost import Cost
 from fedgauge.planning.adaptive_tau import PHI, PHI_NETWORK, adaptive_tau
 from fedgauge.planning.goal import Goal
-from fedgauge.report import terminal
+from fedgauge.report.terminal import console
+from fedgauge.system.files import write_json
 
 GRID = tuple(2**k for k in range(8))
 COSTS = ("cross-device", "cross-silo", "local,step=0.001,fixed=0.01")
@@ -191,7 +191,7 @@ def main() -> None:
     asked.out.mkdir(parents=True, exist_ok=True)
     chosen = list(cells(asked.only))
     found: list[dict[str, Any]] = []
-    with terminal.progress() as bar:
+    with console.progress() as bar:
         task = bar.add_task("runs", total=len(chosen) * asked.seeds * (len(GRID) + len(COSTS)))
         for cell in chosen:
             for seed in range(asked.seeds):
@@ -208,7 +208,7 @@ def main() -> None:
             told += [f"{row['seconds']:.4g}", str(row["auto"]["rounds"]), _told(row["auto"]), ratio, _told(row["tau"])]
         shown.append([*told, *["-"] * (10 - len(told))])
     head = ("federation", "gamma", "cost", "best I", "rounds", "s", "auto: rounds", "s", "ratio", "tau: s")
-    terminal.table("Seconds of the cost model to the goal (* not reached)", head, shown, padding=0)
+    console.table("Seconds of the cost model to the goal (* not reached)", head, shown, padding=0)
     if ratios:
         within = sum(ratio <= DEMAND for ratio in ratios)
         print(f"{within} of {len(ratios)} within {DEMAND:.2f}; the largest ratio is {max(ratios):.3f}.")

@@ -54,19 +54,19 @@ WORKLOADS = {
 
 
 def _inline(work: Any) -> Any:
-    from fedgauge.engines.base import Inline
+    from fedgauge.simulation.engines.local import Inline
 
     return Inline(work)
 
 
 def _processes(work: Any) -> Any:
-    from fedgauge.engines.base import Processes
+    from fedgauge.simulation.engines.local import Processes
 
     return Processes(work, TASKS)
 
 
 def _ray(work: Any) -> Any:
-    from fedgauge.engines.on_ray import OnRay
+    from fedgauge.simulation.engines.on_ray import OnRay
 
     return OnRay(work, TASKS, None)
 
@@ -77,7 +77,7 @@ BASE = "two processes"
 
 
 def _bytes(values: Any) -> int:
-    from fedgauge.engines.ray_cluster import pack
+    from fedgauge.simulation.engines.ray_cluster import pack
 
     packed = pack(values)
     return len(packed.content) + int(sum(array.nbytes for array in packed.arrays))
@@ -88,11 +88,12 @@ def serve(workload: Workload, turns: int) -> None:
     import torch
 
     import fedgauge
-    from fedgauge.engines.base import Inline
-    from fedgauge.engines.work import Work, lanes, one_thread
+    from fedgauge.federation.models import mlp
     from fedgauge.federation.supervised import SupervisedFederation
-    from fedgauge.models import mlp
-    from fedgauge.simulation import _Loop
+    from fedgauge.simulation.engines.local import Inline
+    from fedgauge.simulation.loop import _Loop
+    from fedgauge.simulation.workers import Work, lanes
+    from fedgauge.system.threads import one_thread
 
     generator = np.random.default_rng(0)
     samples = workload.workers * EACH

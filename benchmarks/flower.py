@@ -24,9 +24,9 @@ import torch
 from torch.nn import functional
 
 from fedgauge import fedavg
+from fedgauge.federation.models import mlp
 from fedgauge.federation.supervised import SupervisedFederation
-from fedgauge.models import mlp
-from fedgauge.simulation import simulate
+from fedgauge.simulation.loop import simulate
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLES, FEATURES, CLASSES, STEPS, BATCH = 200, 64, 10, 10, 20

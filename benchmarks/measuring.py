@@ -43,11 +43,11 @@ def measure(reading: str, workers: int) -> dict[str, Any]:
     import torch
 
     import fedgauge
-    from fedgauge.execution import Prepared
+    from fedgauge.experiment.prepare import Prepared
+    from fedgauge.federation.models import mlp
     from fedgauge.federation.supervised import SupervisedFederation
     from fedgauge.measurement.measuring import Asked
     from fedgauge.measurement.measuring import measure as take
-    from fedgauge.models import mlp
 
     generator = torch.Generator().manual_seed(0)
     model = mlp((784,), 10)

@@ -40,8 +40,8 @@ import numpy as np
 import torch
 
 import fedgauge
+from fedgauge.federation.models import mlp
 from fedgauge.federation.supervised import SupervisedFederation
-from fedgauge.models import mlp
 from fedgauge.randomness import Purpose, Streams
 
 FEATURES, WIDTH, CLASSES = 784, 100, 10

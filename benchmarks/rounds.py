@@ -35,8 +35,8 @@ from torch import nn
 from torch.nn import functional
 
 import fedgauge
+from fedgauge.federation.models import Model, cnn, mlp
 from fedgauge.federation.supervised import SupervisedFederation
-from fedgauge.models import Model, cnn, mlp
 
 GAMMA, BATCH = 0.01, 20
 

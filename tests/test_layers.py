@@ -16,38 +16,24 @@ ROOT = Path(fedgauge.__file__).parent
 # From left to right; a package stands for its modules, which may import each other.
 LAYERS = (
     "errors",
-    "files",
-    "own",
-    "command",
-    "interrupts",
     "symbols",
-    "values",
     "randomness",
+    "codec",
+    "system",
+    "values",
     "data",
     "federation",
-    "participation",
     "algorithms",
-    "models",
-    "engines",
-    "crews",
-    "cost",
-    "evidence",
-    "pacing",
+    "pace",
     "runs",
     "simulation",
-    "toml",
     "experiment",
-    "execution",
-    "archive",
-    "observers",
-    "exchange",
-    "sweep",
-    "expectation",
     "measurement",
     "theory",
-    "region",
+    "exact",
     "falsify",
     "planning",
+    "web",
     "explore",
     "report",
     "reproduce",
@@ -58,19 +44,20 @@ LAYERS = (
 )
 # What always needs torch; everything else imports it inside the functions that do, or not at all.
 NEEDS_TORCH = {
-    "federation.autograd",
-    "federation.convolutional",
-    "federation.dense",
-    "federation.losses",
+    "federation.kernels.autograd",
+    "federation.kernels.convolutional",
+    "federation.kernels.dense",
+    "federation.kernels.losses",
     "federation.shards",
+    "federation.first_model",
     "federation.supervised",
-    "models",
-    "engines.work",
-    "engines.base",
-    "engines.ray_cluster",
-    "runs",
-    "simulation",
-    "execution",
+    "federation.models",
+    "simulation.workers",
+    "simulation.engines.local",
+    "simulation.engines.ray_cluster",
+    "runs.directory",
+    "simulation.loop",
+    "experiment.prepare",
     "measurement.context",
     "measurement.curvature",
     "measurement.decomposition",
@@ -80,12 +67,12 @@ NEEDS_TORCH = {
     "measurement.local",
     "measurement.noise",
     "measurement.sampled",
-    "measurement.meter",
+    "measurement.passes",
     "measurement.probes",
     "measurement.trajectory",
     "measurement.gram",
     "measurement.softmax",
-    "measurement.certified",
+    "measurement.certification",
     "planning.planner",
     "flower.shard",
     "flower.records",
@@ -138,11 +125,13 @@ def test_torch_is_imported_at_the_top_only_by_what_always_needs_it(path: Path) -
 def test_ray_is_imported_by_one_module_when_it_is_asked_for() -> None:
     importing = {path.stem for path in FILES if "ray" in {name.split(".")[0] for name in imports(path)}}
     assert importing == {"ray_cluster"}
-    assert "ray" not in {name.split(".")[0] for name in imports(ROOT / "engines" / "ray_cluster.py", everywhere=False)}
+    assert "ray" not in {
+        name.split(".")[0] for name in imports(ROOT / "simulation" / "engines" / "ray_cluster.py", everywhere=False)
+    }
     code = (
         "import sys, fedgauge as fg;"
         "fg.simulate(fg.random_quadratics(3, 2), fg.fedavg(0.1), local_steps=2, rounds=2);"
-        "import fedgauge.sweep, fedgauge.planning.pilots, fedgauge.engines.on_ray;"
+        "import fedgauge.experiment.sweep, fedgauge.planning.pilots, fedgauge.simulation.engines.on_ray;"
         "sys.exit('ray' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -164,7 +153,7 @@ def test_constants_expectations_and_regions_run_without_torch() -> None:
         "import sys, fedgauge as fg;"
         "f = fg.random_quadratics(3, 2); f.constants(); f.minimiser();"
         "fg.expect(f, fg.fedavg(0.1), local_steps=2, rounds=2);"
-        "from fedgauge import region as r;"
+        "from fedgauge.exact import region as r;"
         "r.compute(r.make_axis('sigma', points=2), r.make_axis('I', points=2));"
         "sys.exit('torch' in sys.modules)"
     )

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from fedgauge.cost import Cost
-from fedgauge.data.datasets import load_dataset
-from fedgauge.experiment import Experiment
+from fedgauge.data.loading import load_dataset
+from fedgauge.experiment.config import Experiment
 from fedgauge.federation.generate import random_quadratics
+from fedgauge.pace.cost import Cost
 from fedgauge.planning.goal import Goal
 
 COSTS = {

@@ -33,12 +33,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fedgauge import auto, fedavg, simulate
-from fedgauge.cost import Cost
-from fedgauge.files import write_json
+from fedgauge.pace.cost import Cost
 from fedgauge.planning.adaptive_tau import PHI, PHI_NETWORK, adaptive_tau
 from fedgauge.planning.candidates import Candidate
 from fedgauge.planning.planner import Effort, plan
-from fedgauge.report import terminal
+from fedgauge.report.terminal import console
+from fedgauge.system.files import write_json
 from plans.federations import CASES, COSTS, make_parts
 from plans.truth import GIVEN_UP, UNSEEN, Truth
 
@@ -165,7 +165,7 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
         part = f"{row['plan_cost'] / row['search_cost']:.3f}"
         cells.append((row["case"], row["cost"], f"{best:.3g} s", *times, *spent, part))
     caption = "plan, folk, tau and costs in units of the best one's time"
-    terminal.table("Time to the goal", columns, cells, caption, padding=0)
+    console.table("Time to the goal", columns, cells, caption, padding=0)
 
 
 def markdown(rows: Sequence[dict[str, Any]]) -> str:
@@ -212,7 +212,7 @@ def main() -> None:
     if given.data:
         make_parts(given.data, given.out)
     rows = []
-    with terminal.doing() as told:
+    with console.doing() as told:
         for case in (CASES[name] for name in given.only or CASES):
             truth = Truth(case, given.out, partial(told, f"grid of {case.name}"))
             truth.run(truth.candidates, given.jobs)

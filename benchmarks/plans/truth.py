@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fedgauge.cost import Cost
-from fedgauge.execution import prepare
+from fedgauge.experiment.prepare import prepare
+from fedgauge.pace.cost import Cost
 from fedgauge.planning.candidates import Candidate
-from fedgauge.planning.curves import Curve, Scale
+from fedgauge.planning.forecast import Curve, Scale
 from fedgauge.planning.pilots import Pilots, Trial
 from plans.federations import COSTS, Case
 

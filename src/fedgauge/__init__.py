@@ -25,36 +25,36 @@ if TYPE_CHECKING:
     from fedgauge.algorithms import momentum as momentum
     from fedgauge.algorithms import scaffold as scaffold
     from fedgauge.algorithms import slowmo as slowmo
-    from fedgauge.cost import Cost as Cost
     from fedgauge.data.dataset import Dataset as Dataset
     from fedgauge.data.dataset import from_torch as from_torch
     from fedgauge.data.dataset import standardise as standardise
-    from fedgauge.data.datasets import load_dataset as load_dataset
+    from fedgauge.data.loading import load_dataset as load_dataset
     from fedgauge.data.partition import Partition as Partition
     from fedgauge.data.schemes import make_partition as make_partition
     from fedgauge.errors import InputError as InputError
-    from fedgauge.execution import execute as execute
-    from fedgauge.execution import prepare as prepare
-    from fedgauge.expectation import Expectation as Expectation
-    from fedgauge.expectation import expect as expect
-    from fedgauge.experiment import Experiment as Experiment
-    from fedgauge.federation.base import Federation as Federation
+    from fedgauge.exact.expectation import Expectation as Expectation
+    from fedgauge.exact.expectation import expect as expect
+    from fedgauge.experiment.config import Experiment as Experiment
+    from fedgauge.experiment.prepare import execute as execute
+    from fedgauge.experiment.prepare import prepare as prepare
     from fedgauge.federation.generate import random_quadratics as random_quadratics
+    from fedgauge.federation.participation import Participation as Participation
+    from fedgauge.federation.protocols import Federation as Federation
     from fedgauge.federation.quadratic import QuadraticFederation as QuadraticFederation
-    from fedgauge.measurement.certified import certify as certify
+    from fedgauge.measurement.certification import certify as certify
     from fedgauge.measurement.measuring import Asked as Asked
     from fedgauge.measurement.measuring import measure as measure
     from fedgauge.measurement.reading import Measurement as Measurement
     from fedgauge.measurement.reading import Reading as Reading
-    from fedgauge.pacing import auto as auto
-    from fedgauge.participation import Participation as Participation
+    from fedgauge.pace.adaptive import auto as auto
+    from fedgauge.pace.cost import Cost as Cost
+    from fedgauge.planning.by_theory import theory_plan as theory_plan
     from fedgauge.planning.goal import Goal as Goal
+    from fedgauge.planning.plan import Plan as Plan
     from fedgauge.planning.planner import Effort as Effort
     from fedgauge.planning.planner import plan as plan
-    from fedgauge.planning.result import Plan as Plan
-    from fedgauge.planning.theory import theory_plan as theory_plan
-    from fedgauge.runs import read_trace as read_trace
-    from fedgauge.simulation import simulate as simulate
+    from fedgauge.runs.directory import read_trace as read_trace
+    from fedgauge.simulation.loop import simulate as simulate
     from fedgauge.values import Bound as Bound
     from fedgauge.values import Condition as Condition
     from fedgauge.values import Constants as Constants
@@ -68,29 +68,29 @@ _HOMES = {
     "fedgauge.algorithms": (
         "ALGORITHMS fedadagrad fedadam fedavg fednova fedprox fedyogi make_algorithm minibatch momentum scaffold slowmo"
     ),
-    "fedgauge.cost": "Cost",
+    "fedgauge.pace.cost": "Cost",
     "fedgauge.data.dataset": "Dataset from_torch standardise",
-    "fedgauge.data.datasets": "load_dataset",
+    "fedgauge.data.loading": "load_dataset",
     "fedgauge.data.partition": "Partition",
     "fedgauge.data.schemes": "make_partition",
     "fedgauge.errors": "InputError",
-    "fedgauge.execution": "execute prepare",
-    "fedgauge.expectation": "Expectation expect",
-    "fedgauge.experiment": "Experiment",
-    "fedgauge.federation.base": "Federation",
+    "fedgauge.experiment.prepare": "execute prepare",
+    "fedgauge.exact.expectation": "Expectation expect",
+    "fedgauge.experiment.config": "Experiment",
+    "fedgauge.federation.protocols": "Federation",
     "fedgauge.federation.generate": "random_quadratics",
     "fedgauge.federation.quadratic": "QuadraticFederation",
-    "fedgauge.measurement.certified": "certify",
+    "fedgauge.measurement.certification": "certify",
     "fedgauge.measurement.measuring": "Asked measure",
     "fedgauge.measurement.reading": "Measurement Reading",
-    "fedgauge.pacing": "auto",
-    "fedgauge.participation": "Participation",
+    "fedgauge.pace.adaptive": "auto",
+    "fedgauge.federation.participation": "Participation",
     "fedgauge.planning.goal": "Goal",
     "fedgauge.planning.planner": "Effort plan",
-    "fedgauge.planning.result": "Plan",
-    "fedgauge.planning.theory": "theory_plan",
-    "fedgauge.runs": "read_trace",
-    "fedgauge.simulation": "simulate",
+    "fedgauge.planning.plan": "Plan",
+    "fedgauge.planning.by_theory": "theory_plan",
+    "fedgauge.runs.directory": "read_trace",
+    "fedgauge.simulation.loop": "simulate",
     "fedgauge.values": "Bound Condition Constants Estimate Round Source Term Trace",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}

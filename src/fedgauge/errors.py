@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import numbers
 from collections.abc import Iterable
 
 
@@ -12,6 +13,12 @@ class InputError(ValueError):
 
     The command line prints the sentence and exits with status 2.
     """
+
+
+class UnknownNameError(InputError, KeyError):
+    """A name that a mapping does not have: a ``KeyError`` whose text is a sentence."""
+
+    __str__ = InputError.__str__  # a KeyError would print its text in quotes
 
 
 class MachineError(Exception):
@@ -42,7 +49,7 @@ def nearest(name: str, allowed: Iterable[str]) -> str:
 
 
 def _number(name: str, value: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise InputError(f"{name} must be a number, not {value!r}.")
     return float(value)
 
@@ -72,7 +79,7 @@ def fraction(name: str, value: float) -> float:
 
 
 def count(name: str, value: int, least: int = 1) -> int:
-    """Return ``value`` if it is a whole number of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    """Return ``value`` as an int if it is a whole number, Python's or numpy's, of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
         raise InputError(f"{name} must be a whole number of at least {least}, not {value!r}.")
-    return value
+    return int(value)

@@ -7,6 +7,7 @@ worker in a round are the same whatever else was drawn before, in which process,
 
 from __future__ import annotations
 
+import numbers
 from enum import IntEnum
 
 import numpy as np
@@ -28,10 +29,10 @@ class Purpose(IntEnum):
 
 
 def check_seed(seed: int) -> int:
-    """Return ``seed`` if it fits the generator's key."""
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**64:
+    """Return ``seed`` as an int if it fits the generator's key."""
+    if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or not 0 <= seed < 2**64:
         raise InputError(f"seed must be a whole number from 0 to 2^64 - 1, not {seed!r}.")
-    return seed
+    return int(seed)
 
 
 class Streams:

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
-from fedgauge import region
 from fedgauge.cli import main
+from fedgauge.exact import region
 from fedgauge.explore.controls import CONTROLS, SQUARED, Start
 from fedgauge.theory import THEOREMS
 from fedgauge.theory.answer import Answer

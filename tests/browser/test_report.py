@@ -13,12 +13,12 @@ from playwright.sync_api import Locator, Page, expect
 from tests.report.made import experiment, measurement, write_measurement, write_run
 
 from fedgauge.cli import main
-from fedgauge.cost import Cost
-from fedgauge.experiment import Experiment
-from fedgauge.explore.writing import shown
+from fedgauge.experiment.config import Experiment
 from fedgauge.federation.generate import random_quadratics
+from fedgauge.pace.cost import Cost
 from fedgauge.planning.goal import Goal
 from fedgauge.planning.planner import Effort, plan
+from fedgauge.web.writing import shown
 
 Visit = Callable[..., Page]
 Capture = pytest.CaptureFixture[str]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fedgauge.cli import main
-from fedgauge.report import terminal
+from fedgauge.report.terminal import console
 from fedgauge.theory import THEOREMS, evaluate
 from fedgauge.theory.tune import best_gamma, best_local_steps
 
@@ -62,7 +62,7 @@ def test_json_holds_what_was_promised(name: str, version: Any, capsys: Capture) 
 
 @pytest.mark.parametrize(("name", "version"), EVERY)
 def test_table_shows_every_term_and_condition(name: str, version: str, capsys: Capture, monkeypatch: Any) -> None:
-    monkeypatch.setattr(terminal.out, "_width", 200)
+    monkeypatch.setattr(console.out, "_width", 200)
     said = run(capsys, "bound", name, *arguments(), "--version", version)
     bound = evaluate(name, version, **VALUES)  # type: ignore[arg-type]
     for shown, formula in ((part.name, part.formula) for parts in (bound.terms, bound.conditions) for part in parts):
@@ -103,7 +103,7 @@ def test_values_come_from_a_file_and_arguments_override_them(capsys: Capture, tm
 def test_a_certificate_says_that_it_takes_typed_numbers_as_exact(
     capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(terminal.out, "_width", 300)
+    monkeypatch.setattr(console.out, "_width", 300)
     chosen = {"I", "R", "N", "M", "gamma", "eta", "beta", "tau", "beta2"}
     constants = {name: value for name, value in VALUES.items() if name not in chosen}
     known, plain = tmp_path / "known.json", tmp_path / "plain.json"

@@ -20,14 +20,14 @@ import typer.main
 from rich.console import Console
 from tests.cli.command import FEDERATION, Capture, answer, run, start, words
 
-import fedgauge.simulation  # noqa: F401 - torch is slow to import, and not to be waited for amidst a test
+import fedgauge.simulation.loop  # noqa: F401 - torch is slow to import, and not to be waited for amidst a test
 from fedgauge import QuadraticFederation, expect, fedavg, minibatch, momentum
-from fedgauge.archive import look
 from fedgauge.cli import app, main
-from fedgauge.command import command_line
-from fedgauge.participation import Participation
-from fedgauge.report import terminal
+from fedgauge.federation.participation import Participation
+from fedgauge.report.terminal import console
 from fedgauge.reproduce import table2
+from fedgauge.runs.reader import look
+from fedgauge.system.command_line import command_line
 from fedgauge.values import Trace
 
 
@@ -244,8 +244,8 @@ def test_expect_is_the_librarys(line: str, place: Path, capsys: Capture) -> None
 # A command whose start takes seconds -> what it imports first of all that is slow.
 SLOW = {
     "report fed.json": "fedgauge.report.page.build",
-    "simulate fed.json --gamma 0.1": "fedgauge.execution",
-    "measure fed.json --gamma 0.1": "fedgauge.execution",
+    "simulate fed.json --gamma 0.1": "fedgauge.experiment.prepare",
+    "measure fed.json --gamma 0.1": "fedgauge.experiment.prepare",
     "plan fed.json --gamma 0.1 --goal grad2=1": "fedgauge.planning.candidates",
     "plan fed.json --gamma 0.1 --goal grad2=1 --mode theory": "fedgauge.planning.measured",
 }
@@ -254,7 +254,7 @@ SLOW = {
 @pytest.mark.parametrize("line", SLOW)
 def test_there_is_a_bar_before_what_is_slow(line: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = io.StringIO()
-    monkeypatch.setattr(terminal, "err", Console(file=drawn, force_terminal=True))
+    monkeypatch.setattr(console, "err", Console(file=drawn, force_terminal=True))
     monkeypatch.setitem(sys.modules, SLOW[line], None)
     with pytest.raises(ModuleNotFoundError, match=SLOW[line]):
         main(line.split())

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.cli.command import Capture
 
-from fedgauge import crews, execution
 from fedgauge.cli import main
+from fedgauge.experiment import jobs, prepare
 
 
 def ctrl_c(*_: Any, **__: Any) -> Any:
@@ -20,8 +20,8 @@ def ctrl_c(*_: Any, **__: Any) -> Any:
 def _interrupting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C comes with the first job, or while data is read."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(crews.Here, "map", ctrl_c)
-    monkeypatch.setattr(execution, "share_out", ctrl_c)
+    monkeypatch.setattr(jobs.InProcess, "map", ctrl_c)
+    monkeypatch.setattr(prepare, "share_out", ctrl_c)
 
 
 KEPT = ("table1 --scale smoke", "table2 --jobs 1", "certified --jobs 1", "lenses --source digits --jobs 1")

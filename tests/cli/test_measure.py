@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 from safetensors.torch import save_file
 from tests.cli.command import Capture, answer, start, words
 
-import fedgauge.simulation  # noqa: F401 - torch is slow to import, and not to be waited for amidst a test
+import fedgauge.simulation.loop  # noqa: F401 - torch is slow to import, and not to be waited for amidst a test
 from fedgauge.cli import main
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.measurement.reading import Measurement

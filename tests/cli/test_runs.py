@@ -13,12 +13,12 @@ from typing import ClassVar
 import pytest
 from tests.cli.command import Capture, answer, snapshot, words
 
-import fedgauge.simulation  # noqa: F401 - torch is slow to import, and not to be waited for amidst a test
-from fedgauge.archive import look
+import fedgauge.simulation.loop  # noqa: F401 - torch is slow to import, and not to be waited for amidst a test
 from fedgauge.cli import main
-from fedgauge.experiment import Experiment
-from fedgauge.report import terminal
-from fedgauge.report.runs import differing
+from fedgauge.experiment.config import Experiment
+from fedgauge.report.terminal import console
+from fedgauge.report.terminal.kept_runs import differing
+from fedgauge.runs.reader import look
 
 ROUNDS = "--rounds 6 --processes 1 --gamma 0.1"
 
@@ -38,7 +38,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def place(kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> Path:
     shutil.copytree(kept, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(terminal.out, "width", 200)
+    monkeypatch.setattr(console.out, "width", 200)
     capsys.readouterr()
     return tmp_path
 
@@ -77,7 +77,7 @@ def test_compare(place: Path, capsys: Capture) -> None:
 
 
 def test_comparison_of_many_runs_breaks_no_word(place: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(terminal.out, "width", 80)
+    monkeypatch.setattr(console.out, "width", 80)
     names = [f"runs/I5_with_a_name_{number}" for number in range(4)]
     for name in names:
         shutil.copytree("runs/I5", name)

@@ -13,9 +13,9 @@ from tests.strategies import COORDINATEWISE, PARAMETERS, federations
 
 from fedgauge.algorithms import ALGORITHMS, make_algorithm
 from fedgauge.federation.generate import random_quadratics
+from fedgauge.federation.participation import Participation
 from fedgauge.federation.quadratic import QuadraticFederation
-from fedgauge.participation import Participation
-from fedgauge.simulation import simulate
+from fedgauge.simulation.loop import simulate
 from fedgauge.values import Trace
 
 every_algorithm = pytest.mark.parametrize("name", ALGORITHMS)

@@ -17,8 +17,8 @@ from tests.data import made
 
 from fedgauge.data import catalogue
 from fedgauge.data.catalogue import ENTRIES, Status, data_directory, status
-from fedgauge.data.datasets import load_dataset
 from fedgauge.data.idx import read_idx
+from fedgauge.data.loading import load_dataset
 from fedgauge.errors import InputError
 
 

@@ -20,8 +20,8 @@ from tests.data import made
 from fedgauge.cli import main
 from fedgauge.data import catalogue
 from fedgauge.data.catalogue import ENTRIES
-from fedgauge.data.datasets import load_dataset
 from fedgauge.data.fetch import fetch
+from fedgauge.data.loading import load_dataset
 from fedgauge.errors import InputError, MachineError
 
 

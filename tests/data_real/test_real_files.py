@@ -10,7 +10,7 @@ import pytest
 
 from fedgauge.data.catalogue import status
 from fedgauge.data.dataset import Dataset, measure, standardise
-from fedgauge.data.datasets import load_dataset
+from fedgauge.data.loading import load_dataset
 from fedgauge.data.schemes import make_partition
 from fedgauge.errors import InputError
 

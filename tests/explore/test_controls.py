@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, get_args
 
 from fedgauge.explore.controls import CONSTANTS, start
-from fedgauge.explore.writing import resource
 from fedgauge.report.page.sections import KINDS
 from fedgauge.theory import THEOREMS
 from fedgauge.theory.answer import answer
 from fedgauge.values import Kind
+from fedgauge.web.writing import resource
 
 # What certify gives of softmax regression: no kappa, as it is no quadratic, and no G, as its models are not bounded.
 PROVED = {"L_g": 1.0, "L_h": 0.2, "L_tilde": 1.1, "mu": 0.01, "sigma": 0.1, "zeta": 1.0, "F": 2.0, "d0": 3.0}

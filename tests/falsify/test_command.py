@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedgauge.cli import main
-from fedgauge.command import command_line
+from fedgauge.system.command_line import command_line
 
 SMALL = ["--samples", "3", "--searches", "1", "--jobs", "1"]
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from fedgauge.algorithms import fedadam, make_algorithm
-from fedgauge.expectation import expect
+from fedgauge.exact.expectation import expect
 from fedgauge.falsify.exact import measure, measure_adam
 from fedgauge.falsify.problem import FAMILIES, SETTINGS, Problem, change, draw, starting_at
 from fedgauge.federation.generate import random_quadratics
+from fedgauge.federation.participation import Participation
 from fedgauge.federation.quadratic import QuadraticFederation
-from fedgauge.participation import Participation
-from fedgauge.simulation import simulate
+from fedgauge.simulation.loop import simulate
 from fedgauge.theory import THEOREMS
 
 

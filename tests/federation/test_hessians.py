@@ -13,7 +13,7 @@ from tests.federation.networks import chains, convolutional, data, federation, m
 from torch import nn
 from torch.nn import functional
 
-from fedgauge.federation.losses import squared_error
+from fedgauge.federation.kernels.losses import squared_error
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.federation.supervised import SupervisedFederation
 
@@ -66,8 +66,8 @@ def test_written_out_products_are_those_of_autograd(
     how = {"loss": loss, "x": x, "y": y, "shards": shards, "l2": 0.01}
     module = module.to(torch.float64)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedgauge.federation.dense._SAMPLES", 5)
-        patch.setattr("fedgauge.federation.dense._SMALL", small)
+        patch.setattr("fedgauge.federation.kernels.dense._SAMPLES", 5)
+        patch.setattr("fedgauge.federation.kernels.dense._SMALL", small)
         compare(module, how, workers)
 
 

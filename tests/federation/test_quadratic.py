@@ -104,7 +104,7 @@ def test_a_flat_direction_is_not_strongly_convex_by_rounding(seed: int) -> None:
 def test_constants_of_a_federation_worked_by_hand() -> None:
     # A = diag(1, 0), off-diagonal parts diag(0, ±1).
     federation = QuadraticFederation([[[1, 0], [0, 1]], [[1, 0], [0, -1]]], [[0, 0], [0, 0]])
-    found = {e.symbol: e.value for e in federation.constants()}
+    found = {name: e.value for name, e in federation.constants().items()}
     expected = {"L_tilde": 1, "L_g": 1, "L_h": 1, "L_h_paper": 1, "mu": 0, "kappa": 2, "varphi": 2, "sigma": 0}
     assert found == pytest.approx(expected, abs=1e-15)
 
@@ -120,7 +120,7 @@ def test_the_papers_value_of_L_h_can_exceed_L_tilde() -> None:  # noqa: N802
 @settings(max_examples=60)
 @given(federation=federations(), data=st.data())
 def test_laws_of_the_constants(federation: QuadraticFederation, data: st.DataObject) -> None:
-    c = {e.symbol: e.value for e in federation.constants()}
+    c = {name: e.value for name, e in federation.constants().items()}
     slack = 1 + 1e-12
     assert c["L_h"] <= c["L_h_paper"] * slack + 1e-15
     assert c["L_h"] <= c["L_tilde"] * slack

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional
 
 from fedgauge.errors import InputError
-from fedgauge.federation.losses import squared_error
+from fedgauge.federation.kernels.losses import squared_error
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.randomness import Purpose, Streams
 
@@ -109,7 +109,7 @@ def test_exact_passes_are_autograd_over_the_whole_shard(
     path: str, equal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fedgauge.federation.shards.BLOCK", 16 if not equal else 2048)
-    monkeypatch.setattr("fedgauge.federation.dense._SAMPLES", 7)
+    monkeypatch.setattr("fedgauge.federation.kernels.dense._SAMPLES", 7)
     shards = [range(i, 60, 5) for i in range(5)] if equal else ragged(60, 5)
     of = federation(mlp(dtype=torch.float64), path=path, dtype=torch.float64, l2=0.3, shards=shards)
     x, y = data(60, 6, dtype=torch.float64)

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from fedgauge.federation.models import mlp
 from fedgauge.flower import Shard
-from fedgauge.models import mlp
 
 
 def read(path: str | Path, test: bool = False, width: int = 16) -> Shard:

@@ -15,12 +15,12 @@ from tests.flower.here import HereGrid
 from tests.flower.task import read
 
 from fedgauge import Experiment, execute, prepare, read_trace
-from fedgauge.archive import look
 from fedgauge.cli import main
 from fedgauge.errors import InputError, MachineError
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.flower import client_app, held_out, run_on
 from fedgauge.flower.records import ARRAYS, SAID, content, tensors_of
+from fedgauge.runs.reader import look
 
 Spoil = Callable[[int, Message, Message], Message]
 

@@ -16,11 +16,11 @@ from tests.flower.measured_app import own_app
 from tests.flower.task import read
 
 from fedgauge import Experiment, execute
-from fedgauge.archive import look
 from fedgauge.cli import main
 from fedgauge.errors import InputError
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.flower import Gauge, plan_run
+from fedgauge.runs.reader import look
 from fedgauge.values import Trace
 
 ROUNDS = 4

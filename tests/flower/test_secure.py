@@ -15,10 +15,10 @@ from tests.flower.here import HereGrid
 from tests.flower.task import read
 
 from fedgauge import Experiment, execute
-from fedgauge.archive import look
 from fedgauge.errors import InputError, MachineError
 from fedgauge.flower import client_app, run_securely, server_app
 from fedgauge.flower.records import ARRAYS
+from fedgauge.runs.reader import look
 
 CONTEXT = Context(1, 1, {}, RecordDict(), {})
 

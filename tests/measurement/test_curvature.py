@@ -13,13 +13,13 @@ from tests.federation.networks import federation as network
 from tests.federation.networks import mlp
 from tests.strategies import federations
 
-from fedgauge.federation.base import Federation
 from fedgauge.federation.generate import random_quadratics
+from fedgauge.federation.protocols import Federation
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.federation.supervised import SupervisedFederation
-from fedgauge.measurement import meter as meters
+from fedgauge.measurement import passes as meters
 from fedgauge.measurement.curvature import curvature
-from fedgauge.measurement.meter import Meter
+from fedgauge.measurement.passes import Meter
 from fedgauge.measurement.reading import Reading
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -17,12 +17,12 @@ from tests.measurement.test_curvature import hessians
 from tests.strategies import federations
 
 from fedgauge.errors import InputError
-from fedgauge.federation.base import Federation
 from fedgauge.federation.generate import random_quadratics
+from fedgauge.federation.protocols import Federation
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.measurement.curvature import curvature
 from fedgauge.measurement.decomposition import Decomposition, Parts, decompose
-from fedgauge.measurement.meter import Meter
+from fedgauge.measurement.passes import Meter
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -143,7 +143,7 @@ def test_bad_input_is_one_sentence() -> None:
 
 
 def test_it_is_drawn_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from fedgauge.report.decompositions import draw_decomposition, show_decomposition
+    from fedgauge.report.terminal.decompositions import draw_decomposition, show_decomposition
 
     found = parts(network(workers=4))
     draw_decomposition(tmp_path / "parts.png", found)

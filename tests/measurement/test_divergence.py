@@ -17,7 +17,7 @@ from fedgauge.federation.generate import random_quadratics
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.measurement.divergence import ALONE, divergence, find_outliers
 from fedgauge.measurement.local import LocalSteps
-from fedgauge.measurement.meter import Meter
+from fedgauge.measurement.passes import Meter
 from fedgauge.measurement.reading import Reading
 from fedgauge.randomness import Purpose, Streams
 

@@ -16,12 +16,12 @@ from tests.strategies import federations
 
 from fedgauge.data.schemes import iid
 from fedgauge.errors import InputError
-from fedgauge.federation.base import Federation
 from fedgauge.federation.generate import random_quadratics
+from fedgauge.federation.protocols import Federation
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.measurement.curvature import curvature
 from fedgauge.measurement.lenses import LENSES, lenses
-from fedgauge.measurement.meter import Meter, OutOfBudgetError
+from fedgauge.measurement.passes import Meter, OutOfBudgetError
 from fedgauge.measurement.probes import ROUND
 from fedgauge.measurement.reading import Reading
 from fedgauge.randomness import Purpose, Streams

@@ -14,10 +14,10 @@ from torch.nn import functional
 
 from fedgauge.errors import InputError
 from fedgauge.federation.generate import random_quadratics
-from fedgauge.federation.losses import squared_error
+from fedgauge.federation.kernels.losses import squared_error
 from fedgauge.federation.supervised import SupervisedFederation
-from fedgauge.measurement.meter import Meter, OutOfBudgetError
 from fedgauge.measurement.noise import noise
+from fedgauge.measurement.passes import Meter, OutOfBudgetError
 from fedgauge.measurement.reading import Reading
 from fedgauge.randomness import Purpose, Streams
 

@@ -15,7 +15,7 @@ from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.measurement.divergence import ALONE
 from fedgauge.measurement.intervals import of_mean
 from fedgauge.measurement.local import LocalSteps
-from fedgauge.measurement.meter import Meter, OutOfBudgetError
+from fedgauge.measurement.passes import Meter, OutOfBudgetError
 from fedgauge.measurement.reading import Reading
 from fedgauge.measurement.sampled import _repeat, sampled_deviation, sampled_divergence
 from fedgauge.randomness import Purpose, Streams
@@ -213,7 +213,7 @@ def test_a_reading_says_what_it_cost_and_that_it_was_cut_short() -> None:
 
 def test_time_ends_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("fedgauge.measurement.meter.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("fedgauge.measurement.passes.time.monotonic", lambda: now[0])
     with Meter(small(), processes=1, until=10, told=lambda *_: now.__setitem__(0, now[0] + 3)) as meter:
         reading = sampled_divergence(meter, small().start(0), size=0.2)
         assert reading.notes[0] == "The time that was allowed is used up. There were 4 repetitions."

@@ -14,10 +14,10 @@ from tests.strategies import federations
 from fedgauge import fedavg, simulate
 from fedgauge.errors import InputError
 from fedgauge.federation.generate import random_quadratics
+from fedgauge.federation.participation import Participation
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.measurement.intervals import CONFIDENCE, of_runs
 from fedgauge.measurement.trajectory import exceeded, near_convergence, readings, trajectory
-from fedgauge.participation import Participation
 from fedgauge.values import Round
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -66,11 +66,10 @@ def test_a_round_records_what_a_naive_loop_finds(path: str) -> None:
 
 
 def test_kept_rows_are_few_but_the_sums_are_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedgauge.engines import work
 
     of = random_quadratics(40, 3, hessian_spread=1.0)
     whole = simulate(of, fedavg(0.1), local_steps=4, rounds=2, chunk=4).rounds[0]
-    monkeypatch.setattr(work, "_KEPT_BYTES", 0)
+    monkeypatch.setattr(workers, "_KEPT_BYTES", 0)
     some = simulate(of, fedavg(0.1), local_steps=4, rounds=2, chunk=4).rounds[0]
     assert (some.deviation2, some.spread, some.zeta2) == (whole.deviation2, whole.spread, whole.zeta2)
     assert some.L_tilde_ratio is not None

@@ -8,7 +8,7 @@ import pytest
 
 from fedgauge import Cost, Experiment, Goal, execute, random_quadratics
 from fedgauge.planning.candidates import Candidate
-from fedgauge.planning.curves import Scale
+from fedgauge.planning.forecast import Scale
 from fedgauge.planning.pilots import Pilots, Trial
 
 COST = Cost("given", fixed=1.0, step=0.5)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from fedgauge import Cost, Effort, Experiment, Goal, InputError, Plan, QuadraticFederation, execute, plan
-from fedgauge.execution import Prepared
+from fedgauge.experiment.prepare import Prepared
 from fedgauge.federation.generate import random_quadratics
-from fedgauge.participation import Participation
+from fedgauge.federation.participation import Participation
 from fedgauge.planning.candidates import Candidate
 from fedgauge.planning.measured import floor_of, theory_of
 

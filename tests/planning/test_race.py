@@ -11,9 +11,9 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from fedgauge.cost import Cost
+from fedgauge.pace.cost import Cost
 from fedgauge.planning.candidates import Candidate
-from fedgauge.planning.curves import Curve
+from fedgauge.planning.forecast import Curve
 from fedgauge.planning.pilots import Trial
 from fedgauge.planning.race import Race, race
 

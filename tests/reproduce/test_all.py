@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from fedgauge.cli import app
 from fedgauge.errors import InputError
-from fedgauge.experiment import Experiment
-from fedgauge.reproduce import curves, parts, sampling, sketch, studies, table1
-from fedgauge.simulation import simulate
+from fedgauge.experiment.config import Experiment
+from fedgauge.reproduce import parts, sampling, sketch, studies, table1, training_curves
+from fedgauge.simulation.loop import simulate
 
 
 @pytest.fixture(scope="module")
@@ -54,10 +54,10 @@ def test_figures_are_the_papers() -> None:
 @pytest.mark.parametrize("name", ["fig2", "fig7"])
 def test_a_figure_is_run_kept_and_drawn(name: str, data: Path, tmp_path: Path) -> None:
     told: list[tuple[str, int, int | None]] = []
-    result = curves.run(name, "smoke", tmp_path, data=str(data), jobs=1, told=lambda *what: told.append(what))
+    result = training_curves.run(name, "smoke", tmp_path, data=str(data), jobs=1, told=lambda *what: told.append(what))
     assert result is not None
     for panel in studies.FIGURES[name]:
-        found = curves.of(result, panel)
+        found = training_curves.of(result, panel)
         assert list(found) == list(studies.STUDIES[panel.study].sizes["smoke"].local_steps)
         assert all(np.isfinite(each[panel.quantity]["mean"]).all() for each in found.values())
     assert "dir" not in json.dumps(result)
@@ -65,7 +65,7 @@ def test_a_figure_is_run_kept_and_drawn(name: str, data: Path, tmp_path: Path) -
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")}
     assert before
     # What is finished is not run again, and gives the same numbers.
-    again = curves.run(name, "smoke", tmp_path, data=str(data), jobs=1)
+    again = training_curves.run(name, "smoke", tmp_path, data=str(data), jobs=1)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")} == before
     assert again is not None
     for study in result["studies"]:
@@ -73,7 +73,7 @@ def test_a_figure_is_run_kept_and_drawn(name: str, data: Path, tmp_path: Path) -
             [(e["loss"], e["accuracy"]) for e in r["studies"][study]["combinations"]] for r in (result, again)
         )
         assert first == second
-    curves.draw(result, tmp_path / "picture.png")
+    training_curves.draw(result, tmp_path / "picture.png")
     assert (tmp_path / "picture.png").stat().st_size > 5000
 
 
@@ -109,7 +109,7 @@ def test_the_sketch_is_what_workers_do() -> None:
 def test_what_sampling_leaves_is_what_simulations_leave() -> None:
     """Mean of ‖∇f‖² over late rounds of a run, which forgets its beginning, against the exact expectation."""
     from fedgauge import fedavg, random_quadratics
-    from fedgauge.participation import Participation
+    from fedgauge.federation.participation import Participation
 
     line = next(line for line in sampling.run()["lines"] if line["L_h"] == 0 and line["M"] == 5)
     federation = random_quadratics(sampling.WORKERS, sampling.DIM, hessian_spread=0.0, linear_spread=2.0, seed=1)

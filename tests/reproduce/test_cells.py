@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from fedgauge import Cost, Experiment, Goal, QuadraticFederation, random_quadratics
-from fedgauge.crews import make_crew
-from fedgauge.federation.base import Indices
+from fedgauge.experiment.jobs import make_pool
+from fedgauge.federation.protocols import Indices
 from fedgauge.planning.planner import Effort, plan
 from fedgauge.reproduce import table2
 from fedgauge.reproduce.cells import Job, run_cells
@@ -41,7 +41,7 @@ def made(keep: Path, numbers: dict[str, int], version: int = 1) -> tuple[dict[st
     """The cells, and which of them were made now."""
     said: list[str] = []
     jobs = {name: Job([number, version], (number,)) for name, number in numbers.items()}
-    found = run_cells(double, jobs, keep, make_crew(1), lambda name, done, total: said.append(name))
+    found = run_cells(double, jobs, keep, make_pool(1), lambda name, done, total: said.append(name))
     return found, said[1:]
 
 

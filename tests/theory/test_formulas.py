@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedgauge.algorithms import minibatch
-from fedgauge.expectation import expect
+from fedgauge.exact.expectation import expect
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.theory import THEOREMS, evaluate
 from fedgauge.theory.quadratic import drift_sum_root, geometric_sum

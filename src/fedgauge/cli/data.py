@@ -27,16 +27,16 @@ def list_(data: options.Data = None, json: options.Json = False) -> None:
     Example: fedgauge data list --data datasets
     """
     from fedgauge.data.catalogue import ENTRIES, data_directory, status
-    from fedgauge.report import terminal
+    from fedgauge.report.terminal import console
 
     found = []
-    with terminal.progress() as bar:
+    with console.progress() as bar:
         for name in bar.track(ENTRIES, description="checksums"):
             found.append(status(name, data))
     if json:
         options.print_json({"data": str(data_directory(data)), "datasets": [each.to_json() for each in found]})
     else:
-        from fedgauge.report import datasets
+        from fedgauge.report.terminal import datasets
 
         datasets.show_data(found, data_directory(data))
 
@@ -55,10 +55,10 @@ def get(
     """
     from fedgauge.data.catalogue import data_directory
     from fedgauge.data.fetch import fetch
-    from fedgauge.report import terminal
+    from fedgauge.report.terminal import console
 
     options.check_directory(data_directory(data), "data")
-    with terminal.download_progress() as bar:
+    with console.download_progress() as bar:
         tasks: dict[str, object] = {}
 
         def told(file: str, here: int, total: int | None) -> None:
@@ -105,10 +105,10 @@ def partition(
 
     Example: fedgauge partition mnist --scheme paper --percent 50 --workers 10 --plot partition.png
     """
-    from fedgauge.data.datasets import load_dataset
+    from fedgauge.data.loading import load_dataset
     from fedgauge.data.schemes import make_partition
-    from fedgauge.experiment import DataSection
-    from fedgauge.report import terminal
+    from fedgauge.experiment.config import DataSection
+    from fedgauge.report.terminal import console
 
     options.check_plot(plot)
     if out:
@@ -123,7 +123,7 @@ def partition(
         "shards": shards,
     }
     parameters = {key: value for key, value in given.items() if value is not None}
-    with terminal.progress() as bar:
+    with console.progress() as bar:
         task = bar.add_task(name, total=None)
         dataset = load_dataset(name, data, told=lambda done, total: bar.update(task, completed=done, total=total))
     number = DataSection(scheme=scheme, workers=workers).num_workers
@@ -140,7 +140,7 @@ def partition(
     if out:
         made.write(out)
     if plot:
-        from fedgauge.report import partitions
+        from fedgauge.report.terminal import partitions
 
         partitions.draw_partition(plot, f"{dataset.name}: {scheme}, {made.num_workers} workers", counts, names)
     if json:
@@ -150,7 +150,7 @@ def partition(
             {"dataset": dataset.name, **summary, **shape, "labels": list(names), "label_counts": counts.tolist()}
         )
     else:
-        from fedgauge.report import partitions
+        from fedgauge.report.terminal import partitions
 
         partitions.show_partition(title, made, counts, names)
         written = [str(path) for path in (out, plot) if path]

@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from fedgauge.codec import alternatives
 from fedgauge.errors import InputError
-from fedgauge.experiment import Experiment, Key, keys
-from fedgauge.toml import alternatives
+from fedgauge.experiment.config import Experiment, Key, keys
 
 SOURCE = "Experiment (.toml), quadratic federation (.json), data set ('fedgauge data list') or .npz file."
 

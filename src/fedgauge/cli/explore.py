@@ -46,7 +46,7 @@ def explore(
     if out is None:
         _serve(page, port or 0, browser, json, first)
     else:
-        from fedgauge.files import write_atomically
+        from fedgauge.system.files import write_atomically
 
         write_atomically(out, page.encode())
         _say("path", str(out), json, first)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedgauge.cli import options
-from fedgauge.command import command_line
+from fedgauge.system.command_line import command_line
 
 
 def falsify(
@@ -33,13 +33,13 @@ def falsify(
 
     from fedgauge.errors import InputError, InterruptedCommandError
     from fedgauge.falsify import run, save
-    from fedgauge.report import terminal
+    from fedgauge.report.terminal import console
 
     if out:
         options.check_directory(out)
         if (out / "result.json").exists():
             raise InputError(f"{out} holds the result of an earlier search; name another directory.")
-    with terminal.progress() as bar:
+    with console.progress() as bar:
         task = bar.add_task("falsify", total=None)
         outcome = run(
             theorem,
@@ -62,14 +62,14 @@ def falsify(
         "cases": cases,
     }
     if out:
-        from fedgauge.files import write_json
+        from fedgauge.system.files import write_json
 
         out.mkdir(parents=True, exist_ok=True)
         write_json(out / "result.json", result)
     if json:
         options.print_json(result)
     else:
-        from fedgauge.report import falsify as report
+        from fedgauge.report.terminal import violations as report
 
         report.show(outcome, cases)
         if out:

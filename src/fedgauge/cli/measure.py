@@ -12,7 +12,7 @@ import typer
 
 from fedgauge.cli import options
 from fedgauge.cli.experiments import takes_run_or_experiment
-from fedgauge.experiment import Experiment
+from fedgauge.experiment.config import Experiment
 
 _PASSES = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*passes")
 
@@ -64,7 +64,7 @@ def measure(
     Example: fedgauge bound nonconvex --values measured/measure.json I=10 R=100 N=10 gamma=0.001 F=2
     """
     from fedgauge.errors import InterruptedCommandError
-    from fedgauge.report import terminal
+    from fedgauge.report.terminal import console
 
     options.check_plot(plot, made=out)
     if out:
@@ -76,11 +76,11 @@ def measure(
         experiment = replace(experiment, model=replace(experiment.model, name=None))
     names = tuple(name.strip() for name in (readings or "").split(",") if name.strip())
     # From here, as what measures takes seconds to import.
-    with terminal.steps() as told:
-        from fedgauge.exchange import read_model
-        from fedgauge.execution import prepare
+    with console.steps() as told:
+        from fedgauge.experiment.prepare import prepare
         from fedgauge.measurement.measuring import Asked
         from fedgauge.measurement.measuring import measure as take
+        from fedgauge.runs.export import read_model
 
         asked = Asked(names, trajectory_rounds, seeds, near, most, tolerance, part, **_budget(budget))
         prepared = prepare(experiment)
@@ -89,7 +89,7 @@ def measure(
         if path:
             model, origin = read_model(path, prepared.federation), str(path)
         found = take(experiment, model=model, origin=origin, asked=asked, prepared=prepared, told=told)
-    from fedgauge.report import measurements
+    from fedgauge.report.terminal import measurements
 
     if out:
         measurements.save(found, out)

@@ -14,7 +14,7 @@ import typer
 
 if TYPE_CHECKING:
     from fedgauge.algorithms.base import Algorithm
-    from fedgauge.participation import Participation
+    from fedgauge.federation.participation import Participation
 
 FederationFile = Annotated[Path, typer.Argument(help="JSON file of a quadratic federation.", show_default=False)]
 Data = Annotated[
@@ -65,7 +65,7 @@ def algorithm_from(name: str, **parameters: float | None) -> Algorithm:
 def participation_from(participants: int | None, sampling: str | None, weights: str | None) -> Participation:
     """Make the participation from its options."""
     from fedgauge.errors import InputError
-    from fedgauge.participation import Participation
+    from fedgauge.federation.participation import Participation
 
     try:
         numbers = None if weights is None else tuple(float(weight) for weight in weights.split(","))
@@ -127,7 +127,7 @@ def values_over(over: list[str], allowed: Sequence[str] | None = None) -> dict[s
     """The values of each key, of the key's type; of an experiment's keys some may be ``allowed``."""
     from fedgauge.cli.experiments import parse
     from fedgauge.errors import InputError, nearest
-    from fedgauge.experiment import keys
+    from fedgauge.experiment.config import keys
 
     hints = {key.option: key.hint for key in keys() if allowed is None or key.option in allowed}
     refused = "names no key of an experiment:" if allowed is None else "does not choose"

@@ -10,7 +10,7 @@ import typer
 
 from fedgauge.cli import options
 from fedgauge.cli.experiments import takes_experiment
-from fedgauge.experiment import Experiment
+from fedgauge.experiment.config import Experiment
 
 if TYPE_CHECKING:
     from fedgauge.planning.goal import Goal
@@ -78,9 +78,9 @@ def plan(
     Example: fedgauge plan experiment.toml --goal loss --budget 10m --cost cross-silo --over participants=5,10
     Example: fedgauge plan fed.json --gamma 0.01 --goal grad2=0.01 --mode theory
     """
-    from fedgauge.cost import Cost
     from fedgauge.errors import InterruptedCommandError
-    from fedgauge.report import terminal
+    from fedgauge.pace.cost import Cost
+    from fedgauge.report.terminal import console
 
     options.check_plot(plot, made=out)
     if out:
@@ -90,24 +90,24 @@ def plan(
     if mode == "theory":
         pilots = {"over": over or None, "seeds": seeds, "spend": spend, "limit": limit, "jobs": jobs}
         _refuse(pilots, "pilots, not for --mode theory, which runs none")
-        with terminal.doing():
+        with console.doing():
             from fedgauge.planning.measured import theory_of
 
             certified = theory_of(experiment, wanted, price, values=values, theorem=theorem)
-        from fedgauge.report import certificates
+        from fedgauge.report.terminal import theory_plans
 
         if out:
-            certificates.save_theory(certified, out)
+            theory_plans.save_theory(certified, out)
         if plot:
-            certificates.draw_theory(certified, plot)
+            theory_plans.draw_theory(certified, plot)
         if json:
             options.print_json(certified.to_json())
         else:
-            certificates.show_theory(certified)
+            theory_plans.show_theory(certified)
         return
     _refuse({"values": values, "theorem": theorem}, "--mode theory, not for pilots, which measure")
     # From here, as what plans takes seconds to import.
-    with terminal.doing() as told:
+    with console.doing() as told:
         from fedgauge.planning.candidates import KEYS
         from fedgauge.planning.planner import Effort
         from fedgauge.planning.planner import plan as make
@@ -120,7 +120,7 @@ def plan(
         except KeyboardInterrupt:
             rest = f"the same command goes on with the pilots in {out}" if out else "with --out the pilots are kept"
             raise InterruptedCommandError(f"Interrupted; {rest}.") from None
-    from fedgauge.report import plans
+    from fedgauge.report.terminal import plans
 
     if out:
         plans.save(found, out)

@@ -52,11 +52,11 @@ def generate(
     federation.write(out)
     found = federation.constants()
     if json:
-        options.print_json({"file": str(out), "constants": {e.symbol: e.value for e in found}})
+        options.print_json({"file": str(out), "constants": {name: estimate.value for name, estimate in found.items()}})
     else:
-        from fedgauge.report import terminal
+        from fedgauge.report.terminal import console
 
-        terminal.show_estimates(f"{out}: {workers} workers, dimension {dim}", found)
+        console.show_estimates(f"{out}: {workers} workers, dimension {dim}", found.values())
 
 
 def constants(file: options.FederationFile, json: options.Json = False) -> None:
@@ -93,10 +93,10 @@ def constants(file: options.FederationFile, json: options.Json = False) -> None:
         answer["x_star"] = {"value": None if x_star is None else x_star.tolist(), "kind": "exact"}
         options.print_json(answer)
     else:
-        from fedgauge.report import terminal
+        from fedgauge.report.terminal import console
 
         title = f"{file}: {federation.num_workers} workers, dimension {federation.dim}"
-        terminal.show_estimates(title, found)
+        console.show_estimates(title, found)
 
 
 def expect(
@@ -121,7 +121,7 @@ def expect(
 
     Example: fedgauge expect fed.json --algorithm fedavg --gamma 0.05 --eta 1 --local-steps 10 --rounds 100
     """
-    from fedgauge.expectation import expect as compute
+    from fedgauge.exact.expectation import expect as compute
     from fedgauge.federation.quadratic import QuadraticFederation
 
     options.check_plot(plot)
@@ -147,6 +147,6 @@ def expect(
         settings = {"algorithm": chosen.name, **chosen.parameters, "local_steps": local_steps, "rounds": rounds}
         options.print_json({**settings, "participation": participation.to_json(), **answer.to_json()})
     else:
-        from fedgauge.report import terminal
+        from fedgauge.report.terminal import console
 
-        terminal.show_expectation(f"{chosen.name} on {file}, {local_steps} local steps", answer)
+        console.show_expectation(f"{chosen.name} on {file}, {local_steps} local steps", answer)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedgauge.cli import options
-from fedgauge.command import command_line
+from fedgauge.system.command_line import command_line
 
 
 def report(
@@ -45,11 +45,11 @@ def report(
     if place.suffix not in (".html", ".htm"):
         raise InputError(f"out must be a file that ends in .html, not {str(place)!r}.")
     options.check_file(place)
-    from fedgauge.files import write_atomically
-    from fedgauge.report import terminal
+    from fedgauge.report.terminal import console
+    from fedgauge.system.files import write_atomically
 
     # From here, as what the page is made with takes seconds to import.
-    with terminal.doing():
+    with console.doing():
         from fedgauge.report.page.build import build
         from fedgauge.report.page.findings import find
 

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from fedgauge.cli import options
-from fedgauge.engines.choice import check_engine
 from fedgauge.reproduce import studies
+from fedgauge.simulation.engines.choice import check_engine
 
 app = typer.Typer(name="reproduce", no_args_is_help=True)
 
@@ -47,7 +47,7 @@ def _conclude(table: Any, result: dict[str, Any], out: Path | None, name: str, j
 
 
 def _write(table: Any, result: dict[str, Any], out: Path, name: str) -> None:
-    from fedgauge.files import write_json
+    from fedgauge.system.files import write_json
 
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / "result.json", result)
@@ -92,12 +92,12 @@ def table2(
 
     Example: fedgauge reproduce table2 --seeds 12 --out results/table2
     """
-    from fedgauge.report import terminal
+    from fedgauge.report.terminal import console
     from fedgauge.reproduce import table2 as table
 
     _check(out, jobs)
     check_engine(engine, address)
-    with _going_on(out), terminal.doing() as told:
+    with _going_on(out), console.doing() as told:
         keep, say = out / "cells" if out else None, partial(told, "table 2")
         result = table.run(seeds, seed, keep=keep, jobs=jobs, engine=engine, address=address, told=say)
     _conclude(table, result, out, "table2", json)
@@ -119,14 +119,14 @@ def table1(
     Example: fedgauge reproduce table1 --model mlp --data DIR --out results/table1
     """
     from fedgauge.errors import InputError, nearest
-    from fedgauge.report import terminal
+    from fedgauge.report.terminal import console
     from fedgauge.reproduce import table1 as table
 
     if model not in table.PAPER:
         raise InputError(f"Table 1 has no model {model!r}; {nearest(model, table.PAPER)}")
     _check(out, seeds=seeds)
     check_engine(engine, address)
-    with _going_on(out), terminal.doing() as told:
+    with _going_on(out), console.doing() as told:
         keep, place = out / "cells" if out else None, str(data) if data else None
         result = table.run(studies.study(model), scale, seeds, place, keep, told, engine, address)
     _conclude(table, result, out, "table1", json)
@@ -179,20 +179,20 @@ def _figure(name: str) -> None:
         json: options.Json = False,
     ) -> None:
         from fedgauge.errors import InputError
-        from fedgauge.report import terminal
-        from fedgauge.reproduce import curves
+        from fedgauge.report.terminal import console
+        from fedgauge.reproduce import training_curves
 
         if out is None:
             raise InputError(f"{name} needs --out, the directory that keeps its runs; name a new one.")
         _check(out, jobs, seeds)
         check_engine(engine, address)
         where: dict[str, Any] = {"jobs": jobs, "engine": engine, "address": address}
-        with _going_on(out), terminal.doing() as told:
+        with _going_on(out), console.doing() as told:
             place = str(data) if data else None
-            result = curves.run(name, scale, runs or out / "runs", data=place, seeds=seeds, told=told, **where)
+            result = training_curves.run(name, scale, runs or out / "runs", data=place, seeds=seeds, told=told, **where)
             if result is None:
                 raise KeyboardInterrupt
-        _conclude(curves, result, out, name, json)
+        _conclude(training_curves, result, out, name, json)
 
     figure.__doc__ = f"""Figure {name.removeprefix("fig")}: {studies.title(name)}.
 
@@ -224,7 +224,7 @@ def everything(
     Example: fedgauge reproduce all --scale laptop --data DIR --out results
     """
     from fedgauge.errors import InputError
-    from fedgauge.report import terminal
+    from fedgauge.report.terminal import console
     from fedgauge.reproduce import parts
 
     if out is None:
@@ -233,7 +233,7 @@ def everything(
     check_engine(engine, address)
     where = parts.Where(jobs, engine, address)
     failed: dict[str, str] = {}
-    with _going_on(out), terminal.doing() as told:
+    with _going_on(out), console.doing() as told:
         for part in parts.PARTS:
             try:
                 result = part.run(scale, out, str(data) if data else None, where, told)
@@ -272,8 +272,8 @@ def ledger(
 
 
 def _ledger(results: Path, out: Path | None, json: bool) -> None:
-    from fedgauge.files import write_atomically, write_json
     from fedgauge.reproduce import ledger as book
+    from fedgauge.system.files import write_atomically, write_json
 
     rows = book.rows(book.read(results))
     made = {"verdicts": book.counts(rows), "claims": rows}
@@ -308,9 +308,9 @@ def lenses(
     Example: fedgauge reproduce lenses --source digits --out results/lenses
     """
     from fedgauge.errors import InputError, count, positive
-    from fedgauge.report import terminal
+    from fedgauge.report.terminal import console
     from fedgauge.reproduce import lens_orders
-    from fedgauge.reproduce import lenses as experiment
+    from fedgauge.reproduce import lens_study as experiment
 
     if source not in ("mnist", "digits"):
         raise InputError(f"source must be mnist or digits, not {source!r}; the rates are set for these.")
@@ -320,7 +320,7 @@ def lenses(
     check_engine(engine, address)
     if out:
         options.check_directory(out)
-    with _going_on(out), terminal.progress() as bar:
+    with _going_on(out), console.progress() as bar:
         task = bar.add_task("lenses", total=None)
         result = experiment.run(
             source,
@@ -335,7 +335,7 @@ def lenses(
             target=target,
         )
     if out:
-        from fedgauge.files import write_atomically, write_json
+        from fedgauge.system.files import write_atomically, write_json
 
         out.mkdir(parents=True, exist_ok=True)
         write_json(out / "lenses.json", result)
@@ -371,15 +371,15 @@ def certified(
     Example: fedgauge reproduce certified --source digits --seeds 20 --out results/certified
     """
     from fedgauge.errors import count
-    from fedgauge.report import terminal
-    from fedgauge.reproduce import certified as table
+    from fedgauge.report.terminal import console
+    from fedgauge.reproduce import certified_bounds as table
 
     if jobs is not None:
         count("jobs", jobs)
     check_engine(engine, address)
     if out:
         options.check_directory(out)
-    with _going_on(out), terminal.progress() as bar:
+    with _going_on(out), console.progress() as bar:
         task = bar.add_task("certified", total=None)
         result = table.run(
             source,
@@ -395,7 +395,7 @@ def certified(
             local_steps=local_steps or (),
         )
     if out:
-        from fedgauge.files import write_json
+        from fedgauge.system.files import write_json
 
         out.mkdir(parents=True, exist_ok=True)
         write_json(out / f"{source}.json", result)

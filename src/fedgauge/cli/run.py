@@ -10,7 +10,7 @@ import typer
 
 from fedgauge.cli import options
 from fedgauge.cli.experiments import takes_experiment
-from fedgauge.experiment import Experiment
+from fedgauge.experiment.config import Experiment
 
 
 def algorithms(json: options.Json = False) -> None:
@@ -24,9 +24,9 @@ def algorithms(json: options.Json = False) -> None:
     if json:
         options.print_json({name: {"parameters": takes, "summary": says} for name, (takes, says) in rows.items()})
     else:
-        from fedgauge.report import terminal
+        from fedgauge.report.terminal import console
 
-        terminal.table(
+        console.table(
             "Algorithms",
             ("name", "parameters", "what it does"),
             [(name, " ".join(takes), says) for name, (takes, says) in rows.items()],
@@ -45,10 +45,10 @@ def symbols(json: options.Json = False) -> None:
             {s.name: {"latex": s.latex, "meaning": s.meaning, "defined": s.defined} for s in SYMBOLS.values()}
         )
     else:
-        from fedgauge.report import terminal
+        from fedgauge.report.terminal import console
 
         rows = [(s.name, s.meaning, s.defined) for s in SYMBOLS.values()]
-        terminal.table("Symbols", ("symbol", "meaning", "defined in"), rows)
+        console.table("Symbols", ("symbol", "meaning", "defined in"), rows)
 
 
 @takes_experiment
@@ -71,7 +71,7 @@ def simulate(
     Example: fedgauge simulate runs/first/experiment.toml --gamma 0.05 --out runs/second
     """
     from fedgauge.errors import InputError, InterruptedCommandError
-    from fedgauge.report import terminal
+    from fedgauge.report.terminal import console
 
     if resume and out is None:
         raise InputError("--resume needs --out, the directory of the run to go on with.")
@@ -79,11 +79,11 @@ def simulate(
     options.allow_own_modules()
     if tensorboard:
         options.check_directory(tensorboard, "tensorboard")
-    with terminal.run_progress() as told:
-        from fedgauge.exchange import read_model
-        from fedgauge.execution import execute, prepare
-        from fedgauge.observers import TensorBoard, make_observer, watching
-        from fedgauge.simulation import InterruptedRunError
+    with console.run_progress() as told:
+        from fedgauge.experiment.prepare import execute, prepare
+        from fedgauge.runs.export import read_model
+        from fedgauge.runs.observers import TensorBoard, make_observer, watching
+        from fedgauge.simulation.loop import InterruptedRunError
 
         prepared = prepare(experiment)
         first = read_model(start, prepared.federation) if start else None
@@ -96,13 +96,13 @@ def simulate(
             except InterruptedRunError as interrupt:
                 trace = interrupt.trace
     if plot:
-        from fedgauge.report import runs
+        from fedgauge.report.terminal import kept_runs
 
-        runs.draw_trace(plot, trace)
+        kept_runs.draw_trace(plot, trace)
     if json:
         options.print_json(trace.to_json())
     else:
-        terminal.show_trace(trace, prepared.federation.num_workers)
+        console.show_trace(trace, prepared.federation.num_workers)
         if out:
             print(f"The run is in {out}.")
     if trace.status == "stopped":
@@ -118,25 +118,25 @@ def demo(
 
     Example: fedgauge demo --out demo
     """
-    from fedgauge.files import write_json
-    from fedgauge.report import terminal
+    from fedgauge.report.terminal import console
+    from fedgauge.system.files import write_json
 
     options.check_directory(out)
-    with terminal.run_progress() as told:
+    with console.run_progress() as told:
         from fedgauge.demo import digits, quadratics
 
         result: dict[str, Any] = {"digits": digits.run(out / "runs", told)}
-    with terminal.progress() as bar:
+    with console.progress() as bar:
         task = bar.add_task("quadratics", total=None)
         result |= quadratics.run(lambda done, total: bar.update(task, completed=done, total=total))
     write_json(out / "result.json", result)
     pictures = [*digits.save(result["digits"], out), *quadratics.save(result, out)]
-    with terminal.steps() as steps:
+    with console.steps() as steps:
         constants = digits.measure(out, steps)
     best = out / "runs" / f"I={digits.LOCAL_STEPS[-1]}"
-    from fedgauge.files import write_atomically
     from fedgauge.report.page.build import build
     from fedgauge.report.page.findings import find
+    from fedgauge.system.files import write_atomically
 
     command = shlex.join(
         ["fedgauge", "report", str(best), "--measure", str(constants), "--out", str(out / "report.html")]

@@ -30,14 +30,14 @@ def list_(
 
     Example: fedgauge runs list runs
     """
-    from fedgauge.archive import find
-    from fedgauge.report import runs
+    from fedgauge.report.terminal import kept_runs
+    from fedgauge.runs.reader import find
 
     found = find(directory)
     if json:
-        options.print_json([runs.outline(run) for run in found])
+        options.print_json([kept_runs.outline(run) for run in found])
     else:
-        runs.show_list(found, directory)
+        kept_runs.show_list(found, directory)
 
 
 @app.command()
@@ -46,14 +46,14 @@ def show(run: Run, json: options.Json = False) -> None:
 
     Example: fedgauge runs show runs/first
     """
-    from fedgauge.archive import look
-    from fedgauge.report import runs
+    from fedgauge.report.terminal import kept_runs
+    from fedgauge.runs.reader import look
 
     found = look(run)
     if json:
         options.print_json(found.to_json())
     else:
-        runs.show_run(found)
+        kept_runs.show_run(found)
 
 
 @app.command()
@@ -66,17 +66,17 @@ def compare(
 
     Example: fedgauge runs compare runs/first runs/second --plot compare.png
     """
-    from fedgauge.archive import look
-    from fedgauge.report import runs
+    from fedgauge.report.terminal import kept_runs
+    from fedgauge.runs.reader import look
 
     options.check_plot(plot)
     found = [look(path) for path in run]
     if plot:
-        runs.draw_comparison(plot, found)
+        kept_runs.draw_comparison(plot, found)
     if json:
-        options.print_json([runs.outline(each) for each in found])
+        options.print_json([kept_runs.outline(each) for each in found])
     else:
-        runs.show_comparison(found)
+        kept_runs.show_comparison(found)
         if plot:
             print(f"Written: {plot}")
 
@@ -96,11 +96,11 @@ def check(
 
     Example: fedgauge runs check runs/first --values measured/measure.json
     """
-    from fedgauge.archive import look
     from fedgauge.errors import InputError
     from fedgauge.measurement.trajectory import exceeded
-    from fedgauge.report import runs
-    from fedgauge.theory.given import check_federation, read_constants
+    from fedgauge.report.terminal import kept_runs
+    from fedgauge.runs.reader import look
+    from fedgauge.theory.arguments import check_federation, read_constants
 
     found = look(run)
     check_federation(values, found.settings.get("federation"), f"the run in {run}")
@@ -126,7 +126,7 @@ def check(
         result = {"run": str(run), "limits": limits, "rounds": len(watched), "exceeded": flagged}
         options.print_json({**result, "unchecked": unchecked})
     else:
-        runs.show_check(found, limits, flags, len(watched))
+        kept_runs.show_check(found, limits, flags, len(watched))
         if unchecked:
             print(f"Not checked: {' and '.join(unchecked)}, as no round was one of all workers.")
     if flags:
@@ -157,11 +157,11 @@ def export(
     Example: fedgauge runs export sweep/runs --to sweep.parquet
     Example: fedgauge runs export runs/first --tensorboard board --observer mytracker:csv
     """
-    from fedgauge.archive import find, look
     from fedgauge.errors import InputError
-    from fedgauge.exchange import write_model, write_records
-    from fedgauge.observers import TensorBoard, make_observer, replay, watching
-    from fedgauge.report import terminal
+    from fedgauge.report.terminal import console
+    from fedgauge.runs.export import write_model, write_records
+    from fedgauge.runs.observers import TensorBoard, make_observer, replay, watching
+    from fedgauge.runs.reader import find, look
 
     files = to or []
     if not (files or tensorboard or observer):
@@ -191,7 +191,7 @@ def export(
         options.print_json({"run": str(run), "runs": len(found), "records": records, "files": written, **board})
     else:
         recorded = tensorboard or observer or any(path.suffix in (".json", ".parquet") for path in files)
-        said = [terminal.counted(records, "record")] if recorded else []
+        said = [console.counted(records, "record")] if recorded else []
         print("Written: " + ", ".join([*said, *written]))
         if tensorboard:
             print(f"Look at them with: tensorboard --logdir {tensorboard}")

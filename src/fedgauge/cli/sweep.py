@@ -9,8 +9,8 @@ import typer
 
 from fedgauge.cli import options
 from fedgauge.cli.experiments import takes_experiment
-from fedgauge.command import command_line
-from fedgauge.experiment import Experiment
+from fedgauge.experiment.config import Experiment
+from fedgauge.system.command_line import command_line
 
 
 @takes_experiment
@@ -40,12 +40,12 @@ def sweep(
     if jobs is not None:
         count("jobs", jobs)
     values = options.values_over(over or [])
-    from fedgauge.files import write_json
-    from fedgauge.report import sweeps, terminal
-    from fedgauge.sweep import Sweep, run_sweep
+    from fedgauge.experiment.sweep import Sweep, run_sweep
+    from fedgauge.report.terminal import console, sweeps
+    from fedgauge.system.files import write_json
 
     asked = Sweep(experiment, values, seeds)
-    with terminal.progress() as bar:
+    with console.progress() as bar:
         task = bar.add_task("starting", total=None)
 
         def told(done: int, total: int, ended: int) -> None:

@@ -45,7 +45,7 @@ def bound(
     from fedgauge.errors import InputError
     from fedgauge.theory import THEOREMS, find
     from fedgauge.theory.answer import answer
-    from fedgauge.theory.given import collect
+    from fedgauge.theory.arguments import collect
 
     if listed:
         _list(json)
@@ -76,14 +76,14 @@ def _list(json: bool) -> None:
             ]
         )
     else:
-        from fedgauge.report import bounds
+        from fedgauge.report.terminal import bounds
 
         bounds.show_theorems(THEOREMS.values())
 
 
 def _typed(numbers: list[str] | None, values: Path | None) -> bool:
     """Whether a constant came as a plain number, of which nobody said how it was found."""
-    from fedgauge.theory.given import parse_numbers, read_object
+    from fedgauge.theory.arguments import parse_numbers, read_object
 
     data = read_object(values) if values else {}
     # What 'measure' writes has all constants in an object of their own, each with its kind.
@@ -95,7 +95,7 @@ def _show(result: Any, json: bool, typed: bool) -> None:
     if json:
         options.print_json(result.to_json())
     else:
-        from fedgauge.report import bounds
+        from fedgauge.report.terminal import bounds
         from fedgauge.theory import find
 
         bounds.show_answer(result, find(result.theorem).title, typed)
@@ -125,7 +125,7 @@ def tune(
     from fedgauge.errors import InputError
     from fedgauge.theory import THEOREMS, find
     from fedgauge.theory.answer import answer
-    from fedgauge.theory.given import collect
+    from fedgauge.theory.arguments import collect
     from fedgauge.theory.tune import best_gamma, best_local_steps
 
     if theorem is None:
@@ -180,16 +180,16 @@ def region(
     Example: fedgauge region --x zeta --y L_h --x-range 0.01 10 I=16 R=100 sigma=0.1 --plot region.png
     """
     from fedgauge.errors import InputError
-    from fedgauge.region import compute, make_axis
-    from fedgauge.report import terminal
-    from fedgauge.theory.given import parse_numbers
+    from fedgauge.exact.region import compute, make_axis
+    from fedgauge.report.terminal import console
+    from fedgauge.theory.arguments import parse_numbers
 
     options.check_plot(plot)
     if points > _MOST_POINTS:
         raise InputError(f"points must be at most {_MOST_POINTS:,} along each axis, not {points:,}; ask for fewer.")
     axes = make_axis(x, x_range, points), make_axis(y, y_range, points)
     fixed: dict[str, Any] = dict(parse_numbers(numbers or ()))
-    with terminal.progress() as bar:
+    with console.progress() as bar:
         task = bar.add_task("region", total=None)
         result = compute(
             *axes,
@@ -198,7 +198,7 @@ def region(
             told=lambda done, total: bar.update(task, completed=done, total=total),
             **fixed,
         )
-    from fedgauge.report import regions
+    from fedgauge.report.terminal import regions
 
     if plot:
         regions.draw(result, plot)

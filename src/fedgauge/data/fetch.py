@@ -21,7 +21,7 @@ from typing import BinaryIO
 from fedgauge.data import catalogue
 from fedgauge.data.catalogue import Entry, md5_of
 from fedgauge.errors import InputError, MachineError
-from fedgauge.files import UNFINISHED
+from fedgauge.system.files import UNFINISHED
 
 Progress = Callable[[str, int, int | None], None]
 """Called with a file's name, the bytes that are here and, if the server says it, how many there are."""

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from fedgauge.data.dataset import Labels
 from fedgauge.errors import InputError, count
-from fedgauge.files import write_atomically
 from fedgauge.randomness import check_seed
+from fedgauge.system.files import write_atomically
 from fedgauge.values import Value
 
 Indices = npt.NDArray[np.int64]

@@ -172,7 +172,7 @@ def make_partition(
         seed: of the draws.
         parameters: of the scheme.
 
-    >>> from fedgauge.data.datasets import load_dataset
+    >>> from fedgauge.data.loading import load_dataset
     >>> make_partition(load_dataset("digits"), "paper", 10, percent=50.0).sizes
     array([143, 143, 143, 143, 143, 143, 143, 143, 143, 143])
     """

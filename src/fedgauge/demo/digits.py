@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedgauge.experiment import Experiment
-from fedgauge.report import figures, partitions, terminal
+from fedgauge.experiment.config import Experiment
+from fedgauge.report import figures
+from fedgauge.report.terminal import console, partitions
 from fedgauge.values import Round
 
 LOCAL_STEPS = (1, 5, 20)
@@ -33,7 +34,7 @@ EXPERIMENT = {
 
 def run(directory: Path, told: Callable[[str, int], Callable[[int, Round | None], None]]) -> dict[str, Any]:
     """Run every I, each kept in a directory of its own; one that is there and finished is read."""
-    from fedgauge.execution import execute, prepare
+    from fedgauge.experiment.prepare import execute, prepare
 
     base = Experiment.of(EXPERIMENT)
     prepared = prepare(base)
@@ -72,12 +73,12 @@ def run(directory: Path, told: Callable[[str, int], Callable[[int, Round | None]
 
 def measure(directory: Path, told: Callable[[str, int, int | None], None]) -> Path:
     """Measure the constants where the run with the most local steps ended, and write them beside the runs."""
-    from fedgauge.archive import look
-    from fedgauge.exchange import read_model
-    from fedgauge.execution import prepare
+    from fedgauge.experiment.prepare import prepare
     from fedgauge.measurement.measuring import Asked
     from fedgauge.measurement.measuring import measure as take
-    from fedgauge.report import measurements
+    from fedgauge.report.terminal import measurements
+    from fedgauge.runs.export import read_model
+    from fedgauge.runs.reader import look
 
     run, out = directory / "runs" / f"I={LOCAL_STEPS[-1]}", directory / "measured"
     experiment = Experiment.from_json(look(run).experiment)
@@ -100,15 +101,15 @@ def show(result: Mapping[str, Any]) -> None:
         (
             str(run["local_steps"]),
             "–" if run["rounds_to_target"] is None else str(run["rounds_to_target"]),
-            terminal.number(run["loss"][-1]),
+            console.number(run["loss"][-1]),
             f"{run['accuracy'][-1]:.1%}",
-            terminal.number(run["L_h_seen"]),
+            console.number(run["L_h_seen"]),
             f"{run['seconds']:.1f}",
         )
         for run in result["runs"]
     ]
     head = ("I", f"rounds to {TARGET:.0%}", f"loss after {ROUNDS}", "accuracy", "L_h seen (lower)", "seconds")
-    terminal.table("digits: MLP, 10 workers, half of each one's data of one label", head, rows)
+    console.table("digits: MLP, 10 workers, half of each one's data of one label", head, rows)
 
 
 def save(result: Mapping[str, Any], directory: Path) -> list[Path]:

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from fedgauge.algorithms import fedavg
-from fedgauge.expectation import expect
+from fedgauge.exact.expectation import expect
 from fedgauge.federation.generate import random_quadratics
-from fedgauge.report import figures, terminal
+from fedgauge.report import figures
+from fedgauge.report.terminal import console
 
 LOCAL_STEPS = (1, 2, 5, 10, 20, 50)
 ROUNDS, GAMMA, SEED = 300, 0.05, 0
@@ -22,13 +23,13 @@ SPREADS = {"equal Hessians": 0.0, "different Hessians": 0.5}
 
 def run(told: Callable[[int, int], None]) -> dict[str, Any]:
     """Simulate both federations at every I, with the exact expectation beside each."""
-    from fedgauge.simulation import simulate
+    from fedgauge.simulation.loop import simulate
 
     result: dict[str, Any] = {"gamma": GAMMA, "eta": 1.0, "rounds": ROUNDS, "seed": SEED, "federations": {}}
     total = len(SPREADS) * len(LOCAL_STEPS) * ROUNDS
     for number, (name, spread) in enumerate(SPREADS.items()):
         federation = random_quadratics(10, 50, hessian_spread=spread, linear_spread=5.0, sigma2=0.1, seed=SEED)
-        constants = {e.symbol: e.value for e in federation.constants()}
+        constants = {symbol: estimate.value for symbol, estimate in federation.constants().items()}
         constants["zeta"] = float(federation.zeta(federation.first_model).max())
         _, least = federation.minimiser()
         runs = []
@@ -76,11 +77,11 @@ def show(result: Mapping[str, Any]) -> None:
         for run in runs:
             after = [run["excess"][r] for r in (10, 100, ROUNDS)]
             rows.append(
-                (str(run["local_steps"]), *map(terminal.number, after), terminal.number(run["expected_excess"][-1]))
+                (str(run["local_steps"]), *map(console.number, after), console.number(run["expected_excess"][-1]))
             )
         head = ("I", "after 10 rounds", "after 100", f"after {ROUNDS}", "exact expectation")
-        terminal.table(f"{name}: L_h = {constants['L_h']:.3g}, zeta = {constants['zeta']:.3g}; f - f*", head, rows)
-        terminal.out.print(f"  {verdict(runs)}\n")
+        console.table(f"{name}: L_h = {constants['L_h']:.3g}, zeta = {constants['zeta']:.3g}; f - f*", head, rows)
+        console.out.print(f"  {verdict(runs)}\n")
 
 
 def save(result: Mapping[str, Any], directory: Path) -> list[Path]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedgauge.symbols import symbol
-from fedgauge.theory.given import read_object, read_values
+from fedgauge.theory.arguments import read_object, read_values
 from fedgauge.theory.inputs import COUNTS, FRACTIONS, MAY_BE_INFINITE, POSITIVE, rule
 from fedgauge.values import Kind
 

@@ -15,27 +15,22 @@ from typing import Any
 
 import numpy as np
 
+from fedgauge.exact.region import RANGES, TIE
 from fedgauge.explore.controls import CONTROLS, GROUPS, SQUARED, Control, Start, meaning
-from fedgauge.explore.mathml import math as math_of
-from fedgauge.explore.mathml import quantity_html, symbol_math
 from fedgauge.explore.recording import record
-from fedgauge.explore.writing import distance, percent, policy, resource, shown, written
-from fedgauge.region import RANGES, TIE
 from fedgauge.theory import THEOREMS, Theorem
 from fedgauge.theory.answer import Answer, answer
 from fedgauge.values import Condition, Version
+from fedgauge.web.mathml import math as math_of
+from fedgauge.web.mathml import quantity_html, symbol_math
+from fedgauge.web.standings import STANDINGS
+from fedgauge.web.writing import distance, percent, policy, resource, shown, written
 
 VERSIONS: dict[Version, str] = {
     "printed": "the paper’s constants and conditions",
     "corrected": "re-derived; the same where the print is right",
     "sharp": "the same proof with more care",
     "prior": "the older kind of bound, with L̃ for L_g and L_h",
-}
-STANDINGS = {
-    "certified": ("✓", "Certified", "every condition holds and every constant is exact or safe"),
-    "as printed": ("≈", "As printed only", "the printed conditions hold, but the print had to be corrected"),
-    "plug-in": ("≈", "Plug-in", "every condition holds, but a constant may be on the unsafe side"),
-    "not certified": ("✗", "Not certified", "a condition fails, so that the theorem does not apply"),
 }
 # One colour a name, so that a term is known again in another theorem.
 _COLOURS = {
@@ -50,7 +45,9 @@ _COLOURS = {
     "second moment, local noise of workers": 6,
     "second moment, local divergence": 7,
 }
-_SCRIPTS = ("numbers.js", "writing.js", "state.js", "view.js", "map.js")
+_PACKAGE = "fedgauge.explore"
+_SHARED_SCRIPTS = ("numbers.js", "writing.js")
+_SCRIPTS = ("state.js", "view.js", "map.js")
 
 
 def _number(value: float, part: str) -> str:
@@ -235,7 +232,8 @@ def _script() -> str:
         + "}"
         for theorem in THEOREMS.values()
     )
-    first, *rest = map(resource, _SCRIPTS)
+    shared = [resource(name) for name in _SHARED_SCRIPTS]
+    first, *rest = [*shared, *(resource(name, _PACKAGE) for name in _SCRIPTS)]
     return f'(()=>{{"use strict";\n{first}\nconst FORMULAS={{{recorded}}};\n{"".join(rest)}}})();'
 
 
@@ -255,14 +253,14 @@ def build(start: Start) -> str:
             }
             for theorem in THEOREMS.values()
         }
-    style, script = resource("palette.css") + resource("page.css"), _script()
+    style, script = resource("palette.css") + resource("page.css", _PACKAGE), _script()
     data = json.dumps(_data(start), allow_nan=False).replace("<", "\\u003c")  # nothing in it can end the element
     groups = "".join(
         f"<fieldset><legend>{title}</legend>{''.join(map(_control, controls))}</fieldset>"
         for title, controls in GROUPS.items()
     )
     axes = "".join(f'<option value="{name}">{name}: {escape(meaning(name))}</option>' for name in RANGES)
-    return Template(resource("page.html")).substitute(
+    return Template(resource("page.html", _PACKAGE)).substitute(
         policy=policy(style, script),
         style=style,
         script=script,

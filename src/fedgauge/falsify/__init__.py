@@ -8,6 +8,6 @@
 
 from fedgauge.falsify.campaign import Outcome, Row, pairs, run
 from fedgauge.falsify.replay import save
-from fedgauge.falsify.search import Case
+from fedgauge.falsify.strategies import Case
 
 __all__ = ["Case", "Outcome", "Row", "pairs", "run", "save"]

@@ -16,9 +16,9 @@ import numpy as np
 
 from fedgauge.errors import InputError, count, nearest
 from fedgauge.falsify.check import FORMS
-from fedgauge.falsify.search import Case, Findings, climb, replayable, sample
-from fedgauge.interrupts import held_back
+from fedgauge.falsify.strategies import Case, Findings, climb, replayable, sample
 from fedgauge.randomness import check_seed
+from fedgauge.system.interrupts import held_back
 from fedgauge.theory import THEOREMS, find
 from fedgauge.values import Value, Version
 

@@ -75,7 +75,7 @@ class Check:
 def constants(problem: Problem, theorem: str, version: Version) -> Values:
     """The values that do not depend on the run, each the smallest that the theorem admits (for mu: the largest)."""
     federation = problem.federation
-    known = {e.symbol: e.value for e in federation.constants()}
+    known = {symbol: estimate.value for symbol, estimate in federation.constants().items()}
     values = {name: known[name] for name in ("L_g", "L_h", "L_tilde", "kappa")}
     values |= {"I": problem.I, "R": problem.R, "N": federation.num_workers, "M": problem.M, "eta": problem.eta}
     values |= {"sigma2": federation.sigma2, "beta": problem.beta, "tau": problem.tau, "beta2": problem.beta2}

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedgauge.algorithms import make_algorithm
-from fedgauge.expectation import States, divergence, states
+from fedgauge.exact.expectation import States, divergence, states
 from fedgauge.falsify.problem import Problem, Setting
+from fedgauge.federation.participation import Participation, Sampling
 from fedgauge.federation.quadratic import Floats, QuadraticFederation
-from fedgauge.participation import Participation, Sampling
 from fedgauge.randomness import Purpose, Streams
 
 RUNS = 64

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedgauge.falsify.problem import SETTINGS
-from fedgauge.falsify.search import Case
+from fedgauge.falsify.strategies import Case
 from fedgauge.federation.quadratic import QuadraticFederation
 
 
@@ -77,7 +77,7 @@ def describe(case: Case, directory: Path) -> dict[str, Any]:
 
 def save(cases: Iterable[Case], out: Path) -> list[dict[str, Any]]:
     """Write each case to a directory of its own under ``out`` and return the descriptions."""
-    from fedgauge.files import write_json
+    from fedgauge.system.files import write_json
 
     described: list[dict[str, Any]] = []
     numbers: dict[str, int] = {}

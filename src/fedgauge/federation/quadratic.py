@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgauge.errors import InputError, nearest, non_negative
-from fedgauge.federation.base import Indices
-from fedgauge.files import write_atomically
+from fedgauge.federation.protocols import Indices
 from fedgauge.randomness import Streams
+from fedgauge.system.files import write_atomically
 from fedgauge.values import Constants, Estimate
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from fedgauge.errors import InputError
-from fedgauge.federation.base import Indices
+from fedgauge.federation.protocols import Indices
 
 BLOCK = 2048
 """Samples in one exact pass: enough to fill the machine, few enough to fit its caches."""

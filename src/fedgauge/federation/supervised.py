@@ -16,11 +16,11 @@ from torch import nn
 from torch.nn import functional
 
 from fedgauge.errors import InputError, count, nearest, non_negative
-from fedgauge.federation.autograd import Autograd
-from fedgauge.federation.base import Indices
-from fedgauge.federation.convolutional import ConvolutionalChain
-from fedgauge.federation.dense import DenseStack
-from fedgauge.federation.losses import Loss
+from fedgauge.federation.kernels.autograd import Autograd
+from fedgauge.federation.kernels.convolutional import ConvolutionalChain
+from fedgauge.federation.kernels.dense import DenseStack
+from fedgauge.federation.kernels.losses import Loss
+from fedgauge.federation.protocols import Indices
 from fedgauge.federation.shards import BLOCK, ShardedData, Shards, flat
 from fedgauge.randomness import Purpose, Streams
 
@@ -138,7 +138,7 @@ class SupervisedFederation:
         return dense or (self._plain if chain is None else Autograd(self.module, self.loss, chain))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Spawned processes get everything but what makes the first model, which is often a lambda."""
+        """ProcessPool processes get everything but what makes the first model, which is often a lambda."""
         return {**self.__dict__, "_make": None}
 
     def _made(self, seed: int) -> nn.Module:

@@ -15,11 +15,12 @@ from flwr.clientapp import ClientApp
 
 import fedgauge.flower.records as records
 from fedgauge.algorithms import make_algorithm
-from fedgauge.engines.work import Lane, Work, one_thread
 from fedgauge.errors import InputError
+from fedgauge.federation.participation import Cohort
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.flower.shard import OwnWorker, Shard, experiment_of, shard_of
-from fedgauge.participation import Cohort
+from fedgauge.simulation.workers import Lane, Work
+from fedgauge.system.threads import one_thread
 
 Load = Callable[[Context], Shard]
 """What gives a node its shard: its own data, and the model that all share."""

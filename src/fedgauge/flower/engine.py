@@ -17,11 +17,11 @@ import torch
 
 import fedgauge.flower.records as records
 from fedgauge.algorithms.base import Algorithm, Tensors
-from fedgauge.engines.work import Lane, Secants, Sums, Work, lanes
+from fedgauge.federation.participation import Cohort, Participation
 from fedgauge.flower.fleet import Fleet, Question
 from fedgauge.flower.noise import Noise
-from fedgauge.participation import Cohort, Participation
-from fedgauge.runs import State
+from fedgauge.runs.directory import State
+from fedgauge.simulation.workers import Lane, Secants, Sums, Work, lanes
 
 Shapes = dict[str, tuple[int, ...]]
 

@@ -25,16 +25,16 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from fedgauge.engines.work import Secants, Spread, Sums
 from fedgauge.errors import InputError, positive
-from fedgauge.files import write_json
+from fedgauge.federation.participation import Participation
 from fedgauge.flower.fleet import EVENTS, Fleet, PromptGrid, write_event
 from fedgauge.flower.mod import ASKED, MEAN, MODEL, SAID, SEEN, flat, own_arrays
 from fedgauge.flower.noise import Noise
 from fedgauge.flower.result import write_measurement
-from fedgauge.participation import Participation
-from fedgauge.runs import RunDirectory
-from fedgauge.simulation import compare
+from fedgauge.runs.directory import RunDirectory
+from fedgauge.simulation.loop import compare
+from fedgauge.simulation.workers import Secants, Spread, Sums
+from fedgauge.system.files import write_json
 from fedgauge.values import Round, Trace
 
 logger = logging.getLogger(__name__)

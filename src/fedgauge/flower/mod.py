@@ -15,10 +15,11 @@ from flwr.clientapp.typing import ClientAppCallable, Mod
 
 import fedgauge.flower.records as records
 from fedgauge.algorithms import fedavg
-from fedgauge.engines.work import Lane, Secants, Work, one_thread
 from fedgauge.errors import InputError
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.flower.client import Load, Node, form_of
+from fedgauge.simulation.workers import Lane, Secants, Work
+from fedgauge.system.threads import one_thread
 
 ASKED, MEAN, SEEN, SAID, MODEL = (f"fedgauge.gauge.{name}" for name in ("asked", "mean", "seen", "said", "model"))
 """The records of a message that are the gauge's own."""

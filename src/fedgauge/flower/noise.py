@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedgauge.errors import MachineError
-from fedgauge.files import read_lines
+from fedgauge.system.files import read_lines
 from fedgauge.values import Trace
 
 

@@ -14,7 +14,7 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from safetensors.torch import load, save
 
-from fedgauge.engines.work import Spread, Sums
+from fedgauge.simulation.workers import Spread, Sums
 
 ARRAYS, SAID = "fedgauge.arrays", "fedgauge.said"
 """The records of a message: tensors, and plain values."""

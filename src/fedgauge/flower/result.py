@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedgauge.cost import Cost
 from fedgauge.errors import InputError
-from fedgauge.files import write_json
+from fedgauge.federation.participation import Participation
 from fedgauge.flower.noise import Noise
 from fedgauge.measurement.reading import Measurement, Reading
 from fedgauge.measurement.trajectory import readings
-from fedgauge.participation import Participation
-from fedgauge.planning.certificate import TheoryPlan
+from fedgauge.pace.cost import Cost
+from fedgauge.planning.by_theory import theory_plan
 from fedgauge.planning.goal import Goal
-from fedgauge.planning.theory import theory_plan
-from fedgauge.runs import read_json, read_trace
+from fedgauge.planning.theory_plan import TheoryPlan
+from fedgauge.runs.directory import read_json, read_trace
+from fedgauge.system.files import write_json
 from fedgauge.values import Estimate, Trace
 
 _NOISE = (

@@ -34,9 +34,8 @@ from flwr.serverapp import Grid
 
 import fedgauge.flower.records as records
 from fedgauge.algorithms import make_algorithm
-from fedgauge.engines.work import Secants, Spread, Sums
 from fedgauge.errors import InputError, MachineError, positive
-from fedgauge.experiment import Experiment
+from fedgauge.experiment.config import Experiment
 from fedgauge.flower.client import Asked
 from fedgauge.flower.engine import answer_of
 from fedgauge.flower.fleet import Fleet, PromptGrid
@@ -44,8 +43,9 @@ from fedgauge.flower.noise import Noise
 from fedgauge.flower.result import write_measurement
 from fedgauge.flower.server import num_workers, tested_with
 from fedgauge.flower.shard import Shard
-from fedgauge.runs import RunDirectory
-from fedgauge.simulation import compare
+from fedgauge.runs.directory import RunDirectory
+from fedgauge.simulation.loop import compare
+from fedgauge.simulation.workers import Secants, Spread, Sums
 from fedgauge.values import Round, Trace
 from fedgauge.values import Status as Ending
 

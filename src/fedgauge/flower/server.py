@@ -13,10 +13,10 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedgauge.algorithms import make_algorithm
-from fedgauge.engines.work import Work
 from fedgauge.errors import InputError, MachineError, positive
-from fedgauge.execution import TestSet, participation_of, share_out
-from fedgauge.experiment import Experiment
+from fedgauge.experiment.config import Experiment
+from fedgauge.experiment.prepare import TestSet, participation_of, share_out
+from fedgauge.federation.participation import Participation
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.flower.client import form_of
 from fedgauge.flower.engine import FlowerEngine, Schedule
@@ -24,9 +24,9 @@ from fedgauge.flower.fleet import EVENTS, Fleet
 from fedgauge.flower.noise import Noise
 from fedgauge.flower.result import write_measurement
 from fedgauge.flower.shard import Shard, experiment_of, held_out
-from fedgauge.pacing import CAP, auto
-from fedgauge.participation import Participation
-from fedgauge.simulation import Observer, simulate
+from fedgauge.pace.adaptive import CAP, auto
+from fedgauge.simulation.loop import Observer, simulate
+from fedgauge.simulation.workers import Work
 from fedgauge.values import Trace
 
 WAIT, TIMEOUT = 120.0, 300.0

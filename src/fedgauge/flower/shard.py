@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 from fedgauge.errors import InputError
-from fedgauge.execution import Prepared, prepare
-from fedgauge.experiment import Experiment
-from fedgauge.federation.base import Indices
-from fedgauge.federation.losses import Loss
+from fedgauge.experiment.config import Experiment
+from fedgauge.experiment.prepare import Prepared, prepare
+from fedgauge.federation.kernels.losses import Loss
+from fedgauge.federation.protocols import Indices
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.randomness import Streams
 

@@ -10,11 +10,11 @@ import torch
 
 from fedgauge.data.dataset import Labels
 from fedgauge.data.partition import Partition
-from fedgauge.engines.work import Spread
 from fedgauge.measurement.labels import Floats, label_distances
 from fedgauge.measurement.lanczos import Ritz
-from fedgauge.measurement.meter import Meter
+from fedgauge.measurement.passes import Meter
 from fedgauge.measurement.probes import Errors, Steps
+from fedgauge.simulation.workers import Spread
 
 Needs = Literal["gradients", "local models", "Hessians", "labels"]
 

@@ -18,7 +18,7 @@ import torch
 
 from fedgauge.measurement.intervals import CONFIDENCE
 from fedgauge.measurement.lanczos import Floats, Ritz, largest
-from fedgauge.measurement.meter import Meter, OutOfBudgetError, said
+from fedgauge.measurement.passes import Meter, OutOfBudgetError, said
 from fedgauge.measurement.reading import Reading
 from fedgauge.randomness import Purpose, Streams
 from fedgauge.values import Estimate

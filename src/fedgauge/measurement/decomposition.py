@@ -21,10 +21,10 @@ import numpy.typing as npt
 import torch
 
 from fedgauge.errors import InputError
-from fedgauge.federation.base import Federation
+from fedgauge.federation.protocols import Federation
 from fedgauge.measurement.divergence import find_outliers
 from fedgauge.measurement.lanczos import largest
-from fedgauge.measurement.meter import Meter
+from fedgauge.measurement.passes import Meter
 from fedgauge.randomness import Purpose, Streams
 from fedgauge.symbols import symbol
 from fedgauge.values import Value

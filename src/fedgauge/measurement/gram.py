@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn import functional
 
 from fedgauge.errors import InputError
-from fedgauge.federation.losses import squared_error
+from fedgauge.federation.kernels.losses import squared_error
 from fedgauge.federation.supervised import SupervisedFederation
 
 Floats = npt.NDArray[np.float64]

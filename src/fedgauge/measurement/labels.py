@@ -18,7 +18,7 @@ import numpy.typing as npt
 from fedgauge.data.dataset import Labels
 from fedgauge.data.partition import Partition
 from fedgauge.errors import InputError
-from fedgauge.participation import Participation
+from fedgauge.federation.participation import Participation
 
 Floats = npt.NDArray[np.float64]
 

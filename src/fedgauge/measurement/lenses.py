@@ -32,7 +32,7 @@ from fedgauge.data.dataset import Labels
 from fedgauge.data.partition import Partition
 from fedgauge.errors import InputError, count, nearest, positive
 from fedgauge.measurement.context import Context, Needs
-from fedgauge.measurement.meter import Meter, OutOfBudgetError, said
+from fedgauge.measurement.passes import Meter, OutOfBudgetError, said
 from fedgauge.measurement.probes import Steps
 from fedgauge.measurement.reading import Reading
 from fedgauge.values import Estimate

@@ -9,9 +9,9 @@ import torch
 
 from fedgauge.algorithms import make_algorithm
 from fedgauge.algorithms.base import Algorithm
-from fedgauge.engines.work import Lane, Work
 from fedgauge.errors import InputError, count
-from fedgauge.measurement.meter import Passes
+from fedgauge.measurement.passes import Passes
+from fedgauge.simulation.workers import Lane, Work
 
 
 @dataclass(frozen=True)

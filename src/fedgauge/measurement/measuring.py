@@ -12,24 +12,25 @@ import torch
 from fedgauge.algorithms import make_algorithm
 from fedgauge.algorithms.base import Algorithm
 from fedgauge.errors import InputError, count, nearest
-from fedgauge.execution import Prepared, prepare
-from fedgauge.experiment import Experiment
-from fedgauge.federation.base import Federation
+from fedgauge.experiment.config import Experiment
+from fedgauge.experiment.prepare import Prepared, prepare
+from fedgauge.federation.first_model import check_model
+from fedgauge.federation.protocols import Federation
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.federation.supervised import SupervisedFederation
-from fedgauge.measurement.certified import certify
+from fedgauge.measurement.certification import certify
 from fedgauge.measurement.curvature import curvature
 from fedgauge.measurement.decomposition import decompose
 from fedgauge.measurement.divergence import divergence
 from fedgauge.measurement.gram import layer
 from fedgauge.measurement.lenses import lenses
 from fedgauge.measurement.local import LocalSteps
-from fedgauge.measurement.meter import Meter, OutOfBudgetError, said
 from fedgauge.measurement.noise import noise
+from fedgauge.measurement.passes import Meter, OutOfBudgetError, said
 from fedgauge.measurement.reading import Measurement, Reading
 from fedgauge.measurement.sampled import sampled_deviation, sampled_divergence
 from fedgauge.measurement.trajectory import near_convergence, trajectory
-from fedgauge.simulation import Observer, check_model
+from fedgauge.simulation.loop import Observer
 from fedgauge.values import Round
 
 Told = Callable[[str, int, int | None], None]
@@ -134,7 +135,7 @@ def _certified(session: Session) -> Iterable[Reading]:
         raise InputError("Constants are certified for workers that count alike; leave out the weights.")
     if isinstance(federation, QuadraticFederation):
         meaning = "Exact, and the same at every model: a quadratic's matrices."
-        yield Reading("certified", meaning, tuple(federation.constants()))
+        yield Reading("certified", meaning, federation.constants().estimates)
         return
     if not isinstance(federation, SupervisedFederation):
         raise InputError("Only quadratics, linear and softmax regression can be certified; take another reading.")
@@ -143,7 +144,7 @@ def _certified(session: Session) -> Iterable[Reading]:
     meaning = (
         "Proved from the data for every model, F and d0 from the run's first one: bounds fed with it are certified."
     )
-    yield Reading("certified", meaning, tuple(found.constants), {"loss": found.loss, "gap": found.gap})
+    yield Reading("certified", meaning, found.constants.estimates, {"loss": found.loss, "gap": found.gap})
 
 
 def _default(federation: Federation) -> tuple[str, ...]:
@@ -265,7 +266,7 @@ def measure(
         model: where to measure, a flat model; trained until near convergence if not given.
         origin: where that model comes from, for the record.
         asked: which readings, with how much effort.
-        prepared: what :func:`fedgauge.execution.prepare` gave for the experiment, where that was called already.
+        prepared: what :func:`fedgauge.experiment.prepare.prepare` gave for it, where that was called already.
         told: called with what is being done and how far it is.
 
     Returns:

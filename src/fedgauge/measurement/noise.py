@@ -16,15 +16,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fedgauge.engines.work import Lane
 from fedgauge.errors import InputError, count
+from fedgauge.federation.first_model import check_model
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.measurement import intervals
 from fedgauge.measurement.intervals import Interval
-from fedgauge.measurement.meter import Meter, OutOfBudgetError, Passes
+from fedgauge.measurement.passes import Meter, OutOfBudgetError, Passes
 from fedgauge.measurement.reading import Reading
 from fedgauge.randomness import Purpose, Streams
-from fedgauge.simulation import check_model
+from fedgauge.simulation.workers import Lane
 from fedgauge.values import Estimate, Kind
 
 Floats = npt.NDArray[np.float64]

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fedgauge.engines.work import Lane, Spread
-from fedgauge.federation.base import Federation, Indices
+from fedgauge.federation.protocols import Federation, Indices
 from fedgauge.measurement.lanczos import Ritz, keep_worst, largest
 from fedgauge.randomness import Purpose, Streams
+from fedgauge.simulation.workers import Lane, Spread
 
 Floats = npt.NDArray[np.float64]
 

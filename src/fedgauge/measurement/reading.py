@@ -93,7 +93,7 @@ class Measurement(Value):
 
     def to_json(self) -> dict[str, Any]:
         """Return the measurement as an object; ``constants`` in it is what :class:`fedgauge.theory` takes."""
-        return {**super().to_json(), "constants": {item.symbol: item.to_json() for item in self.constants}}
+        return {**super().to_json(), "constants": {symbol: item.to_json() for symbol, item in self.constants.items()}}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:

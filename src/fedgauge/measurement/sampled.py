@@ -19,17 +19,17 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fedgauge.engines.work import Lane, Spread
 from fedgauge.errors import InputError, count, positive
+from fedgauge.federation.first_model import check_model
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.measurement import intervals
 from fedgauge.measurement.divergence import ALONE
 from fedgauge.measurement.intervals import Interval
 from fedgauge.measurement.local import LocalSteps
-from fedgauge.measurement.meter import Meter, OutOfBudgetError, Passes
+from fedgauge.measurement.passes import Meter, OutOfBudgetError, Passes
 from fedgauge.measurement.reading import Reading
 from fedgauge.randomness import Purpose, Streams
-from fedgauge.simulation import check_model
+from fedgauge.simulation.workers import Lane, Spread
 from fedgauge.values import Estimate
 
 Floats = npt.NDArray[np.float64]

@@ -21,12 +21,12 @@ import torch
 
 from fedgauge.algorithms.base import Algorithm
 from fedgauge.errors import InputError
-from fedgauge.federation.base import Federation
+from fedgauge.federation.participation import Participation
+from fedgauge.federation.protocols import Federation
 from fedgauge.measurement.intervals import of_runs
-from fedgauge.measurement.meter import OutOfBudgetError, said
+from fedgauge.measurement.passes import OutOfBudgetError, said
 from fedgauge.measurement.reading import Reading
-from fedgauge.participation import Participation
-from fedgauge.simulation import InterruptedRunError, Observer, Stop, simulate
+from fedgauge.simulation.loop import InterruptedRunError, Observer, Stop, simulate
 from fedgauge.values import Estimate, Kind, Round, Trace
 
 MEAN = "What happened on average along FedAvg's own steps from this model, as the paper estimates it."

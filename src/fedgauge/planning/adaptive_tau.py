@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedgauge.errors import InputError, count, positive
-from fedgauge.federation.base import Federation
+from fedgauge.federation.protocols import Federation
 from fedgauge.planning.goal import Goal
 from fedgauge.randomness import Purpose, Streams
 from fedgauge.values import Round, Value
@@ -42,7 +42,7 @@ from fedgauge.values import Round, Value
 if TYPE_CHECKING:
     import torch
 
-    from fedgauge.simulation import Evaluator
+    from fedgauge.simulation.loop import Evaluator
 
 PHI, PHI_NETWORK = 0.025, 5e-5
 """Their control parameter on convex models and on a CNN."""
@@ -170,7 +170,7 @@ def adaptive_tau(
     """
     import torch
 
-    from fedgauge.engines.work import one_thread
+    from fedgauge.system.threads import one_thread
 
     for name, value in (("gamma", gamma), ("budget", budget), ("phi", phi)):
         positive(name, value)

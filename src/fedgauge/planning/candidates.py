@@ -9,9 +9,9 @@ from itertools import product
 from typing import Any
 
 from fedgauge.algorithms import make_algorithm
-from fedgauge.cost import Cost
 from fedgauge.errors import InputError, count, nearest, positive
-from fedgauge.experiment import Experiment
+from fedgauge.experiment.config import Experiment
+from fedgauge.pace.cost import Cost
 from fedgauge.values import Value
 
 CAP = 128

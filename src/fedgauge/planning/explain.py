@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedgauge.cost import Cost
+from fedgauge.pace.cost import Cost
 from fedgauge.planning.candidates import Candidate
 from fedgauge.values import Constants, Value
 

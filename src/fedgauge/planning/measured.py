@@ -7,18 +7,18 @@ from pathlib import Path
 
 import numpy as np
 
-from fedgauge.cost import Cost
 from fedgauge.errors import InputError
-from fedgauge.execution import Prepared, prepare
-from fedgauge.experiment import Experiment
+from fedgauge.experiment.config import Experiment
+from fedgauge.experiment.prepare import Prepared, prepare
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.measurement.measuring import Asked, measure
 from fedgauge.measurement.reading import Measurement, whole
-from fedgauge.planning.certificate import TheoryPlan
-from fedgauge.planning.given import check_participation
+from fedgauge.pace.cost import Cost
+from fedgauge.planning.by_theory import theory_plan
 from fedgauge.planning.goal import Goal
-from fedgauge.planning.theory import theory_plan
-from fedgauge.theory.given import check_federation, read_constants, read_object
+from fedgauge.planning.theorem_inputs import check_participation
+from fedgauge.planning.theory_plan import TheoryPlan
+from fedgauge.theory.arguments import check_federation, read_constants, read_object
 from fedgauge.values import Constants, Estimate, Kind
 
 _LOOKED = 3  # rounds of the trajectory from the first model
@@ -50,7 +50,9 @@ def with_gap(constants: Constants, loss: float, floor: float, quadratic: bool) -
     kind: Kind = "exact" if quadratic else "upper"
     method = "f at the first model less its least value" + ("" if quadratic else ", which is at least 0")
     gap = loss - floor
-    return Constants((*(item for item in constants if item.symbol != "F"), Estimate("F", gap, gap, gap, kind, method)))
+    return Constants(
+        (*(item for item in constants.values() if item.symbol != "F"), Estimate("F", gap, gap, gap, kind, method))
+    )
 
 
 def _read(path: Path) -> Constants:

@@ -16,11 +16,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from fedgauge.cost import Cost
-from fedgauge.crews import make_crew
-from fedgauge.experiment import Experiment
+from fedgauge.experiment.config import Experiment
+from fedgauge.experiment.jobs import make_pool
+from fedgauge.pace.cost import Cost
 from fedgauge.planning.candidates import Candidate
-from fedgauge.planning.curves import Curve, Scale
+from fedgauge.planning.forecast import Curve, Scale
 from fedgauge.values import Round, Status, Trace
 
 _OFTEN = 16  # local steps between records at the most
@@ -50,7 +50,7 @@ class Job(NamedTuple):
 @lru_cache(maxsize=1)
 def _prepared(experiment: Experiment) -> Any:
     """The federation, made once for all candidates on the same data."""
-    from fedgauge.execution import prepare
+    from fedgauge.experiment.prepare import prepare
 
     return prepare(experiment)
 
@@ -80,7 +80,7 @@ def run_pilot(job: Job, directory: str) -> tuple[list[dict[str, Any]], Status]:
 
 
 def _execute(job: Job, directory: str) -> Trace:
-    from fedgauge.execution import execute, participation_of
+    from fedgauge.experiment.prepare import execute, participation_of
 
     experiment = job.experiment
     prepared = _prepared(_shared(experiment))
@@ -122,7 +122,7 @@ class Pilots:
     ) -> None:
         self._experiment, self._scale, self._cost, self._told = experiment, scale, cost, told
         self._num_workers, self._samples, self._directory = num_workers, samples, directory
-        self._crew = make_crew(jobs, experiment.run.engine, experiment.run.address)
+        self._crew = make_pool(jobs, experiment.run.engine, experiment.run.address)
         self._place: Path
         self._known: dict[Trial, Curve] = {}
 

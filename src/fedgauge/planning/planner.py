@@ -13,27 +13,27 @@ import numpy as np
 import torch
 
 from fedgauge.algorithms import make_algorithm
-from fedgauge.cost import Cost
 from fedgauge.errors import InputError, count
-from fedgauge.execution import Prepared, participation_of, prepare
-from fedgauge.experiment import Experiment
+from fedgauge.experiment.config import Experiment
+from fedgauge.experiment.prepare import Prepared, participation_of, prepare
+from fedgauge.federation.participation import Participation
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.measurement.measuring import Asked, measure
-from fedgauge.participation import Participation
+from fedgauge.pace.cost import Cost
 from fedgauge.planning import explain
+from fedgauge.planning.by_theory import check_cost, theory_plan
 from fedgauge.planning.candidates import Candidate, Space, space_of
-from fedgauge.planning.certificate import TheoryPlan
-from fedgauge.planning.curves import Scale
 from fedgauge.planning.explain import Seen
+from fedgauge.planning.forecast import Scale
 from fedgauge.planning.goal import Goal
 from fedgauge.planning.measured import at_start, floor_of, with_gap
 from fedgauge.planning.pilots import Pilots, Trial
+from fedgauge.planning.plan import Plan
 from fedgauge.planning.race import Entry, Race, race
-from fedgauge.planning.result import Plan
-from fedgauge.planning.theory import check_cost, theory_plan
-from fedgauge.planning.words import lasting, short
-from fedgauge.simulation import simulate
+from fedgauge.planning.theory_plan import TheoryPlan
+from fedgauge.simulation.loop import simulate
 from fedgauge.values import Constants, Round
+from fedgauge.values.text import lasting, short
 
 _FIELD = 45  # candidates that begin at the most: as many as the usual ladders have
 _PATIENCE = 20.0  # a goal is given up after so many times what the user's own settings would take

@@ -21,7 +21,7 @@ import numpy as np
 from scipy import stats
 
 from fedgauge.planning.candidates import Candidate
-from fedgauge.planning.curves import Curve
+from fedgauge.planning.forecast import Curve
 from fedgauge.planning.pilots import Trial
 from fedgauge.values import Value
 

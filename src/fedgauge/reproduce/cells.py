@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedgauge.crews import Crew
-from fedgauge.files import write_json
+from fedgauge.experiment.jobs import Pool
+from fedgauge.system.files import write_json
 
 Told = Callable[[str, int, int], None]
 """Told which cell is done, how many are, and how many there are."""
@@ -27,14 +27,14 @@ class Job(NamedTuple):
 
 
 def run_cells(
-    function: Callable[..., Any], jobs: Mapping[str, Job], keep: Path | None, crew: Crew, told: Told
+    function: Callable[..., Any], jobs: Mapping[str, Job], keep: Path | None, pool: Pool, told: Told
 ) -> dict[str, Any]:
     """Make every cell that is not kept yet; all of them by name, in the order of the jobs."""
     found = {name: cell for name, job in jobs.items() if (cell := _kept(keep, name, job.asked)) is not None}
     told("starting", len(found), len(jobs))
     missing = {name: job.arguments for name, job in jobs.items() if name not in found}
     if missing:
-        with crew as running:
+        with pool as running:
             for name, cell in running.map(function, missing):
                 found[name] = cell
                 if keep:

@@ -18,7 +18,7 @@ from itertools import pairwise
 from statistics import fmean, median
 from typing import Any, Literal, NamedTuple
 
-from fedgauge.reproduce import curves, table1
+from fedgauge.reproduce import table1, training_curves
 from fedgauge.reproduce.studies import FIGURES, STUDIES, Panel
 
 Verdict = Literal["reproduced", "reproduced in order but not in size", "not reproduced", "not run"]
@@ -85,7 +85,7 @@ def _verdict(order: bool, size: bool = True) -> Verdict:
 
 def _ends(result: Result, panel: Panel) -> dict[int, tuple[float, float]]:
     """Mean and deviation of a panel's quantity at the last round that all of its curves have."""
-    found = curves.of(result, panel)
+    found = training_curves.of(result, panel)
     common = set.intersection(*(set(each["rounds"]) for each in found.values())) if found else set()
     if not common:
         return {}

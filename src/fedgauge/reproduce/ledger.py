@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedgauge.errors import InputError
-from fedgauge.report import terminal
+from fedgauge.report.terminal import console
 from fedgauge.reproduce.claims import CLAIMS, Claim, Effort, Found, Result
 
 _ABOUT = """# Ledger: the paper's claims, one by one
@@ -153,4 +153,4 @@ def show(made: list[dict[str, Any]]) -> None:
     """Print the ledger."""
     cells = [(row["where"], row["claim"], row["paper"], row["ours"], row["verdict"]) for row in made]
     caption = ", ".join(f"{number} {verdict}" for verdict, number in counts(made).items())
-    terminal.table("The paper's claims", ("in", "claim", "paper", "ours", "verdict"), cells, caption)
+    console.table("The paper's claims", ("in", "claim", "paper", "ours", "verdict"), cells, caption)

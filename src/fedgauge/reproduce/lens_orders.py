@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgauge.randomness import Purpose, Streams
-from fedgauge.report import figures, terminal
+from fedgauge.report import figures
+from fedgauge.report.terminal import console
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -122,7 +123,7 @@ def show(result: Mapping[str, Any]) -> None:
     local = list(result["orders"])
     rows = [(name, *(f"{row[f'I = {one}']:.3g}" for one in local)) for name, row in _ordered(result)]
     most = result["settings"]["most_slowdown"]
-    terminal.table(
+    console.table(
         "Slowdown, medians over seeds", ("partition", *(f"I = {one}" for one in local)), rows, f"inf: beyond {most}"
     )
     main = local[-1]
@@ -131,7 +132,7 @@ def show(result: Mapping[str, Any]) -> None:
         others = [f"{result['orders'][one][lens]['tau']:.2f}" for one in local[:-1]]
         lines.append((lens, f"{row['tau']:.2f}", _ends(row), _without(row), f"{row['spearman']:.2f}", *others))
     head = ("lens", f"tau, I = {main}", "95%", "without one", "Spearman", *(f"tau, I = {one}" for one in local[:-1]))
-    terminal.table("How each lens orders the partitions, against the slowdown", head, lines)
+    console.table("How each lens orders the partitions, against the slowdown", head, lines)
 
 
 def _ends(row: Mapping[str, Any]) -> str:

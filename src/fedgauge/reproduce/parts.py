@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedgauge.reproduce import curves, sampling, sketch, table1, table2
+from fedgauge.reproduce import sampling, sketch, table1, table2, training_curves
 from fedgauge.reproduce.studies import FIGURES, Scale, study
 
 Told = Callable[[str, int, int | None], None]
@@ -57,7 +57,7 @@ def _table1(name: str, scale: Scale, out: Path, data: str | None, where: Where, 
 
 
 def _curves(name: str, scale: Scale, out: Path, data: str | None, where: Where, told: Told) -> dict[str, Any] | None:
-    return curves.run(name, scale, out / "runs", data=data, told=told, **where._asdict())
+    return training_curves.run(name, scale, out / "runs", data=data, told=told, **where._asdict())
 
 
 def _of_model(name: str) -> str:
@@ -69,5 +69,5 @@ PARTS: tuple[Part, ...] = (
     Part("sampling", "sampling", sampling, partial(_exact, sampling)),
     Part("table2", "table2", table2, _table2),
     *(Part(_of_model(name), "table1", table1, partial(_table1, name)) for name in table1.PAPER),
-    *(Part(name, name, curves, partial(_curves, name)) for name in FIGURES),
+    *(Part(name, name, training_curves, partial(_curves, name)) for name in FIGURES),
 )

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from fedgauge.algorithms import fedavg
-from fedgauge.expectation import expect
+from fedgauge.exact.expectation import expect
 from fedgauge.federation.generate import random_quadratics
-from fedgauge.participation import Participation
-from fedgauge.report import figures, terminal
+from fedgauge.federation.participation import Participation
+from fedgauge.report import figures
+from fedgauge.report.terminal import console
 
 WORKERS, DIM = 10, 20
 SPREADS = (0.0, 0.1, 0.5)
@@ -51,8 +52,8 @@ def run() -> dict[str, Any]:
 
 def show(result: Mapping[str, Any]) -> None:
     """Print what is left."""
-    rows = [(terminal.number(line["L_h"]), str(line["M"]), f"{line['left']:.3g}") for line in result["lines"]]
-    terminal.table(f"E‖∇f‖² after {ROUNDS} rounds, exact", ("L_h", f"M of {WORKERS}", "left"), rows)
+    rows = [(console.number(line["L_h"]), str(line["M"]), f"{line['left']:.3g}") for line in result["lines"]]
+    console.table(f"E‖∇f‖² after {ROUNDS} rounds, exact", ("L_h", f"M of {WORKERS}", "left"), rows)
 
 
 def draw(result: Mapping[str, Any], path: Path) -> None:

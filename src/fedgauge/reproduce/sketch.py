@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from fedgauge.federation.quadratic import Floats, QuadraticFederation
-from fedgauge.report import figures, terminal
+from fedgauge.report import figures
+from fedgauge.report.terminal import console
 
 GAMMA, STEPS = 0.08, 30
 START = np.array([-2.0, -1.5])
@@ -73,11 +74,11 @@ def run() -> dict[str, Any]:
 def show(result: Mapping[str, Any]) -> None:
     """Print how far the local models drift, and the average from the centralised model."""
     rows = [
-        (panel["name"], *(terminal.number(panel[key]) for key in ("zeta", "L_h", "drift", "gap")))
+        (panel["name"], *(console.number(panel[key]) for key in ("zeta", "L_h", "drift", "gap")))
         for panel in result["panels"]
     ]
     head = ("panel", "zeta at the start", "L_h", "local models from their average", "average from the centralised")
-    terminal.table(f"Figure 1, after {result['local_steps']} local steps", head, rows)
+    console.table(f"Figure 1, after {result['local_steps']} local steps", head, rows)
 
 
 def draw(result: Mapping[str, Any], path: Path) -> None:

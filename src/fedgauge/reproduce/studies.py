@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, get_args
 
 from fedgauge.errors import InputError, nearest
-from fedgauge.experiment import Experiment
+from fedgauge.experiment.config import Experiment
 
 Scale = Literal["smoke", "laptop", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)

@@ -16,11 +16,12 @@ from statistics import mean, stdev
 from typing import Any
 
 from fedgauge.algorithms import fedavg
-from fedgauge.crews import make_crew
 from fedgauge.errors import InputError, count
-from fedgauge.execution import prepare
-from fedgauge.experiment import Experiment
-from fedgauge.report import figures, terminal
+from fedgauge.experiment.config import Experiment
+from fedgauge.experiment.jobs import make_pool
+from fedgauge.experiment.prepare import prepare
+from fedgauge.report import figures
+from fedgauge.report.terminal import console
 from fedgauge.reproduce.cells import Job, run_cells
 from fedgauge.reproduce.studies import ETA, Scale, Size, Study
 
@@ -85,7 +86,7 @@ def _dependence(setting: Experiment, size: Size) -> dict[str, Any]:
     """The trajectory's readings for other local steps and rates, and at models along the way."""
     from fedgauge.measurement.reading import whole
     from fedgauge.measurement.trajectory import near_convergence, trajectory
-    from fedgauge.simulation import simulate
+    from fedgauge.simulation.loop import simulate
 
     federation, gamma = prepare(setting).federation, setting.algorithm.gamma or 0.0
     algorithm, seed = fedavg(gamma, ETA), setting.run.seed
@@ -157,7 +158,7 @@ def run(
         name: Job([setting.to_json(), size.near, size.measured, size.readings], (make, setting, size, engine == "ray"))
         for name, (make, setting, size) in made.items()
     }
-    found = run_cells(_made, jobs, keep, make_crew(None if engine == "ray" else 1, engine, address), told)
+    found = run_cells(_made, jobs, keep, make_pool(None if engine == "ray" else 1, engine, address), told)
     cells = [{"percent": key[0], "seed": key[1], "measured": found[name]} for name, key in names.items()]
     result = {
         "settings": {"study": study.name, "scale": scale, "seeds": seeds, "local_steps": LOCAL_STEPS, "eta": ETA}
@@ -211,8 +212,8 @@ def show(result: Mapping[str, Any]) -> None:
     settings = result["settings"]
     title = f"Table 1, {settings['study']}, {settings['scale']} scale"
     head = (*HEAD, *_readings(result))
-    terminal.table(title, head, list(_lines(result)), f"mean ± deviation over {settings['seeds']} seeds")
-    number = terminal.number
+    console.table(title, head, list(_lines(result)), f"mean ± deviation over {settings['seeds']} seeds")
+    number = console.number
     for title, key, names in (
         (f"The same model at {VARIED_PERCENT}%, other steps and rates", "varied", ("local_steps", "gamma")),
         ("Along the way from the first model", "along", ("round",)),
@@ -222,7 +223,7 @@ def show(result: Mapping[str, Any]) -> None:
             for entry in result.get("dependence", {}).get(key, ())
         ]
         if rows:
-            terminal.table(title, (*names, *SYMBOLS), rows, "mean over 3 rounds of FedAvg")
+            console.table(title, (*names, *SYMBOLS), rows, "mean over 3 rounds of FedAvg")
 
 
 def draw(result: Mapping[str, Any], path: Path) -> None:

@@ -16,11 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedgauge.algorithms import fedavg
-from fedgauge.crews import make_crew
 from fedgauge.errors import InputError, count
+from fedgauge.experiment.jobs import make_pool
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.randomness import Purpose, Streams, check_seed
-from fedgauge.report import figures, terminal
+from fedgauge.report import figures
+from fedgauge.report.terminal import console
 from fedgauge.reproduce.cells import Job, run_cells
 
 DIM, SIGMA2, TARGET = 100, 0.01, 0.8
@@ -88,7 +89,7 @@ def literal_reading(num_workers: int, seed: int) -> dict[str, Any]:
 
 def rounds_to_target(num_workers: int, problem_seed: int, setting: Setting, noise_seed: int) -> int | None:
     """Rounds until f <= 0.8; ``None`` if it was not reached."""
-    from fedgauge.simulation import simulate
+    from fedgauge.simulation.loop import simulate
 
     trace = simulate(
         problem(num_workers, problem_seed, setting.batch),
@@ -136,7 +137,7 @@ def run(
     # Noise alone is shown on the first problem of each N.
     wanted = [(n, s, 5 if s == seed else 1) for n in WORKERS for s in range(seed, seed + seeds)]
     asked = {"cell-{}-{}-{}".format(*key): Job([*key, DIM, SIGMA2, TARGET], key) for key in wanted}
-    cells = run_cells(_cell, asked, keep, make_crew(jobs, engine, address), lambda _, *done: told(*done))
+    cells = run_cells(_cell, asked, keep, make_pool(jobs, engine, address), lambda _, *done: told(*done))
     return {
         "settings": {"dim": DIM, "sigma2": SIGMA2, "target": TARGET, "seeds": seeds, "seed": seed},
         "columns": [_column(index, setting, cells.values()) for index, setting in enumerate(SETTINGS)],
@@ -174,14 +175,14 @@ def show(result: Mapping[str, Any]) -> None:
             rows.append(("   range", *(f"{cell['low']}–{cell['high']}" for cell in cells)))
             rows.append(("   ± noise", *(f"{cell['noise_deviation']:.1f}" for cell in cells)))
         caption = "median and range over problems; ± noise: deviation over noise seeds on one problem"
-        terminal.table(title, ("", *(column["label"] for column in columns)), rows, caption)
+        console.table(title, ("", *(column["label"] for column in columns)), rows, caption)
     for n, literal in result["literal"].items():
         worst = max(literal["growth"], key=literal["growth"].get)
-        terminal.out.print(
+        console.out.print(
             f"Read literally (no 1/d), N = {n}: least f = {literal['f_star']:.1f} > {TARGET},"
             f" and {worst} multiplies the error by {literal['growth'][worst]:.2f} a round."
         )
-    terminal.out.print(f"So F_i = |Ux - v_i|²/(2d), x0 ~ N(0, 1); {result['settings']['seeds']} problems for each N.")
+    console.out.print(f"So F_i = |Ux - v_i|²/(2d), x0 ~ N(0, 1); {result['settings']['seeds']} problems for each N.")
 
 
 def draw(result: Mapping[str, Any], path: Path) -> None:

@@ -11,16 +11,16 @@ from pathlib import Path
 from string import Template
 from typing import Any, NamedTuple
 
-from fedgauge.archive import FoundRun
-from fedgauge.explore.writing import policy, resource, shown
+from fedgauge.experiment.sweep import shown as plain_value
 from fedgauge.measurement.reading import Measurement
-from fedgauge.report import measurements
 from fedgauge.report.page import planned, reproduced, sections
 from fedgauge.report.page.findings import Findings
 from fedgauge.report.page.sections import Section
 from fedgauge.report.page.shapes import Certified, SweepResult
 from fedgauge.report.page.tables import Cell, code, embedded, facts, finite, notes, table
-from fedgauge.sweep import shown as plain_value
+from fedgauge.report.terminal import measurements
+from fedgauge.runs.reader import FoundRun
+from fedgauge.web.writing import policy, resource, shown
 
 _PACKAGE = "fedgauge.report.page"
 

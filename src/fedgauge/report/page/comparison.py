@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from fedgauge.archive import FoundRun
 from fedgauge.errors import InputError
-from fedgauge.explore.writing import shown
-from fedgauge.planning.given import look_up
+from fedgauge.planning.theorem_inputs import look_up
+from fedgauge.runs.reader import FoundRun
 from fedgauge.theory import find
 from fedgauge.theory.answer import Answer, answer
 from fedgauge.values import Constants, Estimate, Kind, Version
+from fedgauge.web.writing import shown
 
 _BOUNDED = "min_r E|grad f(xbar^r)|^2"
 _VERSIONS: tuple[Version, ...] = ("corrected", "printed", "sharp", "prior")
@@ -81,7 +81,7 @@ class Comparison:
         return {
             "theorem": self.theorem,
             "versions": {version: one.to_json() for version, one in self.answers.items()},
-            "constants": {estimate.symbol: estimate.to_json() for estimate in self.constants},
+            "constants": {symbol: estimate.to_json() for symbol, estimate in self.constants.items()},
             "least": self.reached,
             "admitted": self.admitted,
         }

@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedgauge.archive import FoundRun, look, source_of
 from fedgauge.errors import InputError, MachineError
-from fedgauge.experiment import Experiment
+from fedgauge.experiment.config import Experiment
 from fedgauge.measurement.reading import Measurement
-from fedgauge.planning.certificate import TheoryPlan
-from fedgauge.planning.result import Plan
+from fedgauge.planning.plan import Plan
+from fedgauge.planning.theory_plan import TheoryPlan
 from fedgauge.report.page.comparison import Comparison, compare
 from fedgauge.report.page.shapes import (
     Asked,
@@ -27,6 +26,7 @@ from fedgauge.report.page.shapes import (
     Table1,
     Table2,
 )
+from fedgauge.runs.reader import FoundRun, look, source_of
 from fedgauge.values import Round, Value
 
 # What tells the kinds of JSON file apart, and how each is made.
@@ -236,7 +236,7 @@ def _check_theory(theory: TheoryPlan) -> None:
 
 def _run(path: Path) -> FoundRun:
     """The run as far as it goes; one that was written by another version is refused, not shown in part."""
-    from fedgauge.simulation import simulate
+    from fedgauge.simulation.loop import simulate
 
     run = look(path)
     where, known = path / "settings.json", inspect.signature(simulate).parameters
@@ -352,7 +352,7 @@ def _quadratics(experiment: Experiment, run: FoundRun | None) -> tuple[int, floa
 
 def _shared_out(experiment: Experiment) -> tuple[Shares, int]:
     """The labels of every worker, from the data where that is here; nothing is downloaded."""
-    from fedgauge.execution import share_out
+    from fedgauge.experiment.prepare import share_out
 
     dataset, partition = share_out(experiment)
     counts = partition.label_counts(dataset.train_labels, dataset.num_classes)

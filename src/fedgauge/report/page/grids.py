@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedgauge.explore.writing import percent
 from fedgauge.report.page.chart import RIGHT, TOP, Chart, drawable, figure, keys, place, plain, svg, text
 from fedgauge.report.page.scales import fit, labels
 from fedgauge.report.page.tables import Cell, table
+from fedgauge.web.writing import percent
 
 
 @dataclass(frozen=True)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-from fedgauge.explore.page import STANDINGS
-from fedgauge.planning.certificate import TheoryPlan
-from fedgauge.planning.result import Plan
-from fedgauge.planning.words import lasting
+from fedgauge.experiment.sweep import shown as plain_value
+from fedgauge.planning.plan import Plan
+from fedgauge.planning.theory_plan import TheoryPlan
 from fedgauge.report.page.chart import OTHERS, Chart, Mark, Series, lines, stacked
 from fedgauge.report.page.grids import Interval, intervals
 from fedgauge.report.page.sections import Section, estimates
 from fedgauge.report.page.shapes import Combination, Curve, SweepResult
 from fedgauge.report.page.tables import Cell, Markup, facts, notes, number, table
-from fedgauge.sweep import shown as plain_value
 from fedgauge.theory import find
+from fedgauge.values.text import lasting
+from fedgauge.web.standings import STANDINGS
 
 _NAMED = 5  # candidates with a colour of their own; the others are shown together
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedgauge.explore.writing import shown
+from fedgauge.web.writing import shown
 
 _STEPS = (1, 2, 5, 10)
 _LEAST_SPAN = 1e-9  # of an axis, as a part of the numbers on it: below that they are all the same to a reader

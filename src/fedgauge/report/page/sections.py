@@ -10,20 +10,20 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
-from fedgauge.archive import FoundRun
-from fedgauge.explore.mathml import math as math_of
-from fedgauge.explore.mathml import quantity_html, symbol_math
-from fedgauge.explore.page import STANDINGS
-from fedgauge.explore.writing import distance, percent, shown
 from fedgauge.measurement.reading import Measurement
 from fedgauge.report.page.chart import Chart, Mark, Series, lines, stacked
 from fedgauge.report.page.comparison import Comparison
 from fedgauge.report.page.findings import Findings, Shares, parts_of
 from fedgauge.report.page.grids import Interval, heat_map, intervals
 from fedgauge.report.page.tables import Cell, Markup, facts, notes, number, table
+from fedgauge.runs.reader import FoundRun
 from fedgauge.symbols import SYMBOLS
 from fedgauge.theory import find
 from fedgauge.values import Constants, Estimate, Round, Version
+from fedgauge.web.mathml import math as math_of
+from fedgauge.web.mathml import quantity_html, symbol_math
+from fedgauge.web.standings import STANDINGS
+from fedgauge.web.writing import distance, percent, shown
 
 _MOST_WORKERS = 200  # columns of a heat map that a screen still tells apart
 KINDS = {
@@ -150,7 +150,7 @@ def estimates(found: Constants) -> str:
             _interval(e),
             _kind(e),
         ]
-        for e in found
+        for e in found.values()
     ]
     return table(("constant", "value", "interval", "kind"), rows, "estimates cards")
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from fedgauge.explore.writing import shown, written
+from fedgauge.web.writing import shown, written
 
 _RIGHT = ' class="n"'
 

@@ -1,0 +1,247 @@
+"""Typed values from plain data and back: one validator for JSON, TOML and options, compiled once for each type.
+
+It does not import numpy, which the command's help does not need.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import numbers
+import sys
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Self
+
+from fedgauge.errors import InputError, nearest
+
+Decoder = Callable[[Any, str], Any]
+"""Makes a typed value from plain data; the second argument names it in messages."""
+
+
+class _Alternative(NamedTuple):
+    """One type of a union: what a message calls it, which data it takes, and what it makes of them."""
+
+    words: str
+    fits: Callable[[Any], bool]
+    make: Decoder
+
+
+def _is_union(hint: Any) -> bool:
+    return typing.get_origin(hint) in (typing.Union, types.UnionType)
+
+
+def alternatives(hint: Any) -> tuple[Any, ...]:
+    """The types of a union without None; any other type by itself.
+
+    >>> alternatives(int | None)
+    (<class 'int'>,)
+    """
+    return tuple(each for each in (typing.get_args(hint) if _is_union(hint) else (hint,)) if each is not type(None))
+
+
+def _is_whole(data: Any) -> bool:
+    return isinstance(data, numbers.Integral) and not isinstance(data, bool)
+
+
+def _is_number(data: Any) -> bool:
+    return isinstance(data, numbers.Real) and not isinstance(data, bool)
+
+
+def _is_list(data: Any) -> bool:
+    return isinstance(data, list | tuple) or _is_array(data)
+
+
+def _is_array(data: Any) -> bool:
+    """Whether it is an array or a number of numpy's, which need not have been imported for that."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(data, numpy.ndarray | numpy.generic)
+
+
+_SCALARS: Mapping[Any, _Alternative] = {
+    int: _Alternative("a whole number", _is_whole, lambda data, where: int(data)),
+    float: _Alternative("a number", _is_number, lambda data, where: float(data)),
+    str: _Alternative("text", lambda data: isinstance(data, str), lambda data, where: data),
+    bool: _Alternative("true or false", lambda data: isinstance(data, bool), lambda data, where: data),
+}
+_ANYTHING = _Alternative("anything", lambda data: True, lambda data, where: data)
+_PLURALS = {"a whole number": "whole numbers", "a number": "numbers", "text": "texts"}
+
+
+def _sequence(arguments: tuple[Any, ...]) -> _Alternative:
+    """A tuple of one type throughout, or of one type for each place."""
+    if arguments[-1] is Ellipsis:
+        each = decoder(arguments[0])
+        words = " or ".join(one.words for one in _alternatives(arguments[0]))
+        return _Alternative(
+            f"a list of {_PLURALS.get(words, 'entries')}",
+            _is_list,
+            lambda data, where: tuple(each(item, where) for item in data),
+        )
+    places = [decoder(argument) for argument in arguments]
+
+    def make(data: Any, where: str) -> tuple[Any, ...]:
+        if len(data) != len(places):
+            raise InputError(f"{where} must have {len(places)} entries, not {len(data)}.")
+        return tuple(place(item, where) for place, item in zip(places, data, strict=True))
+
+    return _Alternative(f"a list of {len(places)} entries", _is_list, make)
+
+
+def _alternative(hint: Any) -> _Alternative:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint in _SCALARS:
+        return _SCALARS[hint]
+    if origin is Literal:
+        words = ", ".join(map(str, arguments))
+        return _Alternative(words, lambda data: data in arguments, lambda data, where: data)
+    if origin is tuple:
+        return _sequence(arguments)
+    if origin in (dict, Mapping):
+        each = decoder(arguments[1])
+        return _Alternative(
+            "an object",
+            lambda data: isinstance(data, Mapping),
+            lambda data, where: {key: each(item, f"{where}.{key}") for key, item in data.items()},
+        )
+    if getattr(origin, "__module__", "") == "numpy":
+        import numpy as np
+
+        kind = np.float64 if np.dtype[np.float64] in arguments else None
+        return _Alternative("a list of numbers", _is_list, lambda data, where: np.asarray(data, dtype=kind))
+    if isinstance(hint, type) and issubclass(hint, Value):
+        return _Alternative("an object", lambda data: True, lambda data, where: hint.from_json(data))
+    return _ANYTHING
+
+
+@functools.cache
+def _alternatives(hint: Any) -> tuple[_Alternative, ...]:
+    return tuple(_alternative(each) for each in alternatives(hint))
+
+
+@functools.cache
+def decoder(hint: Any) -> Decoder:
+    """The decoder of a type hint, made once.
+
+    >>> decoder(float | None)(50, "percent")
+    50.0
+    >>> decoder(float | None)("half", "percent")
+    Traceback (most recent call last):
+    fedgauge.errors.InputError: percent must be a number, not 'half'.
+    """
+    options = _alternatives(hint)
+    literals = [each for each in alternatives(hint) if typing.get_origin(each) is Literal]
+    names = [name for each in literals for name in typing.get_args(each)]
+    optional = _is_union(hint) and type(None) in typing.get_args(hint)
+
+    def decode(data: Any, where: str) -> Any:
+        if data is None and optional:
+            return None
+        for option in options:
+            if option.fits(data):
+                return option.make(data, where)
+        guess = nearest(data, names) if names and isinstance(data, str) else ""
+        ending = f"; {guess}" if guess.startswith("did you mean") else "."
+        raise InputError(f"{where} must be {' or '.join(option.words for option in options)}, not {data!r}{ending}")
+
+    return decode
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, Value):
+        return value.to_json()
+    if _is_array(value):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {key: _encode(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_encode(item) for item in value]
+    return value
+
+
+class _Entry(NamedTuple):
+    """An entry of a value: how it is decoded, what messages call it, and whether it must be there."""
+
+    decode: Decoder
+    where: str
+    needed: bool
+
+
+_ENTRIES: dict[type, dict[str, _Entry]] = {}
+
+
+def _entries(cls: type[Value]) -> dict[str, _Entry]:
+    """The entries of a class of values, found once: type hints take ten times as long as a whole record."""
+    if cls not in _ENTRIES:
+        _ENTRIES[cls] = _find_entries(cls)
+    return _ENTRIES[cls]
+
+
+def _find_entries(cls: type[Value]) -> dict[str, _Entry]:
+    hints, missing = typing.get_type_hints(cls), dataclasses.MISSING
+    return {
+        item.name: _Entry(
+            decoder(hints[item.name]),
+            f"{cls.__name__}.{item.name}",
+            item.default is missing and item.default_factory is missing,
+        )
+        for item in dataclasses.fields(cls)
+    }
+
+
+@dataclass(frozen=True)
+class Value:
+    """What every value shares: JSON both ways, with unknown and missing names told apart."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the value as plain lists, objects and numbers."""
+        return {name: _encode(getattr(self, name)) for name in _entries(type(self))}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Make the value from what :meth:`to_json` returned."""
+        if not isinstance(data, Mapping):
+            raise InputError(f"{cls.__name__} is read from a JSON object, not from {data!r}.")
+        entries = _entries(cls)
+        found: dict[str, Any] = {}
+        for name, item in data.items():
+            entry = entries.get(name)
+            if entry is None:
+                raise InputError(f"{cls.__name__} has no entry {name!r}; {nearest(name, entries)}")
+            found[name] = entry.decode(item, entry.where)
+        if len(found) < len(entries):
+            for name, entry in entries.items():
+                if entry.needed and name not in found:
+                    raise InputError(f"{cls.__name__} needs the entry {name!r}.")
+        return cls(**found)
+
+
+# -- TOML ------------------------------------------------------------------------------------------------------------
+
+
+def toml_key(key: str) -> str:
+    """A key as TOML writes it, in quotes where it needs them."""
+    return key if key and all(c.isascii() and (c.isalnum() or c in "_-") for c in key) else toml(key)
+
+
+def toml(value: Any) -> str:
+    r"""A value as TOML writes it.
+
+    >>> print(toml([1, 2.5]), toml("a \"b\""), toml(True))
+    [1, 2.5] "a \"b\"" true
+    """
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        # JSON's escapes are TOML's, but for one character that TOML wants escaped.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(toml(item) for item in value) + "]"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{toml_key(key)} = {toml(item)}" for key, item in value.items()) + "}"
+    raise InputError(f"An experiment must hold text, numbers, truth values and lists of them, not {value!r}.")

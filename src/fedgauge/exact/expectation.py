@@ -1,0 +1,338 @@
+"""Exact expectations on quadratics: what a simulated mean converges to, in closed form.
+
+On a quadratic, a worker's k local steps are an affine map of the global state z (the model, and for momentum the
+buffer too) plus Gaussian noise:
+
+    z_i = T_i^k z + t_i^k + noise of covariance Q_i^k.
+
+The server adds the weighted average of the changes z_i - z over the participants. So mean m and covariance C of z obey
+a recursion: with D_i = T_i - 1 and t_i scaled by the worker's weight, and D, t, Q their means over the workers,
+
+    m <- m + E (D m + t)
+    C <- (1 + E D) C (1 + E D)' + E [ s mean_i((D_i - D) C (D_i - D)' + u_i u_i') + n Q ] E',
+    u_i = (D_i - D) m + t_i - t,
+
+where E multiplies the model by eta, and the sampling sets s (the spread between workers) and n (their noise):
+
+    full                       s = 0                    n = 1/N
+    with replacement           s = 1/M                  n = 1/M
+    with replacement, shared   s = 1/M                  n = 1/M + (M - 1)/(M N)
+    without replacement        s = (N - M)/(M (N - 1))  n = 1/M
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedgauge.algorithms.base import Algorithm
+from fedgauge.errors import InputError, count
+from fedgauge.federation.participation import Participation
+from fedgauge.federation.quadratic import Floats, QuadraticFederation
+from fedgauge.values import Value
+
+FULL = Participation()
+
+
+@dataclass(frozen=True)
+class Maps:
+    """A worker's local phase after k steps, for all workers: z_i = T_i z + t_i + noise of covariance Q_i."""
+
+    T: Floats
+    t: Floats
+    Q: Floats
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Mean and covariance of the global model after round r and k local steps (k = 0: the global model itself)."""
+
+    round: int
+    step: int
+    mean: Floats
+    covariance: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Expectation(Value):
+    """Exact expectations along a run.
+
+    Attributes:
+        index: what the entries are counted in: ``round`` (x̄^r for r = 0..R) or ``iteration`` (x̂^t for t = 0..RI).
+        grad2: E‖∇f‖^2.
+        loss: E f.
+        mean: E x of the last entry.
+        covariance: its covariance.
+    """
+
+    index: str
+    grad2: tuple[float, ...]
+    loss: tuple[float, ...]
+    mean: Floats
+    covariance: Floats
+
+
+def _one_step(federation: QuadraticFederation, algorithm: Algorithm, local_steps: int) -> tuple[Maps, int]:
+    """The affine map of one local step, and how many of them make a round."""
+    N, d = federation.num_workers, federation.dim
+    gamma = algorithm.parameters["gamma"]
+    one = np.eye(d)
+    noise = federation.sigma2 / d * one
+    if algorithm.name in ("fedavg", "minibatch"):
+        # All I gradients of mini-batch SGD are at the global model: one step, with the noise of their mean.
+        steps, batch = (local_steps, 1) if algorithm.name == "fedavg" else (1, local_steps)
+        T = one - gamma * federation.hessians
+        return Maps(T, -gamma * federation.linear, np.broadcast_to(gamma**2 / batch * noise, (N, d, d))), steps
+    if algorithm.name == "momentum":
+        beta = algorithm.parameters["beta"]
+        A, b = federation.hessians, federation.linear
+        ones = np.broadcast_to(one, (N, d, d))
+        T = np.block([[ones - gamma * A, -gamma * beta * ones], [A, beta * ones]])
+        push = np.concatenate([-gamma * one, one])
+        return Maps(T, np.concatenate([-gamma * b, b], axis=1), np.broadcast_to(push @ noise @ push.T, T.shape)), (
+            local_steps
+        )
+    raise InputError(
+        f"There are no exact expectations for {algorithm.name}; they exist for fedavg, momentum and minibatch."
+    )
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def local_maps(federation: QuadraticFederation, algorithm: Algorithm, local_steps: int) -> list[Maps]:
+    """The workers' maps after 1, 2, ..., I local steps (one entry for mini-batch SGD)."""
+    first, steps = _one_step(federation, algorithm, local_steps)
+    maps = [first]
+    for _ in range(1, steps):
+        last = maps[-1]
+        maps.append(
+            Maps(
+                first.T @ last.T,
+                np.einsum("nij,nj->ni", first.T, last.t) + first.t,
+                first.T @ last.Q @ first.T.swapaxes(1, 2) + first.Q,
+            )
+        )
+    return maps
+
+
+def _sampling_factors(participation: Participation, num_workers: int) -> tuple[float, float]:
+    """The factors s (spread between workers) and n (their noise) of the recursion."""
+    N, M = num_workers, participation.num_participants(num_workers)
+    match participation.sampling:
+        case "full":
+            return 0.0, 1 / N
+        case "with-replacement":
+            return 1 / M, 1 / M
+        case "with-replacement-shared":
+            return 1 / M, 1 / M + (M - 1) / (M * N)
+        case "without-replacement":
+            return ((N - M) / (M * (N - 1)) if N > 1 else 0.0), 1 / M
+
+
+class _Advance:
+    """One application of the recursion, for given maps, rates and sampling."""
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def __init__(self, maps: Maps, rates: Floats, scale: Floats, spread: float, noise: float) -> None:
+        self.rates, self.spread = rates, spread
+        D = (maps.T - np.eye(maps.T.shape[1])) * scale[:, None, None]
+        t = maps.t * scale[:, None]
+        self.D, self.t = D.mean(axis=0), t.mean(axis=0)
+        self.P = np.eye(len(rates)) + rates[:, None] * self.D
+        self.off_D, self.off_t = D - self.D, t - self.t
+        self.noise = noise * (maps.Q * (scale**2)[:, None, None]).mean(axis=0)
+
+    # A diverging run overflows to infinity, which is its answer.
+    @np.errstate(over="ignore", invalid="ignore")
+    def __call__(self, m: Floats, C: Floats) -> tuple[Floats, Floats]:
+        added = self.noise
+        if self.spread:
+            u = self.off_D @ m + self.off_t
+            # The mean over workers of off_D C off_D' as one product over stacked rows.
+            between = np.tensordot(self.off_D @ C, self.off_D, axes=([0, 2], [0, 2])) + u.T @ u
+            added = added + self.spread * between / len(u)
+        next_m = m + self.rates * (self.D @ m + self.t)
+        next_C = self.P @ C @ self.P.T + self.rates[:, None] * added * self.rates
+        return next_m, (next_C + next_C.T) / 2
+
+
+class _Recursion:
+    """The recursion of a run: the workers' maps, the rates, and the first mean and covariance of the state."""
+
+    def __init__(
+        self, federation: QuadraticFederation, algorithm: Algorithm, local_steps: int, participation: Participation
+    ) -> None:
+        N, d = federation.num_workers, federation.dim
+        participation.check(N)
+        self.maps = local_maps(federation, algorithm, count("local_steps", local_steps))
+        self.factors = _sampling_factors(participation, N)
+        self.scale = N * participation.objective(N)
+        size = self.maps[0].T.shape[1]
+        self.rates = np.ones(size)
+        self.rates[:d] = algorithm.parameters["eta"]
+        self.first = np.zeros(size), np.zeros((size, size))
+        self.first[0][:d] = federation.first_model
+
+    def to_next(self) -> _Advance:
+        """From a round to the next."""
+        return _Advance(self.maps[-1], self.rates, self.scale, *self.factors)
+
+    def within(self) -> list[_Advance]:
+        """From a round's start to its averaged models after 1, ..., I - 1 steps."""
+        return [_Advance(part, np.ones_like(self.rates), self.scale, *self.factors) for part in self.maps[:-1]]
+
+
+def moments(
+    federation: QuadraticFederation,
+    algorithm: Algorithm,
+    *,
+    local_steps: int,
+    rounds: int,
+    participation: Participation = FULL,
+    iterations: bool = False,
+) -> Iterator[Moments]:
+    """Mean and covariance of the global model, round by round (or iteration by iteration).
+
+    With ``iterations`` the averaged models x̂^{r,k} come between: at k < I the average of the participants' models
+    after k steps, and at k = I the next global model.
+    """
+    d = federation.dim
+    recursion = _Recursion(federation, algorithm, local_steps, participation)
+    to_next, within = recursion.to_next(), recursion.within() if iterations else []
+    m, C = recursion.first
+    yield Moments(0, 0, m[:d], C[:d, :d])
+    for r in range(count("rounds", rounds)):
+        for k, advance in enumerate(within, start=1):
+            mean, covariance = advance(m, C)
+            yield Moments(r, k, mean[:d], covariance[:d, :d])
+        m, C = to_next(m, C)
+        yield Moments(r + 1, 0, m[:d], C[:d, :d])
+
+
+@dataclass(frozen=True, eq=False)
+class States:
+    """All rounds of a run at once, with the whole state z (the model, and for momentum the buffer after it).
+
+    Attributes:
+        maps: the workers' maps after 1, ..., I local steps.
+        mean: E z at the start of round r = 0..R, one row each.
+        covariance: its covariance, one matrix each.
+    """
+
+    maps: list[Maps]
+    mean: Floats
+    covariance: Floats
+
+    def before_steps(self) -> list[Maps]:
+        """The workers' maps from a round's start to where they take their gradients: after 0, ..., I - 1 steps."""
+        last = self.maps[-1]
+        still = np.broadcast_to(np.eye(last.t.shape[1]), last.T.shape)
+        return [Maps(still, np.zeros_like(last.t), np.zeros_like(last.Q)), *self.maps[:-1]]
+
+
+def states(
+    federation: QuadraticFederation,
+    algorithm: Algorithm,
+    *,
+    local_steps: int,
+    rounds: int,
+    participation: Participation = FULL,
+) -> States:
+    """Mean and covariance of the state at every round, stacked, for what looks at all of them together.
+
+    >>> from fedgauge import QuadraticFederation, fedavg
+    >>> federation = QuadraticFederation([[[1.0]]], [[0.0]], sigma2=1.0, start=[8.0])
+    >>> found = states(federation, fedavg(gamma=0.5), local_steps=1, rounds=2)
+    >>> found.mean.ravel().tolist(), found.covariance.ravel().tolist()
+    ([8.0, 4.0, 2.0], [0.0, 0.25, 0.3125])
+    """
+    recursion = _Recursion(federation, algorithm, local_steps, participation)
+    to_next, path = recursion.to_next(), [recursion.first]
+    for _ in range(count("rounds", rounds)):
+        path.append(to_next(*path[-1]))
+    means, covariances = zip(*path, strict=True)
+    return States(recursion.maps, np.array(means), np.array(covariances))
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def divergence(federation: QuadraticFederation, run: States) -> Floats:
+    """(1/N) sum_i E‖∇F_i(x_i) - ∇f(x_i)‖^2 at the workers' own models x_i^{r,k}, for r < R (rows) and k < I (columns).
+
+    Its largest entry is the only zeta^2 that the proofs of Theorems 4.3, 4.5, A.5, A.7 and A.9 use; its first column
+    is at the global models, where Theorem A.2 looks. Under sampling, a worker that is not drawn counts with the steps
+    that it would have taken. f is the plain average.
+
+    >>> from fedgauge import QuadraticFederation, fedavg
+    >>> federation = QuadraticFederation([[[1.0]], [[3.0]]], [[0.0], [0.0]], start=[1.0])
+    >>> divergence(federation, states(federation, fedavg(gamma=0.5), local_steps=2, rounds=1)).tolist()
+    [[1.0, 0.25]]
+    """
+    off = federation.hessians - federation.mean_hessian
+    shift = federation.linear - federation.mean_linear
+    N, d = shift.shape
+    m, C = run.mean[:-1], run.covariance[:-1]
+    columns = []
+    for maps in run.before_steps():
+        to_gap = off @ maps.T[:, :d]
+        gap = m @ to_gap.reshape(N * d, -1).T + (shift + np.einsum("nij,nj->ni", off, maps.t[:, :d])).ravel()
+        weight = np.tensordot(to_gap, to_gap, axes=([0, 1], [0, 1]))
+        noise = np.sum(off * (off @ maps.Q[:, :d, :d]))
+        columns.append((np.sum(gap * gap, axis=1) + np.sum(C * weight, axis=(1, 2)) + noise) / N)
+    return np.stack(columns, axis=1)
+
+
+def _objective(federation: QuadraticFederation, participation: Participation) -> tuple[Floats, Floats, float]:
+    """A, b, c of the weighted objective."""
+    if participation.weights is None:
+        return federation.mean_hessian, federation.mean_linear, federation.mean_constant
+    w = participation.objective(federation.num_workers)
+    return np.tensordot(w, federation.hessians, 1), w @ federation.linear, float(w @ federation.constant)
+
+
+def expect(
+    federation: QuadraticFederation,
+    algorithm: Algorithm,
+    *,
+    local_steps: int,
+    rounds: int,
+    participation: Participation = FULL,
+    iterations: bool | None = None,
+) -> Expectation:
+    """Exact E‖∇f‖^2 and E f along a run of FedAvg, FedAvg with momentum or mini-batch SGD.
+
+    Args:
+        federation: quadratics with additive noise.
+        algorithm: one of :func:`fedavg`, :func:`momentum`, :func:`minibatch`.
+        local_steps: I.
+        rounds: R.
+        participation: any sampling and weights.
+        iterations: give x̂^t for every iteration rather than x̄^r for every round; the default for momentum, whose
+            theorem speaks of iterations.
+
+    >>> from fedgauge import QuadraticFederation, fedavg
+    >>> federation = QuadraticFederation([[[1.0]]], [[0.0]], sigma2=1.0, start=[0.0])
+    >>> expect(federation, fedavg(gamma=0.5), local_steps=1, rounds=2).grad2
+    (0.0, 0.25, 0.3125)
+    """
+    if iterations is None:
+        iterations = algorithm.name == "momentum"
+    participation.check(federation.num_workers)
+    A, b, c = _objective(federation, participation)
+    grad2, loss = [], []
+    point: Any = None
+    for point in moments(
+        federation,
+        algorithm,
+        local_steps=local_steps,
+        rounds=rounds,
+        participation=participation,
+        iterations=iterations,
+    ):
+        m, C = point.mean, point.covariance
+        with np.errstate(over="ignore", invalid="ignore"):
+            gradient = A @ m + b
+            grad2.append(float(gradient @ gradient + np.sum((A @ C) * A)))
+            loss.append(float(m @ (gradient + b) / 2 + c + np.sum(A * C) / 2))
+    return Expectation("iteration" if iterations else "round", tuple(grad2), tuple(loss), point.mean, point.covariance)

@@ -1,0 +1,1 @@
+"""Experiments: the TOML format, how one becomes a federation, sweeps, and jobs that run side by side."""

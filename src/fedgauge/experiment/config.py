@@ -1,0 +1,382 @@
+"""An experiment: data, model, algorithm and run, as one frozen value that is read from TOML and written back.
+
+    [data]
+    name = "mnist"        # a data set, an .npz file, or the .json file of a quadratic federation
+    percent = 50
+
+    [model]
+    name = "mlp"          # or package.module:factory; further keys are the model's own options
+
+    [algorithm]
+    name = "fedavg"
+    gamma = 0.1
+
+    [run]
+    local_steps = 10
+
+Every key is also an option of the command (``local_steps`` is ``--local-steps``), which reads types and help from here.
+What is not given has no value, so that a key that does not apply is noticed. Paths are as seen from where one works.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import tomllib
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+
+from fedgauge.algorithms import make_algorithm
+from fedgauge.codec import decoder, toml, toml_key
+from fedgauge.errors import InputError, count, nearest
+from fedgauge.simulation.engines.choice import check_engine
+
+if TYPE_CHECKING:
+    from fedgauge.pace.cost import Cost
+
+
+def _key(help: str, default: Any = None) -> Any:
+    """A key with the help that the command shows for it."""
+    return field(default=default, metadata={"help": help})
+
+
+@dataclass(frozen=True)
+class DataSection:
+    """Which data, and how it is shared out."""
+
+    name: str = _key("A data set ('fedgauge data list'), an .npz file, or a federation's .json file.", "digits")
+    dir: str | None = _key("Directory of data [default: $FEDGAUGE_DATA or the user's own].")
+    scale: Literal["unit", "published", "measured"] | None = _key(
+        "How inputs are scaled: unit, published or measured [default: unit]."
+    )
+    scheme: str | None = _key("Partition: paper, iid, dirichlet, shards, quantity or id [default: paper].")
+    workers: int | None = _key("Number of workers N [default: 10; for id, one an id].")
+    percent: float | None = _key("Part X of a worker's data from one label (paper) [default: 50].")
+    labels: str | None = _key(
+        "Share out by these instead of the labels: coarse or writer, or an array of an .npz file."
+    )
+    labels_per_worker: int | None = _key("Labels of a worker's own (paper) [default: 1].")
+    per_worker: int | None = _key("Examples a worker (paper) [default: all, shared].")
+    fill: bool | None = _key("Where a label runs out, fill up from the rest (paper).")
+    alpha: float | None = _key("Concentration (dirichlet [0.5], quantity [1]).")
+    least: int | None = _key("Fewest examples of a worker (dirichlet, quantity) [default: 1].")
+    shards: int | None = _key("Shards a worker (shards) [default: 2].")
+    test_examples: int | None = _key("Test on the first so many examples alone [default: all].")
+    partition_seed: int | None = _key("Seed of the partition [default: the run's seed].")
+
+    def __post_init__(self) -> None:
+        if self.test_examples is not None:
+            count("test_examples", self.test_examples)
+
+    @property
+    def is_quadratic(self) -> bool:
+        """Whether the name is that of a quadratic federation's file."""
+        return self.name.endswith(".json")
+
+    @property
+    def num_workers(self) -> int | None:
+        """N as far as it is known without the data, which alone tells how many ids there are to be workers."""
+        return 10 if self.workers is None and self.scheme != "id" else self.workers
+
+
+@dataclass(frozen=True)
+class ModelSection:
+    """Which model, with its options."""
+
+    name: str | None = _key("mlp, linear, softmax, cnn, vgg11, vgg16 or package.module:factory [default: mlp].")
+    options: Mapping[str, Any] = field(default_factory=dict, metadata={"help": "An option of the model: width=200."})
+
+    def __hash__(self) -> int:
+        return hash((self.name, json.dumps(self.options, sort_keys=True, default=str)))
+
+
+@dataclass(frozen=True)
+class AlgorithmSection:
+    """Which algorithm, with its parameters."""
+
+    name: str = _key("Which algorithm; see 'fedgauge algorithms'.", "fedavg")
+    gamma: float | None = _key("Local learning rate.")
+    eta: float | None = _key("Global learning rate [default: the algorithm's].")
+    beta: float | None = _key("Momentum (momentum, slowmo).")
+    beta1: float | None = _key("Decay of the first moment (fedadam, fedadagrad, fedyogi).")
+    beta2: float | None = _key("Decay of the second moment (fedadam, fedyogi).")
+    tau: float | None = _key("Floor of the adaptive step (fedadam, fedadagrad, fedyogi).")
+    proximal: float | None = _key("Pull towards the global model (fedprox).")
+
+    @property
+    def parameters(self) -> dict[str, float]:
+        """The parameters that were given."""
+        return {key: value for key, value in vars(self).items() if key != "name" and value is not None}
+
+
+@dataclass(frozen=True)
+class RunSection:
+    """How it is run."""
+
+    local_steps: int | tuple[int, ...] | Literal["auto"] = _key(
+        "Local steps I in a round; with commas, one number a worker; auto adapts them to the cost.", 10
+    )
+    cost: str | None = _key(
+        "What a round costs, for local_steps = auto: cross-device, cross-silo, or numbers as in cross-silo,step=0.02"
+        " [default: cross-device]."
+    )
+    most_local_steps: int | None = _key("The largest I that auto takes [default: 128].")
+    rounds: int = _key("Rounds R.", 100)
+    batch_size: int | None = _key("Samples in a mini-batch [default: 20].")
+    participants: int | None = _key("Workers M in a round [default: all].")
+    sampling: Literal["full", "with-replacement", "with-replacement-shared", "without-replacement"] | None = _key(
+        "full, with-replacement, with-replacement-shared or without-replacement"
+        " [default: full; with-replacement where participants are given]."
+    )
+    weights: Literal["sizes"] | tuple[float, ...] | None = _key(
+        "One weight a worker, with commas: 1,2,1; or sizes: by their examples [default: equal]."
+    )
+    seed: int = _key("Seed of all randomness.", 0)
+    record_every: int = _key("Record every so many rounds; a record takes exact passes over all data.", 1)
+    watch: bool | None = _key("Record also how far workers spread, and L_h seen: two passes more [default: yes].")
+    target_loss: float | None = _key("Stop at this loss.")
+    target_accuracy: float | None = _key("Stop at this test accuracy, from 0 to 1.")
+    target_grad2: float | None = _key("Stop at this squared norm of f's gradient.")
+    processes: int | None = _key("Processes that share a round [default: one a core; one for quadratics].")
+    engine: Literal["local", "ray"] | None = _key(
+        "Where a round is computed, and runs that go side by side: local or ray, a cluster [default: local]."
+    )
+    address: str | None = _key("Of the cluster, HOST:PORT or auto [default: $RAY_ADDRESS, or one started here].")
+    chunk: int | None = _key("Workers whose models are held at once [default: what the model computes fastest].")
+    device: str | None = _key("Where to compute, as torch calls it [default: cpu].")
+    checkpoint_every: int = _key("Save the state every so many rounds.", 100)
+
+    def __post_init__(self) -> None:
+        counts = ("rounds", "batch_size", "participants", "record_every", "processes", "chunk", "checkpoint_every")
+        for name in (*counts, "most_local_steps"):
+            value = getattr(self, name)
+            if value is not None:
+                count(name, value)
+        adapts = self.local_steps == "auto"
+        # A cost is read, and so checked, wherever there is one; it needs numpy, which other experiments do not.
+        if (adapts or self.cost is not None) and self.round_cost.step is None and adapts:
+            raise InputError(
+                f"local_steps = auto needs a cost with the seconds of a local step, which {self.cost} leaves open;"
+                " give them, as in local,step=0.001."
+            )
+        if self.most_local_steps is not None and self.local_steps != "auto":
+            raise InputError("most_local_steps is for local_steps = auto only; leave it out.")
+        check_engine(self.engine, self.address)
+        if self.target_accuracy is not None and not 0 < self.target_accuracy <= 1:
+            raise InputError(f"target_accuracy must be above 0 and at most 1, not {self.target_accuracy!r}.")
+
+    @property
+    def here(self) -> Self:
+        """The same on the machine that it is given to, as one of several runs that go side by side."""
+        return dataclasses.replace(self, engine=None, address=None)
+
+    @property
+    def round_cost(self) -> Cost:
+        """The cost of a round, as it was given or by default."""
+        # Here, as it needs numpy, for which the command's help does not wait.
+        from fedgauge.pace.cost import Cost
+
+        return Cost.parse(self.cost or "cross-device")
+
+
+_SECTIONS = {"data": DataSection, "model": ModelSection, "algorithm": AlgorithmSection, "run": RunSection}
+
+
+class Key(NamedTuple):
+    """A key of an experiment.
+
+    Attributes:
+        section: where it stands in the file.
+        name: what it is called there.
+        option: what it is called on the command line, where all keys stand together.
+        hint: the type of its value.
+        help: what it means.
+        default: what it is where it is not given.
+    """
+
+    section: str
+    name: str
+    option: str
+    hint: Any
+    help: str
+    default: Any
+
+
+@functools.cache
+def keys() -> tuple[Key, ...]:
+    """All keys, in order.
+
+    >>> [key.option for key in keys()][:4], len({key.option for key in keys()}) == len(keys())
+    (['source', 'data', 'scale', 'scheme'], True)
+    """
+    return tuple(_keys())
+
+
+def _keys() -> Iterator[Key]:
+    called = {"data.name": "source", "data.dir": "data", "model.name": "model", "model.options": "model_option"}
+    called["algorithm.name"] = "algorithm"
+    for section, kind in _SECTIONS.items():
+        hints = typing.get_type_hints(kind)
+        for item in dataclasses.fields(kind):
+            option = called.get(f"{section}.{item.name}", item.name)
+            yield Key(section, item.name, option, hints[item.name], item.metadata["help"], item.default)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    r"""What is to be run, validated when made as far as that goes without the data.
+
+    >>> text = '[data]\nname = "digits"\n[algorithm]\ngamma = 0.1\n'
+    >>> experiment = Experiment.from_toml(text).changed({"local_steps": 5})
+    >>> experiment.run.local_steps, Experiment.from_toml(experiment.to_toml()) == experiment
+    (5, True)
+    >>> Experiment.from_toml('[run]\nround = 3')
+    Traceback (most recent call last):
+    fedgauge.errors.InputError: [run] has no key 'round'; did you mean rounds?
+    """
+
+    data: DataSection = field(default_factory=DataSection)
+    model: ModelSection = field(default_factory=ModelSection)
+    algorithm: AlgorithmSection = field(default_factory=AlgorithmSection)
+    run: RunSection = field(default_factory=RunSection)
+
+    def __post_init__(self) -> None:
+        if self.algorithm.gamma is None:
+            raise InputError(
+                f"{self.algorithm.name} needs gamma, the local learning rate; give --gamma, or gamma in [algorithm];"
+                " see 'fedgauge simulate --help'."
+            )
+        make_algorithm(self.algorithm.name, **self.algorithm.parameters)
+        if self.data.is_quadratic:
+            self._refuse_for_quadratics()
+
+    def _refuse_for_quadratics(self) -> None:
+        """A federation of quadratics is complete: nothing else may say what its workers have or how they learn."""
+        given = [f"data.{key}" for key, value in vars(self.data).items() if key != "name" and value is not None]
+        given += ["model.name"] * (self.model.name is not None) + [f"model.{key}" for key in self.model.options]
+        given += [f"run.{key}" for key in ("batch_size", "target_accuracy") if getattr(self.run, key) is not None]
+        given += ["run.weights = sizes"] * (self.run.weights == "sizes")
+        if given:
+            raise InputError(
+                f"{self.data.name} is a federation of quadratics, for which {given[0]} means nothing;"
+                " leave it out or name a data set."
+            )
+
+    # -- as TOML and JSON --------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Make it from an object of sections, as in the TOML file."""
+        for section, content in data.items():
+            if section not in _SECTIONS:
+                belongs = [key.section for key in keys() if key.name == section and key.name != "name"]
+                where = f"it belongs in [{belongs[0]}]." if belongs else nearest(section, _SECTIONS)
+                raise InputError(f"An experiment has no section {section!r}; {where}")
+            if not isinstance(content, Mapping):
+                raise InputError(f"{section} must be a section, [{section}], not {content!r}.")
+        return cls(**{section: _section(section, content) for section, content in data.items()})
+
+    def to_json(self) -> dict[str, Any]:
+        """What was given, section by section; defaults are left out where they are nothing."""
+        sections: dict[str, Any] = {}
+        for section in _SECTIONS:
+            content = dict(vars(getattr(self, section)))
+            options = content.pop("options", {})
+            kept = {key: value for key, value in {**content, **options}.items() if value is not None}
+            sections[section] = {key: list(value) if isinstance(value, tuple) else value for key, value in kept.items()}
+        return {section: content for section, content in sections.items() if content}
+
+    @classmethod
+    def from_toml(cls, text: str) -> Self:
+        """Make it from a TOML file's text."""
+        try:
+            return cls.from_json(tomllib.loads(text))
+        except tomllib.TOMLDecodeError as error:
+            raise InputError(f"This is not TOML: {str(error).rstrip('.')}; mend the file.") from None
+
+    @classmethod
+    def read(cls, path: str | Path, changes: Mapping[str, Any] | None = None) -> Self:
+        """Read a TOML file; ``changes`` are as for :meth:`changed` and come before its keys."""
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"Cannot read {path}: {error.strerror}; name a TOML file.") from None
+        except UnicodeDecodeError:
+            raise InputError(f"{path} is not text; name a TOML file.") from None
+        try:
+            return cls.from_json(_merged(tomllib.loads(text), changes or {}))
+        except tomllib.TOMLDecodeError as error:
+            raise InputError(f"{path} is not TOML: {str(error).rstrip('.')}; mend the file.") from None
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
+
+    def to_toml(self) -> str:
+        """The text of a TOML file that gives this experiment again."""
+        sections = []
+        for section, content in self.to_json().items():
+            lines = [f"{toml_key(key)} = {toml(value)}" for key, value in content.items()]
+            sections.append("\n".join([f"[{section}]", *lines]))
+        return "\n\n".join(sections) + "\n"
+
+    @classmethod
+    def of(cls, changes: Mapping[str, Any]) -> Self:
+        """Make it from the names of the command's options alone: ``source``, ``gamma``, ``local_steps``, ..."""
+        return cls.from_json(_merged({}, changes))
+
+    def changed(self, changes: Mapping[str, Any]) -> Self:
+        """The experiment with some keys changed, each named as the command's option is; None puts back the default.
+
+        >>> given = Experiment.of({"gamma": 0.1, "weights": "sizes", "rounds": 3})
+        >>> given.changed({"weights": None, "rounds": None}) == Experiment.of({"gamma": 0.1})
+        True
+        """
+        return type(self).from_json(_merged(self.to_json(), changes))
+
+
+def _merged(sections: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The sections with the changes put in, each by the name of its option; None takes a key out."""
+    merged = {name: dict(content) if isinstance(content, Mapping) else content for name, content in sections.items()}
+    known = {key.option: key for key in keys()}
+    for option, value in changes.items():
+        if option not in known:
+            raise InputError(f"An experiment has no key {option!r}; {nearest(option, known)}")
+        content = merged.setdefault(known[option].section, {})
+        if not isinstance(content, dict):
+            continue  # refused with the sections themselves
+        if option != "model_option":
+            value = {known[option].name: value}
+        elif value is None:
+            value = {name: None for name in content if name != "name"}
+        for name, given in value.items():
+            if given is None:
+                content.pop(name, None)
+            else:
+                content[name] = given
+    return merged
+
+
+# -- the checks of a file ----------------------------------------------------------------------------------------
+
+
+def _section(section: str, content: Mapping[str, Any]) -> Any:
+    """One section, with every key known and every value of its type."""
+    kind = _SECTIONS[section]
+    own = {key.name: key for key in keys() if key.section == section}
+    values: dict[str, Any] = {}
+    options: dict[str, Any] = {}
+    for name, value in content.items():
+        if section == "model" and name != "name":
+            options[name] = value
+        elif name in own:
+            values[name] = decoder(own[name].hint)(value, f"{section}.{name}")
+        else:
+            elsewhere = [key.section for key in keys() if key.name == name]
+            hint = f"it belongs in [{elsewhere[0]}]." if elsewhere else nearest(name, own)
+            raise InputError(f"[{section}] has no key {name!r}; {hint}")
+    if options:
+        values["options"] = options
+    return kind(**values)

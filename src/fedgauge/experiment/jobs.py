@@ -1,0 +1,300 @@
+"""Jobs side by side: one after another here, in processes, or on a cluster.
+
+A job is a function of a module, its arguments and, where it keeps files, a directory. On a cluster the files of that
+directory go with the job and come back with its result, so that machines need not share a disk, and a job that is lost
+half-way is run again from where it was given.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Protocol, Self, TypeVar
+
+from fedgauge.errors import InputError, MachineError
+from fedgauge.system.files import write_atomically
+from fedgauge.system.interrupts import held_back
+
+Key = TypeVar("Key")
+Told = Callable[[int], None]
+"""Called with the progress that all jobs have told of so far."""
+_progress: Callable[[int], None] = lambda steps: None  # noqa: E731 - put in place by whoever runs jobs here
+
+
+def progress(steps: int) -> None:
+    """Tell, inside a job, of so many steps more."""
+    _progress(steps)
+
+
+def _report_to(counter: Callable[[int], None]) -> None:
+    global _progress
+    _progress = counter
+
+
+class Pool(Protocol):
+    """Runs jobs."""
+
+    def map(
+        self,
+        function: Callable[..., Any],
+        jobs: Mapping[Key, tuple[Any, ...]],
+        directories: Mapping[Key, Path] | None = None,
+    ) -> Iterator[tuple[Key, Any]]:
+        """Each job's key and ``function(*arguments)``, or ``function(*arguments, directory)``, as they end."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *failure: Any) -> None: ...
+
+
+def make_pool(
+    jobs: int | None = None, engine: str | None = None, address: str | None = None, told: Told = lambda steps: None
+) -> Pool:
+    """Make a pool.
+
+    Args:
+        jobs: how many at once; one a core if not given. One local job at a time is run in this process.
+        engine: ``local``, or ``ray`` for a cluster.
+        address: of the cluster; one is started here, and stopped in the end, if not given.
+        told: is told of the progress: on a cluster when a job has ended, elsewhere while it runs.
+
+    >>> with make_pool(jobs=1) as pool:
+    ...     dict(pool.map(pow, {"a": (2, 3), "b": (3, 2)}))
+    {'a': 8, 'b': 9}
+    """
+    if engine == "ray":
+        return ClusterPool(jobs, address, told)
+    number = jobs or os.cpu_count() or 1
+    return InProcess(told) if number == 1 else ProcessPool(number, told)
+
+
+def _arguments(job: tuple[Any, ...], directory: Path | None) -> tuple[Any, ...]:
+    return job if directory is None else (*job, str(directory))
+
+
+class InProcess:
+    """One job after another, in this process."""
+
+    def __init__(self, told: Told = lambda steps: None) -> None:
+        self._told, self._done = told, 0
+
+    def __enter__(self) -> Self:
+        self._before = _progress
+        _report_to(self._count)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        _report_to(self._before)
+
+    def _count(self, steps: int) -> None:
+        self._done += steps
+        self._told(self._done)
+
+    def map(
+        self,
+        function: Callable[..., Any],
+        jobs: Mapping[Key, tuple[Any, ...]],
+        directories: Mapping[Key, Path] | None = None,
+    ) -> Iterator[tuple[Key, Any]]:
+        """Run each when it is asked for."""
+        for key, job in jobs.items():
+            yield key, function(*_arguments(job, directories[key] if directories else None))
+
+
+# -- in processes ------------------------------------------------------------------------------------------------
+
+_interrupted = False
+_running = False
+
+
+def _begin_process(counter: Any, leave: Any, parent: int, patience: float) -> None:
+    """Begin a process: it tells of its progress, ends with its parent, and knows when it was interrupted."""
+
+    def count(steps: int) -> None:
+        with counter.get_lock():
+            counter.value += steps
+
+    def interrupt(*_: Any) -> None:
+        # Only a job ends early, and once, so that it can save what it has: a process that stops within a message to
+        # its parent leaves the others waiting for good.
+        global _interrupted
+        ends, _interrupted = _running and not _interrupted, True
+        if ends:
+            raise KeyboardInterrupt
+
+    def watch() -> None:
+        while os.getppid() == parent and not leave.value:
+            time.sleep(0.2)
+        if leave.value:
+            # Ctrl-C may have reached the parent alone.
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(patience)
+        os._exit(1)
+
+    _report_to(count)
+    signal.signal(signal.SIGINT, interrupt)
+    threading.Thread(target=watch, daemon=True).start()
+    # It began with Ctrl-C held back; what came meanwhile is heard now.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+def _run_there(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """One job in such a process; after Ctrl-C those that are still to come are left alone."""
+    global _running
+    try:
+        _running = True
+        if _interrupted:
+            raise KeyboardInterrupt
+        return function(*arguments)
+    except InputError as error:
+        # Its kinds with more than a sentence do not come through to another process.
+        raise InputError(str(error)) from None
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt from None  # without the trace that an interrupted run has
+    finally:
+        _running = False
+
+
+class ProcessPool:
+    """Jobs in processes of their own, which stay for the next.
+
+    Args:
+        number: how many.
+        told: is told of the progress.
+        patience: seconds in which a job that nobody waits for any more may save what it has.
+    """
+
+    def __init__(self, number: int, told: Told = lambda steps: None, patience: float = 30.0) -> None:
+        context = get_context("spawn")
+        self._told, self._counter, self._leave = told, context.Value("q", 0), context.Value("b", 0, lock=False)
+        self._finished = threading.Event()
+        beginning = (self._counter, self._leave, os.getpid(), patience)
+        self._pool = ProcessPoolExecutor(number, context, initializer=_begin_process, initargs=beginning)
+
+    def __enter__(self) -> Self:
+        def watch() -> None:
+            while not self._finished.wait(0.5):
+                self._told(self._counter.value)
+
+        threading.Thread(target=watch, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._finished.set()
+        # A second Ctrl-C changes nothing: jobs that are under way save what they have, and all end within the patience.
+        with held_back():
+            self._leave.value = 1
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def map(
+        self,
+        function: Callable[..., Any],
+        jobs: Mapping[Key, tuple[Any, ...]],
+        directories: Mapping[Key, Path] | None = None,
+    ) -> Iterator[tuple[Key, Any]]:
+        """Begin them in order."""
+        pending: dict[Future[Any], Key] = {}
+        try:
+            with held_back():  # the pool begins its processes when it is given jobs
+                for key, job in jobs.items():
+                    arguments = _arguments(job, directories[key] if directories else None)
+                    pending[self._pool.submit(_run_there, function, arguments)] = key
+            for future in as_completed(pending):
+                yield pending[future], future.result()
+        except BrokenProcessPool:
+            raise MachineError(
+                "A process died; the same command goes on with the runs that are kept (--out), --jobs 1 takes less"
+                " memory."
+            ) from None
+        finally:
+            for future in pending:
+                future.cancel()
+
+
+# -- on a cluster ------------------------------------------------------------------------------------------------
+
+
+def _files(directory: Path) -> dict[str, bytes]:
+    """What a directory holds, by name; files that begin with a dot are of the moment."""
+    found = sorted(path for path in directory.rglob("*") if path.is_file() and not path.name.startswith("."))
+    return {path.relative_to(directory).as_posix(): path.read_bytes() for path in found}
+
+
+def _write(directory: Path, files: Mapping[str, bytes]) -> None:
+    """Make a directory hold just that."""
+    for path in [path for path in directory.rglob("*") if path.is_file() and not path.name.startswith(".")]:
+        if path.relative_to(directory).as_posix() not in files:
+            path.unlink()
+    # result.json says that a run has ended, so it is the last.
+    for name, content in sorted(files.items(), key=lambda item: item[0] == "result.json"):
+        place = directory / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(place, content)
+
+
+def _run_far(
+    function: Callable[..., Any], arguments: tuple[Any, ...], files: Mapping[str, bytes] | None
+) -> tuple[Any, int, dict[str, bytes] | None]:
+    """One job on a machine of the cluster: what it gave, its progress and its files."""
+    counted: list[int] = []
+    _report_to(counted.append)
+    if files is None:
+        return function(*arguments), sum(counted), None
+    with tempfile.TemporaryDirectory(prefix="fedgauge-") as place:
+        directory = Path(place, "job")
+        if files:
+            _write(directory, files)
+        return function(*arguments, str(directory)), sum(counted), _files(directory)
+
+
+class ClusterPool:
+    """Jobs as tasks of a cluster, one a core; what is lost with a process or a machine is run again."""
+
+    def __init__(self, jobs: int | None, address: str | None, told: Told = lambda steps: None) -> None:
+        self._jobs, self._address, self._told, self._done = jobs, address, told, 0
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        # Here, as it needs torch, for which those who only read results do not wait.
+        from fedgauge.simulation.engines.ray_cluster import join
+
+        self._cluster = self._stack.enter_context(join(self._address, self._jobs))
+        return self
+
+    def __exit__(self, *failure: Any) -> None:
+        self._stack.__exit__(*failure)
+
+    def map(
+        self,
+        function: Callable[..., Any],
+        jobs: Mapping[Key, tuple[Any, ...]],
+        directories: Mapping[Key, Path] | None = None,
+    ) -> Iterator[tuple[Key, Any]]:
+        """Begin them in order, no more at once than run or wait for a moment."""
+        waiting = iter(jobs.items())
+        pending: dict[Any, Key] = {}
+        while True:
+            # Machines may come and go; a job that waits for a core is there when one is free.
+            room = (self._jobs or 2 * self._cluster.cpus) - len(pending)
+            for _, (key, job) in zip(range(room), waiting, strict=False):
+                files = _files(directories[key]) if directories else None
+                pending[self._cluster.submit(_run_far, function, job, files)] = key
+            if not pending:
+                return
+            task = self._cluster.first(list(pending))
+            result, steps, files = self._cluster.result(task)
+            key = pending.pop(task)
+            if directories and files is not None:
+                _write(directories[key], files)
+            self._done += steps
+            self._told(self._done)
+            yield key, result

@@ -1,0 +1,256 @@
+"""From an experiment to its federation, and on to its run."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from fedgauge.algorithms import make_algorithm
+from fedgauge.data.dataset import Dataset, standardise
+from fedgauge.data.loading import load_dataset
+from fedgauge.data.partition import Partition
+from fedgauge.data.schemes import make_partition
+from fedgauge.errors import InputError
+from fedgauge.experiment.config import DataSection, Experiment
+from fedgauge.federation.models import Model, make_model
+from fedgauge.federation.participation import Participation
+from fedgauge.federation.protocols import Federation
+from fedgauge.federation.quadratic import QuadraticFederation
+from fedgauge.federation.supervised import SupervisedFederation
+from fedgauge.pace.adaptive import CAP, Pace, auto
+from fedgauge.simulation.loop import Observer, simulate
+from fedgauge.values import Trace
+
+_BLOCK = 2048
+"""Test examples in one pass."""
+
+
+class TestSet:
+    """Examples that no worker trains on, to test a federation's global model with.
+
+    Attributes:
+        inputs: the examples, first axis over samples.
+        labels: one an example.
+        digest: a fingerprint of them.
+    """
+
+    __test__ = False  # not a test of pytest's
+
+    def __init__(self, federation: SupervisedFederation, inputs: torch.Tensor, labels: torch.Tensor) -> None:
+        device = federation.inputs.device
+        self._federation, self.inputs, self.labels = federation, inputs.to(device), labels.to(device)
+        sha = hashlib.sha256(inputs.cpu().numpy().tobytes())
+        sha.update(labels.cpu().numpy().tobytes())
+        self.digest = sha.hexdigest()
+
+    def accuracy(self, model: torch.Tensor) -> float:
+        """The part of the examples whose label has the largest output."""
+        parameters, right = self._federation.unflatten(model), 0
+        with torch.no_grad():
+            for first in range(0, len(self.labels), _BLOCK):
+                part = slice(first, first + _BLOCK)
+                outputs = torch.func.functional_call(self._federation.module, parameters, (self.inputs[part],))
+                right += int((outputs.argmax(dim=1) == self.labels[part]).sum())
+        return right / len(self.labels)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What an experiment consists of once its data is read.
+
+    Attributes:
+        federation: what the workers compute.
+        participation: who takes part.
+        evaluator: the test set, where there is one.
+        dataset: the data, scaled; not for quadratics.
+        partition: who has what of it; not for quadratics.
+    """
+
+    federation: Federation
+    participation: Participation
+    evaluator: TestSet | None = None
+    dataset: Dataset | None = None
+    partition: Partition | None = None
+
+
+def prepare(experiment: Experiment) -> Prepared:
+    """Read the data, share it out, make the model, and see that all of it fits together.
+
+    >>> prepared = prepare(Experiment.of({"source": "digits", "gamma": 0.1}))
+    >>> prepared.federation.num_workers, prepared.federation.dim
+    (10, 7510)
+    """
+    if experiment.data.is_quadratic:
+        federation = QuadraticFederation.read(experiment.data.name)
+        return Prepared(federation, participation_of(experiment))
+    dataset, partition = share_out(experiment)
+    participation = participation_of(experiment, partition)
+    participation.check(partition.num_workers)
+    supervised = _federation(experiment, dataset, partition)
+    evaluator = None
+    if dataset.num_test:
+        part = slice(experiment.data.test_examples)
+        evaluator = TestSet(supervised, _tensor(dataset.test_inputs[part]), _tensor(dataset.test_labels[part]))
+    elif experiment.run.target_accuracy is not None:
+        raise InputError(
+            f"target_accuracy needs examples to test on, and {dataset.name} has none; leave it out, or give x_test"
+            " and y_test."
+        )
+    return Prepared(supervised, participation, evaluator, dataset, partition)
+
+
+def share_out(experiment: Experiment) -> tuple[Dataset, Partition]:
+    """Read the data of an experiment that is not on quadratics, and share it out among its workers.
+
+    >>> dataset, partition = share_out(Experiment.of({"source": "digits", "gamma": 0.1}))
+    >>> dataset.num_classes, partition.num_workers
+    (10, 10)
+    """
+    data = experiment.data
+    # A file of the user's own may change from one experiment to the next; published ones do not.
+    load = _load.__wrapped__ if data.name.endswith(".npz") else _load
+    dataset = load(data.name, data.dir or os.environ.get("FEDGAUGE_DATA"), data.scale)
+    return dataset, _partition(experiment, dataset)
+
+
+@lru_cache(maxsize=1)
+def _load(name: str, directory: str | None, scale: str | None) -> Dataset:
+    """The data set, kept for the next experiment on the same one."""
+    return standardise(load_dataset(name, directory), scale or "unit")  # type: ignore[arg-type]  # validated there
+
+
+def partition_parameters(data: DataSection) -> dict[str, Any]:
+    """The parameters of the partition's scheme that were given."""
+    names = ("percent", "labels_per_worker", "per_worker", "fill", "alpha", "least", "shards")
+    return {name: getattr(data, name) for name in names if getattr(data, name) is not None}
+
+
+def _partition(experiment: Experiment, dataset: Dataset) -> Partition:
+    data = experiment.data
+    seed = experiment.run.seed if data.partition_seed is None else data.partition_seed
+    scheme, parameters = data.scheme or "paper", partition_parameters(data)
+    return make_partition(dataset, scheme, data.num_workers, labels=data.labels, seed=seed, **parameters)
+
+
+def participation_of(experiment: Experiment, partition: Partition | None = None) -> Participation:
+    """Who takes part, and with which weights."""
+    run = experiment.run
+    weights = partition.weights if run.weights == "sizes" and partition else run.weights
+    sampling = run.sampling or ("full" if run.participants is None else "with-replacement")
+    return Participation(sampling, run.participants, cast("tuple[float, ...] | None", weights))
+
+
+def _tensor(array: Any) -> torch.Tensor:
+    """A tensor of its own: the data set's arrays are read-only."""
+    return torch.from_numpy(np.array(array))
+
+
+def _model(experiment: Experiment, dataset: Dataset) -> Model:
+    name = experiment.model.name or "mlp"
+    shape = dataset.train_inputs.shape[1:]
+    try:
+        return make_model(name, shape, dataset.num_classes, **experiment.model.options)
+    except InputError:
+        raise
+    except Exception as error:  # whatever a factory of the user's own may raise
+        raise InputError(
+            f"The model {name} cannot be made: {_told(error)}; it is called with the shape {tuple(shape)}, the number"
+            f" {dataset.num_classes} of classes and its options."
+        ) from error
+
+
+def _federation(experiment: Experiment, dataset: Dataset, partition: Partition) -> SupervisedFederation:
+    run, model = experiment.run, _model(experiment, dataset)
+    device = run.device or "cpu"
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"device {device!r} cannot be used: {_told(error)}; leave it out for the CPU.") from None
+    shards = [partition.worker(number) for number in range(partition.num_workers)]
+    inputs, labels = _tensor(dataset.train_inputs), _tensor(dataset.train_labels)
+    try:
+        return SupervisedFederation(
+            model.make, model.loss, inputs, labels, shards, batch_size=run.batch_size or 20, l2=model.l2, device=device
+        )
+    except InputError as error:
+        raise InputError(f"{model.name} on {dataset.name}: {error}") from None
+    except Exception as error:  # the model's own code, tried on one example
+        raise InputError(
+            f"The model {model.name} does not work on {dataset.name}, inputs of shape"
+            f" {tuple(inputs.shape[1:])} and {dataset.num_classes} classes: {_told(error)}; mend it or choose another."
+        ) from error
+
+
+def _told(error: Exception) -> str:
+    """The kind of an error and the first line of what it says."""
+    first = (str(error).strip().splitlines() or [""])[0].rstrip(".;")
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
+def _steps(experiment: Experiment, prepared: Prepared) -> int | tuple[int, ...] | Pace:
+    """The local steps as ``simulate`` takes them."""
+    run = experiment.run
+    if run.local_steps != "auto":
+        return run.local_steps
+    return auto(run.round_cost, prepared.federation, prepared.participation, run.most_local_steps or CAP)
+
+
+def execute(
+    experiment: Experiment,
+    *,
+    run: str | Path | None = None,
+    resume: bool = False,
+    pause: int | None = None,
+    start: torch.Tensor | None = None,
+    observer: Observer | None = None,
+    prepared: Prepared | None = None,
+) -> Trace:
+    """Run an experiment.
+
+    Args:
+        experiment: what to run.
+        run: directory for the run; nothing is written without it.
+        resume: go on with the run in that directory.
+        pause: stop at the first record after so many rounds, to be resumed.
+        start: the first global model; the federation's own for the seed if not given.
+        observer: told of every round.
+        prepared: what :func:`prepare` gave for it, where that was called already.
+
+    >>> trace = execute(Experiment.of({"source": "digits", "gamma": 0.1, "rounds": 2, "processes": 1}))
+    >>> trace.status, bool(trace.losses[-1] < trace.losses[0]), bool(trace.accuracies[-1] > 0)
+    ('finished', True, True)
+    """
+    prepared = prepared or prepare(experiment)
+    chosen = experiment.run
+    return simulate(
+        prepared.federation,
+        make_algorithm(experiment.algorithm.name, **experiment.algorithm.parameters),
+        local_steps=_steps(experiment, prepared),
+        rounds=chosen.rounds,
+        participation=prepared.participation,
+        seed=chosen.seed,
+        record_every=chosen.record_every,
+        target_loss=chosen.target_loss,
+        target_accuracy=chosen.target_accuracy,
+        target_grad2=chosen.target_grad2,
+        evaluator=prepared.evaluator,
+        watch=chosen.watch is not False,
+        start=start,
+        chunk=chosen.chunk,
+        processes=chosen.processes,
+        engine=chosen.engine or "local",
+        address=chosen.address,
+        run=run,
+        resume=resume,
+        pause=pause,
+        checkpoint_every=chosen.checkpoint_every,
+        observer=observer,
+        description=experiment.to_toml(),
+    )

@@ -1,0 +1,219 @@
+"""Many runs of one experiment: every combination of some keys' values, each with several seeds.
+
+Every run has its own directory, so a sweep that was interrupted, or is asked for more values or seeds, goes on with
+what is there. Runs go side by side, one process each, here or on a cluster.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedgauge.errors import InputError, count, nearest
+from fedgauge.experiment.config import Experiment, keys
+from fedgauge.experiment.jobs import make_pool, progress
+from fedgauge.values import Round, Trace
+
+_WHOLE = ("seed", "model_option", "engine", "address")
+"""Keys that are the same for all runs, or that a sweep goes over by another name."""
+Told = Callable[[int, int, int], None]
+"""Called with rounds done, rounds in all, and runs that have ended."""
+
+
+class Cell(NamedTuple):
+    """One run of a sweep: its name, the values that make it, and the whole experiment."""
+
+    name: str
+    values: Mapping[str, Any]
+    experiment: Experiment
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """An experiment, the values that some of its keys take in turn, and how often each is run.
+
+    Attributes:
+        experiment: what all runs share; its seed is the first.
+        over: for each key, named as the command's option is, its values.
+        seeds: how many seeds.
+
+    >>> base = Experiment.of({"source": "digits", "gamma": 0.1})
+    >>> [cell.name for cell in Sweep(base, {"local_steps": [1, 5]}, seeds=2).cells]
+    ['local_steps=1,seed=0', 'local_steps=1,seed=1', 'local_steps=5,seed=0', 'local_steps=5,seed=1']
+    """
+
+    experiment: Experiment
+    over: Mapping[str, Sequence[Any]]
+    seeds: int = 1
+
+    def __post_init__(self) -> None:
+        count("seeds", self.seeds)
+        known = [key.option for key in keys() if key.option not in _WHOLE]
+        for key, values in self.over.items():
+            if key == "seed":
+                raise InputError("A sweep runs over seeds with --seeds, their number; leave seed out of --over.")
+            if key not in known:
+                raise InputError(f"A sweep cannot go over {key!r}; {nearest(key, known)}")
+            if not values:
+                raise InputError(f"The values of {key} must be at least one; give some, or leave it out.")
+        # Every combination is a sound experiment with a name of its own, or is refused before the first is run.
+        name, often = Counter(cell.name for cell in self.cells).most_common(1)[0]
+        if often > 1:
+            raise InputError(
+                f"Two runs of the sweep would be {name}: values must differ, also as names of files, where 1.0 is 1 and"
+                " / is _; leave out one of them."
+            )
+
+    @property
+    def combinations(self) -> list[dict[str, Any]]:
+        """The values of the keys, one after another, the last key's changing fastest."""
+        return [dict(zip(self.over, values, strict=True)) for values in itertools.product(*self.over.values())]
+
+    @property
+    def cells(self) -> list[Cell]:
+        """All runs."""
+        first = self.experiment.run.seed
+        cells = []
+        for values in self.combinations:
+            for seed in range(first, first + self.seeds):
+                # A process for each run is faster than several for one.
+                changes = {"processes": 1, **values, "seed": seed}
+                name = ",".join(f"{key}={shown(value)}" for key, value in {**values, "seed": seed}.items())
+                experiment = self.experiment.changed(changes)
+                cells.append(Cell(name, values, replace(experiment, run=experiment.run.here)))
+        return cells
+
+
+def shown(value: Any) -> str:
+    """A value in a table or in a file's name.
+
+    >>> shown(50.0), shown("a/b")
+    ('50', 'a_b')
+    """
+    return str(value).removesuffix(".0").replace("/", "_")
+
+
+def _run(cell: Cell, directory: str) -> dict[str, Any]:
+    """One run."""
+    from fedgauge.experiment.prepare import execute
+
+    done = 0
+
+    def observer(rounds: int, record: Round | None) -> None:
+        nonlocal done
+        progress(rounds - done)
+        done = rounds
+
+    trace = execute(cell.experiment, run=directory, resume=True, observer=observer)
+    progress(cell.experiment.run.rounds - done)
+    return _result(cell, trace)
+
+
+def _result(cell: Cell, trace: Trace) -> dict[str, Any]:
+    """What a sweep keeps of a run."""
+    return {
+        "run": cell.name,
+        "seed": cell.experiment.run.seed,
+        "status": trace.status,
+        "stopped_at": trace.stopped_at,
+        "rounds": [record.round for record in trace.rounds],
+        "loss": trace.losses.tolist(),
+        "accuracy": [record.accuracy for record in trace.rounds],
+        "L_h_seen": max((record.L_h_ratio or 0.0 for record in trace.rounds), default=0.0) or None,
+        "seconds": trace.seconds[-1] if trace.seconds else 0.0,
+    }
+
+
+def _ended(cell: Cell, directory: Path) -> Trace | None:
+    """A run that has ended and was asked the same, read without its data; all others are for ``execute`` to judge."""
+    name, model = cell.experiment.data.name, cell.experiment.model.name or ""
+    # What is the user's own may have changed since, by the same name: its content tells.
+    if name.endswith((".npz", ".json")) or ":" in model or not (directory / "result.json").exists():
+        return None
+    # Here, as it needs torch, for which those who only make a sweep do not wait.
+    from fedgauge.runs.directory import read_trace
+
+    try:
+        if Experiment.read(directory / "experiment.toml") != cell.experiment:
+            return None
+        trace = read_trace(directory)
+    except InputError:
+        return None
+    return None if "start" in trace.settings else trace  # another first model, of which an experiment does not tell
+
+
+def run_sweep(sweep: Sweep, out: Path, jobs: int | None = None, told: Told = lambda done, total, ended: None) -> Any:
+    """Run all that is not finished in ``out``, and sum it up; where the experiment's engine is ray, on the cluster.
+
+    Args:
+        sweep: what to run.
+        out: directory for the runs.
+        jobs: how many at once; one a core if not given, and all in this process if it is one.
+        told: is told of the progress.
+
+    Returns:
+        ``None`` where it was interrupted; else an object with one entry a combination, and all runs' curves.
+    """
+    cells = sweep.cells
+    total = sum(cell.experiment.run.rounds for cell in cells)
+    results: dict[str, dict[str, Any]] = {}
+    try:
+        for cell in cells:
+            if (trace := _ended(cell, out / cell.name)) is not None:
+                results[cell.name] = _result(cell, trace)
+        missing = [cell for cell in cells if cell.name not in results]
+        before = total - sum(cell.experiment.run.rounds for cell in missing)
+        told(before, total, len(results))
+        # Processes, and the data in each, take longer to come by than many a run takes to read.
+        if missing:
+            run = sweep.experiment.run
+            number = min(jobs or os.cpu_count() or 1, len(missing)) if run.engine != "ray" else jobs
+            with make_pool(
+                number, run.engine, run.address, lambda done: told(before + done, total, len(results))
+            ) as pool:
+                asked = {cell.name: (cell,) for cell in missing}
+                for name, result in pool.map(_run, asked, {cell.name: out / cell.name for cell in missing}):
+                    results[name] = result
+    except KeyboardInterrupt:
+        return None
+    return _summary(sweep, results)
+
+
+def _summary(sweep: Sweep, results: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    cells = sweep.cells
+    combinations = []
+    for values in sweep.combinations:
+        runs = [results[cell.name] for cell in cells if cell.values == values]
+        combinations.append({"values": values, **_over_seeds(runs), "runs": runs})
+    return {
+        "experiment": sweep.experiment.to_json(),
+        "over": {key: list(values) for key, values in sweep.over.items()},
+        "seeds": sweep.seeds,
+        "combinations": combinations,
+    }
+
+
+def _over_seeds(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Mean and standard deviation over seeds, of the last records and of the curves as far as all runs go."""
+    common = sorted(set.intersection(*(set(run["rounds"]) for run in runs)))
+    found: dict[str, Any] = {
+        "diverged": sum(run["status"] == "diverged" for run in runs),
+        "rounds": common,
+        "seconds": sum(run["seconds"] for run in runs),
+    }
+    for name in ("loss", "accuracy"):
+        rows = [[run[name][run["rounds"].index(r)] for r in common] for run in runs]
+        if any(value is None for row in rows for value in row):
+            found[name] = None
+            continue
+        curves = np.array(rows, dtype=float)
+        deviation = curves.std(axis=0, ddof=1) if len(runs) > 1 else np.zeros(len(common))
+        found[name] = {"mean": curves.mean(axis=0).tolist(), "deviation": deviation.tolist()}
+    return found

@@ -1,0 +1,129 @@
+"""Who takes part in a round, and with what weight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgauge.errors import InputError, count, nearest
+from fedgauge.federation.protocols import Indices
+from fedgauge.randomness import Purpose, Streams
+from fedgauge.values import Value
+
+Sampling = Literal["full", "with-replacement", "with-replacement-shared", "without-replacement"]
+Floats = npt.NDArray[np.float64]
+
+
+class Cohort(NamedTuple):
+    """The local runs of one round, in order of worker.
+
+    Attributes:
+        workers: which worker each run belongs to.
+        copies: 0 for a worker's first run in the round, 1 for its second, and so on.
+        weights: what each run's message counts for in the server's sum.
+    """
+
+    workers: Indices
+    copies: Indices
+    weights: Floats
+
+    def chunks(self, size: int) -> Iterator[Cohort]:
+        """Split into consecutive cohorts of at most ``size`` runs."""
+        for first in range(0, len(self.workers), size):
+            part = slice(first, first + size)
+            yield Cohort(self.workers[part], self.copies[part], self.weights[part])
+
+
+@dataclass(frozen=True)
+class Participation(Value):
+    """How participants are chosen, and how the objective weighs the workers.
+
+    The objective is f = sum_i w_i F_i. A run of worker i counts N w_i / M, which makes every round's sum an unbiased
+    estimate of the full one; with equal weights it is the plain average over the M participants.
+
+    Attributes:
+        sampling: ``full``: all workers. ``with-replacement``: M independent uniform draws, each with a local run of
+            its own. ``with-replacement-shared``: the same draws, but a worker drawn twice runs once and counts
+            twice. ``without-replacement``: M distinct workers, uniformly.
+        participants: M; not with ``full``.
+        weights: w_i, scaled to sum to one; equal if not given.
+
+    >>> Participation("without-replacement", participants=2).cohort(num_workers=4, seed=0, round=0).weights
+    array([0.5, 0.5])
+    """
+
+    sampling: Sampling = "full"
+    participants: int | None = None
+    weights: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.sampling not in get_args(Sampling):
+            raise InputError(f"There is no sampling {self.sampling!r}; {nearest(self.sampling, get_args(Sampling))}")
+        if self.sampling != "full" and self.participants is None:
+            raise InputError(f"sampling {self.sampling} needs participants, the number M of workers in a round.")
+        if self.participants is not None:
+            count("participants", self.participants)
+        if self.weights is not None:
+            array = np.asarray(self.weights, dtype=float)
+            if not (np.isfinite(array).all() and (array >= 0).all() and array.sum() > 0):
+                given = ", ".join(f"{weight:g}" for weight in array)
+                raise InputError(f"weights must be finite numbers of at least 0 that are not all 0, not {given}.")
+            object.__setattr__(self, "weights", tuple(array.tolist()))
+
+    def check(self, num_workers: int) -> None:
+        """Refuse what does not fit a federation of ``num_workers``."""
+        M = self.participants
+        if self.sampling == "full" and M not in (None, num_workers):
+            raise InputError(
+                f"participants = {M} contradicts full participation of {num_workers} workers; choose a sampling."
+            )
+        if self.sampling == "without-replacement" and M is not None and num_workers < M:
+            raise InputError(f"participants must be at most the {num_workers} workers without replacement, not {M}.")
+        if self.weights is not None and len(self.weights) != num_workers:
+            raise InputError(f"weights must have one entry for each of {num_workers} workers, not {len(self.weights)}.")
+
+    def num_participants(self, num_workers: int) -> int:
+        """M; N where all take part."""
+        return num_workers if self.sampling == "full" or self.participants is None else self.participants
+
+    def objective(self, num_workers: int) -> Floats:
+        """The weights w_i of f = sum_i w_i F_i."""
+        if self.weights is None:
+            return np.full(num_workers, 1.0 / num_workers)
+        return self._scaled.copy()
+
+    def cohort(self, num_workers: int, seed: int, round: int) -> Cohort:
+        """The participants of a round, the same for the same seed and round wherever it is asked."""
+        self.check(num_workers)
+        M = self.num_participants(num_workers)
+        if self.sampling == "full":
+            drawn = np.arange(num_workers)
+        else:
+            generator = Streams(seed, Purpose.SAMPLING).at(round)
+            replace = self.sampling != "without-replacement"
+            drawn = np.sort(generator.choice(num_workers, M, replace=replace))
+        workers, first, times = np.unique(drawn, return_index=True, return_counts=True)
+        if self.sampling == "with-replacement-shared":
+            return Cohort(workers, np.zeros_like(workers), times * self._share(num_workers, workers))
+        copies = np.arange(len(drawn)) - np.repeat(first, times)
+        return Cohort(drawn, copies, self._share(num_workers, drawn))
+
+    def _share(self, num_workers: int, workers: Indices) -> Floats:
+        """N w_i / M of these workers, without a look at the others."""
+        scale = num_workers / self.num_participants(num_workers)
+        if self.weights is None:
+            return np.full(len(workers), scale * (1.0 / num_workers))
+        share: Floats = scale * self._scaled[workers]
+        return share
+
+    @cached_property
+    def _scaled(self) -> Floats:
+        """The weights as an array that sums to one, made once: there may be a hundred thousand."""
+        weights = np.array(self.weights)
+        scaled: Floats = weights / weights.sum()
+        return scaled

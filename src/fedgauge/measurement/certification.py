@@ -1,0 +1,230 @@
+"""Constants that hold at every model, proved from the data: linear regression exactly, softmax regression bounded.
+
+Under squared error a federation of one layer is one of quadratics, whose constants are eigenvalues. Under
+cross-entropy with an L2 term every assumption of the theory holds globally, with bounds derived in docs/theory.md.
+Fed with them, a theorem is a certified statement about a run on real data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.nn import functional
+
+from fedgauge.errors import InputError, count, positive
+from fedgauge.federation.quadratic import varphi
+from fedgauge.federation.supervised import SupervisedFederation
+from fedgauge.measurement import softmax
+from fedgauge.measurement.gram import Design, Floats, eigenvalues
+from fedgauge.system.threads import one_thread
+from fedgauge.values import Constants, Estimate, Kind, Value
+
+_EPS = float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True, eq=False)
+class Certified(Value):
+    """The constants of a federation, and the model at which f is least.
+
+    Attributes:
+        num_workers: N.
+        constants: each with its interval; ``value`` is the safe end.
+        model: a flat model near the minimiser.
+        loss: f there.
+        gap: f there is at most so much above f*; infinite where that is not known.
+    """
+
+    num_workers: int
+    constants: Constants
+    model: npt.NDArray[np.float64]
+    loss: float
+    gap: float
+
+    def theorem_values(self) -> tuple[dict[str, Any], dict[str, Kind]]:
+        """The values and their kinds as the theorems spell them, without a mu that is not above 0.
+
+        zeta2 is that of ``zeta_rms``: the theorems need a mean over workers, each at its own model, and no more.
+        """
+        values: dict[str, Any] = {"N": self.num_workers}
+        kinds: dict[str, Kind] = {"N": "exact"}
+        spelled = {"sigma": "sigma2", "zeta_rms": "zeta2"}
+        known = (*spelled, "L_tilde", "L_g", "L_h", "L_h_rms", "mu", "kappa", "F", "d0", "G")
+        for estimate in self.constants.values():
+            if estimate.symbol in known and (estimate.symbol != "mu" or estimate.value > 0):
+                name = spelled.get(estimate.symbol, estimate.symbol)
+                values[name] = estimate.value**2 if estimate.symbol in spelled else estimate.value
+                kinds[name] = estimate.kind
+        return values, kinds
+
+
+def certify(
+    federation: SupervisedFederation,
+    *,
+    start: torch.Tensor | None = None,
+    batch_size: int | None = None,
+    radius: float | None = None,
+    passes: int = 400,
+) -> Certified:
+    """Prove the constants of a federation of linear or softmax regression, with all workers counting alike.
+
+    Args:
+        federation: of one Linear layer, under squared error or under cross-entropy with classes.
+        start: the first model, flat, of which F and d0 are; that of seed 0 if not given.
+        batch_size: samples in a mini-batch, which divides sigma^2; the federation's if not given.
+        radius: bounds every entry of a model; G is known only where the models are bounded, because of the L2 term.
+        passes: over the data, at most, to find the minimiser of softmax regression.
+
+    >>> from torch import nn
+    >>> x, y, shards = torch.eye(4), torch.tensor([0, 1, 1, 0]), [[0, 1], [2, 3]]
+    >>> made = SupervisedFederation(lambda: nn.Linear(4, 2), functional.cross_entropy, x, y, shards, l2=0.1)
+    >>> found = certify(made)
+    >>> L_g = found.constants["L_g"]
+    >>> L_g.kind, round(L_g.value, 6), round(L_g.low, 6)
+    ('upper', 0.725, 0.725)
+    """
+    with one_thread():
+        return _certify(federation, start, batch_size, radius, passes)
+
+
+def _certify(
+    federation: SupervisedFederation,
+    start: torch.Tensor | None,
+    batch_size: int | None,
+    radius: float | None,
+    passes: int,
+) -> Certified:
+    design = Design(federation)
+    first = design.matrix(federation.start(0) if start is None else start)
+    batch = federation.batch_size if batch_size is None else count("batch_size", batch_size)
+    if federation.loss is not functional.cross_entropy:
+        return _linear(design, first, batch, federation.l2)
+    if design.outputs < 2 or federation.targets.dtype != torch.int64:
+        raise InputError("softmax regression is certified for two or more classes given as whole numbers; recode them.")
+    return _softmax(design, first, batch, federation.l2, radius, passes)
+
+
+# -- softmax regression ------------------------------------------------------------------------------------------
+
+
+def _upper(symbol: str, low: float, high: float, method: str) -> Estimate:
+    return Estimate(symbol, float(high), float(min(low, high)), float(high), "upper", method)
+
+
+def _softmax(design: Design, first: Floats, batch: int, l2: float, radius: float | None, passes: int) -> Certified:
+    names = ("L_tilde", "L_g", "L_h")
+    methods = (
+        "max_i lambda_max(G_i)/2 + l2",
+        "lambda_max(G)/2 + l2",
+        "root of min_t t^2 + lambda_max(mean_i (lambda_max(G_i)/2 - 2t)_+ G_i/2)",
+    )
+    ranges = softmax.smoothness(design, l2)
+    found = [_upper(name, *bounds, method) for name, bounds, method in zip(names, ranges, methods, strict=True)]
+    found.append(Estimate.exact("mu", l2, "l2: along equal changes of all classes the data part is flat"))
+    zetas, noises = softmax.divergences(design), softmax.variances(design)
+    low, high = (np.array(ends) for ends in zip(*zetas, strict=True))
+    found.append(_upper("zeta", low.max(), high.max(), "max_i of the spectral bound on sup |grad F_i - grad f|"))
+    low, high = (np.sqrt(np.mean(ends**2)) for ends in (low, high))
+    found.append(_upper("zeta_rms", low, high, "root mean square over workers of the same, each over all models"))
+    low, high = (np.sqrt(max(ends) / batch) for ends in zip(*noises, strict=True))
+    found.append(_upper("sigma", low, high, f"variance of a sample's gradient over all models, in batches of {batch}"))
+    if radius is not None:
+        largest = design.mean.peak + l2 * positive("radius", radius)
+        found.append(_upper("G", 0.0, largest, f"max |x| + l2 radius, for entries of a model up to {radius:g}"))
+    return _solved(design, first, l2, found, passes)
+
+
+def _solved(design: Design, first: Floats, l2: float, found: list[Estimate], passes: int) -> Certified:
+    """Add what the minimiser tells: f*, F and d0."""
+    at_first = softmax.evaluate(design, first, l2)
+    start = at_first.loss + at_first.loss_error
+    if l2 == 0:
+        # Without strong convexity a small gradient proves no gap; but cross-entropy is never negative.
+        found.append(_upper("F", 0.0, start, "f(x0) - 0: without l2 the gradient bounds no gap, but f >= 0"))
+        return Certified(design.num_workers, Constants(tuple(found)), design.flat(first), at_first.loss, np.inf)
+    best = softmax.minimise(design, l2, passes)
+    at_best = softmax.evaluate(design, best, l2)
+    slope = float(np.linalg.norm(at_best.gradient)) + at_best.gradient_error
+    gap = slope**2 / (2 * l2) + at_best.loss_error
+    near = float(np.linalg.norm(first - best)) * (1 + 8 * _EPS)
+    floor, ceiling = at_best.loss - gap, at_best.loss + at_best.loss_error
+    least = max(at_first.loss - at_first.loss_error - ceiling, 0.0)
+    found += [
+        Estimate("f_star", floor, floor, ceiling, "lower", "f(x) - |grad f(x)|^2/(2 l2)"),
+        _upper("F", least, max(start - floor, 0.0), "f(x0) - f(x) + |grad f(x)|^2/(2 l2)"),
+        _upper("d0", max(near - slope / l2, 0.0) ** 2, (near + slope / l2) ** 2, "(|x0 - x| + |grad f(x)|/l2)^2"),
+    ]
+    return Certified(design.num_workers, Constants(tuple(found)), design.flat(best), at_best.loss, gap)
+
+
+# -- linear regression -------------------------------------------------------------------------------------------
+
+
+def _linear(design: Design, first: Floats, batch: int, l2: float) -> Certified:
+    whole = design.mean
+    values, vectors = np.linalg.eigh(whole.gram + l2 * np.eye(design.width))
+    flat = values <= 1e-12 * values[-1]  # a Gram matrix has no negative eigenvalues but by rounding
+    values = np.where(flat, 0.0, values)
+    inverse = np.where(flat, 0.0, 1.0 / np.where(flat, 1.0, values))
+    best = whole.moment @ (vectors * inverse) @ vectors.T
+    f_star = (whole.power - float(np.sum(whole.moment * best))) / 2
+    off = (first - best) @ vectors
+    rows = [
+        *_quadratic(design, l2, values),
+        ("f_star", f_star, "least squares"),
+        ("F", float(np.sum(off**2 * values)) / 2, "the quadratic at the start"),
+        ("d0", float(np.sum(off**2)), "distance of the start from the shortest minimiser"),
+    ]
+    found = [Estimate.exact(name, value, method) for name, value, method in rows]
+    apart = np.array([_apart(design, first, worker) for worker in range(design.num_workers)])
+    for name, value in (("zeta", float(apart.max())), ("zeta_rms", float(np.mean(apart**2)) ** 0.5)):
+        if design.spread.any():
+            found.append(_at_start(name, value))
+        else:
+            found.append(Estimate.exact(name, value, "the same at every model, as the Hessians are equal"))
+    noise = max(_variance(design, first, worker) for worker in range(design.num_workers)) / batch
+    found.append(_at_start("sigma", noise**0.5))
+    return Certified(design.num_workers, Constants(tuple(found)), design.flat(best), f_star, 0.0)
+
+
+def _at_start(symbol: str, value: float) -> Estimate:
+    return Estimate(symbol, value, value, np.inf, "lower", "at the start; unbounded over all models")
+
+
+def _quadratic(design: Design, l2: float, values: Floats) -> Iterator[tuple[str, float, str]]:
+    """What the Hessians I (x) (G_i + l2) tell; G stands for their mean without l2."""
+    local = np.array([eigenvalues(design.worker(i).gram) + l2 for i in range(design.num_workers)])
+    norms = np.abs(local).max(axis=1)
+    kappa = float(np.where(norms > 0, 1 - local[:, 0] / np.where(norms > 0, norms, 1.0), 1.0).max())
+    apart = np.array(
+        [np.abs(eigenvalues(design.worker(i).gram - design.mean.gram)).max() for i in range(design.num_workers)]
+    )
+    tight = max(float(eigenvalues(design.spread)[-1]), 0.0) ** 0.5
+    yield "L_tilde", float(norms.max()), "max_i lambda_max(G_i) + l2"
+    yield "L_g", float(np.abs(values).max()), "lambda_max(G) + l2"
+    yield "L_h", tight, "sqrt(lambda_max(mean_i (G_i - G)^2))"
+    yield "L_h_paper", float(apart.max()), "max_i |G_i - G|"
+    yield "L_h_rms", float(np.mean(apart**2)) ** 0.5, "sqrt(mean_i |G_i - G|^2)"
+    yield "mu", float(values[0]), "lambda_min(G) + l2"
+    yield "kappa", kappa, "max_ij 1 - lambda_j(A_i)/|A_i|"
+    yield "varphi", varphi(kappa), "max(1, kappa)"
+
+
+def _apart(design: Design, matrix: Floats, worker: int) -> float:
+    """|grad F_i - grad f| at a matrix W."""
+    own, whole = design.worker(worker), design.mean
+    return float(np.linalg.norm(matrix @ (own.gram - whole.gram) - (own.moment - whole.moment)))
+
+
+def _variance(design: Design, matrix: Floats, worker: int) -> float:
+    """Variance of one sample's gradient at a matrix W."""
+    W, own = torch.from_numpy(matrix), design.worker(worker)
+    squares = 0.0
+    for x, y in design.blocks(worker):
+        squares += float(((x @ W.T.to(x) - y).square().sum(dim=1) * x.square().sum(dim=1)).sum())
+    mean = matrix @ own.gram - own.moment
+    return max(squares / own.size - float(np.sum(mean**2)), 0.0)

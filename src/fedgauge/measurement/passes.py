@@ -1,0 +1,311 @@
+"""Exact passes over the workers of a federation: shared out over processes, counted, and stopped when time is up.
+
+What an estimator asks of the workers is a method of :class:`Passes`, which sees a lane of them and returns sums, so
+that memory does not grow with their number. :class:`Meter` runs it on every lane and adds up.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fedgauge.errors import InputError, positive
+from fedgauge.federation.participation import Cohort, Participation
+from fedgauge.federation.protocols import Federation, Indices
+from fedgauge.measurement.lanczos import Ritz, keep_worst, largest
+from fedgauge.measurement.probes import Probes
+from fedgauge.randomness import Purpose, Streams
+from fedgauge.simulation.engines.local import Engine, make_engine
+from fedgauge.simulation.workers import Lane, lanes
+from fedgauge.system.threads import one_thread
+
+Floats = npt.NDArray[np.float64]
+
+_ROWS_BYTES = 2**27
+"""Of one row a worker that wait for the mean over workers; beyond it they are computed again."""
+
+
+class OutOfBudgetError(Exception):
+    """The seconds or passes that were allowed are used up; its text says which."""
+
+
+def said(reason: BaseException) -> str:
+    """Why measuring ended early, in words."""
+    return "the budget is used up" if isinstance(reason, OutOfBudgetError) else "measuring was interrupted"
+
+
+class Distances(NamedTuple):
+    """Squared distances of workers' gradients from a common vector, and their squared norms, one a worker."""
+
+    workers: list[int]
+    squares: list[float]
+    norms: list[float]
+
+
+class Passes(Probes):
+    """What a lane of workers can be asked, a chunk of rows at a time."""
+
+    def call(self, lane: Lane, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What an estimator asks by a function of its own."""
+        return function(self, lane, *arguments)
+
+    def evaluate(self, lane: Lane, model: torch.Tensor) -> tuple[float, torch.Tensor]:
+        """Weighted sums of the workers' losses and gradients at one model."""
+        loss, gradient = 0.0, _zeros(model)
+        for (workers, _, weights), _ in lane.chunks(self.chunk):
+            value, slope = self.federation.pooled(model, workers, weights)
+            loss += value
+            gradient += slope
+        return loss, gradient
+
+    def distances(self, lane: Lane, model: torch.Tensor, centre: torch.Tensor) -> Distances:
+        """How far each worker's gradient at the model is from ``centre``."""
+        found = Distances([], [], [])
+        for (workers, _, _), _ in lane.chunks(self.chunk):
+            slopes = self.federation.gradients(model.expand(len(workers), -1), workers).double()
+            found.workers.extend(workers.tolist())
+            found.squares.extend((slopes - centre).square().sum(dim=1).tolist())
+            found.norms.extend(slopes.square().sum(dim=1).tolist())
+        return found
+
+    def displaced(self, lane: Lane, model: torch.Tensor) -> torch.Tensor:
+        """Weighted sum of the workers' gradients, each at the model plus its own row of the lane's memory."""
+        gradient = _zeros(model)
+        for (workers, _, weights), rows in lane.chunks(self.chunk):
+            slopes = self.federation.gradients(model + rows["rows"].to(model.dtype), workers)
+            gradient += torch.from_numpy(weights).to(model.device) @ slopes.double()
+        return gradient
+
+    def hessian(self, lane: Lane, model: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
+        """Weighted sum of the workers' Hessians times one vector."""
+        product = _zeros(model)
+        for (workers, _, weights), _ in lane.chunks(self.chunk):
+            product += self.federation.pooled_hessian(model, vector, workers, weights)
+        return product
+
+    def products(self, lane: Lane, model: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
+        """Each worker's Hessian times one vector, a row each."""
+        found = [
+            self._times(model, vector.expand(len(part.workers), -1), part.workers) for part, _ in self._parts(lane)
+        ]
+        return torch.cat(found)
+
+    def contract(self, lane: Lane, model: torch.Tensor) -> torch.Tensor:
+        """Weighted sum of each worker's Hessian times its own row of the lane's memory."""
+        total = _zeros(model)
+        for (workers, _, weights), rows in self._parts(lane):
+            total += torch.from_numpy(weights).to(model.device) @ self._times(model, rows["rows"], workers).double()
+        return total
+
+    def deviate(self, lane: Lane, model: torch.Tensor, vector: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
+        """Weighted sum of H_i (H_i v - ``mean``): both products in turn, so that no row waits."""
+        total = _zeros(model)
+        for (workers, _, weights), _ in self._parts(lane):
+            rows = self._times(model, vector.expand(len(workers), -1), workers).double() - mean
+            total += torch.from_numpy(weights).to(model.device) @ self._times(model, rows, workers).double()
+        return total
+
+    def norms(self, lane: Lane, model: torch.Tensor, tolerance: float) -> list[tuple[int, Ritz]]:
+        """The largest absolute eigenvalue of each worker's Hessian."""
+        streams = Streams(self.seed, Purpose.MEASURE)
+        found: list[tuple[int, Ritz]] = []
+        for worker in lane.cohort.workers.tolist():
+            one = np.array([worker])
+
+            def product(vector: Floats, one: npt.NDArray[np.int64] = one) -> Floats:
+                rows = torch.from_numpy(vector).to(model).unsqueeze(0)
+                answer: Floats = (
+                    self.federation.hessian_products(model.unsqueeze(0), rows, one)[0].double().cpu().numpy()
+                )
+                return answer
+
+            keep_worst(found, worker, largest(product, len(model), tolerance, streams.at(worker=worker + 1)))
+        return found
+
+    def _parts(self, lane: Lane) -> Any:
+        return lane.chunks(self.chunk)
+
+    def _times(self, model: torch.Tensor, rows: torch.Tensor, workers: npt.NDArray[np.int64]) -> torch.Tensor:
+        return self.federation.hessian_products(model.expand(len(workers), -1), rows.to(model.dtype), workers)
+
+
+def _zeros(model: torch.Tensor) -> torch.Tensor:
+    return torch.zeros(len(model), dtype=torch.float64, device=model.device)
+
+
+class Meter:
+    """Asks all workers of a federation, and counts what that costs.
+
+    Args:
+        federation: whose workers.
+        weights: w_i of f = sum_i w_i F_i; equal if not given.
+        seed: of the random directions and samples that estimators draw.
+        chunk: how many workers' rows are held at once; what the federation computes fastest if not given.
+        processes: how many share a pass; as :func:`fedgauge.simulate` chooses if not given.
+        engine: where passes are computed, as for :func:`fedgauge.simulate`.
+        address: of the cluster.
+        until: no pass begins after this moment of ``time.monotonic``.
+        passes: no pass begins that would make them more than so many, of all kinds together.
+        told: called before every pass with what it is and how many were made of it.
+
+    Attributes:
+        cost: how many passes of each kind were made; a gradient pass is every worker's gradient once.
+
+    >>> from fedgauge import random_quadratics
+    >>> federation = random_quadratics(4, 3)
+    >>> with Meter(federation) as meter:
+    ...     loss, gradient = meter.evaluate(federation.start(0))
+    >>> dict(meter.cost)
+    {'gradient passes': 1.0}
+    """
+
+    def __init__(
+        self,
+        federation: Federation,
+        *,
+        weights: tuple[float, ...] | None = None,
+        seed: int = 0,
+        chunk: int | None = None,
+        processes: int | None = None,
+        engine: str = "local",
+        address: str | None = None,
+        until: float = math.inf,
+        passes: float | None = None,
+        told: Callable[[str, float], None] | None = None,
+    ) -> None:
+        self.federation, self.seed, self.weights = federation, seed, weights
+        N = federation.num_workers
+        self.shares = Participation(weights=weights).objective(N)
+        self.everyone = Participation(weights=weights).cohort(N, seed, 0)
+        self.chunk = federation.chunk(N) if chunk is None else chunk
+        self._place = (processes, engine, address)
+        self.cost: Counter[str] = Counter()
+        self._until = until
+        self.passes = None if passes is None else positive("passes", passes)
+        self._told = told or (lambda what, done: None)
+        self._stack = ExitStack()
+        self._engine: Engine | None = None
+
+    def __enter__(self) -> Self:
+        self._stack.enter_context(one_thread())
+        passes: Any = Passes(self.federation, self.chunk, self.seed)
+        self._engine = self._stack.enter_context(make_engine(passes, *self._place))
+        return self
+
+    def __exit__(self, *failure: Any) -> None:
+        self._stack.__exit__(*failure)
+
+    @property
+    def rows_fit(self) -> bool:
+        """Whether one row a worker can wait in memory."""
+        return self.federation.num_workers * self.federation.dim * 4 <= _ROWS_BYTES
+
+    def check_budget(self, passes: float, what: str) -> None:
+        """Refuse what could not be paid for even with all the passes that are allowed."""
+        if self.passes is not None and passes > self.passes * (1 + 1e-9):
+            raise InputError(f"passes = {self.passes:g} do not pay for {what}, which takes {passes:g}; allow as many.")
+
+    def ask(
+        self,
+        what: str,
+        passes: float,
+        method: str | Callable[..., Any],
+        *arguments: Any,
+        rows: torch.Tensor | None = None,
+        workers: Indices | None = None,
+    ) -> list[Any]:
+        """Run a method of :class:`Passes` on every lane.
+
+        Args:
+            what: the kind of pass, as ``cost`` counts it.
+            passes: how many of them this is.
+            method: its name; or a function of a module, which is given the passes and the lane first.
+            *arguments: what it is given beside the lane.
+            rows: one row for every worker, which each lane gets its own of.
+            workers: whom to ask, in order; everyone if not given.
+        """
+        if self._engine is None:
+            raise InputError("A meter measures inside a with statement; write 'with Meter(federation) as meter:'.")
+        if time.monotonic() > self._until:
+            raise OutOfBudgetError("The time that was allowed is used up.")
+        if self.passes is not None and sum(self.cost.values()) + passes > self.passes * (1 + 1e-9):
+            raise OutOfBudgetError(f"The {self.passes:g} passes that were allowed are used up.")
+        self.cost[what] += float(passes)  # type: ignore[assignment]  # half a pass counts as half
+        self._told(what, self.cost[what])
+        if callable(method):
+            method, arguments = "call", (method, *arguments)
+        cohort = self.everyone
+        if workers is not None:
+            cohort = Cohort(workers, np.zeros_like(workers), self.shares[workers])
+        return self._engine.map(method, lanes(cohort, self.chunk, {} if rows is None else {"rows": rows}), *arguments)
+
+    @property
+    def sample_passes(self) -> float:
+        """How many gradient passes one stochastic gradient of every worker is."""
+        federation: Any = self.federation
+        if not hasattr(federation, "batch_size"):
+            return 1.0
+        everyone = np.arange(federation.num_workers)
+        return float(federation.batch_size * len(everyone) / federation.sizes(everyone).sum())
+
+    def evaluate(self, model: torch.Tensor) -> tuple[float, torch.Tensor]:
+        """f and its gradient."""
+        losses, gradients = zip(*self.ask("gradient passes", 1, "evaluate", model), strict=True)
+        return sum(losses), _total(gradients)
+
+    def distances(self, model: torch.Tensor, centre: torch.Tensor) -> tuple[Floats, Floats]:
+        """Squared distance of every worker's gradient from ``centre``, and its squared norm, in order of worker."""
+        squares, norms = np.empty(self.federation.num_workers), np.empty(self.federation.num_workers)
+        for found in self.ask("gradient passes", 1, "distances", model, centre):
+            squares[found.workers], norms[found.workers] = found.squares, found.norms
+        return squares, norms
+
+    def displaced(self, model: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """The average of the workers' gradients, each at the model plus its own row."""
+        return _total(self.ask("gradient passes", 1, "displaced", model, rows=rows))
+
+    def hessian(self, model: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
+        """The Hessian of f times a vector."""
+        return _total(self.ask("Hessian passes", 1, "hessian", model, vector))
+
+    def deviations(self, model: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
+        """(H_i - H) v, one row a worker; for federations whose rows fit in memory."""
+        found = self.ask("Hessian passes", 1, "products", model, vector)
+        rows = torch.empty(self.federation.num_workers, len(model), dtype=torch.float64, device=model.device)
+        for lane, part in zip(lanes(self.everyone, self.chunk), found, strict=True):
+            rows[lane.cohort.workers] = part.double()
+        # Counted from the first row, so that equal rows have exactly no deviation.
+        shares = torch.from_numpy(self.shares).to(model.device)
+        rows -= rows[0].clone()
+        return rows - shares @ rows
+
+    def squared_deviation(self, model: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
+        """sum_i w_i (H_i - H)^2 v.
+
+        The rows (H_i - H) v sum to zero, so that the outer factor may be H_i: two Hessian passes, or three where the
+        rows do not fit in memory.
+        """
+        if self.rows_fit:
+            rows = self.deviations(model, vector)
+            return _total(self.ask("Hessian passes", 1, "contract", model, rows=rows))
+        mean = self.hessian(model, vector)
+        return _total(self.ask("Hessian passes", 2, "deviate", model, vector, mean))
+
+    def norms(self, model: torch.Tensor, tolerance: float) -> list[Ritz]:
+        """The largest absolute eigenvalue of every worker's Hessian, in order of worker."""
+        found = dict(pair for part in self.ask("Hessian passes", 0, "norms", model, tolerance) for pair in part)
+        ordered = [found[worker] for worker in range(self.federation.num_workers)]
+        self.cost["Hessian passes"] += sum(ritz.products for ritz in ordered) / len(ordered)
+        return ordered
+
+
+def _total(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    return sum(parts[1:], start=parts[0])

@@ -1,0 +1,121 @@
+"""What a round costs, in seconds of a federation that is not here: communication, coordination and local steps."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+
+from fedgauge.errors import InputError, nearest
+from fedgauge.federation.protocols import Federation
+from fedgauge.randomness import Purpose, Streams
+from fedgauge.values import Value
+
+
+@dataclass(frozen=True)
+class Cost(Value):
+    """The cost of a round: fixed + bytes/bandwidth M + step I.
+
+    Attributes:
+        name: of the preset, or ``given``.
+        fixed: seconds that a round takes whatever is done in it: coordination, waiting for the slowest.
+        bandwidth: bytes a second that the server takes in and sends out, over which participants' messages queue.
+        bytes: that a participant receives and sends in a round; None is a model each way.
+        step: seconds of a local step; None is what it takes on this machine.
+
+    >>> cost = Cost("given", fixed=1.0, bandwidth=1e6, bytes=2e5, step=0.01)
+    >>> cost.round(local_steps=10, participants=5)
+    2.1
+    """
+
+    name: str
+    fixed: float = 0.0
+    bandwidth: float = math.inf
+    bytes: float | None = None
+    step: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("fixed", "bytes", "step"):
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value >= 0):
+                raise InputError(f"The cost's {name} must be a finite number of at least 0, not {value!r}.")
+        if not self.bandwidth > 0:
+            raise InputError(
+                f"The cost's bandwidth must be above 0 bytes a second, not {self.bandwidth!r}: nothing would arrive."
+            )
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a preset, numbers, or a preset with numbers changed: ``cross-device,step=0.2``.
+
+        >>> Cost.parse("cross-silo,fixed=2").fixed
+        2.0
+        >>> Cost.parse("cross-devise")
+        Traceback (most recent call last):
+        fedgauge.errors.InputError: There is no cost cross-devise; did you mean cross-device?
+        """
+        first, *rest = (part.strip() for part in text.split(","))
+        if "=" in first:
+            cost, rest = cls("given"), [first, *rest]
+        elif first in PRESETS:
+            cost = cls(first, **PRESETS[first])
+        else:
+            raise InputError(f"There is no cost {first}; {nearest(first, PRESETS)}")
+        for part in rest:
+            name, _, number = (piece.strip() for piece in part.partition("="))
+            if name not in ("fixed", "bandwidth", "bytes", "step"):
+                raise InputError(f"A cost has no {name!r}; {nearest(name, ('fixed', 'bandwidth', 'bytes', 'step'))}")
+            try:
+                value = float(number)
+            except ValueError:
+                raise InputError(f"The cost's {name} must be a number, as in {name}=1.5, not {number!r}.") from None
+            cost = replace(cost, **{name: value})  # type: ignore[arg-type]  # all are numbers
+        return cost
+
+    def completed(self, federation: Federation) -> Self:
+        """The cost with what was left open filled in for a federation: the model's size, and the time of a step."""
+        model = federation.start(0)
+        size = 2 * model.numel() * model.element_size() if self.bytes is None else self.bytes
+        return replace(self, bytes=float(size), step=step_seconds(federation) if self.step is None else self.step)
+
+    @property
+    def per_participant(self) -> float:
+        """Seconds that one participant's messages take."""
+        return (self.bytes or 0.0) / self.bandwidth
+
+    def round(self, local_steps: float, participants: int) -> float:
+        """Seconds of a round."""
+        return self.fixed + self.per_participant * participants + (self.step or 0.0) * local_steps
+
+    def communication(self, participants: int) -> float:
+        """Seconds of a round that are no local steps."""
+        return self.round(0, participants)
+
+
+PRESETS: Mapping[str, Mapping[str, float]] = {
+    # Phones that are waited for, on links of a few megabit, with a second's worth of coordination.
+    "cross-device": {"fixed": 10.0, "bandwidth": 2e6, "step": 0.05},
+    # A few data centres on good links.
+    "cross-silo": {"fixed": 0.5, "bandwidth": 1e8, "step": 0.01},
+    # This machine: only what is computed counts.
+    "local": {"fixed": 0.0},
+}
+
+
+def step_seconds(federation: Federation, steps: int = 50, turns: int = 5) -> float:
+    """The time of one worker's local step on this machine, on one core: the median of some turns."""
+    from fedgauge.system.threads import one_thread
+
+    worker, none = np.array([0]), np.array([0])
+    streams, seconds = Streams(0, Purpose.MEASURE), []
+    with one_thread():
+        model = federation.start(0).unsqueeze(0)
+        for turn in range(turns + 1):
+            began = time.perf_counter()
+            federation.local_sgd(model, worker, federation.draws(streams, turn, worker, none, steps), 0.0)
+            seconds.append((time.perf_counter() - began) / steps)
+    return float(np.median(seconds[1:]))

@@ -1,0 +1,240 @@
+"""What the theory certifies: the local steps, rates and rounds with which a theorem's bound meets a goal soonest.
+
+The bound is minimised over I and gamma at a fixed eta. With eta free there must be a floor under gamma: as gamma goes
+to 0 at a fixed gamma eta, every term of the local steps vanishes and L_h with them, so that the best gamma would be 0.
+
+A certified plan is not a practical one. The conditions of the theorems are met by rates far below those that people
+use; ``practice`` says how far. What works in practice is found by trial, and both answers are worth having.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from fedgauge.errors import InputError, count, positive
+from fedgauge.federation.participation import Participation
+from fedgauge.pace.cost import Cost
+from fedgauge.planning import theorem_inputs as inputs
+from fedgauge.planning.goal import Goal
+from fedgauge.planning.theory_plan import End, Practice, TheoryPlan
+from fedgauge.theory import find
+from fedgauge.theory.search import Choice, Point, Task, relaxed, solve, trace
+from fedgauge.theory.tune import refuse_free_eta
+from fedgauge.values import Constants, Version
+
+_ONE_ETA = ("equal-hessians", "quadratic")  # they hold for eta = 1 only
+_STEP = 0.01  # of the logarithm of a constant, for the elasticities
+
+__all__ = ["TheoryPlan", "theory_plan"]
+
+
+def theory_plan(
+    constants: Constants,
+    *,
+    goal: Goal,
+    cost: Cost,
+    num_workers: int,
+    participants: int | Participation | None = None,
+    eta: float | None = 1.0,
+    gamma_min: float | None = None,
+    theorem: str | None = None,
+    version: Version = "corrected",
+    practice: tuple[int, float, float] | None = None,
+    cap: int = 10_000,
+) -> TheoryPlan:
+    """Plan by a theorem: the I, gamma and R with which its bound meets the goal soonest, or is least in a budget.
+
+    Args:
+        constants: F (d0 and mu for ``strongly-convex``), sigma, zeta, L_g, L_h, and L_tilde for the prior bound.
+        goal: a ``grad2`` to reach or have within a budget; for ``strongly-convex`` a ``loss``.
+        cost: of a round, completed: the bytes of a model and the time of a step are known.
+        num_workers: N.
+        participants: how they are chosen; all where None, and with a number M that many draws with replacement.
+        eta: the global rate; None to have it chosen, which needs ``gamma_min``.
+        gamma_min: a floor under gamma.
+        theorem: one of :data:`~fedgauge.theory.search.PLANNED`; None takes ``partial`` where workers are
+            drawn, be it M = N of them, ``equal-hessians`` where L_h is 0 for sure and eta is 1, and ``nonconvex``
+            otherwise.
+        version: ``corrected``, or ``sharp`` where there is such; ``prior`` and ``printed`` for comparison.
+        practice: the I, gamma and eta that somebody uses, to be held against the conditions.
+        cap: the most local steps to consider.
+
+    >>> from fedgauge.values import Estimate
+    >>> table = dict(F=1, sigma2=1, zeta2=1, L_g=1, L_h=0.1, L_tilde=1.2)
+    >>> constants = Constants(tuple(Estimate.exact(name, value, "given") for name, value in table.items()))
+    >>> cost = Cost("given", fixed=1.0, step=0.1)
+    >>> plan = theory_plan(constants, goal=Goal("grad2", 0.1), cost=cost, num_workers=8, practice=(10, 0.1, 1.0))
+    >>> plan.I, plan.R, plan.certified, plan.prior.I, plan.winner
+    (3, 569, True, 1, 'mini-batch SGD')
+    >>> print(plan.practice.words)
+    I = 10, gamma = 0.1 and eta = 1 in practice: gamma is 11 times the largest that Theorem 4.3 admits (0.00913), so
+    that no certificate covers these rates; they are judged by trial.
+    """
+    N = count("num_workers", num_workers)
+    who = participants if isinstance(participants, Participation) else _who(participants)
+    M = inputs.check_participation(who, N)
+    if eta is not None:
+        positive("eta", eta)
+    if gamma_min is not None:
+        positive("gamma_min", gamma_min)
+    check_cost(cost)
+    name = inputs.choose_theorem(constants, theorem, goal, who, eta)
+    if name == "partial":
+        inputs.check_large_eta(who, M, (eta, practice[2]) if practice else (eta,))
+    statement, notes = find(name), []
+    if theorem is None and version not in statement.versions:
+        version = "corrected"
+    if eta is None and name in _ONE_ETA:
+        eta = 1.0
+        notes.append(f"{statement.locator} holds for eta = 1 only.")
+    if eta is None and gamma_min is None:
+        raise refuse_free_eta(statement)
+    found = inputs.collect(constants, name, version)
+    gap = "d0" if "d0" in found else "F"
+    start = found[gap].at("value")
+    if not (math.isfinite(start) and start > 0):
+        what = "f has no least value, or none is known" if math.isinf(start) else "there is nothing left to gain"
+        raise InputError(f"{gap} must be above 0 and finite to plan, not {start!r}: {what}; give another.")
+    target, beside = inputs.target_of(goal, constants)
+    counts = {"N": float(N), **({"M": float(M)} if "M" in statement.needs else {})}
+    values = {symbol: item.at("value") for symbol, item in found.items()} | counts
+    task = Task(name, version, values, cost, M, target, goal.budget, eta, gamma_min, count("cap", cap))
+    choice = solve(task)
+    notes += _remarks(constants, name, choice, task)
+    if who.sampling.startswith("with-") and M == N:
+        notes.append("M = N draws with replacement are not all workers: some are drawn twice and others not at all.")
+    prior, prior_curve = _prior(constants, task, counts, notes)
+    return TheoryPlan(
+        goal=goal,
+        cost=cost,
+        choice=choice,
+        M=M,
+        cap=task.cap,
+        values=values,
+        kinds=inputs.kinds(found) | beside,
+        target=target,
+        sensitivity=_sensitivity(task, list(found), choice.I),
+        best=_end(task, {symbol: item.at("best") for symbol, item in found.items()} | counts),
+        worst=_end(task, {symbol: item.at("worst") for symbol, item in found.items()} | counts),
+        prior=prior,
+        minibatch=_minibatch(task, N, notes),
+        practice=None if practice is None else _practice(task, *practice),
+        notes=tuple(notes),
+        curve=trace(task, choice),
+        prior_curve=prior_curve,
+    )
+
+
+def _who(participants: int | None) -> Participation:
+    """Who takes part where only their number is given, as an experiment has it."""
+    if participants is None:
+        return Participation()
+    return Participation("with-replacement", count("participants", participants))
+
+
+def check_cost(cost: Cost) -> None:
+    """Refuse a cost that leaves something open, or by which a round is free."""
+    if cost.step is None or (cost.bytes is None and math.isfinite(cost.bandwidth)):
+        missing = "step" if cost.step is None else "bytes"
+        raise InputError(f"The cost's {missing} is open; complete it for a federation, or give {missing}=NUMBER.")
+    if not cost.round(1, 1) > 0:
+        raise InputError("A round must cost something, not 0 s; give the cost a fixed part, a bandwidth or a step.")
+
+
+def _remarks(constants: Constants, theorem: str, choice: Choice, task: Task) -> list[str]:
+    """What is special about these constants and this choice."""
+    notes = []
+    L_h, zeta = (inputs.look_up(constants, symbol) for symbol in ("L_h", "zeta2"))
+    if inputs.is_zero(L_h, task.values["L_g"]) and inputs.is_zero(zeta):
+        notes.append("The workers are identical (zeta = L_h = 0): averaging them only divides the noise.")
+    elif inputs.is_zero(L_h, task.values["L_g"]):
+        notes.append("The workers share one Hessian (L_h = 0): drift cancels in the average, however large zeta is.")
+    if theorem == "equal-hessians":
+        notes.append("Theorem 5.5 speaks of the averaged models after every local step, not of the rounds' ends alone.")
+    if zeta is not None and zeta.estimate.symbol == "zeta_rms" and "zeta2" in task.values:
+        notes.append("zeta is the root mean square over workers, which is all that the proof uses.")
+    if choice.I == task.cap > 1 and choice.R > 1:
+        notes.append(f"I is at its cap of {task.cap}; more local steps might be better.")
+    least = constants.get("f_star")
+    if task.theorem == "strongly-convex" and task.target is not None and least is not None and least.kind != "exact":
+        notes.append(f"The goal is counted from the upper end of f*, {least.high:g}.")
+    return notes
+
+
+def _prior(
+    constants: Constants, task: Task, counts: Mapping[str, float], notes: list[str]
+) -> tuple[Choice | None, tuple[Point, ...]]:
+    """The choice of the bound that knows L_tilde only, and so cannot know that Hessians are equal."""
+    name = "nonconvex" if task.theorem == "equal-hessians" else task.theorem
+    try:
+        found = inputs.collect(constants, name, "prior")
+        values = {symbol: item.at("value") for symbol, item in found.items()} | dict(counts)
+        asked = replace(task, theorem=name, version="prior", values=values)
+        choice = solve(asked)
+    except InputError as error:
+        notes.append(f"The prior bound chooses nothing: {error}")
+        return None, ()
+    return choice, trace(asked, choice)
+
+
+def _minibatch(task: Task, num_workers: int, notes: list[str]) -> Choice | None:
+    if task.theorem == "strongly-convex":
+        notes.append("Mini-batch SGD's theorem bounds |grad f|^2, not f, so that the two are not compared.")
+        return None
+    if task.theorem == "partial":
+        notes.append("Mini-batch SGD is planned with all workers in a round, as its theorem asks, and pays for them.")
+    version: Version = "prior" if task.version == "prior" else "corrected"
+    other = replace(task, theorem="minibatch", version=version, participants=num_workers, eta=1.0, gamma_min=None)
+    try:
+        return solve(other)
+    except InputError as error:  # a budget may pay for M workers and not for all
+        notes.append(f"Mini-batch SGD has no plan: {error}")
+        return None
+
+
+def _end(task: Task, values: Mapping[str, float]) -> End:
+    # Without local steps zeta does not matter, so that it alone may be infinite.
+    endless = [symbol for symbol, value in values.items() if not math.isfinite(value) and symbol != "zeta2"]
+    if endless:
+        return End(None, f"{' and '.join(endless)} has no upper end, so that nothing bounds the cost from above")
+    try:
+        return End(solve(replace(task, values=values)))
+    except InputError as error:
+        return End(None, str(error))
+
+
+def _sensitivity(task: Task, symbols: list[str], near: int) -> dict[str, float]:
+    """Elasticities by central differences, with I and the rates chosen anew; one-sided at the edge of the allowed."""
+    middle = relaxed(task, near)
+    found = {}
+    for symbol in symbols:
+        value = task.values[symbol]
+        if value == 0 or not math.isfinite(value):
+            found[symbol] = 0.0  # a factor does not change it
+            continue
+        sides = []
+        for sign in (1, -1):
+            moved = {**task.values, symbol: value * math.exp(sign * _STEP)}
+            try:
+                height = relaxed(replace(task, values=moved), near)
+            except InputError:
+                height = math.inf
+            if math.isfinite(height):
+                sides.append(sign * math.log(height / middle) / _STEP)
+        found[symbol] = float(np.mean(sides)) if sides else math.nan
+    return found
+
+
+def _practice(task: Task, local_steps: int, gamma: float, eta: float) -> Practice:
+    count("practice's I", local_steps)
+    used = replace(task, eta=positive("practice's eta", eta), gamma_min=None)
+    bound = used.bound(local_steps, positive("practice's gamma", gamma))
+    rounds = used.rounds(local_steps, gamma) if bound.admissible and task.target is not None else math.inf
+    if bound.admissible and task.budget is not None:
+        rounds = float(np.floor(task.budget / task.seconds(local_steps)))
+    locator = find(task.theorem).locator
+    return Practice(local_steps, gamma, eta, float(bound.gamma_max), bound.conditions, rounds, locator)

@@ -1,0 +1,122 @@
+"""A plan: what to run, how long it will take, why, and how it was found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from fedgauge.experiment.config import Experiment
+from fedgauge.pace.cost import Cost
+from fedgauge.planning.candidates import Candidate, Space
+from fedgauge.planning.explain import Seen, Terms, say
+from fedgauge.planning.forecast import Scale
+from fedgauge.planning.goal import Goal
+from fedgauge.planning.race import Race
+from fedgauge.planning.theory_plan import TheoryPlan
+from fedgauge.values import Constants, Value
+from fedgauge.values.text import lasting, rounds, short
+
+_DERIVED = ("goal_words", "choice", "reached", "verdict", "toml")
+
+
+@dataclass(frozen=True, eq=False)
+class Plan(Value):
+    """A plan by trial, with the theory's beside it.
+
+    Attributes:
+        experiment: to run, as an object of sections; :attr:`toml` is the same as text.
+        scale: the goal, and how its quantity becomes an error.
+        cost: of a round.
+        space: what could be chosen from.
+        race: how it was chosen.
+        rounds: that the choice takes, or makes within the budget; of a goal that was not reached those it ran.
+        seconds: of them by the cost model: the geometric mean over seeds.
+        low: of the 95% interval of the seconds.
+        high: the same.
+        value: of the goal's quantity that the choice came to; the best over its records with the first seed.
+        terms: what the error consists of, for some numbers of local steps, at the choice's rates and time.
+        seen: what was measured at the end of the choice's run.
+        constants: measured at the first model, before any run.
+        theory: the plan that a theorem certifies; None where it has none.
+        notes: what a reader must know.
+        wall: seconds that planning took here.
+    """
+
+    experiment: Mapping[str, Any]
+    scale: Scale
+    cost: Cost
+    space: Space
+    race: Race
+    rounds: int
+    seconds: float
+    low: float
+    high: float
+    value: float
+    terms: tuple[Terms, ...]
+    seen: Seen
+    constants: Constants
+    theory: TheoryPlan | None
+    notes: tuple[str, ...]
+    wall: float
+
+    @property
+    def goal(self) -> Goal:
+        """What it is for."""
+        return self.scale.goal
+
+    @property
+    def choice(self) -> Candidate:
+        """I, gamma, eta and M."""
+        return self.race.winner
+
+    @property
+    def reached(self) -> bool:
+        """Whether the goal was reached; a budget always is."""
+        return bool(self.race.standings)
+
+    @property
+    def toml(self) -> str:
+        """The experiment as a file that ``fedgauge simulate`` runs."""
+        return Experiment.from_json(self.experiment).to_toml()
+
+    @property
+    def why(self) -> str:
+        """What the error and the time consist of, in one sentence."""
+        return say(self.choice, self.cost, next(t for t in self.terms if t.I == self.choice.I))
+
+    @property
+    def verdict(self) -> str:
+        """One sentence: the choice, what it takes, and how sure that is; or how near the goal it came."""
+        chosen = self.choice
+        rates = f"I = {chosen.I}, gamma = {short(chosen.gamma)}, eta = {short(chosen.eta)} and M = {chosen.M}"
+        if not self.reached:
+            name = {"accuracy": "an accuracy", "loss": "a loss", "grad2": "a squared gradient norm"}[self.goal.quantity]
+            when = self.race.entries[0].score
+            later = f"; at its pace it would take {lasting(when)}" if math.isfinite(when) else "; it stands still there"
+            return (
+                f"Not reached: {self.goal.words} was reached by none of {len(self.race.entries)} candidates"
+                f" ({self.race.ending}); the nearest, {rates}, came to {name} of {short(self.value)} in"
+                f" {lasting(self.seconds)}{later}."
+            )
+        told = math.isfinite(self.high) and self.high > self.low
+        spread = f" ({lasting(self.low)} to {lasting(self.high)})" if told else ""
+        if self.goal.value is None:
+            name = {"accuracy": "accuracy", "loss": "a loss", "grad2": "|grad f|^2"}[self.goal.quantity]
+            does = f"come to {name} of {short(self.value)} in the {rounds(self.rounds)} that the budget pays for"
+        else:
+            does = f"reach {self.goal.words} in about {lasting(self.seconds)}{spread}, {rounds(self.rounds)}"
+        return f"{rates} {does}; {self.race.ending}."
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as an object, with the verdict and the TOML beside what it was made of."""
+        derived = (self.goal.words, self.choice.to_json(), self.reached, self.verdict, self.toml)
+        return {**super().to_json(), **dict(zip(_DERIVED, derived, strict=True))}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Make the plan from what :meth:`to_json` returned."""
+        if isinstance(data, Mapping):
+            data = {name: entry for name, entry in data.items() if name not in _DERIVED}
+        return super().from_json(data)

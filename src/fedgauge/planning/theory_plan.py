@@ -1,0 +1,206 @@
+"""The plan that a theorem certifies, as a value: what was chosen, what binds, and what else could be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from fedgauge.pace.cost import Cost
+from fedgauge.planning.goal import Goal
+from fedgauge.theory.answer import Answer, answer
+from fedgauge.theory.search import Choice, Point
+from fedgauge.values import Condition, Kind, Value
+from fedgauge.values.text import compare, lasting, rounds, short, whole
+
+_DERIVED = ("bound", "certified", "dominant", "binding", "winner", "verdict")
+
+
+@dataclass(frozen=True)
+class End(Value):
+    """What is chosen where all constants are at one end of their intervals.
+
+    Attributes:
+        choice: the plan there; None where there is none.
+        why: then, the reason.
+    """
+
+    choice: Choice | None
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Practice(Value):
+    """What the theorem says of the rates that somebody uses.
+
+    Attributes:
+        I: local steps.
+        gamma: local rate.
+        eta: global rate.
+        gamma_max: the largest gamma that the theorem admits with these I and eta.
+        conditions: each with its limit and its value.
+        R: rounds after which the goal is certified at these rates; infinite where it never is.
+        locator: the theorem.
+    """
+
+    I: int  # noqa: E741
+    gamma: float
+    eta: float
+    gamma_max: float
+    conditions: tuple[Condition, ...]
+    R: float
+    locator: str
+
+    @property
+    def times(self) -> float:
+        """How many times gamma is the largest that is admitted: above 1 no theorem speaks of the run."""
+        return self.gamma / self.gamma_max if self.gamma_max > 0 else math.inf
+
+    @property
+    def words(self) -> str:
+        """The same in one sentence."""
+        start = f"I = {self.I}, gamma = {short(self.gamma)} and eta = {short(self.eta)} in practice"
+        failed = [c for c in self.conditions if not c.holds and "gamma" not in c.name]
+        if failed:
+            return f"{start}: {self.locator} needs {' and '.join(f'{c.name} <= {c.formula}' for c in failed)}."
+        if self.times > 1:
+            return (
+                f"{start}: gamma is {whole(self.times)} times the largest that {self.locator} admits "
+                f"({short(self.gamma_max)}), so that no certificate covers these rates; they are judged by trial."
+            )
+        after = f"certified after {rounds(self.R)}" if math.isfinite(self.R) else "never certified to meet the goal"
+        return f"{start}: within the conditions of {self.locator} by a factor {short(1 / self.times)}, {after}."
+
+
+@dataclass(frozen=True)
+class TheoryPlan(Value):
+    """The plan that a theorem certifies, and its reasons.
+
+    Attributes:
+        goal: what it is for.
+        cost: of a round.
+        choice: theorem, I, gamma, eta, R, seconds and bound.
+        M: participants in a round.
+        cap: the most local steps that were considered.
+        values: every number that entered the bound.
+        kinds: of the constants, and of f* where the goal is counted from it.
+        target: the bound to reach; None within a budget.
+        sensitivity: for each constant c, d log(seconds)/d log(c), or of the bound within a budget.
+        best: the choice with every constant at the better end of its interval.
+        worst: with every constant at the worse end; a bound is monotone, so that seconds (or the bound) lie between.
+        prior: what the bound with L_tilde in place of L_g and L_h would have chosen; None where L_tilde is missing.
+        minibatch: the best plan of mini-batch SGD, with all workers in a round; None where the theorem bounds f.
+        practice: what the theorem says of the user's rates.
+        notes: what a reader must know.
+        curve: the best for some of the I.
+        prior_curve: the same of the prior bound.
+    """
+
+    goal: Goal
+    cost: Cost
+    choice: Choice
+    M: int
+    cap: int
+    values: Mapping[str, float]
+    kinds: Mapping[str, Kind]
+    target: float | None
+    sensitivity: Mapping[str, float]
+    best: End
+    worst: End
+    prior: Choice | None = None
+    minibatch: Choice | None = None
+    practice: Practice | None = None
+    notes: tuple[str, ...] = ()
+    curve: tuple[Point, ...] = ()
+    prior_curve: tuple[Point, ...] = ()
+
+    @property
+    def I(self) -> int:  # noqa: E743, N802
+        """Local steps a round."""
+        return self.choice.I
+
+    @property
+    def gamma(self) -> float:
+        """The local rate."""
+        return self.choice.gamma
+
+    @property
+    def eta(self) -> float:
+        """The global rate."""
+        return self.choice.eta
+
+    @property
+    def R(self) -> int:  # noqa: N802
+        """Rounds."""
+        return self.choice.R
+
+    @property
+    def seconds(self) -> float:
+        """That the rounds take by the cost model."""
+        return self.choice.seconds
+
+    @property
+    def answer(self) -> Answer:
+        """The theorem at the choice: terms, conditions, versions."""
+        rates = {"I": self.I, "R": float(self.R), "gamma": self.gamma, "eta": self.eta}
+        kinds = {name: kind for name, kind in self.kinds.items() if name in self.values}
+        found = answer(self.choice.theorem, self.choice.version, kinds, ("I", "R", "gamma"), **{**self.values, **rates})
+        # What is certified is that the goal is met, for which f* is needed as much as what enters the bound.
+        return replace(found, bound=replace(found.bound, kinds={**found.bound.kinds, **self.kinds}))
+
+    @property
+    def certified(self) -> bool:
+        """Whether the bound holds for sure: the version is sound, its conditions hold, every constant is safe."""
+        return self.answer.standing == "certified"
+
+    @property
+    def winner(self) -> str:
+        """Which is better by the bounds, local SGD or mini-batch SGD; empty where they cannot be compared."""
+        if self.minibatch is None:
+            return ""
+        ratio = self.height(self.minibatch) / self.height(self.choice)
+        return "neither" if abs(ratio - 1) < 0.01 else "local SGD" if ratio > 1 else "mini-batch SGD"
+
+    def height(self, choice: Choice) -> float:
+        """What is to be least: the seconds to the goal, or the bound within the budget."""
+        return choice.seconds if self.goal.value is not None else choice.bound
+
+    @property
+    def verdict(self) -> str:
+        """One sentence: whether it is certified, what is chosen, what binds, and how the alternatives compare."""
+        found = self.answer
+        kinds = " and ".join(f"{name} is a {kind} value" for name, kind in found.uncertain.items())
+        starts = {"certified": "Certified", "plug-in": f"Plug-in, as {kinds}"}
+        start = starts.get(found.standing, "As printed only, which had to be corrected and certifies nothing")
+        rates = f"I = {self.I}, gamma = {short(self.gamma)} and eta = {short(self.eta)}"
+        if self.target is not None:
+            does = f"to {short(self.target)} in {rounds(self.R)}, {lasting(self.seconds)}"
+        else:
+            does = f"to {short(self.choice.bound)} in the budget's {rounds(self.R)}"
+        parts = [
+            f"{start}: {rates} bring {found.bound.quantity.split(', ')[0]} {does}",
+            f"{max(found.shares):.0%} of the bound is the {found.dominant.name}",
+            found.room,
+        ]
+        how = "the time" if self.goal.value is not None else "the bound"
+        if self.prior:
+            ratio = self.height(self.prior) / self.height(self.choice)
+            parts.append(f"the prior bound would choose I = {self.prior.I}, with {compare(ratio)} {how}")
+        if self.minibatch:
+            ratio = self.height(self.minibatch) / self.height(self.choice)
+            parts.append(f"mini-batch SGD (I = {self.minibatch.I}) has {compare(ratio)} {how} by the bounds")
+        return "; ".join(parts) + "."
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as an object, with the bound and the verdict beside what it was made of."""
+        found = self.answer
+        derived = (found.to_json(), self.certified, found.dominant.name, found.to_json()["binding"], self.winner)
+        return {**super().to_json(), **dict(zip(_DERIVED, (*derived, self.verdict), strict=True))}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Make the plan from what :meth:`to_json` returned."""
+        if isinstance(data, Mapping):
+            data = {name: entry for name, entry in data.items() if name not in _DERIVED}
+        return super().from_json(data)

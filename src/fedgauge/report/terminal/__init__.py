@@ -1,0 +1,1 @@
+"""What a terminal shows: tables, sentences and progress."""

@@ -1,0 +1,321 @@
+"""Tables for a terminal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+from rich.table import Column, Table
+from rich.text import Text
+
+from fedgauge.exact.expectation import Expectation
+from fedgauge.symbols import symbol
+from fedgauge.values import Estimate, Round, Trace
+
+Observer = Callable[[int, Round | None], None]
+"""What ``simulate`` tells of its rounds."""
+
+_SHOWN = 8
+"""Decisions at each end of a long list of them."""
+_NUMERIC = re.compile(r"-?(\d|inf$|nan$)|–?$")
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+
+def number(value: float | None) -> str:
+    """Four significant digits, or a dash for what does not exist."""
+    return "–" if value is None else f"{value:.4g}"
+
+
+def counted(count: int, noun: str) -> str:
+    """So many of a thing.
+
+    >>> counted(1, "round"), counted(2, "round")
+    ('1 round', '2 rounds')
+    """
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def table(
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str | Text]],
+    caption: str | None = None,
+    padding: int = 1,
+) -> None:
+    """Print a table: words to the left, numbers to the right; a plain string is shown letter by letter.
+
+    A table of many columns goes without ``padding``.
+    """
+    rows = list(rows)
+    grid = Table(
+        title=escape(title) or None,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        caption=caption,
+        caption_justify="left",
+        padding=(0, padding),
+    )
+    for index, column in enumerate(columns):
+        numeric = all(_NUMERIC.match(str(row[index])) for row in rows)
+        grid.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        grid.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+    out.print(grid)
+
+
+def side_by_side(first: Sequence[str], columns: Sequence[Sequence[str]]) -> list[list[Sequence[str]]]:
+    """The columns in groups, each of which fits beside the first one: squeezed, a table breaks inside words."""
+
+    def width(cells: Sequence[str]) -> int:
+        return max(map(cell_len, cells)) + 3  # a space on either side, and one between columns
+
+    groups: list[list[Sequence[str]]] = []
+    left = 0
+    for column in columns:
+        if width(column) > left:
+            groups.append([])
+            left = out.width - 1 - width(first)
+        groups[-1].append(column)
+        left -= width(column)
+    return groups
+
+
+@contextmanager
+def progress() -> Iterator[Progress]:
+    """A live bar with rate and time left, on the error stream of a terminal and nowhere else."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=err, disable=not err.is_terminal, transient=True) as bar:
+        yield bar
+
+
+@contextmanager
+def steps() -> Iterator[Callable[[str, int, int | None], None]]:
+    """A live bar for each thing that is done, as :func:`progress`; gives a function of (what, how far, of how many)."""
+    with progress() as bar:
+        tasks: dict[str, Any] = {}
+        starting = bar.add_task("starting", total=None)
+
+        def told(what: str, done: int, total: int | None) -> None:
+            bar.update(starting, visible=False)
+            if what not in tasks:
+                tasks[what] = bar.add_task(escape(what), total=total)
+            bar.update(tasks[what], completed=done, total=total)
+
+        yield told
+
+
+@contextmanager
+def doing() -> Iterator[Callable[[str, int, int | None], None]]:
+    """One live bar whose words change with what is done; gives a function of (what, how far, of how many)."""
+    with progress() as bar:
+        task = bar.add_task("starting", total=None)
+
+        def told(what: str, done: int, total: int | None) -> None:
+            bar.update(task, description=escape(what), completed=done, total=total)
+
+        yield told
+
+
+class _Rate(ProgressColumn):
+    """Rounds a second, or seconds for each."""
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        if not speed:
+            return Text("")
+        return Text(f"{speed:.1f}/s" if speed >= 1 else f"{1 / speed:.1f} s each", no_wrap=True)
+
+
+@contextmanager
+def run_progress() -> Iterator[Callable[[str, int], Observer]]:
+    """A live bar a run, with rate, time left and the latest loss and accuracy, on the error stream of a terminal.
+
+    Gives a function that begins a run's bar from its name and its number of rounds, and returns its observer.
+    """
+    columns = (
+        TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+        BarColumn(bar_width=12),
+        MofNCompleteColumn(),
+        _Rate(table_column=Column(no_wrap=True)),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[latest]}", table_column=Column(no_wrap=True)),
+    )
+    with Progress(*columns, console=err, disable=not err.is_terminal, transient=True) as bar:
+        starting = bar.add_task("starting", total=None, latest="")
+
+        def begin(name: str, rounds: int) -> Observer:
+            bar.update(starting, visible=False)
+            task = bar.add_task(escape(name), total=rounds, latest="")
+
+            def observer(done: int, record: Round | None) -> None:
+                if record is None:
+                    bar.update(task, completed=done)
+                    return
+                tested = "" if record.accuracy is None else f", accuracy {record.accuracy:.1%}"
+                bar.update(task, completed=done, latest=f"loss {number(record.loss)}{tested}")
+
+            return observer
+
+        yield begin
+
+
+@contextmanager
+def download_progress() -> Iterator[Progress]:
+    """As :func:`progress`, for bytes."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=err, disable=not err.is_terminal, transient=True) as bar:
+        yield bar
+
+
+def some(length: int, most: int = 12) -> list[int]:
+    """At most ``most`` of the indices below ``length``, first and last included, denser at the start.
+
+    >>> some(1000, 5)
+    [0, 5, 31, 177, 999]
+    """
+    if length <= most:
+        return list(range(length))
+    return sorted({round(length ** (i / (most - 1))) - 1 for i in range(most)})
+
+
+def show_estimates(title: str, estimates: Iterable[Estimate]) -> None:
+    """Print constants with their kind and meaning."""
+    table(
+        title,
+        ("symbol", "value", "kind", "how", "meaning"),
+        [(e.symbol, number(e.value), e.kind, e.method, symbol(e.symbol).meaning) for e in estimates],
+    )
+
+
+def show_trace(trace: Trace, num_workers: int | None = None) -> None:
+    """Print some rounds of a run, of so many workers, and how it ended."""
+    show_rounds(title_of(trace.settings, num_workers), trace.rounds)
+    show_decisions(trace.rounds)
+    out.print(ending(trace))
+
+
+def title_of(settings: Mapping[str, Any], num_workers: int | None = None) -> str:
+    """The algorithm of a run with its parameters, its local steps, who takes part where not all do, and its seed."""
+    algorithm = settings["algorithm"]
+    rates = ", ".join(f"{name} {value:g}" for name, value in algorithm.items() if name != "name")
+    steps = settings["local_steps"]
+    steps = "unknown" if steps is None else steps["name"] if isinstance(steps, Mapping) else steps
+    who = _taking_part(settings.get("participation") or {}, num_workers)
+    return f"{algorithm['name']} ({rates}), {steps} local steps{who}, seed {settings['seed']}"
+
+
+def _taking_part(participation: Mapping[str, Any], num_workers: int | None) -> str:
+    sampling, participants = participation.get("sampling", "full"), participation.get("participants")
+    if sampling == "full" or participants is None:
+        return ""
+    who = f"{participants} of {num_workers} workers" if num_workers else counted(participants, "worker")
+    return f", {who} a round, {sampling.replace('-shared', ', shared').replace('-', ' ')}"
+
+
+def show_rounds(title: str, rounds: Sequence[Round]) -> None:
+    """Print some rounds; accuracy and what was seen of the workers only where they were recorded."""
+    tested = any(r.accuracy is not None for r in rounds)
+    paced = any(r.elapsed is not None for r in rounds)
+    watched = not rounds or any(r.spread is not None for r in rounds)
+    head = (
+        "round",
+        "loss f",
+        *["accuracy"] * tested,
+        *["I", "cost, s"] * paced,
+        "|grad f|^2",
+        *["spread of workers", "L_h seen (lower)"] * watched,
+    )
+    rows = []
+    for index in some(len(rounds)):
+        r = rounds[index]
+        accuracy = ["–" if r.accuracy is None else f"{r.accuracy:.2%}"] * tested
+        seen = [number(r.spread), number(r.L_h_ratio)] * watched
+        pace = [str(r.looked[-1]) if r.looked else "–", number(r.elapsed)] * paced
+        rows.append((str(r.round), number(r.loss), *accuracy, *pace, number(r.grad2), *seen))
+    table(title, head, rows)
+
+
+def show_decisions(rounds: Sequence[Round]) -> None:
+    """Print where local steps adapted themselves and why, the first and the last of many; nothing for other runs."""
+    changes = [
+        (before, following)
+        for before, following in pairwise(rounds)
+        if before.why and before.looked and following.looked
+    ]
+    shown = changes if len(changes) <= 2 * _SHOWN else [*changes[:_SHOWN], *changes[-_SHOWN:]]
+    rows = [
+        (str(after.round), number(after.elapsed), f"{before.looked[-1]} -> {after.looked[-1]}", str(before.why))
+        for before, after in shown
+        if before.looked and after.looked
+    ]
+    if rows:
+        left = f"{len(changes) - len(shown)} between are left out" if len(shown) < len(changes) else None
+        table("How local steps adapted", ("round", "cost, s", "I", "why"), rows, caption=left)
+
+
+def ending(trace: Trace) -> str:
+    """How a run ended, in one sentence."""
+    return {
+        "finished": f"Finished {counted(trace.stopped_at, 'round')}.",
+        "target": f"Reached the target{_reached(trace)} in round {trace.stopped_at}.",
+        "diverged": f"Diverged in round {trace.stopped_at}; try a smaller gamma or eta, or fewer local steps.",
+        "stopped": f"Stopped in round {trace.stopped_at}.",
+    }[trace.status]
+
+
+def _reached(trace: Trace) -> str:
+    """Which of the targets its last record reached; nothing where the run was stopped by a rule of the caller's own."""
+    if not trace.rounds:
+        return ""
+    last = trace.rounds[-1]
+    for name, value, sign in (("accuracy", last.accuracy, -1), ("loss", last.loss, 1), ("grad2", last.grad2, 1)):
+        target = trace.settings.get(f"target_{name}")
+        if target is not None and value is not None and sign * value <= sign * target:
+            return " |grad f|^2" if name == "grad2" else f" {name}"
+    return ""
+
+
+def show_expectation(title: str, expectation: Expectation) -> None:
+    """Print some entries of an exact expectation."""
+    table(
+        title,
+        (expectation.index, "E f", "E |grad f|^2"),
+        [(str(i), number(expectation.loss[i]), number(expectation.grad2[i])) for i in some(len(expectation.loss))],
+        caption="exact, in closed form",
+    )

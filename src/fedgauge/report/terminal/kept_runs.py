@@ -1,0 +1,200 @@
+"""Runs, as tables and pictures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.markup import escape
+
+from fedgauge.report import figures
+from fedgauge.report.terminal import console
+from fedgauge.runs.reader import FoundRun
+from fedgauge.values import Round, Trace
+
+
+def draw_trace(path: Path, trace: Trace) -> None:
+    """Draw loss and squared gradient norm against rounds, and test accuracy and adapting local steps where they are."""
+    rounds = [record.round for record in trace.rounds]
+    panels = [("loss", "f", trace.losses, ""), ("|grad f|²", "|grad f|²", trace.grad2, "y")]
+    if any(record.accuracy is not None for record in trace.rounds):
+        panels.insert(1, ("test accuracy", "accuracy", trace.accuracies, ""))
+    if any(record.looked for record in trace.rounds):
+        steps = np.array([record.looked[-1] if record.looked else np.nan for record in trace.rounds])
+        panels.append(("local steps", "I", steps, "y"))
+    title = trace.settings["algorithm"]["name"]
+    with figures.figure(path, panels=len(panels)) as drawn:
+        for axes, (ylabel, label, values, log) in zip(drawn, panels, strict=True):
+            figures.lines(axes, rounds, {label: values.tolist()}, title=title, xlabel="round", ylabel=ylabel, log=log)
+
+
+def outline(run: FoundRun) -> dict[str, Any]:
+    """The main points of a run, as JSON."""
+    last, steps = run.last, run.settings.get("local_steps")
+    return {
+        "run": run.path,
+        "status": run.status,
+        "round": run.stopped_at,
+        "rounds": run.settings.get("rounds"),
+        "source": run.source,
+        "algorithm": run.settings.get("algorithm"),
+        "local_steps": "auto" if isinstance(steps, Mapping) else steps,
+        "seed": run.settings.get("seed"),
+        "loss": last.loss if last else None,
+        "accuracy": last.accuracy if last else None,
+        "best_accuracy": max((r.accuracy for r in run.rounds if r.accuracy is not None), default=None),
+        "L_h_seen": run.L_h_seen,
+        "seconds": run.seconds[-1] if run.seconds else None,
+        "note": run.note,
+    }
+
+
+def _accuracy(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2%}"
+
+
+def show_list(runs: Sequence[FoundRun], directory: Path) -> None:
+    """Print one line a run."""
+    rows = []
+    for run in runs:
+        points = outline(run)
+        rows.append(
+            (
+                str(Path(run.path).relative_to(directory)),
+                run.status,
+                f"{run.stopped_at}/{points['rounds'] or '–'}",
+                run.source,
+                str((points["algorithm"] or {}).get("name", "–")),
+                str(points["local_steps"] or "–"),
+                console.number(points["loss"]),
+                _accuracy(points["accuracy"]),
+            )
+        )
+    head = ("run", "status", "round", "on", "algorithm", "I", "loss f", "accuracy")
+    console.table(f"Runs in {directory}", head, rows)
+    _notes(runs)
+
+
+def _notes(runs: Sequence[FoundRun]) -> None:
+    for run in runs:
+        if run.note:
+            console.out.print(escape(f"  {run.path}: {run.note}"), soft_wrap=True)
+
+
+def show_run(run: FoundRun) -> None:
+    """Print a run as far as it goes."""
+    title = console.title_of(run.settings) if "algorithm" in run.settings else run.path
+    console.show_rounds(f"{run.source}: {title}" if run.experiment else title, run.rounds)
+    console.show_decisions(run.rounds)
+    took = f" in {run.seconds[-1]:.1f} s" if run.seconds else ""
+    asked = run.settings.get("rounds", "–")
+    for sentence in run.told:
+        console.out.print(escape(sentence), soft_wrap=True)
+    console.out.print(escape(f"{run.path}: {run.status}, round {run.stopped_at} of {asked}{took}."), soft_wrap=True)
+    if run.status == "unfinished" and run.experiment:
+        console.out.print(escape(f"It goes on with: {run.further}"), soft_wrap=True)
+    elif run.experiment:
+        console.out.print(escape(f"Again: {run.again}"), soft_wrap=True)
+    _notes([run])
+
+
+def _flat(settings: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            found |= _flat(value, f"{before}{key}.")
+        else:
+            found[f"{before}{key}"] = value
+    return found
+
+
+def differing(runs: Sequence[FoundRun]) -> dict[str, list[Any]]:
+    """The keys whose values are not the same in all runs, with the value of each run."""
+    each = [_flat(run.experiment or run.settings) for run in runs]
+    names = dict.fromkeys(name for settings in each for name in settings)
+    # The section is left out where the key alone says which is meant: name is one of the data, model and algorithm.
+    often = Counter(name.split(".")[-1] for name in names)
+    found = {}
+    for name in names:
+        values, key = [settings.get(name) for settings in each], name.split(".")[-1]
+        if any(value != values[0] for value in values):
+            found[key if often[key] == 1 else name] = values
+    return found
+
+
+def labels_of(runs: Sequence[FoundRun]) -> list[str]:
+    """A short name for each run: where it differs from the others, or its directory."""
+    different = {name: values for name, values in differing(runs).items() if name != "federation"}
+    if not 0 < len(different) <= 3:
+        return [Path(run.path).name for run in runs]
+    names = [", ".join(f"{name} {values[i]}" for name, values in different.items()) for i in range(len(runs))]
+    return names if len(set(names)) == len(names) else [Path(run.path).name for run in runs]
+
+
+def show_comparison(runs: Sequence[FoundRun]) -> None:
+    """Print a column a run: where it differs, and what it reached; the runs that do not fit go into a table below."""
+    different = differing(runs)
+    keys = ("", *different, "status", "round", "loss f", "accuracy", "best", "L_h seen", "seconds")
+    columns = []
+    for index, run in enumerate(runs):
+        points = outline(run)
+        columns.append(
+            (
+                run.path,
+                *(str("–" if values[index] is None else values[index]) for values in different.values()),
+                run.status,
+                str(run.stopped_at),
+                console.number(points["loss"]),
+                _accuracy(points["accuracy"]),
+                _accuracy(points["best_accuracy"]),
+                console.number(points["L_h_seen"]),
+                console.number(points["seconds"]),
+            )
+        )
+    for number, beside in enumerate(console.side_by_side(keys, columns)):
+        head, *rows = zip(keys, *beside, strict=True)
+        console.table("" if number else "Comparison", head, rows)
+    _notes(runs)
+
+
+def draw_comparison(path: Path, runs: Sequence[FoundRun]) -> None:
+    """Draw loss, and accuracy where there is one, against rounds, local steps and time."""
+    tested = any(record.accuracy is not None for run in runs for record in run.rounds)
+    labels = labels_of(runs)
+    quantities: list[tuple[str, Callable[[Round], float | None]]] = [("training loss f", lambda record: record.loss)]
+    if tested:
+        quantities.append(("test accuracy", lambda record: record.accuracy))
+    against: list[tuple[str, Callable[[FoundRun], list[float]]]] = [
+        ("round", lambda run: [record.round for record in run.rounds]),
+        ("local steps of a worker", lambda run: run.steps),
+        ("seconds", lambda run: list(run.seconds)),
+    ]
+    with figures.figure(path, panels=len(against), rows=len(quantities)) as drawn:
+        cells = iter(drawn)
+        for ylabel, value in quantities:
+            for xlabel, places in against:
+                axes = next(cells)
+                for index, (run, label) in enumerate(zip(runs, labels, strict=True)):
+                    x, y = places(run), [value(record) for record in run.rounds]
+                    kept = [(a, b) for a, b in zip(x, y, strict=False) if b is not None]
+                    colour = figures.shade(index, len(runs))
+                    axes.plot([a for a, _ in kept], [b for _, b in kept], label=label, color=colour)
+                axes.set(xlabel=xlabel, ylabel=ylabel)
+        drawn[0].legend()
+
+
+def show_check(
+    run: FoundRun, limits: Mapping[str, float], flags: Sequence[tuple[int, str, float]], rounds: int
+) -> None:
+    """Print the rounds that exceed a constant, or that none does."""
+    if flags:
+        shown = [flags[index] for index in console.some(len(flags))]
+        rows = [(str(number), name, console.number(seen), console.number(limits[name])) for number, name, seen in shown]
+        console.table(f"{len(flags)} ratios exceed their constant", ("round", "symbol", "seen", "constant"), rows)
+        console.out.print("A bound that was evaluated with these constants does not cover this run.")
+    else:
+        names = ", ".join(f"{name} = {console.number(limit)}" for name, limit in limits.items())
+        console.out.print(f"None of {rounds} watched rounds of {run.path} exceeds {names}.")

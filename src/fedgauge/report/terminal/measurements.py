@@ -1,0 +1,130 @@
+"""Measurements, as a table, a picture and files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedgauge.measurement.reading import Measurement, Reading
+from fedgauge.report import figures
+from fedgauge.report.terminal import console
+from fedgauge.symbols import symbol
+from fedgauge.system.files import write_atomically, write_json
+from fedgauge.values import Estimate
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def show(found: Measurement) -> None:
+    """Print the constants, one column a reading, and what they say."""
+    point = found.point
+    where = point["origin"]
+    if "rule" in point:
+        where += f" (round {point['round']}: {point['rule']})" if point["reached"] else f" ({point['rule']})"
+    title = f"Constants at the model: {where}; f = {console.number(point['loss'])}"
+    taken = [reading for reading in found.readings if reading.estimates and reading.name != "lenses"]
+    names = list(dict.fromkeys(estimate.symbol for reading in taken for estimate in reading.estimates))
+    rows = []
+    for name in names:
+        rows.append((name, *(_cell(reading.constants.get(name)) for reading in taken)))
+    console.table(title, ("symbol", *(reading.name for reading in taken)), rows)
+    lenses = found.reading("lenses")
+    if lenses:
+        console.show_estimates("Other lenses", lenses.estimates)
+    for reading in found.readings:
+        console.out.print(f"[bold]{reading.name}[/bold]: {reading.meaning}")
+        for note in reading.notes:
+            console.out.print(f"  {note}")
+    console.out.print(verdict(found))
+    cost = ", ".join(f"{value:.4g} {name}" for name, value in found.cost.items())
+    console.out.print(f"Cost: {cost}.")
+
+
+def _cell(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return "–"
+    # What has no upper end is said by its kind.
+    ends = f"[{estimate.low:.3g}, {estimate.high:.3g}]" if estimate.low < estimate.high < np.inf else ""
+    return f"{console.number(estimate.value)} {estimate.kind}\n{ends}".rstrip()
+
+
+def verdict(found: Measurement) -> str:
+    """What the measurement says of local steps, in a sentence or two."""
+    happened, possible = (_value(found.reading(name), "L_h") for name in ("trajectory", "curvature"))
+    local = _value(found.reading("curvature") or found.reading("trajectory"), "L_tilde")
+    if happened is not None and possible is not None:
+        if possible == 0:
+            return "The workers' Hessians agree here: L_h is 0, and local steps lose nothing to heterogeneity."
+        times = f"{possible / happened:.3g} times" if happened > 0 else "beyond"
+        said = f"L_h: {console.number(happened)} happened along FedAvg's steps, {console.number(possible)} is possible"
+        return f"{said} at this model ({times} that); L_tilde, which it replaces, is {console.number(local)}."
+    if happened is not None or possible is not None:
+        kind = "happened along FedAvg's steps" if happened is not None else "is possible at this model"
+        return f"L_h: {console.number(happened if happened is not None else possible)} {kind}."
+    return "L_h was not measured."
+
+
+def _value(reading: Reading | None, name: str) -> float | None:
+    estimate = reading.constants.get(name) if reading else None
+    return estimate.value if estimate else None
+
+
+def save(found: Measurement, directory: Path) -> list[Path]:
+    """Write measure.json, the worst directions and the picture."""
+    from safetensors.numpy import save as save_tensors
+
+    directory.mkdir(parents=True, exist_ok=True)
+    paths = [directory / "measure.json", directory / "measure.png"]
+    write_json(paths[0], found.to_json())
+    draw(found, paths[1])
+    worst = {
+        f"{reading.name}.{name}": np.ascontiguousarray(vector)
+        for reading in found.readings
+        for name, vector in reading.directions.items()
+    }
+    if worst:
+        paths.append(directory / "directions.safetensors")
+        write_atomically(paths[-1], save_tensors(worst))
+    return paths
+
+
+def draw(found: Measurement, path: Path) -> None:
+    """Draw the constants of each reading side by side, and the ratios round by round."""
+    taken = [reading for reading in found.readings if reading.estimates]
+    names = [n for n in ("L_h", "L_g", "L_tilde", "zeta_rms", "zeta", "sigma") if any(n in r.constants for r in taken)]
+    with figures.figure(path, panels=2, width=5.0, height=3.6) as (left, right):
+        for place, reading in enumerate(taken):
+            held = [reading.constants.get(name) for name in names]
+            for column, estimate in enumerate(held):
+                if estimate is None or not estimate.value > 0:
+                    continue
+                above = estimate.high - estimate.value if np.isfinite(estimate.high) else 0.0
+                ends = [[estimate.value - max(estimate.low, 0.0)], [above]]
+                offset = (place - (len(taken) - 1) / 2) * 0.7 / max(len(taken), 1)
+                label = reading.name if column == next(i for i, e in enumerate(held) if e) else None
+                left.errorbar(
+                    column + offset, estimate.value, yerr=ends, fmt="o", color=f"C{place}", capsize=3, label=label
+                )
+        left.set_yscale("log")
+        left.set_xticks(range(len(names)), [f"${symbol(name).latex}$" for name in names])
+        left.set_title("Each constant, by reading")
+        left.legend()
+        _draw_rounds(found.reading("trajectory"), found.reading("curvature"), right)
+
+
+def _draw_rounds(trajectory: Reading | None, curvature: Reading | None, axes: Axes) -> None:
+    axes.set_title("L_h round by round, and at the model")
+    axes.set_xlabel("round from the model")
+    rounds = trajectory.details["rounds"] if trajectory and "rounds" in trajectory.details else []
+    for seed in sorted({record["seed"] for record in rounds}):
+        mine = [record for record in rounds if record["seed"] == seed and record["L_h_ratio"] is not None]
+        axes.plot([r["round"] for r in mine], [r["L_h_ratio"] for r in mine], "o-", ms=3, label=f"seen, seed {seed}")
+    possible = _value(curvature, "L_h")
+    if possible:
+        axes.axhline(possible, color="black", linestyle="--", label="possible at the model")
+    if rounds or possible:
+        axes.set_yscale("log")
+        axes.legend()

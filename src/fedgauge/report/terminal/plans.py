@@ -1,0 +1,190 @@
+"""Plans by trial, for a terminal and as pictures."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.padding import Padding
+from rich.text import Text
+
+from fedgauge.planning.plan import Plan
+from fedgauge.planning.race import Entry
+from fedgauge.report.figures import figure, shade
+from fedgauge.report.terminal.bounds import grid_of
+from fedgauge.report.terminal.console import number, out
+from fedgauge.system.files import write_atomically, write_json
+from fedgauge.values.text import lasting, short
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_SIGHT = 20.0  # times the choice's time; a forecast beyond that is a guess
+_TERMS = {"progress": "way still to go", "noise": "gradient noise", "drift": "client drift"}
+
+
+def save(plan: Plan, place: Path) -> None:
+    """Write plan.json, plan.toml and the pictures."""
+    place.mkdir(parents=True, exist_ok=True)
+    write_json(place / "plan.json", plan.to_json())
+    write_atomically(place / "plan.toml", plan.toml.encode())
+    draw(plan, place / "plan.png")
+    if plan.theory:
+        from fedgauge.report.terminal.theory_plans import draw_theory
+
+        draw_theory(plan.theory, place / "theory.png")
+
+
+def _score(plan: Plan, score: float) -> str:
+    """A score as people read it: a time, or the quantity at the end of the budget."""
+    if plan.goal.value is not None:
+        return lasting(score) if score < _SIGHT * plan.seconds else "not in sight"
+    return number(plan.scale.value(score)) if math.isfinite(score) else "–"
+
+
+def best_of_each(plan: Plan) -> list[Entry]:
+    """For every number of local steps the candidate that promised most, with the choice's eta and M."""
+    found: dict[int, Entry] = {}
+    for entry in plan.race.entries:
+        found.setdefault(entry.candidate.I, entry)
+    return [found[steps] for steps in sorted(found)]
+
+
+def show(plan: Plan) -> None:
+    """Print a plan: the choice and why, the finals, what each I could do, the theory beside it, and what it cost."""
+    timed, chosen = plan.goal.value is not None, plan.choice
+    out.print(Text.assemble(("Plan", "bold"), f" for {plan.goal.words}, {_cost(plan)}"))
+    what = "time to the goal" if timed else f"{plan.goal.quantity} at the end"
+    if plan.race.standings:
+        finals = grid_of("finals", f"I,gamma,eta,M,{what},from,to,seeds", "")
+        for index, standing in enumerate(plan.race.standings):
+            c = standing.candidate
+            row = (str(c.I), short(c.gamma), short(c.eta), str(c.M), _score(plan, standing.score))
+            ends = sorted((standing.low, standing.high), key=lambda end: plan.scale.value(end) if not timed else end)
+            spread = [_score(plan, end) if math.isfinite(standing.high) else "–" for end in ends]
+            cells = ("chosen" if index == 0 else "", *row, *spread, str(len(standing.scores)))
+            finals.add_row(*(Text(cell, "bold cyan" if index == 0 else "") for cell in (*cells, "")))
+        out.print(Padding(finals, (1, 0, 0, 2)))
+    each = grid_of("", f"I,gamma,{what},run for,communication", "fate")
+    for entry in best_of_each(plan):
+        c = entry.candidate
+        share = plan.cost.communication(c.M) / c.seconds(plan.cost)
+        row = (str(c.I), short(c.gamma), _score(plan, entry.score), lasting(entry.curve.end), f"{share:.0%}")
+        each.add_row(*(Text(cell, "bold cyan" if c == chosen else "") for cell in ("", *row, entry.fate)))
+    out.print(Padding(each, (1, 0, 1, 2)))
+    own = next((entry for entry in plan.race.entries if entry.candidate == plan.space.own), None)
+    if own and own.candidate != chosen:
+        out.print(f"Your own I = {own.candidate.I}, gamma = {short(own.candidate.gamma)}: {_score(plan, own.score)}.")
+    if plan.theory:
+        practice = plan.theory.practice
+        out.print(Text(f"By theory: {plan.theory.verdict}", "dim"))
+        if practice:
+            out.print(Text(practice.words, "dim"))
+    for note in plan.notes:
+        out.print(Padding(Text(note, "dim"), (0, 0, 0, 2)))
+    out.print(
+        f"Planning took {plan.race.trials} pilots, {lasting(plan.race.spent)} of the cost model together,"
+        f" {lasting(plan.wall)} here."
+    )
+    out.print(plan.why)
+    out.print(Text(plan.verdict, "green" if plan.reached else "yellow"))
+
+
+def _cost(plan: Plan) -> str:
+    cost, chosen = plan.cost, plan.choice
+    parts = f"{lasting(cost.communication(chosen.M))} of communication and {lasting(cost.step or 0.0)} a local step"
+    return f"a round taking {parts} ({cost.name})"
+
+
+def draw(plan: Plan, path: str | Path) -> None:
+    """Draw the error's terms against I, the time to the goal (or the error) against I, and the race."""
+    with figure(path, panels=3, width=4.4, height=3.6) as (left, middle, right):
+        _draw_terms(plan, left)
+        _draw_scores(plan, middle)
+        _draw_race(plan, right)
+
+
+def _doubling(axes: Axes, steps: list[int]) -> None:
+    """An axis of local steps on which each doubling is as long, with plain numbers at those that were tried."""
+    axes.set_xscale("log", base=2)
+    shown = [number for number in steps if number & (number - 1) == 0] or steps
+    axes.set_xticks(shown, [str(number) for number in shown])
+    axes.minorticks_off()
+
+
+def _draw_terms(plan: Plan, axes: Axes) -> None:
+    steps = [terms.I for terms in plan.terms]
+    rows = {label: [getattr(terms, name) for terms in plan.terms] for name, label in _TERMS.items()}
+    colours = [shade(index, len(rows)) for index in range(len(rows))]
+    if len(steps) > 1:
+        axes.stackplot(steps, list(rows.values()), labels=list(rows), colors=colours, linewidth=0)
+        _doubling(axes, steps)
+        axes.legend()
+    else:
+        axes.bar(list(rows), [values[0] for values in rows.values()], color=colours)
+    axes.axvline(plan.choice.I, color="black", linewidth=1, linestyle=":")
+    top = sorted(terms.total for terms in plan.terms)[len(plan.terms) // 2]
+    chosen = next(terms.total for terms in plan.terms if terms.I == plan.choice.I)
+    axes.set(xlabel="local steps I", ylabel="|grad f|^2 that is left", ylim=(0, 3 * max(top, chosen) or 1))
+    axes.set_title("what is left of the error, measured terms")
+
+
+def _draw_scores(plan: Plan, axes: Axes) -> None:
+    timed = plan.goal.value is not None
+    entries = [entry for entry in best_of_each(plan) if math.isfinite(entry.score)]
+
+    def height(score: float) -> float:
+        return score if timed else plan.scale.value(score)
+
+    arrived = [entry for entry in entries if not timed or entry.curve.status == "target"]
+    axes.plot([e.candidate.I for e in entries], [height(e.score) for e in entries], "-", color="0.75", zorder=1)
+    for some, face, label in ((arrived, shade(1, 3), "run to the end"), (entries, "white", "forecast")):
+        shown = [e for e in some if face != "white" or e not in arrived]
+        if shown:
+            axes.plot(
+                [e.candidate.I for e in shown],
+                [height(e.score) for e in shown],
+                "o",
+                color=shade(1, 3),
+                markerfacecolor=face,
+                label=label,
+            )
+    if plan.race.standings:
+        best = plan.race.standings[0]
+        low, middle, high = (height(value) for value in (best.low, best.score, best.high))
+        if all(map(math.isfinite, (low, high))):
+            axes.errorbar(
+                best.candidate.I, middle, [[abs(middle - low)], [abs(high - middle)]], color="black", capsize=4
+            )
+        axes.plot(best.candidate.I, middle, "*", color="black", markersize=11, label=f"chosen: I = {best.candidate.I}")
+    _doubling(axes, [entry.candidate.I for entry in entries])
+    if timed:
+        axes.set_yscale("log")
+    axes.set(xlabel="local steps I", ylabel="seconds to the goal" if timed else plan.goal.quantity)
+    axes.set_title(plan.goal.words)
+    axes.legend()
+
+
+def _draw_race(plan: Plan, axes: Axes) -> None:
+    finalists = {standing.candidate for standing in plan.race.standings[1:]}
+    last = max(entry.curve.end for entry in plan.race.entries[: 1 + len(finalists)])
+    for entry in reversed(plan.race.entries):
+        curve, who = entry.curve, entry.candidate
+        colour, width, label = "0.8", 0.8, None
+        if who in finalists:
+            colour, width, label = shade(1, 3), 1.4, f"I = {who.I}, gamma = {short(who.gamma)}"
+        if who == plan.choice:
+            colour, width, label = "black", 2.0, f"chosen: I = {who.I}, gamma = {short(who.gamma)}"
+        values = [plan.scale.value(error) for error in curve.errors]
+        axes.plot(curve.seconds, values, color=colour, linewidth=width, label=label)
+        if curve.diverged:
+            axes.plot(curve.end, values[-1], "x", color="tab:red", markersize=4)
+        elif who not in finalists and who != plan.choice:
+            axes.plot(curve.end, values[-1], ".", color="0.6", markersize=3)
+    if plan.goal.value is not None:
+        axes.axhline(plan.goal.value, color="tab:green", linewidth=1, linestyle="--")
+    if not plan.goal.rising:
+        axes.set_yscale("log")
+    axes.set(xlim=(0, 1.03 * last), xlabel="seconds of the cost model", ylabel=plan.goal.quantity, title="the race")
+    axes.legend(loc="best")

@@ -1,0 +1,74 @@
+"""What a search for violations found, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from rich.markup import escape
+from rich.text import Text
+
+from fedgauge.falsify import Outcome, Row
+from fedgauge.report.terminal import console
+
+COLUMNS = ("theorem", "checks", "void", "false", "least", "median", "directed")
+_CAPTION = (
+    "checks: on random federations; void: where no gamma is admissible;\n"
+    "false: where the bound failed; least, median: of bound/exact;\n"
+    "directed: tops of directed searches where it failed, and their least;\n"
+    "stated: what the theorem says; telescoped: what its proof shows, which is more"
+)
+
+
+def _entry(value: float | None) -> str:
+    if value is None:
+        return "–"
+    if abs(value) < 1000:
+        return f"{value:.3g}"
+    return f"{value:.0f}" if abs(value) < 1e5 else f"{value:.0e}"
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """The entries of one row of the table."""
+    return (
+        f" {row.version} {row.form}",
+        str(row.checks),
+        str(row.vacuous),
+        str(row.violations),
+        _entry(row.smallest),
+        _entry(row.median),
+        f"{row.directed_violations}/{row.directed} {_entry(row.directed_smallest)}" if row.directed else "–",
+    )
+
+
+def _rows(rows: Iterable[Row]) -> Iterator[list[str | Text]]:
+    """The rows under the names of their theorems, with what is false in red."""
+    theorem = ""
+    for row in rows:
+        if row.theorem != theorem:
+            theorem = row.theorem
+            yield [Text(theorem, style="bold"), *[""] * (len(COLUMNS) - 1)]
+        shown: list[str | Text] = list(cells(row))
+        for index, violations in ((3, row.violations), (6, row.directed_violations)):
+            if violations:
+                shown[index] = Text(str(shown[index]), style="bold red")
+        yield shown
+
+
+def show(outcome: Outcome, cases: Iterable[Mapping[str, Any]] = ()) -> None:
+    """Print the table, what was broken, and for each saved case the commands that show it."""
+    console.table("Trying to break the theorems", COLUMNS, _rows(outcome.rows), _CAPTION)
+    broken = dict.fromkeys(
+        f"{row.theorem} ({row.version})" for row in outcome.rows if row.violations or row.directed_violations
+    )
+    said = f"[bold red]False: {', '.join(broken)}.[/]" if broken else "[green]No violation was found.[/]"
+    sampled = sum(row.monte_carlo for row in outcome.rows)
+    how = f" {sampled} checks compared with simulated means, at 5 standard errors." if sampled else ""
+    ending = "" if outcome.complete else " Interrupted: this is what was found by then."
+    console.out.print(f"{said}{how} {outcome.seconds:.0f} s.{ending}")
+    for case in cases:
+        sides = f"exact {case['exact']:.6g} > bound {case['bound']:.6g}"
+        name = f"{case['theorem']} ({case['version']}, {case['form']}, {case['found']})"
+        console.out.print(escape(f"\n{name}: {sides}"), soft_wrap=True)
+        for command in case["commands"]:
+            console.out.print(escape(f"  {command}"), soft_wrap=True)

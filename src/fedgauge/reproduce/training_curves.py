@@ -1,0 +1,140 @@
+"""Figures 2 to 9: training loss and test accuracy against rounds, for several local steps, at 50% and 75% of one label.
+
+Figures share runs: the accuracy of Figure 3 is that of Figure 2's runs. Each run is kept, so what was interrupted, or
+is asked for with more seeds, goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedgauge.experiment.sweep import Sweep, run_sweep, shown
+from fedgauge.report import figures
+from fedgauge.report.terminal import console
+from fedgauge.reproduce.studies import FIGURES, QUANTITIES, STUDIES, Panel, Scale, title
+
+Told = Callable[[str, int, int | None], None]
+"""Told what is run, how many of its rounds are done and how many there are."""
+
+
+def run(
+    name: str,
+    scale: Scale,
+    runs: Path,
+    *,
+    data: str | None = None,
+    seeds: int | None = None,
+    jobs: int | None = None,
+    engine: str | None = None,
+    address: str | None = None,
+    told: Told = lambda what, done, total: None,
+) -> dict[str, Any] | None:
+    """Run what a figure shows.
+
+    Args:
+        name: of the figure.
+        scale: how large.
+        runs: directory that keeps the runs, those of one study and scale in one of its own.
+        data: directory of data.
+        seeds: how many; the scale's own if not given.
+        jobs: runs at once; one a core if not given.
+        engine: ``local``, or ``ray`` for a cluster.
+        address: of the cluster; one is started here if not given.
+        told: is told of the progress.
+
+    Returns:
+        ``None`` where it was interrupted.
+    """
+    found = {}
+    for key in dict.fromkeys(panel.study for panel in FIGURES[name]):
+        study = STUDIES[key]
+        size = study.sizes[scale]
+        percents = [float(p) for p in dict.fromkeys(panel.percent for panel in FIGURES[name] if panel.study == key)]
+        sweep = Sweep(
+            study.experiment(scale, data, percent=percents[0], engine=engine, address=address),
+            {"local_steps": size.local_steps, "percent": percents},
+            seeds or size.seeds,
+        )
+        cells = len(sweep.cells)
+
+        def tell(done: int, total: int, ended: int, cells: int = cells, what: str = study.title) -> None:
+            told(f"{what}, {ended} of {cells} runs, rounds", done, total)
+
+        made = run_sweep(sweep, runs / f"{key}-{scale}", jobs, tell)
+        if made is None:
+            return None
+        found[key] = _lean(made)
+    return {"figure": name, "title": title(name), "scale": scale, "studies": found}
+
+
+def _lean(made: Mapping[str, Any]) -> dict[str, Any]:
+    """What a sweep found, without the directory of data and the curves of single runs."""
+    experiment = {section: dict(keys) for section, keys in made["experiment"].items()}
+    experiment["data"].pop("dir", None)
+    combinations = [{key: value for key, value in each.items() if key != "runs"} for each in made["combinations"]]
+    return {**made, "experiment": experiment, "combinations": combinations}
+
+
+def of(result: Mapping[str, Any], panel: Panel) -> dict[int, Mapping[str, Any]]:
+    """A panel's curves by local steps; none where its study was not run."""
+    study = result["studies"].get(panel.study)
+    return {
+        each["values"]["local_steps"]: each
+        for each in (study["combinations"] if study else ())
+        if each["values"]["percent"] == panel.percent
+    }
+
+
+def show(result: Mapping[str, Any]) -> None:
+    """Print the last round's numbers, panel by panel."""
+    rows = []
+    for panel in FIGURES[result["figure"]]:
+        study = result["studies"].get(panel.study)
+        for steps, each in of(result, panel).items():
+            rows.append(
+                (
+                    STUDIES[panel.study].title,
+                    f"{panel.percent}%",
+                    str(steps),
+                    str(each["rounds"][-1]) if each["rounds"] else "–",
+                    panel.quantity,
+                    last(each, panel.quantity, study["seeds"]),
+                )
+            )
+    head = ("study", "X", "I", "round", "quantity", "mean ± deviation")
+    console.table(f"{result['figure']}, {result['scale']} scale", head, rows)
+
+
+def last(each: Mapping[str, Any], quantity: str, seeds: int) -> str:
+    """The last value of a curve, with its deviation over seeds where there are several."""
+    curve = each[quantity]
+    if not curve or not curve["mean"]:
+        return "–"
+    value = console.number(curve["mean"][-1])
+    return f"{value} ± {curve['deviation'][-1]:.2g}" if seeds > 1 else value
+
+
+def draw(result: Mapping[str, Any], path: Path) -> None:
+    """Picture the panels."""
+    panels = [panel for panel in FIGURES[result["figure"]] if of(result, panel)]
+    with figures.figure(path, panels=max(len(panels), 1), width=3.4, height=2.9) as drawn:
+        for axes, panel in zip(drawn, panels, strict=False):
+            ylabel, log = QUANTITIES[panel.quantity]
+            figures.bands(
+                axes,
+                {
+                    f"I = {shown(steps)}": (
+                        each["rounds"],
+                        each[panel.quantity]["mean"],
+                        each[panel.quantity]["deviation"],
+                    )
+                    for steps, each in of(result, panel).items()
+                    if each[panel.quantity]
+                },
+                title=f"{STUDIES[panel.study].title}, {panel.percent}%",
+                xlabel="round",
+                ylabel=ylabel,
+                log=log,
+            )

@@ -1,0 +1,1 @@
+"""Runs on disk: the directory that one is written to, reading it back, observers, and export to other tools."""

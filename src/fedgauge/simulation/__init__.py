@@ -1,0 +1,1 @@
+"""The one round loop, the workers' part of a round, and the engines that run it."""

@@ -1,0 +1,228 @@
+"""The engines: in this process, in several with a thread each, or on a cluster."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import pickle
+import signal
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+from mmap import mmap
+from multiprocessing import get_all_start_methods, get_context
+from multiprocessing.connection import Connection, wait
+from typing import Any, Protocol, Self
+
+import torch
+
+from fedgauge.errors import MachineError
+from fedgauge.simulation.engines.choice import check_engine
+from fedgauge.simulation.workers import Work
+
+
+class Engine(Protocol):
+    """Runs a method of :class:`Work` for each lane and returns the results in the order of the lanes."""
+
+    def map(self, method: str, lanes: Sequence[Any], *arguments: Any) -> list[Any]:
+        """``[method(lane, *arguments) for lane in lanes]``, wherever it runs."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class Inline:
+    """Everything in this process."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def map(self, method: str, lanes: Sequence[Any], *arguments: Any) -> list[Any]:
+        """Run the lanes one after another."""
+        return [getattr(self._work, method)(lane, *arguments) for lane in lanes]
+
+
+_SHARED = 2**26
+"""Bytes of memory for a process's messages each way; what is not used is not there."""
+_SMALL = 4096
+"""Bytes of a tensor below which it goes with the message."""
+
+
+class _Pickler(pickle.Pickler):
+    """Copies tensors to shared memory while there is room, and writes the others as their bytes.
+
+    Through a pipe a tensor is copied six times. A file of shared memory for each would take three times as long.
+    """
+
+    def __init__(self, buffer: io.BytesIO, shared: mmap | None) -> None:
+        super().__init__(buffer, protocol=5)
+        self._shared, self._end = shared, 0
+
+    def persistent_id(self, value: Any) -> Any:
+        if self._shared is None or type(value) is not torch.Tensor or value.device.type != "cpu":
+            return None
+        begin, size = self._end, value.numel() * value.element_size()
+        if size < _SMALL or begin + size > len(self._shared):
+            return None
+        place = begin, value.dtype, tuple(value.shape)
+        _shared_tensor(self._shared, *place).copy_(value.detach())
+        self._end = -(-(begin + size) // 64) * 64
+        return place
+
+    def reducer_override(self, value: Any) -> Any:
+        if type(value) is torch.Tensor and value.device.type == "cpu" and value.dtype != torch.bfloat16:
+            return torch.from_numpy, (value.detach().numpy(),)
+        return NotImplemented
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads what :class:`_Pickler` wrote; tensors in shared memory are copied, as the next message overwrites them."""
+
+    def __init__(self, buffer: io.BytesIO, shared: mmap | None) -> None:
+        super().__init__(buffer)
+        self._shared = shared
+
+    def persistent_load(self, place: Any) -> torch.Tensor:
+        assert self._shared is not None
+        return _shared_tensor(self._shared, *place).clone()
+
+
+def _shared_tensor(shared: mmap, begin: int, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+    return torch.frombuffer(shared, dtype=dtype, count=math.prod(shape), offset=begin).view(shape)
+
+
+class _Line:
+    """One end of the line between two processes: a pipe, and shared memory each way where they could inherit it."""
+
+    def __init__(self, pipe: Connection, out: mmap | None, back: mmap | None) -> None:
+        self.pipe, self._out, self._back = pipe, out, back
+
+    def send(self, message: Any) -> None:
+        """Send a message; the one before it must have been received."""
+        buffer = io.BytesIO()
+        _Pickler(buffer, self._out).dump(message)
+        self.pipe.send_bytes(buffer.getbuffer())
+
+    def receive(self) -> Any:
+        """Wait for a message."""
+        return _Unpickler(io.BytesIO(self.pipe.recv_bytes()), self._back).load()
+
+
+def _serve(work: Work, line: _Line, inherited: Sequence[Connection]) -> None:
+    """A worker process: answer until the other end closes."""
+    # A forked process holds the parent's ends too; it would never see them close, not even when the parent is killed.
+    for other in inherited:
+        other.close()
+    # Ctrl-C reaches the whole group of processes; the parent decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
+    # The other end is closed while this one listens, or while it computes what nobody waits for any more.
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        while True:
+            method, lanes, arguments = line.receive()
+            try:
+                answer: Any = [getattr(work, method)(lane, *arguments) for lane in lanes]
+            except Exception as error:
+                answer = error
+            line.send(answer)
+
+
+class Processes:
+    """Several processes with one thread each, started once, that share the federation's memory.
+
+    They are forked, so that data and model are theirs without a copy; where the system cannot fork they are spawned,
+    and the data goes through shared memory.
+    """
+
+    def __init__(self, work: Work, number: int, method: str | None = None) -> None:
+        method = method or ("fork" if "fork" in get_all_start_methods() else "spawn")
+        context: Any = get_context(method)
+        self._links: list[tuple[Any, _Line]] = []
+        for _ in range(number):
+            ours, theirs = context.Pipe()
+            forked = method == "fork"
+            there, back = (mmap(-1, _SHARED), mmap(-1, _SHARED)) if forked else (None, None)
+            inherited = [ours, *(line.pipe for _, line in self._links)] if forked else []
+            process = context.Process(target=_serve, args=(work, _Line(theirs, back, there), inherited), daemon=True)
+            with warnings.catch_warnings():
+                # Python 3.12 warns of threads that hold locks while forking; torch's are idle here, and unused there.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                process.start()
+            theirs.close()
+            self._links.append((process, _Line(ours, there, back)))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        for _, line in self._links:
+            line.pipe.close()
+        for process, _ in self._links:
+            # After a failure nobody wants what the others still compute.
+            process.join(timeout=0 if any(failure) else 5)
+            if process.is_alive():
+                process.terminate()
+                process.join()
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes' ids."""
+        return [process.pid for process, _ in self._links]
+
+    def map(self, method: str, lanes: Sequence[Any], *arguments: Any) -> list[Any]:
+        """Deal the lanes to the processes and put their answers back in order."""
+        number = len(self._links)
+        results: list[Any] = [None] * len(lanes)
+        busy: dict[Any, int] = {}
+        try:
+            for index, (_, line) in enumerate(self._links[: len(lanes)]):
+                line.send((method, lanes[index::number], arguments))
+                busy[line.pipe] = index
+            while busy:
+                # Whoever is ready first, so that a death is noticed while the others compute.
+                for ready in wait(list(busy)):
+                    index = busy.pop(ready)
+                    answer = self._links[index][1].receive()
+                    if isinstance(answer, Exception):
+                        raise answer
+                    results[index::number] = answer
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            raise MachineError(self._obituary()) from None
+        return results
+
+    def _obituary(self) -> str:
+        for process, _ in self._links:
+            process.join(timeout=1)
+            if process.exitcode is not None:
+                how = f"signal {-process.exitcode}" if process.exitcode < 0 else f"status {process.exitcode}"
+                return f"Worker process {process.pid} died ({how}); resume the run, or use fewer processes."
+        return "A worker process does not answer; resume the run, or use fewer processes."
+
+
+def make_engine(work: Work, processes: int | None, name: str = "local", address: str | None = None) -> Engine:
+    """Make an engine.
+
+    Args:
+        work: what it runs.
+        processes: how many; one a core if not given, and none beyond this one if that is one. On a cluster, tasks at
+            once, and one a core of it if not given.
+        name: local, or ray for a cluster.
+        address: of the cluster; one is started if not given.
+    """
+    check_engine(name, address)
+    if name == "ray":
+        # Here, as Ray is imported by those who ask for it only.
+        from fedgauge.simulation.engines.on_ray import OnRay
+
+        return OnRay(work, processes, address)
+    processes = work.federation.processes if processes is None else processes
+    number = processes if processes is not None else (os.cpu_count() or 1)
+    return Inline(work) if number == 1 else Processes(work, number)

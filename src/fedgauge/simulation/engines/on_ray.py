@@ -1,0 +1,54 @@
+"""The engine on a cluster: lanes are tasks, the federation is placed once, and only sums come back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any, Self
+
+from fedgauge.errors import InputError
+from fedgauge.simulation.engines.ray_cluster import Cluster, join
+from fedgauge.simulation.workers import Work
+
+
+def _lanes(work: Work, arguments: tuple[Any, ...], method: str, lanes: Sequence[Any]) -> list[Any]:
+    return [getattr(work, method)(lane, *arguments) for lane in lanes]
+
+
+class OnRay:
+    """Tasks on a cluster of Ray's, in processes with a thread each.
+
+    Args:
+        work: what is placed there; a process that runs a task keeps it for the next.
+        number: tasks of a round at the most; one a core of the cluster if not given.
+        address: of the cluster; one is started here if not given, and stopped in the end.
+    """
+
+    def __init__(self, work: Work, number: int | None, address: str | None) -> None:
+        device = work.federation.start(0).device.type
+        if device != "cpu":
+            raise InputError(f"engine = ray computes on the CPU, not on {device}; leave device out, or engine.")
+        self._stack = ExitStack()
+        self._cluster: Cluster = self._stack.enter_context(join(address, number))
+        self._number = number or self._cluster.cpus
+        self._work = self._cluster.place(work)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: Any) -> None:
+        del self._work
+        self._stack.__exit__(*failure)
+
+    def map(self, method: str, lanes: Sequence[Any], *arguments: Any) -> list[Any]:
+        """Deal the lanes to tasks and put their answers back in order; a task that is lost is run again."""
+        shared = self._cluster.place(arguments)
+        number = min(self._number, len(lanes))
+        tasks = [
+            self._cluster.submit(_lanes, method, list(lanes[index::number]), placed=self._work, shared=shared)
+            for index in range(number)
+        ]
+        results: list[Any] = [None] * len(lanes)
+        for index in range(number):
+            results[index::number] = self._cluster.result(tasks[index])
+        return results

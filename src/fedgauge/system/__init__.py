@@ -1,0 +1,1 @@
+"""What fedgauge asks of the operating system: whole files, signals, threads, and functions found by name."""

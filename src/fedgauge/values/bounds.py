@@ -1,0 +1,126 @@
+"""What a theorem states at given numbers: terms that add up, conditions, and where it comes from."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgauge.codec import Value
+from fedgauge.symbols import symbol
+from fedgauge.values.estimates import Kind, is_safe
+
+Array = npt.NDArray[Any]
+Number = float | Array
+"""A number, or an array of them where a formula is evaluated on a whole grid at once."""
+Version = Literal["printed", "corrected", "sharp", "prior"]
+
+
+@dataclass(frozen=True)
+class Term(Value):
+    """One summand of a bound: its name, formula, value and the symbols in it."""
+
+    name: str
+    formula: str
+    value: Number
+    symbols: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        for name in self.symbols:
+            symbol(name)
+
+
+@dataclass(frozen=True)
+class Condition(Value):
+    """An inequality ``value <= limit`` that a bound needs.
+
+    Attributes:
+        name: what is limited, e.g. ``gamma``.
+        formula: the limit in symbols.
+        limit: the limit's value.
+        value: what is to stay at or below the limit.
+
+    >>> condition = Condition("gamma", "1/(2 I L_g)", limit=0.5, value=0.25)
+    >>> bool(condition.holds), float(condition.margin)
+    (True, 2.0)
+    """
+
+    name: str
+    formula: str
+    limit: Number
+    value: Number
+
+    @property
+    def holds(self) -> Any:
+        """Whether the value is within the limit (an array of answers on a grid)."""
+        return np.less_equal(self.value, self.limit)
+
+    @property
+    def margin(self) -> Any:
+        """How many times larger the value could be: above 1 where the condition holds."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.divide(self.limit, self.value)
+
+
+@dataclass(frozen=True)
+class Source(Value):
+    """Where a bound comes from and how it departs from print.
+
+    Attributes:
+        paper: its title.
+        locator: where it states the theorem.
+        version: which of the theorem.
+        deviations: from print.
+        sound: whether this version holds as it stands: false of a print that had to be corrected.
+    """
+
+    paper: str
+    locator: str
+    version: Version
+    deviations: tuple[str, ...] = ()
+    sound: bool = True
+
+
+@dataclass(frozen=True)
+class Bound(Value):
+    """An upper bound on a quantity: terms that add up, conditions that must hold, and its source.
+
+    Attributes:
+        quantity: what is bounded, in symbols.
+        terms: the summands.
+        conditions: what must hold for the bound to be true.
+        source: theorem, version and deviations.
+        gamma_max: the largest gamma that meets every condition, all else (eta too) as given.
+        gamma_eta_max: the limit on the product gamma * eta by itself; infinite where there is none.
+        kinds: the kind of each constant that was put in; one that is neither ``exact`` nor ``upper`` (for mu:
+            ``lower``) makes the bound a plug-in.
+    """
+
+    quantity: str
+    terms: tuple[Term, ...]
+    conditions: tuple[Condition, ...]
+    source: Source
+    gamma_max: Number = float("inf")
+    gamma_eta_max: Number = float("inf")
+    kinds: Mapping[str, Kind] = field(default_factory=dict)
+
+    @property
+    def total(self) -> Any:
+        """The sum of the terms."""
+        return sum((term.value for term in self.terms), start=cast(Number, 0.0))
+
+    @property
+    def admissible(self) -> Any:
+        """Whether every condition holds."""
+        holds = (condition.holds for condition in self.conditions)
+        return functools.reduce(np.logical_and, holds, np.True_)  # one condition may broadcast against another
+
+    @property
+    def certified(self) -> Any:
+        """Whether the version is sound, every condition holds and every constant is safe (see ``kinds``)."""
+        safe = self.source.sound and all(is_safe(name, kind) for name, kind in self.kinds.items())
+        return np.logical_and(self.admissible, safe)

@@ -1,0 +1,95 @@
+"""Constants and how far each of them may be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Self
+
+from fedgauge.codec import Value
+from fedgauge.errors import InputError, UnknownNameError, nearest
+from fedgauge.symbols import symbol
+
+Kind = Literal["exact", "upper", "lower", "sample", "assumed"]
+
+
+def is_safe(name: str, kind: Kind) -> bool:
+    """Say whether a bound fed with this kind of a constant still holds.
+
+    Every bound grows with its constants, but for mu: a convexity that is guessed too large is the dangerous one.
+    """
+    return kind in ("exact", "lower" if name == "mu" else "upper")
+
+
+@dataclass(frozen=True)
+class Estimate(Value):
+    """A measured or computed constant and how far it may be trusted.
+
+    Attributes:
+        symbol: its name in :mod:`fedgauge.symbols`.
+        value: the number.
+        low: lower end of its interval.
+        high: upper end of its interval.
+        kind: ``exact``; ``upper`` or ``lower`` for a bound on the constant; ``sample`` for an estimate that may
+            err on either side; ``assumed`` for a number that nobody has measured or vouches for.
+        method: how it was obtained.
+        cost: what it took, e.g. ``{"gradient passes": 2}``.
+
+    >>> Estimate.exact("L_h", 0.5, "largest eigenvalue").certain
+    True
+    """
+
+    symbol: str
+    value: float
+    low: float
+    high: float
+    kind: Kind
+    method: str
+    cost: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        symbol(self.symbol)
+        if not self.low <= self.value <= self.high:
+            raise InputError(
+                f"{self.symbol} = {self.value!r} must lie in its interval, not outside [{self.low!r}, {self.high!r}]."
+            )
+
+    @classmethod
+    def exact(cls, symbol: str, value: float, method: str) -> Self:
+        """Make an estimate that is exact to rounding, with an interval of no width."""
+        return cls(symbol, value, value, value, "exact", method)
+
+    @property
+    def certain(self) -> bool:
+        """Whether a bound fed with it still holds: true for ``exact`` and ``upper`` (for mu: ``lower``)."""
+        return is_safe(self.symbol, self.kind)
+
+
+@dataclass(frozen=True)
+class Constants(Value, Mapping[str, Estimate]):
+    """The constants of a federation: a mapping from symbols to estimates.
+
+    >>> constants = Constants((Estimate.exact("L_h", 0.5, "eigenvalue"),))
+    >>> constants["L_h"].value, "L_g" in constants, list(constants)
+    (0.5, False, ['L_h'])
+    """
+
+    estimates: tuple[Estimate, ...]
+
+    def __post_init__(self) -> None:
+        names = [estimate.symbol for estimate in self.estimates]
+        for name in names:
+            if names.count(name) > 1:
+                raise InputError(f"Constants must hold each symbol once, not {name} {names.count(name)} times.")
+
+    def __getitem__(self, name: str) -> Estimate:
+        for estimate in self.estimates:
+            if estimate.symbol == name:
+                return estimate
+        raise UnknownNameError(f"{name} was not measured; {nearest(name, self)}")
+
+    def __iter__(self) -> Iterator[str]:
+        return (estimate.symbol for estimate in self.estimates)
+
+    def __len__(self) -> int:
+        return len(self.estimates)

@@ -1,0 +1,1 @@
+"""What the explorer and the report share: formulas, numbers and colours."""

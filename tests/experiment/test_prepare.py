@@ -1,0 +1,176 @@
+"""An experiment on a network gives what its parts give, and says what does not fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+from torch.nn import functional
+
+from fedgauge.errors import InputError
+from fedgauge.experiment.config import Experiment
+from fedgauge.experiment.prepare import execute, prepare
+from fedgauge.federation.models import Model, make_model
+from fedgauge.runs.directory import read_trace
+
+BASE: dict[str, Any] = {"source": "digits", "gamma": 0.1, "local_steps": 3, "rounds": 4, "processes": 1}
+
+
+def made(**changes: Any) -> Experiment:
+    return Experiment.of({**BASE, **changes})
+
+
+def test_the_model_is_kept_by_name_and_has_the_accuracy_that_was_recorded(tmp_path: Path) -> None:
+    experiment = made()
+    trace = execute(experiment, run=tmp_path / "run")
+    module = make_model("mlp", (1, 8, 8), 10).make()
+    module.load_state_dict(load_file(tmp_path / "run" / "state_dict.safetensors"))
+    dataset = prepare(experiment).dataset
+    assert dataset is not None
+    with torch.no_grad():
+        outputs = module(torch.tensor(dataset.test_inputs))
+    accuracy = float((outputs.argmax(dim=1).numpy() == dataset.test_labels).mean())
+    assert trace.rounds[-1].accuracy == accuracy
+    assert read_trace(tmp_path / "run") == trace
+    flat = torch.cat([parameter.detach().reshape(-1) for parameter in module.parameters()])
+    assert np.array_equal(flat.numpy(), trace.model)
+
+
+def test_an_experiment_that_is_kept_runs_again_to_the_same_bits(tmp_path: Path) -> None:
+    trace = execute(made(percent=75, seed=3, model="softmax", model_option={"l2": 0.01}), run=tmp_path / "run")
+    again = Experiment.read(tmp_path / "run" / "experiment.toml")
+    assert execute(again) == trace
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_the_number_of_processes_changes_no_bit(processes: int) -> None:
+    assert execute(made(processes=processes)) == execute(made())
+
+
+def test_targets_end_a_run_and_watching_can_be_left_out() -> None:
+    whole = execute(made(rounds=12, local_steps=10))
+    target = float(whole.accuracies[6])
+    first = int(np.flatnonzero(whole.accuracies >= target)[0])
+    stopped = execute(made(rounds=12, local_steps=10, target_accuracy=target))
+    assert (stopped.status, stopped.stopped_at) == ("target", first)
+    blind = execute(made(rounds=12, local_steps=10, watch=False))
+    assert blind.losses.tolist() == whole.losses.tolist()
+    assert all(record.spread is None and record.L_h_ratio is None for record in blind.rounds)
+
+
+def test_weights_by_size_and_a_partition_of_its_own_seed() -> None:
+    prepared = prepare(made(scheme="quantity", weights="sizes", workers=5))
+    assert prepared.partition is not None
+    assert prepared.participation.weights == prepared.partition.weights
+    assert len(set(prepared.partition.weights)) > 1
+    one, other = prepare(made(seed=1, partition_seed=0)), prepare(made(seed=2, partition_seed=0))
+    assert one.partition == other.partition
+    assert prepare(made(seed=1)).partition != prepare(made(seed=2)).partition
+
+
+def test_another_test_set_is_another_run(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    for name, tests in (("a", 5), ("b", 6)):
+        x, y = np.random.default_rng(1).random((40, 6)), np.arange(40) % 2
+        np.savez(
+            tmp_path / f"{name}.npz", x_train=x, y_train=y, x_test=generator.random((tests, 6)), y_test=[0] * tests
+        )
+    execute(made(source=str(tmp_path / "a.npz"), workers=2), run=tmp_path / "run")
+    with pytest.raises(InputError, match="evaluator"):
+        execute(made(source=str(tmp_path / "b.npz"), workers=2), run=tmp_path / "run", resume=True)
+
+
+# -- models of one's own -------------------------------------------------------------------------------------------
+
+
+def sound(shape: Any, classes: int, width: int = 4) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.Tanh(), nn.Linear(width, classes))
+
+
+def text(shape: Any, classes: int) -> str:
+    return "no module"
+
+
+def failing(shape: Any, classes: int) -> nn.Module:
+    raise RuntimeError("of my own.\nMore about it.")
+
+
+def empty(shape: Any, classes: int) -> nn.Module:
+    return nn.Flatten()
+
+
+def misfit(shape: Any, classes: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(3, classes))
+
+
+def too_few(shape: Any, classes: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
+
+
+def vector_loss(shape: Any, classes: int) -> Model:
+    return Model("own", lambda: sound(shape, classes), lambda o, y: functional.cross_entropy(o, y, reduction="none"))
+
+
+def normed(shape: Any, classes: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Linear(8, classes))
+
+
+HERE = "tests.experiment.test_prepare"
+
+
+def test_a_model_of_ones_own_is_trained() -> None:
+    trace = execute(made(model=f"{HERE}:sound", model_option={"width": 5}))
+    assert len(trace.model) == 64 * 5 + 5 + 5 * 10 + 10
+
+
+WRONG: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "no such module": ({"model": "no_such.module:make"}, ("no_such", "import")),
+    "no such factory": ({"model": f"{HERE}:sund"}, ("has no sund",)),
+    "text": ({"model": f"{HERE}:text"}, ("Model or a torch module", "str")),
+    "failing": ({"model": f"{HERE}:failing"}, ("failing", "RuntimeError: of my own", "(1, 8, 8)")),
+    "no such option": ({"model": f"{HERE}:sound", "model_option": {"depth": 3}}, ("sound", "depth")),
+    "empty name": ({"model": ":"}, ("':'", "names no function", "package.module:function")),
+    "no parameters": ({"model": f"{HERE}:empty"}, ("no parameters",)),
+    "misfit": ({"model": f"{HERE}:misfit"}, ("misfit", "misfit on digits", "(1, 8, 8)")),
+    "too few outputs": ({"model": f"{HERE}:too_few"}, ("(3,) outputs", "labels 0 to 9")),
+    "vector loss": ({"model": f"{HERE}:vector_loss"}, ("loss", "one number")),
+    "batch norm": ({"model": f"{HERE}:normed"}, ("BatchNorm", "GroupNorm")),
+    "vgg on digits": ({"model": "vgg11"}, ("divisible by 32", "(1, 8, 8)", "choose mlp")),
+    "no such model": ({"model": "mpl"}, ("mpl", "did you mean mlp?")),
+    "option of another model": ({"model_option": {"filters": 3}}, ("mlp", "filters", "width")),
+    "option of another type": ({"model_option": {"width": "wide"}}, ("width", "whole number", "'wide'")),
+    "no such device": ({"device": "gpu"}, ("device", "'gpu'")),
+    "more workers than data": ({"workers": 2000}, ("workers", "1438", "2000")),
+    "percent": ({"percent": 101}, ("percent", "100", "101")),
+    "negative percent": ({"percent": -1}, ("percent", "-1")),
+    "no such scheme": ({"scheme": "papr"}, ("papr", "did you mean paper?")),
+    "parameter of another scheme": ({"scheme": "iid", "percent": 50}, ("iid", "percent")),
+    "weights of another number": ({"weights": [1, 2]}, ("weights", "10", "2")),
+    "too many participants": ({"participants": 11, "sampling": "without-replacement"}, ("participants", "10", "11")),
+    "no such data": ({"source": "digts"}, ("digts", "did you mean digits?")),
+    "no published mean": ({"scale": "published"}, ("digits", "published mean", "unit or measured")),
+    "batch": ({"batch_size": 0}, ("batch_size", "at least 1")),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_does_not_fit_is_said_before_anything_is_written(name: str, tmp_path: Path) -> None:
+    changes, words = WRONG[name]
+    with pytest.raises(InputError) as caught:
+        execute(made(**changes), run=tmp_path / "run")
+    assert "\n" not in str(caught.value)
+    for word in words:
+        assert word in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_target_accuracy_needs_something_to_test_on(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.zeros((4, 3)), y=[0, 1, 0, 1])
+    with pytest.raises(InputError, match="and a has none"):
+        prepare(made(source=str(tmp_path / "a.npz"), workers=2, target_accuracy=0.5))
+    assert prepare(made(source=str(tmp_path / "a.npz"), workers=2)).evaluator is None

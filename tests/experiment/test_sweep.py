@@ -1,0 +1,166 @@
+"""A sweep runs every combination once, goes on where it was, and sums up what its runs say."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import pytest
+from tests.cli.command import snapshot, start
+
+from fedgauge import random_quadratics
+from fedgauge.cli import main
+from fedgauge.errors import InputError
+from fedgauge.experiment import jobs, sweep
+from fedgauge.experiment.config import Experiment
+from fedgauge.experiment.sweep import Sweep, run_sweep
+from fedgauge.runs.reader import find, look
+
+CONFIG = """
+[data]
+name = "digits"
+[algorithm]
+gamma = 0.1
+[run]
+rounds = 4
+record_every = 2
+watch = false
+"""
+LINE = [
+    *("sweep", "config.toml", "--over", "local_steps=1,4", "--over", "percent=50,75", "--jobs", "1", "--out", "out"),
+    *("--json", "--seeds"),
+]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "config.toml").write_text(CONFIG)
+    return tmp_path
+
+
+def test_a_sweep_and_once_more(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(place)
+    assert main([*LINE, "2"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    result = json.loads(out)
+    assert result == json.loads((place / "out" / "result.json").read_text())
+    assert [each["values"] for each in result["combinations"]] == [
+        {"local_steps": steps, "percent": percent} for steps in (1, 4) for percent in (50.0, 75.0)
+    ]
+    found = {Path(each.path).name: each for each in find(place / "out" / "runs")}
+    assert len(found) == 8
+    first = result["combinations"][0]
+    ends = [found[f"local_steps=1,percent=50,seed={seed}"].rounds[-1] for seed in (0, 1)]
+    assert first["loss"]["mean"][-1] == pytest.approx(mean(end.loss for end in ends))
+    assert first["loss"]["deviation"][-1] == pytest.approx(stdev(end.loss for end in ends))
+    assert first["rounds"] == [0, 2, 4]
+    pictures = {path.name: path.read_bytes() for path in (place / "out").glob("*.png")}
+    assert set(pictures) == {"percent=50.png", "percent=75.png"}
+    assert all(content.startswith(b"\x89PNG") for content in pictures.values())
+    # Once more with another seed: what is there stays as it is.
+    before = snapshot(place / "out" / "runs")
+    line = [argument for argument in LINE if argument != "--json"]
+    assert main([*line, "3"]) == 0
+    assert "Mean ± deviation over 3 seeds" in capsys.readouterr().out
+    after = snapshot(place / "out" / "runs")
+    assert len(find(place / "out" / "runs")) == 12
+    assert {name: after[name] for name in before} == before
+    # With another rate, its runs are not those.
+    assert main([*LINE, "2", "--gamma", "0.2"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert "gamma = 0.1, not 0.2" in err
+
+
+def test_an_interrupted_sweep_goes_on(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = ["sweep", "config.toml", "--rounds", "80", "--over", "local_steps=1,2", "--out", "out"]
+    with start(*line, cwd=place) as process:
+        runs = place / "out" / "runs"
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and process.poll() is None:
+            if any(path.stat().st_size > 1000 for path in runs.rglob("rounds.jsonl")):
+                break
+            time.sleep(0.01)
+        # Ctrl-C reaches all processes of a terminal, and here each by itself.
+        for child in children(process.pid):
+            os.kill(child, signal.SIGINT)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err == "fedgauge: Interrupted; the same command goes on with the runs in out.\n"
+    assert "unfinished" in {each.status for each in find(runs)}
+    monkeypatch.chdir(place)
+    assert main([*line, "--jobs", "1"]) == 0
+    assert {each.status for each in find(runs)} == {"finished"}
+    assert look(runs / "local_steps=2,seed=0").stopped_at == 80
+
+
+def test_runs_that_have_ended_are_read_and_nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = BASE.changed({"rounds": 3, "watch": False})
+    once, twice = (Sweep(base, {"local_steps": [1, 2]}, seeds) for seeds in (1, 2))
+    expected = run_sweep(once, tmp_path, jobs=1)
+    said: list[tuple[int, int, int]] = []
+    with monkeypatch.context() as without:
+        without.setattr(sweep, "make_pool", None)
+        assert run_sweep(once, tmp_path, told=lambda *how_far: said.append(how_far)) == expected
+    assert said == [(6, 6, 2)]
+    # Of more seeds those alone are run that are not there, or not whole.
+    (tmp_path / "local_steps=2,seed=0" / "rounds.jsonl").write_bytes(b"{}")
+    began: list[int] = []
+
+    def make_pool(number: int, *rest: Any) -> Any:
+        began.append(number)
+        return jobs.InProcess(rest[-1])
+
+    monkeypatch.setattr(sweep, "make_pool", make_pool)
+    found = run_sweep(twice, tmp_path, jobs=4, told=lambda *how_far: said.append(how_far))
+    assert began == [3]
+    assert said[1] == (3, 12, 1)
+    assert said[-1][:2] == (12, 12)
+    assert [each["runs"][0]["loss"] for each in found["combinations"]] == [
+        each["runs"][0]["loss"] for each in expected["combinations"]
+    ]
+
+
+def test_a_file_that_has_changed_is_not_what_was_run(tmp_path: Path) -> None:
+    federation, runs = tmp_path / "fed.json", tmp_path / "runs"
+    random_quadratics(4, 3, seed=0).write(federation)
+    sweep = Sweep(Experiment.of({"source": str(federation), "gamma": 0.01, "rounds": 2}), {"local_steps": [1]})
+    run_sweep(sweep, runs, jobs=1)
+    random_quadratics(4, 3, seed=1).write(federation)
+    with pytest.raises(InputError, match="has federation = "):
+        run_sweep(sweep, runs, jobs=1)
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+BASE = Experiment.of({"source": "digits", "gamma": 0.1})
+
+
+@pytest.mark.parametrize(
+    ("over", "words"),
+    [
+        ({"local_step": [1]}, "did you mean local_steps"),
+        ({"seed": [1]}, "--seeds"),
+        ({"local_steps": []}, "at least one"),
+        ({"local_steps": [1, 1]}, "differ"),
+        ({"gamma": [1, 1.0]}, "Two runs of the sweep would be gamma=1,seed=0: values must differ"),
+        ({"data": ["a/b", "a_b"]}, "would be data=a_b,seed=0"),
+        ({"rounds": [1, 0]}, "rounds must be"),
+        ({"algorithm": ["fedavg", "fedavgg"]}, "did you mean fedavg"),
+        ({"beta": [0.9]}, "no parameter beta"),
+    ],
+)
+def test_what_a_sweep_cannot_go_over(over: dict[str, list[object]], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        Sweep(BASE, over)

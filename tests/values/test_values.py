@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedgauge.errors import InputError
+from fedgauge.federation.participation import Participation
+from fedgauge.symbols import SYMBOLS
+from fedgauge.values import Bound, Condition, Constants, Estimate, Kind, Round, Source, Term, Trace, Value
+
+numbers = st.floats(allow_nan=False)
+names = st.sampled_from(sorted(SYMBOLS))
+
+
+@st.composite
+def estimates(draw: st.DrawFn) -> Estimate:
+    low, value, high = sorted(draw(st.tuples(numbers, numbers, numbers)))
+    kind = draw(st.sampled_from(get_args(Kind)))
+    return Estimate(draw(names), value, low, high, kind, draw(st.text()), {"passes": draw(numbers)})
+
+
+terms = st.builds(Term, st.text(), st.text(), numbers, st.tuples(names))
+conditions = st.builds(Condition, st.text(), st.text(), numbers, numbers)
+sources = st.builds(Source, st.text(), st.text(), st.sampled_from(["printed", "corrected"]), st.tuples(st.text()))
+rounds = st.builds(Round, st.integers(0), numbers, numbers, st.none() | numbers, st.none() | numbers)
+
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "Estimate": estimates(),
+    "Constants": st.lists(estimates(), unique_by=lambda e: e.symbol).map(lambda found: Constants(tuple(found))),
+    "Term": terms,
+    "Condition": conditions,
+    "Source": sources,
+    "Bound": st.builds(
+        Bound,
+        st.text(),
+        st.tuples(terms, terms),
+        st.tuples(conditions),
+        sources,
+        numbers,
+        numbers,
+        st.just({"F": "exact"}),
+    ),
+    "Round": rounds,
+    "Trace": st.builds(
+        Trace,
+        st.just({"seed": 0}),
+        st.just("finished"),
+        st.integers(0),
+        st.tuples(rounds, rounds),
+        st.lists(numbers).map(np.array),
+        st.tuples(numbers, numbers),
+    ),
+    "Participation": st.just(Participation("with-replacement", 3, (1.0, 2.0))),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+@given(data=st.data())
+def test_json_round_trip_is_exact(name: str, data: st.DataObject) -> None:
+    value: Value = data.draw(VALUES[name])
+    assert type(value).from_json(json.loads(json.dumps(value.to_json()))) == value
+
+
+@pytest.mark.parametrize("name", VALUES)
+@given(data=st.data())
+def test_values_are_frozen(name: str, data: st.DataObject) -> None:
+    value = data.draw(VALUES[name])
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(value, dataclasses.fields(value)[0].name, None)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Estimate("L_h", 2.0, 0.0, 1.0, "exact", ""), "L_h = 2.0 must lie in its interval"),
+        (lambda: Estimate("L_hh", 1.0, 1.0, 1.0, "exact", ""), "did you mean L_h"),
+        (lambda: Estimate("L_h", float("nan"), 0.0, 1.0, "exact", ""), "must lie in its interval"),
+        (lambda: Constants((Estimate.exact("L_h", 1, ""),) * 2), "each symbol once"),
+        (lambda: Constants((Estimate.exact("L_h", 1, ""),))["L_g"], "L_g was not measured"),
+        (lambda: Term("a", "b", 1.0, ("nothing",)), "no symbol nothing"),
+        (lambda: Round.from_json({"round": 1, "loss": 1.0}), "needs the entry 'grad2'"),
+        (lambda: Round.from_json({"round": 1, "los": 1.0}), "no entry 'los'; did you mean loss"),
+        (lambda: Round.from_json({"round": "1", "loss": 1.0, "grad2": 1.0}), "Round.round must be of type int"),
+        (lambda: Round.from_json({"round": 1, "loss": True, "grad2": 1.0}), "Round.loss must be of type float"),
+        (lambda: Source.from_json({"paper": "", "locator": "", "version": "new"}), "Source.version must be one of"),
+        (lambda: Constants.from_json({"estimates": 3}), "Constants.estimates must be a list"),
+        (lambda: Estimate.from_json([]), "read from a JSON object"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_wrong_is_refused_in_one_sentence(make: Any, says: str) -> None:
+    with pytest.raises(InputError, match=says) as refusal:
+        make()
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "gamma", "certified"),
+    [("exact", 0.1, True), ("upper", 0.1, True), ("lower", 0.1, False), ("exact", 0.3, False)],
+)
+def test_a_bound_is_certified_by_conditions_and_kinds_together(kind: Any, gamma: float, certified: bool) -> None:
+    terms = (Term("start", "F", 1.0, ("F",)), Term("noise", "sigma2", 2.0, ("sigma2",)))
+    conditions = (Condition("gamma", "1/5", 0.2, gamma),)
+    bound = Bound("q", terms, conditions, Source("p", "l", "corrected"), kinds={"F": kind})
+    assert bound.total == 3.0
+    assert bool(bound.certified) is certified
+
+
+def test_a_bound_on_a_grid_answers_point_by_point() -> None:
+    gamma = np.array([0.1, 0.3])
+    bound = Bound(
+        "q",
+        (Term("a", "gamma", gamma, ("gamma",)),),
+        (Condition("gamma", "1/5", 0.2, gamma),),
+        Source("p", "l", "printed"),
+    )
+    assert bound.total.tolist() == [0.1, 0.3]
+    assert bound.certified.tolist() == [True, False]
+
+
+def test_the_ratio_of_a_round_is_missing_where_it_is_zero_over_zero() -> None:
+    assert Round(0, 1.0, 1.0, spread=0.0, deviation2=0.0).L_h_ratio is None
+    assert Round(0, 1.0, 1.0, spread=4.0, deviation2=1.0).L_h_ratio == 0.5
