@@ -67,6 +67,8 @@ def test_a_round_records_what_a_naive_loop_finds(path: str) -> None:
 
 def test_kept_rows_are_few_but_the_sums_are_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
+    from fedgauge.simulation import workers
+
     of = random_quadratics(40, 3, hessian_spread=1.0)
     whole = simulate(of, fedavg(0.1), local_steps=4, rounds=2, chunk=4).rounds[0]
     monkeypatch.setattr(workers, "_KEPT_BYTES", 0)

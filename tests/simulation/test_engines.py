@@ -19,6 +19,7 @@ from fedgauge.algorithms import ALGORITHMS, make_algorithm
 from fedgauge.errors import InputError, MachineError
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.supervised import SupervisedFederation
+from fedgauge.simulation.engines import local
 from fedgauge.simulation.engines.local import Inline, Processes
 from fedgauge.simulation.loop import simulate
 from fedgauge.simulation.workers import LANES, Work, lanes
