@@ -97,6 +97,7 @@ def _alternative(hint: Any) -> _Alternative:
         return _SCALARS[hint]
     if origin is Literal:
         words = ", ".join(map(str, arguments))
+        words = words if len(arguments) == 1 else f"one of {words}"
         return _Alternative(words, lambda data: data in arguments, lambda data, where: data)
     if origin is tuple:
         return _sequence(arguments)
