@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from tests.federation.networks import chained, convolutional, federation
+from tests.grouped import grouped
 from tests.strategies import PARAMETERS
 
 from fedgauge.algorithms import ALGORITHMS, make_algorithm
@@ -30,7 +31,9 @@ FEDAVG = make_algorithm("fedavg", gamma=0.1)
 
 
 def run(of: SupervisedFederation, name: str = "fedavg", **how: Any) -> Trace:
-    return simulate(of, make_algorithm(name, **PARAMETERS[name]), **{"local_steps": 3, "rounds": 3, "chunk": 2, **how})
+    return simulate(
+        of, make_algorithm(name, **PARAMETERS[name]), **grouped(**{"local_steps": 3, "rounds": 3, "chunk": 2, **how})
+    )
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -42,7 +42,7 @@ from fedgauge.values import Round, Value
 if TYPE_CHECKING:
     import torch
 
-    from fedgauge.simulation.loop import Evaluator
+    from fedgauge.simulation.options import Evaluator
 
 PHI, PHI_NETWORK = 0.025, 5e-5
 """Their control parameter on convex models and on a CNN."""

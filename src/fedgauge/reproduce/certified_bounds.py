@@ -20,6 +20,7 @@ from fedgauge.errors import InputError, count, nearest
 from fedgauge.experiment.jobs import make_pool
 from fedgauge.report.terminal import console
 from fedgauge.reproduce.cells import Job, run_cells
+from fedgauge.simulation.options import Compute, Recording
 from fedgauge.theory import find
 from fedgauge.theory.answer import answer
 from fedgauge.theory.tune import best_gamma
@@ -129,10 +130,8 @@ def measured(cell: Cell) -> dict[str, list[float]]:
             rounds=cell.rounds,
             participation=sampled,
             seed=seed,
-            record_every=RECORD_EVERY[cell.source],
-            watch=False,
-            chunk=WORKERS,
-            processes=1,
+            record=Recording(every=RECORD_EVERY[cell.source], watch=False),
+            compute=Compute(chunk=WORKERS, processes=1),
         )
         seen = trace.losses - cell.f_star if cell.theorem == "strongly-convex" else trace.grad2
         least.append(float(seen[:-1].min()))

@@ -23,6 +23,7 @@ from fedgauge.randomness import Purpose, Streams, check_seed
 from fedgauge.report import figures
 from fedgauge.report.terminal import console
 from fedgauge.reproduce.cells import Job, run_cells
+from fedgauge.simulation.options import StopAt
 
 DIM, SIGMA2, TARGET = 100, 0.01, 0.8
 WORKERS = (2, 5, 10)
@@ -96,8 +97,8 @@ def rounds_to_target(num_workers: int, problem_seed: int, setting: Setting, nois
         fedavg(setting.gamma, setting.eta),
         local_steps=setting.local_steps,
         rounds=MOST_ROUNDS,
-        target_loss=TARGET,
         seed=noise_seed,
+        stop=StopAt(loss=TARGET),
     )
     return trace.stopped_at if trace.status == "target" else None
 
