@@ -188,12 +188,12 @@ class Pilots:
             self._source = Experiment.from_json(setup.experiment)
         else:
             self._source = setup if jobs == 1 and engine == "local" else Shipped.of(setup)
-        everyone = np.arange(setup.num_workers)
-        of = setup.federation
         # A record takes a pass over all samples, and records may take as long as the steps between them.
-        self._samples, self._batch = (
-            (int(of.sizes(everyone).sum()), of.batch_size) if isinstance(of, HasSamples) else (0, 20)
-        )
+        self._samples, self._batch = 0, 20
+        federation = setup.federation
+        if isinstance(federation, HasSamples):
+            self._samples = int(federation.sizes(np.arange(setup.num_workers)).sum())
+            self._batch = federation.batch_size
         self._place: Path
         self._known: dict[Trial, Curve] = {}
 
