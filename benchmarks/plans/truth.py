@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from fedgauge.experiment.prepare import prepare
 from fedgauge.federation.protocols import HasSamples
 from fedgauge.pace.cost import Cost

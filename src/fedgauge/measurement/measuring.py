@@ -292,7 +292,8 @@ def measure(
             session.model = check_model(federation, model)
         complete = _take(session, point)
     cost = {**meter.cost, "seconds": time.monotonic() - began}
-    settings: dict[str, Any] = {"experiment": dict(setup.experiment), "asked": _plain(options), "federation": federation.digest}
+    settings: dict[str, Any] = {"experiment": dict(setup.experiment), "asked": _plain(options)}
+    settings["federation"] = federation.digest
     if not setup.experiment:
         settings["algorithm"] = {"name": setup.algorithm.name, **setup.algorithm.parameters}
         settings["local_steps"] = steps
