@@ -11,9 +11,9 @@ import numpy as np
 from fedgauge.experiment.prepare import prepare
 from fedgauge.federation.protocols import HasSamples
 from fedgauge.pace.cost import Cost
-from fedgauge.planning.candidates import Candidate
+from fedgauge.planning.candidates import Candidate, Trial
 from fedgauge.planning.forecast import Curve, Scale
-from fedgauge.planning.pilots import Pilots, Trial
+from fedgauge.planning.pilots import Pilots
 from plans.federations import COSTS, Case
 
 UNSEEN = 1000

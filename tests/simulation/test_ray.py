@@ -31,9 +31,9 @@ from fedgauge.experiment.sweep import Sweep, run_sweep
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.protocols import Federation
 from fedgauge.measurement.passes import Meter
-from fedgauge.planning.candidates import Candidate
+from fedgauge.planning.candidates import Candidate, Trial
 from fedgauge.planning.forecast import Scale
-from fedgauge.planning.pilots import Pilots, Trial
+from fedgauge.planning.pilots import Pilots
 from fedgauge.simulation.engines import ray_cluster
 from fedgauge.simulation.options import Compute
 

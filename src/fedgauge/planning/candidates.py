@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedgauge.algorithms import fingerprint, make_algorithm
 from fedgauge.errors import InputError, count, nearest, positive
@@ -66,6 +66,18 @@ class Candidate(Value):
     @property
     def _rates(self) -> dict[str, float]:
         return {"gamma": self.gamma, "eta": self.eta}
+
+
+class Trial(NamedTuple):
+    """A candidate with a seed."""
+
+    candidate: Candidate
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """The name of its directory."""
+        return f"{self.candidate.name},seed={self.seed}"
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from fedgauge.experiment.jobs import make_pool
 from fedgauge.experiment.prepare import prepare
 from fedgauge.federation.protocols import HasSamples
 from fedgauge.pace.cost import Cost
-from fedgauge.planning.candidates import Candidate
+from fedgauge.planning.candidates import Trial
 from fedgauge.planning.forecast import Curve, Scale
 from fedgauge.planning.goal import Goal
 from fedgauge.simulation.loop import simulate
@@ -37,18 +37,6 @@ from fedgauge.values import Round, Status, Trace
 
 _OFTEN = 16  # at most this many local steps between records
 _FOREVER = 10**9  # rounds of a pilot: it is paused, or reaches its goal, long before
-
-
-class Trial(NamedTuple):
-    """A candidate with a seed."""
-
-    candidate: Candidate
-    seed: int
-
-    @property
-    def name(self) -> str:
-        """The name of its directory."""
-        return f"{self.candidate.name},seed={self.seed}"
 
 
 class Shipped(NamedTuple):

@@ -23,12 +23,12 @@ from fedgauge.measurement.measuring import MeasureOptions, measure
 from fedgauge.pace.cost import Cost
 from fedgauge.planning import explain
 from fedgauge.planning.by_theory import check_cost, theory_plan
-from fedgauge.planning.candidates import Candidate, Space, space_of
+from fedgauge.planning.candidates import Candidate, Space, Trial, space_of
 from fedgauge.planning.explain import Seen
 from fedgauge.planning.forecast import Scale
 from fedgauge.planning.goal import Goal
 from fedgauge.planning.measured import at_start, floor_of, with_gap
-from fedgauge.planning.pilots import Pilots, Trial
+from fedgauge.planning.pilots import Pilots
 from fedgauge.planning.plan import Plan
 from fedgauge.planning.race import Entry, Race, race
 from fedgauge.planning.theory_plan import TheoryPlan

@@ -20,9 +20,8 @@ from typing import Protocol
 import numpy as np
 from scipy import stats
 
-from fedgauge.planning.candidates import Candidate
+from fedgauge.planning.candidates import Candidate, Trial
 from fedgauge.planning.forecast import Curve
-from fedgauge.planning.pilots import Trial
 from fedgauge.values import Value
 
 _GROWTH = 1.6  # of a candidate's time from one turn to the next
