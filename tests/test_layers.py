@@ -48,6 +48,8 @@ NEEDS_TORCH = {
     "federation.kernels.convolutional",
     "federation.kernels.dense",
     "federation.kernels.losses",
+    "federation.checks",
+    "federation.flat",
     "federation.shards",
     "federation.first_model",
     "federation.supervised",
