@@ -262,7 +262,7 @@ def test_the_noise_of_linear_regression_at_the_start() -> None:
     x, y = next(federation.blocks(0))
     model = federation.start(0)
     each = torch.stack(
-        [federation._plain.gradients(model[None], x[None, s : s + 1], y[None, s : s + 1])[0] for s in range(len(x))]
+        [federation._rows.gradients(model[None], x[None, s : s + 1], y[None, s : s + 1])[0] for s in range(len(x))]
     )
     variances = [certify(federation, batch_size=size).constants["sigma"].value ** 2 for size in (1, 4)]
     assert variances[0] == pytest.approx(4 * variances[1])

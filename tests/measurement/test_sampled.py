@@ -241,7 +241,10 @@ def test_equal_workers_cannot_be_told_from_zero() -> None:
     ("how", "said"),
     [
         ({"size": 0}, "size must be a whole number of at least 1, not 0."),
-        ({"size": 1.5}, "size must be a number of samples a worker, or a part of them above 0.0, not 1.5."),
+        (
+            {"size": 1.5},
+            "size must be a whole number of samples per worker, or a fraction of them above 0.0 and up to 1.0, not 1.5.",
+        ),
         ({"size": 1.0}, "size = 1.0 takes every sample of every worker; take fewer, or measure exactly."),
         ({"size": 100}, "size = 100 takes every sample of every worker; take fewer, or measure exactly."),
         ({"tolerance": 0}, "tolerance must be a finite number above 0, not 0."),
@@ -249,7 +252,10 @@ def test_equal_workers_cannot_be_told_from_zero() -> None:
         ({"meter": {"passes": 0.1}}, "passes = 0.1 do not pay for two repetitions, the least that has an interval"),
         ({"estimator": sampled_deviation, "given": (torch.zeros(2, 2),)}, "local must have a row of 21 for each of 3"),
         ({"estimator": sampled_deviation, "given": (LocalSteps(fedavg(1.0), 0),)}, "The local models do not differ"),
-        ({"of": random_quadratics(3, 2)}, "Only a federation of data can be sampled; measure this one exactly, with"),
+        (
+            {"of": random_quadratics(3, 2)},
+            "Only a federation of data can be sampled, which this one is not; measure it exactly, with",
+        ),
     ],
 )
 def test_mistakes_are_answered_in_one_sentence(how: dict[str, Any], said: str) -> None:

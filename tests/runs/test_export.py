@@ -126,7 +126,7 @@ def test_files_that_are_none_of_that(runs: Path, tmp_path: Path, monkeypatch: py
         "harm.pt": "no tensors that can be read",
         "list.pt": "no state_dict",
         "other.pt": "no parameter",
-        "more.pt": "has more, which the model has not",
+        "more.pt": "has more, which the model does not have",
         "shape.pt": r"has the shape \(2,\), but the model's has",
     }.items():
         with pytest.raises(InputError, match=said):

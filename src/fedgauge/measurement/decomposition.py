@@ -21,7 +21,7 @@ import numpy.typing as npt
 import torch
 
 from fedgauge.errors import InputError
-from fedgauge.federation.protocols import Federation
+from fedgauge.federation.protocols import HasModule, Rows
 from fedgauge.measurement.divergence import find_outliers
 from fedgauge.measurement.lanczos import largest
 from fedgauge.measurement.passes import Meter
@@ -135,17 +135,16 @@ class Decomposition(Value):
         raise InputError(f"{name} was not decomposed; choose one of {', '.join(part.symbol for part in self.parts)}.")
 
 
-def blocks(federation: Federation) -> list[tuple[str, int]]:
-    """The blocks of a federation's parameters, each with where it starts: a module's named parameters, or one.
+def blocks(federation: Rows) -> list[tuple[str, int]]:
+    """The blocks of a federation's parameters, each with where it starts: a module's named parameters, or one block.
 
     >>> from fedgauge import random_quadratics
     >>> blocks(random_quadratics(2, 3))
     [('model', 0)]
     """
-    unflatten = getattr(federation, "unflatten", None)
-    if unflatten is None:
+    if not isinstance(federation, HasModule):
         return [("model", 0)]
-    named = unflatten(torch.arange(federation.dim))
+    named = federation.unflatten(torch.arange(federation.dim))
     return [(name, int(part.reshape(-1)[0])) for name, part in named.items() if part.numel()]
 
 

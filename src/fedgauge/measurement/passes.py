@@ -19,7 +19,7 @@ import torch
 
 from fedgauge.errors import InputError, positive
 from fedgauge.federation.participation import Cohort, Participation
-from fedgauge.federation.protocols import Federation, Indices
+from fedgauge.federation.protocols import Federation, HasSamples, Indices
 from fedgauge.measurement.lanczos import Ritz, keep_worst, largest
 from fedgauge.measurement.probes import Probes
 from fedgauge.randomness import Purpose, Streams
@@ -89,7 +89,7 @@ class Passes(Probes):
         """Weighted sum of the workers' Hessians times one vector."""
         product = _zeros(model)
         for (workers, _, weights), _ in lane.chunks(self.chunk):
-            product += self.federation.pooled_hessian(model, vector, workers, weights)
+            product += self.curved.pooled_hessian(model, vector, workers, weights)
         return product
 
     def products(self, lane: Lane, model: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
@@ -123,9 +123,7 @@ class Passes(Probes):
 
             def product(vector: Floats, one: npt.NDArray[np.int64] = one) -> Floats:
                 rows = torch.from_numpy(vector).to(model).unsqueeze(0)
-                answer: Floats = (
-                    self.federation.hessian_products(model.unsqueeze(0), rows, one)[0].double().cpu().numpy()
-                )
+                answer: Floats = self.curved.hessian_products(model.unsqueeze(0), rows, one)[0].double().cpu().numpy()
                 return answer
 
             keep_worst(found, worker, largest(product, len(model), tolerance, streams.at(worker=worker + 1)))
@@ -135,7 +133,7 @@ class Passes(Probes):
         return lane.chunks(self.chunk)
 
     def _times(self, model: torch.Tensor, rows: torch.Tensor, workers: npt.NDArray[np.int64]) -> torch.Tensor:
-        return self.federation.hessian_products(model.expand(len(workers), -1), rows.to(model.dtype), workers)
+        return self.curved.hessian_products(model.expand(len(workers), -1), rows.to(model.dtype), workers)
 
 
 def _zeros(model: torch.Tensor) -> torch.Tensor:
@@ -245,8 +243,8 @@ class Meter:
     @property
     def sample_passes(self) -> float:
         """How many gradient passes one stochastic gradient of every worker is."""
-        federation: Any = self.federation
-        if not hasattr(federation, "batch_size"):
+        federation = self.federation
+        if not isinstance(federation, HasSamples):
             return 1.0
         everyone = np.arange(federation.num_workers)
         return float(federation.batch_size * len(everyone) / federation.sizes(everyone).sum())

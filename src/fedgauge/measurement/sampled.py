@@ -21,7 +21,7 @@ import torch
 
 from fedgauge.errors import InputError, count, positive
 from fedgauge.federation.first_model import check_model
-from fedgauge.federation.supervised import SupervisedFederation
+from fedgauge.federation.protocols import HasSubsets, Rows
 from fedgauge.measurement import intervals
 from fedgauge.measurement.divergence import ALONE
 from fedgauge.measurement.intervals import Interval
@@ -69,6 +69,7 @@ def sampled_divergence(
         the squares, which may be negative.
 
     >>> from torch import nn
+    >>> from fedgauge.federation.supervised import SupervisedFederation
     >>> x, y, shards = torch.randn(80, 3), torch.arange(80) % 2, [range(40), range(40, 80)]
     >>> federation = SupervisedFederation(lambda: nn.Linear(3, 2), nn.functional.cross_entropy, x, y, shards)
     >>> with Meter(federation, processes=1) as meter:
@@ -174,14 +175,21 @@ def _estimate(symbol: str, interval: Interval, method: str, cost: Mapping[str, f
 
 
 def _part(meter: Meter, size: int | float) -> float:
-    """The part of all samples that a subset has, which is what a pass over it costs."""
-    federation = meter.federation
-    if not isinstance(federation, SupervisedFederation):
-        raise InputError("Only a federation of data can be sampled; measure this one exactly, with divergence.")
-    taken, held = federation.subset_sizes(size), federation.sizes(np.arange(federation.num_workers))
+    """The fraction of all samples that a subset has, which is what a pass over it costs."""
+    N, federation = meter.federation.num_workers, _subsets(meter.federation)
+    taken, held = federation.subset_sizes(size), federation.sizes(np.arange(N))
     if (taken == held).all():
         raise InputError(f"size = {size} takes every sample of every worker; take fewer, or measure exactly.")
     return float(taken.sum() / held.sum())
+
+
+def _subsets(federation: Rows) -> HasSubsets:
+    """The federation, if it has samples of which subsets can be taken."""
+    if not isinstance(federation, HasSubsets):
+        raise InputError(
+            "Only a federation of data can be sampled, which this one is not; measure it exactly, with divergence."
+        )
+    return federation
 
 
 def _repeat(meter: Meter, once: Callable[[int], tuple[float, ...]], tolerance: float, most: int) -> Repeated:
@@ -218,9 +226,8 @@ def _gradients(
     passes: Passes, workers: npt.NDArray[np.int64], size: int | float, repetition: int, half: int
 ) -> Callable[[torch.Tensor], torch.Tensor]:
     """The workers' gradients over a subset of their samples, in float64, as a function of their models."""
-    federation: Any = passes.federation
     streams = Streams(passes.seed, Purpose.SUBSET)
-    subset = federation.subset(size, streams, round=repetition, copy=half, workers=workers)
+    subset = _subsets(passes.federation).subset(size, streams, round=repetition, copy=half, workers=workers)
     everyone = np.arange(len(workers))
     return lambda models: subset.gradients(models, everyone).double()
 

@@ -19,7 +19,7 @@ from fedgauge.algorithms.base import Algorithm
 from fedgauge.errors import InputError, count
 from fedgauge.federation.first_model import check_model
 from fedgauge.federation.participation import Participation
-from fedgauge.federation.protocols import Federation
+from fedgauge.federation.protocols import Federation, HasModule
 from fedgauge.pace.adaptive import Pace
 from fedgauge.randomness import check_seed
 from fedgauge.runs.directory import RunDirectory, read_trace
@@ -176,11 +176,10 @@ def _settings(
 
 def _named(federation: Federation, trace: Trace) -> dict[str, torch.Tensor]:
     """The final model as its module's ``state_dict``; nothing where the federation has no module."""
-    module, unflatten = getattr(federation, "module", None), getattr(federation, "unflatten", None)
-    if module is None or unflatten is None:
+    if not isinstance(federation, HasModule):
         return {}
-    module = copy.deepcopy(module).cpu()
-    values = unflatten(torch.from_numpy(trace.model))
+    module = copy.deepcopy(federation.module).cpu()
+    values = federation.unflatten(torch.from_numpy(trace.model))
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             parameter.copy_(values[name])
