@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from fedgauge import (
     Cost,
@@ -19,6 +21,7 @@ from fedgauge import (
     Setup,
     execute,
     fedavg,
+    make_federation,
     plan,
 )
 from fedgauge.federation.generate import random_quadratics
@@ -198,3 +201,39 @@ def test_theory_has_no_plan_for_workers_that_weigh_differently(tmp_path: Path) -
     asked = Experiment.of({"source": str(tmp_path / "fed.json"), "gamma": 0.1, "weights": weights})
     with pytest.raises(InputError, match="speak of workers that count alike"):
         theory_of(asked, Goal("grad2", 0.1), COST)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_federation_is_planned_as_its_experiment_is(jobs: int, tmp_path: Path) -> None:
+    federation = random_quadratics(4, 3, hessian_spread=0.5, sigma2=0.1, seed=1)
+    federation.write(tmp_path / "fed.json")
+    asked = Experiment.of({"source": str(tmp_path / "fed.json"), "gamma": 0.1, "local_steps": 4})
+    how: dict[str, Any] = {"goal": Goal("grad2", 0.05), "cost": COST, "options": PlanOptions(seeds=2, jobs=jobs)}
+    over = {"local_steps": [1, 4, 16], "gamma": [0.1, 0.3]}
+    by_file = plan(asked, over=over, **how)
+    by_hand = plan(federation, fedavg(gamma=0.1), over=over, setup={"local_steps": 4}, **how)
+    assert by_hand.race == by_file.race
+    assert (by_hand.choice, by_hand.seconds) == (by_file.choice, by_file.seconds)
+    assert (by_hand.experiment, by_hand.toml) == ({}, "")
+    assert by_file.toml
+
+
+def test_a_network_with_a_loss_of_ones_own_is_planned_in_processes() -> None:
+    generator = torch.Generator().manual_seed(0)
+    shards = [(torch.randn(30, 4, generator=generator), torch.randint(2, (30,), generator=generator)) for _ in range(3)]
+    federation = make_federation(
+        lambda: torch.nn.Linear(4, 2),
+        lambda outputs, targets: torch.nn.functional.cross_entropy(outputs, targets) * 2,
+        shards,
+    )
+    over = {"local_steps": [1, 4], "gamma": [0.1], "eta": [1.0]}
+    how: dict[str, Any] = {"goal": Goal("loss", 1.35), "cost": COST, "over": over}
+    found = [plan(federation, fedavg(gamma=0.1), options=PlanOptions(seeds=1, jobs=jobs), **how) for jobs in (1, 2)]
+    assert found[0].race == found[1].race
+    assert found[0].reached
+
+
+def test_an_algorithm_that_cannot_be_made_again_is_refused() -> None:
+    changed = replace(fedavg(gamma=0.1), update=lambda model, server, mean, fraction: (model, server))
+    with pytest.raises(InputError, match="A plan makes fedavg again with other rates"):
+        plan(random_quadratics(3, 2), changed, goal=Goal("grad2", 0.1), cost=COST)
