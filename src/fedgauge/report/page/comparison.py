@@ -190,4 +190,4 @@ def _with_gap(run: FoundRun, constants: Constants, least: float | None) -> Const
         gap = Estimate("F", first.loss, 0.0, first.loss, "upper", "f at the first model, less 0")
     else:
         return constants
-    return Constants((*constants, gap))
+    return Constants((*constants.estimates, gap))
