@@ -82,7 +82,7 @@ def test_it_opens_from_disk_and_asks_nobody(made: Made, visit: Visit) -> None:
     for name in made.told["sections"]:
         expect(page.locator(f"section#{name} > h2")).to_be_visible()
     assert made.told["sections"] == (
-        ["asked", "federation", "rounds", "constants", "bound", "origins", "plan", "certificate", "again"]
+        ["settings", "federation", "rounds", "constants", "bound", "origins", "plan", "certificate", "commands"]
     )
     text = made.page.read_text()
     assert "http://" not in text
