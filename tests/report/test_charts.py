@@ -135,6 +135,17 @@ def test_every_chart_escapes_names_and_holds_json(chart: Chart) -> None:
     assert "nan" not in re.sub(r"[^\d.a-z]", " ", chart.html).split()
 
 
+def test_an_interval_that_goes_on_beyond_the_axis_ends_in_an_arrow() -> None:
+    items = [
+        IntervalRow("a", "x", 1.0, 0.5, math.inf),
+        IntervalRow("b", "x", 2.0, 0.0, 3.0),
+        IntervalRow("c", "x", 1, 1, 2),
+    ]
+    chart = intervals("c", items, title="", x_label="")
+    drawn = re.findall(r'class="line t0" d="([^"]*)"', chart.html)
+    assert [path.count("L") for path in drawn] == [1, 1, 0]
+
+
 def test_a_gap_is_a_gap() -> None:
     chart = lines("a", [Series("f", [0, 1, 2, 3], [1.0, 2.0, math.inf, 1.0])], title="", x_label="", y_label="")
     drawn = re.findall(r'class="line t0" d="([^"]*)"', chart.html)
