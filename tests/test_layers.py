@@ -33,6 +33,7 @@ LAYERS = (
     "exact",
     "falsify",
     "planning",
+    "results",
     "web",
     "explore",
     "report",
@@ -122,6 +123,37 @@ def test_ray_is_imported_by_one_module_when_it_is_asked_for() -> None:
 def test_flower_is_imported_by_its_own_package_alone(path: Path) -> None:
     if path.parent != ROOT / "flower":
         assert not {"flwr", "flwr_datasets"} & {module.split(".")[0] for module in imports(path)}
+
+
+# What computes: a renderer that imports one of these would no longer only read. Types of values are not among them.
+COMPUTING_MODULES = (
+    "simulation",
+    "federation",
+    "experiment.prepare",
+    "data.loading",
+    "data.schemes",
+    "data.sharing",
+    "theory.tune",
+    "results.background.background_of",
+    "results.comparison.compare",
+    "theory.answer.answer",
+    "theory.evaluate",
+    "exact.expectation.expect",
+    "exact.region.compute",
+)
+COMPUTING_METHODS = {"evaluate", "share_out", "minimiser"}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "report").rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT)))
+def test_renderers_only_read(path: Path) -> None:
+    """A report neither simulates nor shares out data nor evaluates a theorem: it is handed all that it shows."""
+    for module in imports(path):
+        name = module.removeprefix("fedgauge.")
+        computing = [each for each in COMPUTING_MODULES if name == each or name.startswith(f"{each}.")]
+        assert not module.startswith("fedgauge.") or not computing, f"{path.name} imports {module}"
+    calls = [node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    called = {function.attr for function in calls if isinstance(function, ast.Attribute)}
+    assert not called & COMPUTING_METHODS, f"{path.name} computes"
 
 
 def test_theory_knows_nothing_of_torch() -> None:

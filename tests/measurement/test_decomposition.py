@@ -22,7 +22,8 @@ from fedgauge.federation.generate import random_quadratics
 from fedgauge.federation.protocols import Federation
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.measurement.curvature import curvature
-from fedgauge.measurement.decomposition import Decomposition, Parts, decompose
+from fedgauge.measurement.decomposition import decompose
+from fedgauge.measurement.parts import Decomposition, Parts
 from fedgauge.measurement.passes import Meter
 from fedgauge.simulation.options import Compute
 

@@ -16,8 +16,9 @@ from fedgauge.algorithms import fedavg, scaffold
 from fedgauge.errors import InputError
 from fedgauge.federation.generate import random_quadratics
 from fedgauge.federation.quadratic import QuadraticFederation
-from fedgauge.measurement.divergence import ALONE, divergence, find_outliers
+from fedgauge.measurement.divergence import ALONE, divergence
 from fedgauge.measurement.local import LocalSteps
+from fedgauge.measurement.parts import find_outliers
 from fedgauge.measurement.passes import Meter
 from fedgauge.measurement.reading import Reading
 from fedgauge.randomness import Purpose, Streams

@@ -273,10 +273,11 @@ def ledger(
 
 def _ledger(results: Path, out: Path | None, json: bool) -> None:
     from fedgauge.reproduce import ledger as book
+    from fedgauge.results.paper import Ledger
     from fedgauge.system.files import write_atomically, write_json
 
     rows = book.rows(book.read(results))
-    made = {"verdicts": book.counts(rows), "claims": rows}
+    made = Ledger.from_json({"verdicts": book.counts(rows), "claims": rows}).to_json()
     if out:
         write_atomically(out, book.page(rows, book.pictures_in(results)).encode())
         write_json(out.with_suffix(".json"), made)

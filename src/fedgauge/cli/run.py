@@ -121,6 +121,7 @@ def demo(
     Example: fedgauge demo --out demo
     """
     from fedgauge.report.terminal import console
+    from fedgauge.results.searches import DemoResult
     from fedgauge.system.files import write_json
 
     options.check_directory(out)
@@ -131,19 +132,22 @@ def demo(
     with console.progress() as bar:
         task = bar.add_task("quadratics", total=None)
         result |= quadratics.run(lambda done, total: bar.update(task, completed=done, total=total))
+    result = DemoResult.from_json(result).to_json()
     write_json(out / "result.json", result)
     pictures = [*digits.save(result["digits"], out), *quadratics.save(result, out)]
     with console.steps() as steps:
         constants = digits.measure(out, steps)
     best = out / "runs" / f"I={digits.LOCAL_STEPS[-1]}"
     from fedgauge.report.page.build import build
-    from fedgauge.report.page.findings import find
+    from fedgauge.results.background import background_of
+    from fedgauge.results.reading import read_results
     from fedgauge.system.files import write_atomically
 
     command = shlex.join(
         ["fedgauge", "report", str(best), "--measure", str(constants), "--out", str(out / "report.html")]
     )
-    write_atomically(out / "report.html", build(find(best, constants), command).html.encode())
+    found = read_results(best, constants)
+    write_atomically(out / "report.html", build(found, background_of(found), command).html.encode())
     if json:
         options.print_json(result)
         return

@@ -19,6 +19,7 @@ import numpy as np
 from fedgauge.errors import InputError, count, nearest
 from fedgauge.experiment.config import Experiment, keys
 from fedgauge.experiment.jobs import make_pool, progress
+from fedgauge.experiment.sweep_result import SweepResult
 from fedgauge.values import Round, Trace
 
 _WHOLE = ("seed", "model_option", "algorithm_option", "engine", "address")
@@ -194,6 +195,7 @@ def _summary(sweep: Sweep, results: Mapping[str, dict[str, Any]]) -> dict[str, A
         runs = [results[cell.name] for cell in cells if cell.values == values]
         combinations.append({"values": values, **_over_seeds(runs), "runs": runs})
     return {
+        **SweepResult.heading(),
         "experiment": sweep.experiment.to_json(),
         "over": {key: list(values) for key, values in sweep.over.items()},
         "seeds": sweep.seeds,

@@ -20,6 +20,7 @@ from fedgauge.errors import InputError, count, nearest
 from fedgauge.experiment.jobs import make_pool
 from fedgauge.report.terminal import console
 from fedgauge.reproduce.cells import Job, run_cells
+from fedgauge.results.certified_bounds import CertifiedBounds
 from fedgauge.simulation.options import Compute, Recording
 from fedgauge.theory import find
 from fedgauge.theory.answer import answer
@@ -184,7 +185,7 @@ def run(
         _constants, {name: Job([*one], one) for name, one in asked.items()}, keep, make_pool(1), lambda *_: None
     )
     for percent, found in zip(PERCENTS, certified.values(), strict=True):
-        constants[percent] = found["constants"]
+        constants[str(percent)] = found["constants"]
         for theorem, own in ((name, own) for name, own in OWN.items() if name in (theorems or OWN)):
             for I in local_steps or LOCAL_STEPS:  # noqa: E741
                 line = bounds(theorem, {**found["values"], **own, "I": I, "R": rounds}, found["kinds"])
@@ -207,7 +208,7 @@ def run(
         }
     settings = {"source": source, "workers": WORKERS, "l2": L2, "batch_size": 20, "rounds": rounds, "seeds": seeds}
     settings |= {"record_every": RECORD_EVERY[source], "M": PARTICIPANTS, "beta": BETA}
-    return {"settings": settings, "constants": constants, "lines": lines}
+    return CertifiedBounds.from_json({"settings": settings, "constants": constants, "lines": lines}).to_json()
 
 
 def _constants(source: str, data: str | None, percent: int) -> dict[str, Any]:

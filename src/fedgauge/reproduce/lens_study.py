@@ -32,6 +32,7 @@ from fedgauge.federation.participation import Participation
 from fedgauge.randomness import Purpose, Streams, check_seed
 from fedgauge.reproduce.cells import Job, run_cells
 from fedgauge.reproduce.lens_orders import Floats, orders
+from fedgauge.results.paper import LensStudy
 from fedgauge.simulation.options import Compute, Recording
 
 if TYPE_CHECKING:
@@ -271,12 +272,12 @@ def run(
     asked = {_name(source, *key): Job([source, data, *key, settings], (source, data, *key, settings)) for key in wanted}
     found = run_cells(measure_cell, asked, keep, make_pool(jobs, engine, address), lambda _, *done: told(*done))
     ordered = [*found.values()]
-    return {
-        "settings": {"source": source, "seeds": seeds, "seed": seed, **settings},
-        "partitions": {name: dict(PARTITIONS[name]) for name in names},
-        "orders": orders(ordered, names, seed),
-        "cells": ordered,
-    }
+    return LensStudy(
+        settings={"source": source, "seeds": seeds, "seed": seed, **settings},
+        partitions={name: dict(PARTITIONS[name]) for name in names},
+        orders=orders(ordered, names, seed),
+        cells=tuple(ordered),
+    ).to_json()
 
 
 def _name(source: str, partition: str, seed: int) -> str:

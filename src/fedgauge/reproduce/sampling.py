@@ -17,6 +17,7 @@ from fedgauge.federation.generate import random_quadratics
 from fedgauge.federation.participation import Participation
 from fedgauge.report import figures
 from fedgauge.report.terminal import console
+from fedgauge.results.paper import SamplingResult
 
 WORKERS, DIM = 10, 20
 SPREADS = (0.0, 0.1, 0.5)
@@ -47,7 +48,7 @@ def run() -> dict[str, Any]:
                 }
             )
     settings = {"N": WORKERS, "d": DIM, "local_steps": LOCAL_STEPS, "gamma": GAMMA, "rounds": ROUNDS, "sigma": 0.0}
-    return {"settings": settings, "lines": lines}
+    return SamplingResult(settings, tuple(lines)).to_json()
 
 
 def show(result: Mapping[str, Any]) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from fedgauge.federation.quadratic import Floats, QuadraticFederation
 from fedgauge.report import figures
 from fedgauge.report.terminal import console
+from fedgauge.results.paper import Sketch
 
 GAMMA, STEPS = 0.08, 30
 START = np.array([-2.0, -1.5])
@@ -68,7 +69,7 @@ def run() -> dict[str, Any]:
                 "gap": float(np.linalg.norm(average[-1] - central[-1])),
             }
         )
-    return {"figure": "fig1", "gamma": GAMMA, "local_steps": STEPS, "panels": panels}
+    return Sketch("fig1", GAMMA, STEPS, tuple(panels)).to_json()
 
 
 def show(result: Mapping[str, Any]) -> None:

@@ -24,6 +24,7 @@ from fedgauge.report import figures
 from fedgauge.report.terminal import console
 from fedgauge.reproduce.cells import Job, run_cells
 from fedgauge.reproduce.studies import ETA, Scale, Size, Study
+from fedgauge.results.paper import ConstantsRow, Table1
 from fedgauge.simulation.options import Recording
 
 SYMBOLS = ("L_h", "L_tilde", "L_g")
@@ -160,14 +161,14 @@ def run(
     }
     found = run_cells(_made, jobs, keep, make_pool(None if engine == "ray" else 1, engine, address), told)
     cells = [{"percent": key[0], "seed": key[1], "measured": found[name]} for name, key in names.items()]
-    result = {
-        "settings": {"study": study.name, "scale": scale, "seeds": seeds, "local_steps": LOCAL_STEPS, "eta": ETA}
+    return Table1(
+        settings={"study": study.name, "scale": scale, "seeds": seeds, "local_steps": LOCAL_STEPS, "eta": ETA}
         | {"gamma": study.keys["gamma"], "fall": FALL, "window": WINDOW, "most": size.near, "rounds": size.measured},
-        "rows": [_row(percent, cells, size.readings) for percent in PERCENTS],
-        "paper": PAPER[study.name],
-        "cells": cells,
-    }
-    return result | ({"dependence": found[f"dependence-{of}"]} if f"dependence-{of}" in found else {})
+        rows=tuple(_row(percent, cells, size.readings) for percent in PERCENTS),
+        paper={symbol: {str(X): pair for X, pair in held.items()} for symbol, held in PAPER[study.name].items()},
+        cells=tuple(cells),
+        dependence=found.get(f"dependence-{of}", {}),
+    ).to_json()
 
 
 def _made(
@@ -177,14 +178,14 @@ def _made(
     return make(setting.changed({"processes": 1}) if beside else setting, size)
 
 
-def _row(percent: int, cells: Sequence[Mapping[str, Any]], asked: Sequence[str]) -> dict[str, Any]:
+def _row(percent: int, cells: Sequence[Mapping[str, Any]], names: Sequence[str]) -> ConstantsRow:
     mine = [cell["measured"] for cell in cells if cell["percent"] == percent]
     readings = {}
-    for name in ("trajectory", "trajectory maximum", *(name for name in asked if name != "trajectory")):
+    for name in ("trajectory", "trajectory maximum", *(name for name in names if name != "trajectory")):
         found = [_values(reading) for cell in mine for reading in cell["readings"] if reading["name"] == name]
         readings[name] = {symbol: _spread([values[symbol] for values in found]) for symbol in SYMBOLS}
     rounds = [cell["point"]["round"] for cell in mine]
-    return {"percent": percent, "readings": readings, "rounds": rounds, "losses": [c["point"]["loss"] for c in mine]}
+    return ConstantsRow(percent, readings, tuple(rounds), tuple(c["point"]["loss"] for c in mine))
 
 
 def _spread(values: Sequence[float]) -> tuple[float, float]:

@@ -23,6 +23,7 @@ from fedgauge.randomness import Purpose, Streams, check_seed
 from fedgauge.report import figures
 from fedgauge.report.terminal import console
 from fedgauge.reproduce.cells import Job, run_cells
+from fedgauge.results.paper import RoundsColumn, Table2
 from fedgauge.simulation.options import StopAt
 
 DIM, SIGMA2, TARGET = 100, 0.01, 0.8
@@ -139,15 +140,15 @@ def run(
     wanted = [(n, s, 5 if s == seed else 1) for n in WORKERS for s in range(seed, seed + seeds)]
     asked = {"cell-{}-{}-{}".format(*key): Job([*key, DIM, SIGMA2, TARGET], key) for key in wanted}
     cells = run_cells(_cell, asked, keep, make_pool(jobs, engine, address), lambda _, *done: told(*done))
-    return {
-        "settings": {"dim": DIM, "sigma2": SIGMA2, "target": TARGET, "seeds": seeds, "seed": seed},
-        "columns": [_column(index, setting, cells.values()) for index, setting in enumerate(SETTINGS)],
-        "literal": {n: literal_reading(n, seed) for n in WORKERS},
-        "cells": [*cells.values()],
-    }
+    return Table2(
+        settings={"dim": DIM, "sigma2": SIGMA2, "target": TARGET, "seeds": seeds, "seed": seed},
+        columns=tuple(_column(index, setting, cells.values()) for index, setting in enumerate(SETTINGS)),
+        literal={str(n): literal_reading(n, seed) for n in WORKERS},
+        cells=(*cells.values(),),
+    ).to_json()
 
 
-def _column(index: int, setting: Setting, cells: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def _column(index: int, setting: Setting, cells: Iterable[Mapping[str, Any]]) -> RoundsColumn:
     ours = {}
     for n in WORKERS:
         runs = [cell["rounds"][index] for cell in cells if cell["workers"] == n]
@@ -155,14 +156,14 @@ def _column(index: int, setting: Setting, cells: Iterable[Mapping[str, Any]]) ->
             raise InputError(f"A run did not reach f = {TARGET} within {MOST_ROUNDS} rounds; choose another seed.")
         first = [noisy[0] for noisy in runs]
         noisy = max(runs, key=len)
-        ours[n] = {
+        ours[str(n)] = {
             "median": median(first),
             "mean": mean(first),
             "low": min(first),
             "high": max(first),
             "noise_deviation": stdev(noisy),
         }
-    return {**setting._asdict(), "label": setting.label, "ours": ours}
+    return RoundsColumn(**setting._asdict(), label=setting.label, ours=ours)
 
 
 def show(result: Mapping[str, Any]) -> None:
@@ -171,7 +172,7 @@ def show(result: Mapping[str, Any]) -> None:
         columns = [column for column in result["columns"] if column["half"] == half]
         rows = [("paper", *(column["paper"] for column in columns))]
         for n in WORKERS:
-            cells = [column["ours"][n] for column in columns]
+            cells = [column["ours"][str(n)] for column in columns]
             rows.append((f"N = {n}", *(f"{cell['median']:g}" for cell in cells)))
             rows.append(("   range", *(f"{cell['low']}–{cell['high']}" for cell in cells)))
             rows.append(("   ± noise", *(f"{cell['noise_deviation']:.1f}" for cell in cells)))
@@ -196,7 +197,7 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
             (right, rates, list(range(len(rates)))),
         ):
             for n, marker in zip(WORKERS, "os^", strict=True):
-                ours = [c["ours"][n] for c in columns]
+                ours = [c["ours"][str(n)] for c in columns]
                 middle = [cell["median"] for cell in ours]
                 below = [cell["median"] - cell["low"] for cell in ours]
                 above = [cell["high"] - cell["median"] for cell in ours]

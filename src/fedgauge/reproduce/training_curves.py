@@ -14,6 +14,7 @@ from fedgauge.experiment.sweep import Sweep, run_sweep, shown
 from fedgauge.report import figures
 from fedgauge.report.terminal import console
 from fedgauge.reproduce.studies import FIGURES, QUANTITIES, STUDIES, Panel, Scale, title
+from fedgauge.results.paper import CurvesFigure
 
 Told = Callable[[str, int, int | None], None]
 """Told what is run, how many of its rounds are done and how many there are."""
@@ -66,7 +67,7 @@ def run(
         if made is None:
             return None
         found[key] = _lean(made)
-    return {"figure": name, "title": title(name), "scale": scale, "studies": found}
+    return CurvesFigure.from_json({"figure": name, "title": title(name), "scale": scale, "studies": found}).to_json()
 
 
 def _lean(made: Mapping[str, Any]) -> dict[str, Any]:
