@@ -13,14 +13,14 @@ import numpy as np
 import torch
 
 from fedgauge.algorithms import make_algorithm
-from fedgauge.data.dataset import Dataset, standardise
+from fedgauge.data.dataset import Dataset, standardise, warn_of_large_inputs
 from fedgauge.data.loading import load_dataset
 from fedgauge.data.partition import Partition
 from fedgauge.data.schemes import make_partition
 from fedgauge.errors import InputError
 from fedgauge.experiment.config import DataSection, Experiment
 from fedgauge.federation.models import Model, make_model
-from fedgauge.federation.participation import Participation
+from fedgauge.federation.participation import Participation, check_draws
 from fedgauge.federation.protocols import Federation
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.federation.supervised import SupervisedFederation
@@ -89,8 +89,10 @@ def prepare(experiment: Experiment) -> Prepared:
     """
     if experiment.data.is_quadratic:
         federation = QuadraticFederation.read(experiment.data.name)
+        check_draws(experiment.run.participants, experiment.run.sampling, federation.num_workers)
         return Prepared(federation, participation_of(experiment))
     dataset, partition = share_out(experiment)
+    check_draws(experiment.run.participants, experiment.run.sampling, partition.num_workers)
     participation = participation_of(experiment, partition)
     participation.check(partition.num_workers)
     supervised = _federation(experiment, dataset, partition)
@@ -117,6 +119,8 @@ def share_out(experiment: Experiment) -> tuple[Dataset, Partition]:
     # A file of the user's own may change from one experiment to the next; published ones do not.
     load = _load.__wrapped__ if data.name.endswith(".npz") else _load
     dataset = load(data.name, data.dir or os.environ.get("FEDGAUGE_DATA"), data.scale)
+    if data.scale is None and data.name.endswith(".npz"):
+        warn_of_large_inputs(dataset)
     return dataset, _partition(experiment, dataset)
 
 
@@ -252,5 +256,11 @@ def execute(
         pause=pause,
         checkpoint_every=chosen.checkpoint_every,
         observer=observer,
-        description=experiment.to_toml(),
+        description=_described(experiment, prepared.partition).to_toml(),
     )
+
+
+def _described(experiment: Experiment, partition: Partition | None) -> Experiment:
+    """The experiment with what its partition decided by itself: that labels which run out are filled up."""
+    filled = partition is not None and experiment.data.fill is None and partition.parameters.get("fill")
+    return experiment.changed({"fill": True}) if filled else experiment
