@@ -14,14 +14,14 @@ import torch
 
 from fedgauge.algorithms import make_algorithm
 from fedgauge.algorithms.base import Algorithm
-from fedgauge.data.dataset import Dataset, standardise
+from fedgauge.data.dataset import Dataset, standardise, warn_of_large_inputs
 from fedgauge.data.loading import load_dataset
 from fedgauge.data.partition import Partition
 from fedgauge.data.schemes import make_partition
 from fedgauge.errors import InputError
 from fedgauge.experiment.config import DataSection, Experiment
 from fedgauge.federation.models import Model, make_model
-from fedgauge.federation.participation import Participation
+from fedgauge.federation.participation import Participation, check_draws
 from fedgauge.federation.protocols import Federation
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.federation.supervised import SupervisedFederation
@@ -95,6 +95,7 @@ def _setup(
     partition: Partition | None = None,
 ) -> Setup:
     run = experiment.run
+    check_draws(run.participants, run.sampling, federation.num_workers)
     participation = participation_of(experiment, partition)
     participation.check(federation.num_workers)
     return Setup(
@@ -108,7 +109,7 @@ def _setup(
         evaluator=evaluator,
         dataset=dataset,
         partition=partition,
-        experiment=experiment.to_json(),
+        experiment=_described(experiment, partition).to_json(),
     )
 
 
@@ -116,7 +117,7 @@ def prepare_again(experiment: Experiment, setup: Setup) -> Setup:
     """The set-up of an experiment that has the data and model of another one, which are not read again."""
     before = Experiment.from_json(setup.experiment)
     kept = ("batch_size", "device") if before.data.partition_seed is not None else ("batch_size", "device", "seed")
-    same = before.data == experiment.data and before.model == experiment.model
+    same = before.data == _described(experiment, setup.partition).data and before.model == experiment.model
     if not same or any(getattr(before.run, name) != getattr(experiment.run, name) for name in kept):
         raise InputError("The set-up is that of an experiment with other data or another model; prepare this one.")
     return _setup(experiment, setup.federation, setup.evaluator, setup.dataset, setup.partition)
@@ -157,6 +158,8 @@ def share_out(experiment: Experiment) -> tuple[Dataset, Partition]:
     # A file of the user's own may change from one experiment to the next; published ones do not.
     load = _load.__wrapped__ if data.name.endswith(".npz") else _load
     dataset = load(data.name, data.dir or os.environ.get("FEDGAUGE_DATA"), data.scale)
+    if data.scale is None and data.name.endswith(".npz"):
+        warn_of_large_inputs(dataset)
     return dataset, _partition(experiment, dataset)
 
 
@@ -269,7 +272,9 @@ def execute(
     setup, run = prepare_again(experiment, setup) if setup else prepare(experiment), experiment.run
     kept = Keep.of(keep)
     if kept is not None:
-        kept = replace(kept, checkpoint_every=run.checkpoint_every, description=experiment.to_toml())
+        kept = replace(
+            kept, checkpoint_every=run.checkpoint_every, description=_described(experiment, setup.partition).to_toml()
+        )
     return simulate(
         setup.federation,
         setup.algorithm,
@@ -283,3 +288,9 @@ def execute(
         compute=setup.compute,
         keep=kept,
     )
+
+
+def _described(experiment: Experiment, partition: Partition | None) -> Experiment:
+    """The experiment with what its partition decided by itself: that labels which run out are filled up."""
+    filled = partition is not None and experiment.data.fill is None and partition.parameters.get("fill")
+    return experiment.changed({"fill": True}) if filled else experiment
