@@ -51,11 +51,11 @@ def test_an_experiment_that_is_kept_runs_again_to_the_same_bits(tmp_path: Path) 
 
 def test_labels_that_run_out_are_filled_up_by_default_and_the_run_says_so(tmp_path: Path) -> None:
     experiment = made(workers=4)
-    trace = execute(experiment, run=tmp_path / "run")
+    trace = execute(experiment, keep=tmp_path / "run")
     kept = Experiment.read(tmp_path / "run" / "experiment.toml")
     assert (experiment.data.fill, kept.data.fill, kept.data.percent) == (None, True, None)
     assert execute(kept) == trace
-    assert execute(experiment, run=tmp_path / "run", resume=True) == trace
+    assert execute(experiment, keep=Keep(tmp_path / "run", resume=True)) == trace
 
 
 def test_inputs_far_above_one_are_noticed_unless_a_scale_was_chosen(

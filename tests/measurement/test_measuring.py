@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,8 +18,8 @@ def test_a_federation_is_measured_as_its_experiment_is(tmp_path: Path) -> None:
     federation.write(tmp_path / "fed.json")
     experiment = fg.Experiment.of({"source": str(tmp_path / "fed.json"), "gamma": 0.1, "local_steps": 5, "seed": 2})
     by_file = fg.measure(experiment, options=OPTIONS)
-    # A seed of numpy's is a seed too.
-    by_hand = fg.measure(federation, fg.fedavg(gamma=0.1), local_steps=5, seed=np.int64(2), options=OPTIONS)
+    seed: Any = np.int64(2)  # a whole number of numpy's is a seed too
+    by_hand = fg.measure(federation, fg.fedavg(gamma=0.1), local_steps=5, seed=seed, options=OPTIONS)
     assert [reading.to_json() for reading in by_hand.readings] == [reading.to_json() for reading in by_file.readings]
     assert by_hand.point == by_file.point
     assert by_hand.settings["algorithm"] == {"name": "fedavg", "gamma": 0.1, "eta": 1.0}

@@ -209,7 +209,7 @@ def test_a_federation_is_planned_as_its_experiment_is(jobs: int, tmp_path: Path)
     federation.write(tmp_path / "fed.json")
     asked = Experiment.of({"source": str(tmp_path / "fed.json"), "gamma": 0.1, "local_steps": 4})
     how: dict[str, Any] = {"goal": Goal("grad2", 0.05), "cost": COST, "options": PlanOptions(seeds=2, jobs=jobs)}
-    over = {"local_steps": [1, 4, 16], "gamma": [0.1, 0.3]}
+    over: dict[str, list[Any]] = {"local_steps": [1, 4, 16], "gamma": [0.1, 0.3]}
     by_file = plan(asked, over=over, **how)
     by_hand = plan(federation, fedavg(gamma=0.1), over=over, setup={"local_steps": 4}, **how)
     assert by_hand.race == by_file.race
