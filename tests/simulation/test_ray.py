@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.algorithms.own import STEPS, replaced
 from tests.cli.command import run as command
 from tests.federation.networks import federation
 
@@ -128,6 +129,29 @@ def test_a_cluster_gives_the_local_engines_bits_while_nodes_come_and_go(
     # What the local engine forks after all this works as before.
     how: dict[str, Any] = {"local_steps": 2, "rounds": 2, "chunk": 2}
     assert simulate(network, fedavg(0.1), **how, processes=2) == simulate(network, fedavg(0.1), **how, processes=1)
+
+
+@pytest.mark.cluster
+def test_an_algorithm_of_ones_own_runs_on_a_cluster_as_it_is(monkeypatch: pytest.MonkeyPatch, one_thread: None) -> None:
+    import ray
+
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    network = federation(workers=6, samples=60)
+    how: dict[str, Any] = {"local_steps": 3, "rounds": 3, "chunk": 2}
+    lock = threading.Lock()
+
+    def locked(local: Any, gradient: torch.Tensor) -> Any:
+        with lock:
+            return {"x": local["x"] - 0.1 * gradient}
+
+    with pytest.raises(InputError, match="cannot be sent to other processes"):
+        simulate(network, replaced(locked), **how, engine="ray", processes=1)
+    assert not ray.is_initialized(), "the cluster that was started is stopped"
+    with ray_cluster.join(None, 2):
+        for name, step in STEPS.items():
+            found = simulate(network, replaced(step), **how, engine="ray", processes=2)
+            assert found == simulate(network, replaced(step), **how, processes=1), name
+            assert found != simulate(network, fedavg(0.1), **how, processes=1), name
 
 
 def _same_passes(address: str, of: Federation) -> None:

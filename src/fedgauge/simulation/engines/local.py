@@ -51,7 +51,7 @@ class Inline:
 
 
 _SHARED = 2**26
-"""Bytes of memory for a process's messages each way; what is not used is not there."""
+"""Bytes of memory for a process's messages each way; unused pages take up no memory."""
 _SMALL = 4096
 """Bytes of a tensor below which it goes with the message."""
 
@@ -138,8 +138,13 @@ def _serve(work: Work, line: _Line, inherited: Sequence[Connection]) -> None:
 class Processes:
     """Several processes with one thread each, started once, that share the federation's memory.
 
-    They are forked, so that data and model are theirs without a copy; where the system cannot fork they are spawned,
-    and the data goes through shared memory.
+    They are forked, so they have the data, the model and the algorithm without a copy; where the system cannot fork
+    they are spawned, and everything is sent to them.
+
+    Args:
+        work: what they run.
+        number: how many processes.
+        method: ``fork`` or ``spawn``; what the system offers if not given.
     """
 
     def __init__(self, work: Work, number: int, method: str | None = None) -> None:
@@ -155,8 +160,15 @@ class Processes:
             with warnings.catch_warnings():
                 # Python 3.12 warns of threads that hold locks while forking; torch's are idle here, and unused there.
                 warnings.simplefilter("ignore", DeprecationWarning)
-                process.start()
-            theirs.close()
+                try:
+                    process.start()
+                except BaseException:
+                    # What cannot be sent to a spawned process is refused here, before the first round.
+                    ours.close()
+                    self.__exit__(True)
+                    raise
+                finally:
+                    theirs.close()
             self._links.append((process, _Line(ours, there, back)))
 
     def __enter__(self) -> Self:
@@ -212,14 +224,14 @@ def make_engine(work: Work, processes: int | None, name: str = "local", address:
 
     Args:
         work: what it runs.
-        processes: how many; one a core if not given, and none beyond this one if that is one. On a cluster, tasks at
-            once, and one a core of it if not given.
+        processes: how many; what the federation suggests if not given. One process is this one. On a cluster, the
+            number of tasks at once, one per core of the cluster if not given.
         name: local, or ray for a cluster.
         address: of the cluster; one is started if not given.
     """
     check_engine(name, address)
     if name == "ray":
-        # Here, as Ray is imported by those who ask for it only.
+        # Imported here, as only those who choose it need Ray.
         from fedgauge.simulation.engines.on_ray import OnRay
 
         return OnRay(work, processes, address)
