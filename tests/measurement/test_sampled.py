@@ -230,7 +230,7 @@ def test_one_worker_has_no_divergence() -> None:
 def test_equal_workers_cannot_be_told_from_zero() -> None:
     reading = measured(sampled_divergence, small(shards=[range(60)] * 3), size=0.2, most=20)
     assert reading.constants["zeta_rms"].low == 0
-    assert any("cannot be told from 0" in note for note in reading.notes)
+    assert any("cannot be distinguished from 0" in note for note in reading.notes)
 
 
 @pytest.mark.parametrize(

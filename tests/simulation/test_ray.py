@@ -283,7 +283,10 @@ def test_an_address_where_no_cluster_answers_is_refused_in_seconds(
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert f"Nothing listens at address = {free} (Connection refused); name the address" in err
-    with listening(b"HTTP/1.1 400 Bad Request\r\n\r\n") as address, pytest.raises(InputError, match="is no cluster"):
+    with (
+        listening(b"HTTP/1.1 400 Bad Request\r\n\r\n") as address,
+        pytest.raises(InputError, match="not a Ray cluster"),
+    ):
         ray_cluster.check_address(address)
 
 
@@ -303,7 +306,7 @@ def test_a_release_that_does_not_fit_is_named(monkeypatch: pytest.MonkeyPatch) -
     old = types.ModuleType("ray")
     old.__version__ = "2.9.3"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "ray", old)
-    with pytest.raises(InputError, match=r"Ray 2\.9\.3 does not fit; 2\.55 or newer does: pip install"):
+    with pytest.raises(InputError, match=r"Ray 2\.9\.3 is too old; install 2\.55 or newer: pip install"):
         simulate(QUADRATIC, fedavg(0.1), local_steps=1, rounds=1, engine="ray")
 
 
@@ -311,7 +314,7 @@ def test_a_release_that_does_not_fit_is_named(monkeypatch: pytest.MonkeyPatch) -
     ("how", "words"),
     [
         ({"engine": "rey"}, "no engine 'rey'; did you mean ray"),
-        ({"address": "head:1"}, "for engine = ray; give the engine too"),
+        ({"address": "head:1"}, "needs engine = ray; set the engine too"),
     ],
 )
 def test_engines_that_there_are_not(how: dict[str, Any], words: str) -> None:

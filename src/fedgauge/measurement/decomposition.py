@@ -40,7 +40,7 @@ class Parts(Value):
         symbol: of the constant, ``zeta_rms`` or ``L_h``.
         blocks: names of the blocks of parameters.
         weights: w_i of the workers.
-        squares: squared norms, one row a worker and one column a block, not yet times w_i.
+        squares: squared norms, one row per worker and one column per block, not yet times w_i.
 
     >>> parts = Parts("zeta_rms", ("weight", "bias"), np.full(2, 0.5), np.array([[3.0, 1.0], [0.0, 0.0]]))
     >>> parts.total, parts.by_block, parts.by_worker
@@ -179,8 +179,8 @@ def decompose(
     zeta = _parts(meter, "zeta_rms", names, meter.ask("gradient passes", 1, "gradient_parts", model, gradient, starts))
     along = torch.from_numpy(direction / np.linalg.norm(direction)).to(model)
     centre = meter.hessian(model, along)
-    asked = meter.ask("Hessian passes", 1, "hessian_parts", model, along, centre, starts)
-    return Decomposition((zeta, _parts(meter, "L_h", names, asked)), method)
+    found = meter.ask("Hessian passes", 1, "hessian_parts", model, along, centre, starts)
+    return Decomposition((zeta, _parts(meter, "L_h", names, found)), method)
 
 
 def _worst(meter: Meter, model: torch.Tensor, tolerance: float | None) -> Floats:
@@ -197,8 +197,8 @@ def _worst(meter: Meter, model: torch.Tensor, tolerance: float | None) -> Floats
     return largest(product, len(model), tolerance, generator, positive=True).vector
 
 
-def _parts(meter: Meter, name: str, names: Sequence[str], asked: Sequence[tuple[Any, Floats]]) -> Parts:
+def _parts(meter: Meter, name: str, names: Sequence[str], answers: Sequence[tuple[Any, Floats]]) -> Parts:
     squares = np.empty((meter.federation.num_workers, len(names)))
-    for workers, found in asked:
+    for workers, found in answers:
         squares[workers] = found
     return Parts(name, tuple(names), meter.shares, squares)

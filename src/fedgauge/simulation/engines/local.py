@@ -18,12 +18,20 @@ from typing import Any, Protocol, Self
 import torch
 
 from fedgauge.errors import MachineError
+from fedgauge.federation.protocols import Federation
 from fedgauge.simulation.engines.choice import check_engine
-from fedgauge.simulation.workers import Work
+
+
+class LaneWork(Protocol):
+    """What an engine runs: any object whose methods take a lane first, such as ``simulation.workers.Work``."""
+
+    @property
+    def federation(self) -> Federation:
+        """Whose workers it is about."""
 
 
 class Engine(Protocol):
-    """Runs a method of :class:`Work` for each lane and returns the results in the order of the lanes."""
+    """Runs a method of its work for each lane and returns the results in the order of the lanes."""
 
     def map(self, method: str, lanes: Sequence[Any], *arguments: Any) -> list[Any]:
         """``[method(lane, *arguments) for lane in lanes]``, wherever it runs."""
@@ -36,7 +44,7 @@ class Engine(Protocol):
 class Inline:
     """Everything in this process."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: LaneWork) -> None:
         self._work = work
 
     def __enter__(self) -> Self:
@@ -116,7 +124,7 @@ class _Line:
         return _Unpickler(io.BytesIO(self.pipe.recv_bytes()), self._back).load()
 
 
-def _serve(work: Work, line: _Line, inherited: Sequence[Connection]) -> None:
+def _serve(work: LaneWork, line: _Line, inherited: Sequence[Connection]) -> None:
     """A worker process: answer until the other end closes."""
     # A forked process holds the parent's ends too; it would never see them close, not even when the parent is killed.
     for other in inherited:
@@ -147,7 +155,7 @@ class Processes:
         method: ``fork`` or ``spawn``; what the system offers if not given.
     """
 
-    def __init__(self, work: Work, number: int, method: str | None = None) -> None:
+    def __init__(self, work: LaneWork, number: int, method: str | None = None) -> None:
         method = method or ("fork" if "fork" in get_all_start_methods() else "spawn")
         context: Any = get_context(method)
         self._links: list[tuple[Any, _Line]] = []
@@ -219,7 +227,7 @@ class Processes:
         return "A worker process does not answer; resume the run, or use fewer processes."
 
 
-def make_engine(work: Work, processes: int | None, name: str = "local", address: str | None = None) -> Engine:
+def make_engine(work: LaneWork, processes: int | None, name: str = "local", address: str | None = None) -> Engine:
     """Make an engine.
 
     Args:
