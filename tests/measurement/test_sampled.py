@@ -234,7 +234,7 @@ def test_one_worker_has_no_divergence() -> None:
 def test_equal_workers_cannot_be_told_from_zero() -> None:
     reading = measured(sampled_divergence, small(shards=[range(60)] * 3), size=0.2, most=20)
     assert reading.constants["zeta_rms"].low == 0
-    assert any("cannot be told from 0" in note for note in reading.notes)
+    assert any("cannot be distinguished from 0" in note for note in reading.notes)
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_equal_workers_cannot_be_told_from_zero() -> None:
         ({"size": 0}, "size must be a whole number of at least 1, not 0."),
         (
             {"size": 1.5},
-            "size must be a whole number of samples per worker, or a fraction of them above 0.0 and up to 1.0, not 1.5.",
+            "size must be a whole number of samples per worker, or a fraction of them above 0.0 and up to 1.0, not 1.5",
         ),
         ({"size": 1.0}, "size = 1.0 takes every sample of every worker; take fewer, or measure exactly."),
         ({"size": 100}, "size = 100 takes every sample of every worker; take fewer, or measure exactly."),

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.algorithms.own import STEPS, replaced
 from tests.cli.command import run as command
 from tests.federation.networks import federation
 from tests.grouped import grouped
@@ -131,6 +132,29 @@ def test_a_cluster_gives_the_local_engines_bits_while_nodes_come_and_go(
     how: dict[str, Any] = {"local_steps": 2, "rounds": 2, "chunk": 2}
     two, one = (simulate(network, fedavg(0.1), **grouped(processes=number, **how)) for number in (2, 1))
     assert two == one
+
+
+@pytest.mark.cluster
+def test_an_algorithm_of_ones_own_runs_on_a_cluster_as_it_is(monkeypatch: pytest.MonkeyPatch, one_thread: None) -> None:
+    import ray
+
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    network = federation(workers=6, samples=60)
+    how: dict[str, Any] = {"local_steps": 3, "rounds": 3, "chunk": 2}
+    lock = threading.Lock()
+
+    def locked(local: Any, gradient: torch.Tensor) -> Any:
+        with lock:
+            return {"x": local["x"] - 0.1 * gradient}
+
+    with pytest.raises(InputError, match="cannot be sent to other processes"):
+        simulate(network, replaced(locked), **grouped(engine="ray", processes=1, **how))
+    assert not ray.is_initialized(), "the cluster that was started is stopped"
+    with ray_cluster.join(None, 2):
+        for name, step in STEPS.items():
+            found = simulate(network, replaced(step), **grouped(engine="ray", processes=2, **how))
+            assert found == simulate(network, replaced(step), **grouped(processes=1, **how)), name
+            assert found != simulate(network, fedavg(0.1), **grouped(processes=1, **how)), name
 
 
 def _same_passes(address: str, of: Federation) -> None:
@@ -265,7 +289,10 @@ def test_an_address_where_no_cluster_answers_is_refused_in_seconds(
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert f"Nothing listens at address = {free} (Connection refused); name the address" in err
-    with listening(b"HTTP/1.1 400 Bad Request\r\n\r\n") as address, pytest.raises(InputError, match="is no cluster"):
+    with (
+        listening(b"HTTP/1.1 400 Bad Request\r\n\r\n") as address,
+        pytest.raises(InputError, match="not a Ray cluster"),
+    ):
         ray_cluster.check_address(address)
 
 
@@ -285,7 +312,7 @@ def test_a_release_that_does_not_fit_is_named(monkeypatch: pytest.MonkeyPatch) -
     old = types.ModuleType("ray")
     old.__version__ = "2.9.3"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "ray", old)
-    with pytest.raises(InputError, match=r"Ray 2\.9\.3 does not fit; 2\.55 or newer does: pip install"):
+    with pytest.raises(InputError, match=r"Ray 2\.9\.3 is too old; install 2\.55 or newer: pip install"):
         simulate(QUADRATIC, fedavg(0.1), local_steps=1, rounds=1, compute=Compute(engine="ray"))
 
 
@@ -293,7 +320,7 @@ def test_a_release_that_does_not_fit_is_named(monkeypatch: pytest.MonkeyPatch) -
     ("how", "words"),
     [
         ({"engine": "rey"}, "no engine 'rey'; did you mean ray"),
-        ({"address": "head:1"}, "for engine = ray; give the engine too"),
+        ({"address": "head:1"}, "needs engine = ray; set the engine too"),
     ],
 )
 def test_engines_that_there_are_not(how: dict[str, Any], words: str) -> None:

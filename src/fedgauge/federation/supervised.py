@@ -86,8 +86,8 @@ class SupervisedFederation:
         self.module = module.to(device)
         self.loss = check_loss(loss)
         self._first, self._flat = flatten(module), FlatModule(module)
-        x, y = (as_tensor(*given, self._first.dtype) for given in (("inputs", inputs), ("targets", targets)))
-        x, y = check_data(x, y)
+        number = self._first.dtype
+        x, y = check_data(as_tensor("inputs", inputs, number), as_tensor("targets", targets, number))
         self._data = ShardedData(x.to(device), y.to(device), *flat(shards))
         twice = torch.zeros(2, dtype=torch.int64, device=self.inputs.device)
         samples = self._data.inputs_of(twice), self._data.targets_of(twice)

@@ -70,8 +70,8 @@ def decompose(
     zeta = _parts(meter, "zeta_rms", names, meter.ask("gradient passes", 1, "gradient_parts", model, gradient, starts))
     along = torch.from_numpy(direction / np.linalg.norm(direction)).to(model)
     centre = meter.hessian(model, along)
-    asked = meter.ask("Hessian passes", 1, "hessian_parts", model, along, centre, starts)
-    return Decomposition((zeta, _parts(meter, "L_h", names, asked)), method)
+    found = meter.ask("Hessian passes", 1, "hessian_parts", model, along, centre, starts)
+    return Decomposition((zeta, _parts(meter, "L_h", names, found)), method)
 
 
 def _worst(meter: Meter, model: torch.Tensor, tolerance: float | None) -> Floats:
@@ -88,8 +88,8 @@ def _worst(meter: Meter, model: torch.Tensor, tolerance: float | None) -> Floats
     return largest(product, len(model), tolerance, generator, positive=True).vector
 
 
-def _parts(meter: Meter, name: str, names: Sequence[str], asked: Sequence[tuple[Any, Floats]]) -> Parts:
+def _parts(meter: Meter, name: str, names: Sequence[str], answers: Sequence[tuple[Any, Floats]]) -> Parts:
     squares = np.empty((meter.federation.num_workers, len(names)))
-    for workers, found in asked:
+    for workers, found in answers:
         squares[workers] = found
     return Parts(name, tuple(names), meter.shares, squares)

@@ -69,13 +69,15 @@ def noise(meter: Meter, model: torch.Tensor, *, samples: int | None = None, draw
     drawn = _draw(meter, model, draws // 2, None)
     notes = list(drawn.notes)
     cost = drawn.cost
-    method = f"{2 * drawn.number} stochastic gradients a worker, in pairs"
+    method = f"{2 * drawn.number} stochastic gradients per worker, in pairs"
     kind: Kind = "sample"
     replaced: dict[str, Any] = {}
     if isinstance(federation, HasSampleNoise):
         found, kind, cost = _of_data(meter, federation, model, samples)
         replaced = _without_replacement(federation, found.each)
-        method = f"variance of {2 * found.number} samples a worker, in pairs" if samples else "variance of all samples"
+        method = (
+            f"variance of {2 * found.number} samples per worker, in pairs" if samples else "variance of all samples"
+        )
         notes += found.notes
     elif isinstance(federation, HasKnownNoise):
         found, kind, method = Variances.exact(np.full(N, federation.sigma2)), "exact", "as given"
@@ -211,7 +213,7 @@ def _draw(meter: Meter, model: torch.Tensor, pairs: int, batch_size: int | None)
     except OutOfBudgetError as error:
         if len(totals) < 2:
             raise
-        notes = (f"{error} {2 * len(totals)} of {2 * pairs} gradients a worker were drawn.",)
+        notes = (f"{error} {2 * len(totals)} of {2 * pairs} gradients per worker were drawn.",)
     number = len(totals)
     spread = np.maximum(squares - sums**2 / number, 0.0) / (number - 1)
     cost = {"gradient passes": meter.cost["gradient passes"] - before}

@@ -189,7 +189,7 @@ class Meter:
 
     def __enter__(self) -> Self:
         self._stack.enter_context(one_thread())
-        passes: Any = Passes(self.federation, self.chunk, self.seed)
+        passes = Passes(self.federation, self.chunk, self.seed)
         self._engine = self._stack.enter_context(make_engine(passes, self._compute))
         return self
 

@@ -1,4 +1,4 @@
-"""Passes over a lane of workers for the lenses and the decomposition, which :class:`meter.Passes` has among others.
+"""Passes over a lane of workers for the lenses and the decomposition, which ``passes.Passes`` inherits.
 
 Each sees a chunk of rows at a time and returns numbers or sums, so that memory does not grow with the workers.
 """

@@ -58,9 +58,9 @@ def sampled_divergence(
     Args:
         meter: the workers, of a federation of data.
         model: the flat model.
-        size: samples of each worker in a subset, or the part of them as a float. A repetition takes two subsets: with
-            0.01 it costs 0.02 gradient passes. Products of very small subsets are skewed, and intervals of few of them
-            cover less than they say (docs/theory.md): a few dozen samples a worker are enough.
+        size: samples of each worker in a subset, or the fraction of them as a float. A repetition takes two subsets:
+            with 0.01 it costs 0.02 gradient passes. Products of very small subsets are skewed, and intervals of few of
+            them cover less than they say (docs/theory.md): a few dozen samples per worker are enough.
         tolerance: stop where the interval of zeta_rms^2 reaches no further than this part of it to either side.
         most: repetitions, where it never does.
 
@@ -100,7 +100,10 @@ def sampled_divergence(
     if meter.federation.num_workers == 1:
         notes = (*notes, ALONE)
     elif zeta2.low <= 0:
-        notes = (*notes, "zeta_rms cannot be told from 0 with so few samples; allow more of them, or more repetitions.")
+        notes = (
+            *notes,
+            "zeta_rms cannot be distinguished from 0; allow more samples, or more repetitions.",
+        )
     return Reading("sampled divergence", DIVERGENCE, estimates, details, notes)
 
 
@@ -119,7 +122,7 @@ def sampled_deviation(
         meter: the workers, of a federation of data.
         model: the flat global model.
         local: the local steps that lead to the local models, which are made again for every repetition so that none
-            is kept; or the local models themselves, one row a worker.
+            is kept; or the local models themselves, one row per worker.
         size: as for :func:`sampled_divergence`; a repetition takes four subset gradients of each worker.
         tolerance: stop where the interval of deviation2 reaches no further than this part of it to either side.
         most: repetitions, where it never does.
@@ -148,8 +151,8 @@ def sampled_deviation(
         raise InputError("The local models do not differ, so that nothing deviates; give at least one step of them.")
 
     def once(repetition: int) -> tuple[float]:
-        asked = meter.ask("gradient passes", cost, _deviations, model, mean, steps, size, repetition, rows=rows)
-        first, second = (torch.stack(side).sum(dim=0) for side in zip(*asked, strict=True))
+        parts = meter.ask("gradient passes", cost, _deviations, model, mean, steps, size, repetition, rows=rows)
+        first, second = (torch.stack(side).sum(dim=0) for side in zip(*parts, strict=True))
         return (float(first @ second),)
 
     found = _repeat(meter, once, tolerance, most)
@@ -195,8 +198,8 @@ def _subsets(federation: Rows) -> HasSubsets:
 def _repeat(meter: Meter, once: Callable[[int], tuple[float, ...]], tolerance: float, most: int) -> Repeated:
     """Repeat until the first quantity's interval is narrow enough, or the budget is used up.
 
-    Whether it is, is asked only where it should be by what was seen, and the number at most doubles in between: to ask
-    after every repetition would stop at the first interval that is narrow by chance.
+    The interval is checked only when it should be narrow enough by what was seen before, and the number of repetitions
+    at most doubles in between: a check after each repetition would stop at the first interval that is narrow by chance.
     """
     positive("tolerance", tolerance)
     count("most", most, least=2)

@@ -121,7 +121,7 @@ def write_model(path: str | Path, run: str | Path) -> None:
     )
     if found is None:
         raise InputError(
-            f"The run in {run} has no final model: model.safetensors is missing; resume the run to mend it."
+            f"The run in {run} has no final model: model.safetensors is missing; resume the run to fix it."
         )
     if path.suffix == ".safetensors":
         write_atomically(path, found.read_bytes())

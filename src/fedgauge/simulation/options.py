@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import torch
 
     from fedgauge.simulation.engines.local import Engine
-    from fedgauge.simulation.workers import Work
 
 Observer = Callable[[int, Round | None], None]
 """Called after every round with the number of finished rounds and the record, if one was made; the last call has the
@@ -53,7 +52,7 @@ class Compute:
     """
 
     processes: int | None = None
-    engine: str | Callable[[Work], Engine] = "local"
+    engine: str | Callable[[Any], Engine] = "local"
     address: str | None = None
     chunk: int | None = None
 

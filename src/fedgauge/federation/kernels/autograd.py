@@ -1,4 +1,4 @@
-"""The operations on rows for any module, by autograd, a worker at a time.
+"""The operations on rows for any module, by autograd, one worker at a time.
 
 This is the plain path: it serves every module and defines what the specialised kernels must agree with.
 """

@@ -60,9 +60,9 @@ class _Convolution:
         return torch.conv2d(x, *held, *self._how, self._groups), x
 
     def backward(self, x: Any, residual: torch.Tensor, held: _Held, first: bool, keep: float, scale: float) -> Any:
-        asked = [not first, True, self.biased]
+        wanted = [not first, True, self.biased]
         back, *gradients = _aten.convolution_backward(
-            residual, x, held[0], self._channels, *self._how, False, [0, 0], self._groups, asked
+            residual, x, held[0], self._channels, *self._how, False, [0, 0], self._groups, wanted
         )
         for part, gradient in zip(held, gradients, strict=True):
             if part is not None:
