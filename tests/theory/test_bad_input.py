@@ -12,7 +12,7 @@ from fedgauge.errors import InputError
 from fedgauge.theory import THEOREMS, evaluate
 from fedgauge.theory.corollaries import choose
 from fedgauge.theory.propositions import lemma_b_2, lemma_b_4, proposition_5_3
-from fedgauge.theory.tune import best_gamma, best_local_steps
+from fedgauge.theory.search import best_gamma, best_local_steps
 
 CASES: list[tuple[str, dict[str, Any], str]] = [
     ("nonconvex", {"L_hh": 1}, "know no symbol L_hh; did you mean L_h?"),

@@ -22,7 +22,7 @@ from fedgauge.report.terminal import console
 from fedgauge.reproduce.cells import Job, run_cells
 from fedgauge.theory import find
 from fedgauge.theory.answer import answer
-from fedgauge.theory.tune import best_gamma
+from fedgauge.theory.search import best_gamma
 from fedgauge.values import Kind, Version
 
 PERCENTS = (50, 100)

@@ -14,7 +14,7 @@ import numpy as np
 from fedgauge.errors import InputError
 from fedgauge.planning.theorem_inputs import look_up
 from fedgauge.runs.reader import FoundRun
-from fedgauge.theory import find
+from fedgauge.theory import THEOREMS, covering, find
 from fedgauge.theory.answer import Answer, answer
 from fedgauge.values import Constants, Estimate, Kind, Version
 from fedgauge.web.writing import shown
@@ -23,7 +23,6 @@ _BOUNDED = "min_r E|grad f(xbar^r)|^2"
 _VERSIONS: tuple[Version, ...] = ("corrected", "printed", "sharp", "prior")
 _POINTS = 120  # of a bound's curve: it is smooth
 _AROUND = 4  # times the run's own local steps to which the terms are shown
-_COVERED = {"fedavg": "nonconvex", "minibatch": "minibatch", "momentum": "momentum", "fedadam": "fedadam"}
 
 
 @dataclass(frozen=True)
@@ -156,8 +155,9 @@ def _asked(run: FoundRun, num_workers: int | None) -> tuple[str, dict[str, Any]]
     settings = run.settings
     algorithm, participation = dict(settings["algorithm"]), settings["participation"]
     name = str(algorithm.pop("name"))
-    if name not in _COVERED:
-        raise InputError(f"No theorem here covers {name}; FedAvg, momentum, mini-batch SGD and FedAdam have one.")
+    if covering(name) is None:
+        covered = dict.fromkeys(theorem.algorithm for theorem in THEOREMS.values())
+        raise InputError(f"No theorem here covers {name}; there are theorems about {', '.join(covered)}.")
     if settings["local_steps"] is None:
         raise InputError("The run does not say how many local steps its workers made, which the theorems need.")
     if isinstance(settings["local_steps"], Mapping):
@@ -168,14 +168,13 @@ def _asked(run: FoundRun, num_workers: int | None) -> tuple[str, dict[str, Any]]
         raise InputError("The theorems speak of workers that count alike, and this run weighs them.")
     if num_workers is None:
         raise InputError("The number of workers is not known, as the data cannot be read; the theorems need it.")
-    theorem, sampling = _COVERED[name], participation.get("sampling", "full")
-    values = {"I": settings["local_steps"], "N": num_workers, **algorithm}
-    if sampling != "full":
-        if (name, sampling) != ("fedavg", "with-replacement"):
-            raise InputError(f"No theorem here covers {name} with the sampling {sampling}.")
-        theorem, values["M"] = "partial", participation["participants"]
-    taken = {*find(theorem).needs, *find(theorem).optional}
-    return theorem, {symbol: value for symbol, value in values.items() if symbol in taken}
+    sampling = participation.get("sampling", "full")
+    theorem = covering(name, sampling)
+    if theorem is None:
+        raise InputError(f"No theorem here covers {name} with the sampling {sampling}.")
+    values = {"I": settings["local_steps"], "N": num_workers, **algorithm, "M": participation.get("participants")}
+    taken = {*theorem.needs, *theorem.optional}
+    return theorem.name, {symbol: value for symbol, value in values.items() if symbol in taken}
 
 
 def _with_gap(run: FoundRun, constants: Constants, least: float | None) -> Constants:
