@@ -49,7 +49,29 @@ THEOREMS: dict[str, Theorem] = {
     )
 }
 
-__all__ = ["THEOREMS", "Theorem", "covering", "evaluate", "find", "planning_theorems"]
+__all__ = [
+    "COROLLARIES",
+    "THEOREMS",
+    "CorollaryRates",
+    "Inequality",
+    "Theorem",
+    "Tuned",
+    "best_gamma",
+    "best_local_steps",
+    "corollary_rates",
+    "covering",
+    "evaluate",
+    "find",
+    "lemma_b_1",
+    "lemma_b_2",
+    "lemma_b_3",
+    "lemma_b_4",
+    "planning_theorems",
+    "proposition_5_1",
+    "proposition_5_2",
+    "proposition_5_3",
+    "proposition_5_4",
+]
 
 
 def find(name: str) -> Theorem:
@@ -73,7 +95,7 @@ def covering(
     """Look for the theorem about an algorithm, or None where there is none.
 
     Args:
-        algorithm: its name, as in :data:`fedgauge.algorithms.ALGORITHMS`.
+        algorithm: its name, as in ``fedgauge.algorithms.ALGORITHMS``.
         sampling: who takes part in a round.
         objectives: what is known of the workers' objectives.
         measure: what is to be bounded, ``grad2`` or ``loss``.
@@ -123,3 +145,19 @@ def evaluate(
     ([4.005, 1.006, 0.275], [True, True, False])
     """
     return find(name).evaluate(version, kinds, **values)
+
+
+# These look theorems up here, so that they can only be imported once everything above is defined.
+from fedgauge.theory.corollaries import COROLLARIES, CorollaryRates, corollary_rates  # noqa: E402
+from fedgauge.theory.propositions import (  # noqa: E402
+    Inequality,
+    lemma_b_1,
+    lemma_b_2,
+    lemma_b_3,
+    lemma_b_4,
+    proposition_5_1,
+    proposition_5_2,
+    proposition_5_3,
+    proposition_5_4,
+)
+from fedgauge.theory.search import Tuned, best_gamma, best_local_steps  # noqa: E402

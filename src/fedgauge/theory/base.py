@@ -206,7 +206,7 @@ class Theorem:
         needs: the symbols that must be given (for ``prior``, L_tilde stands in for L_g and L_h).
         versions: for each version, how it departs from print.
         state: from version and values to the statement; it never sees ``prior``.
-        algorithm: the algorithm that it is about, one of :data:`fedgauge.algorithms.ALGORITHMS`.
+        algorithm: the algorithm that it is about, one of ``fedgauge.algorithms.ALGORITHMS``.
         quantity: what it bounds.
         terms: every term that some version has, with its meaning and colour.
         optional: symbols that may be given, with the value each has when it is not; None where another decides.

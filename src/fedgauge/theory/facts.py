@@ -46,7 +46,7 @@ class TermFacts:
         name: how it is called, in the bound and in legends.
         meaning: the same in a sentence.
         cause: what makes it: the start, the noise of the gradients, or the divergence of the workers.
-        colour: the index of its colour on the pages, below :data:`COLOURS`.
+        colour: the index of its colour on the pages, below ``COLOURS``.
     """
 
     name: str
@@ -91,7 +91,7 @@ class Counterexample:
     Attributes:
         hessians: of the workers; F_i = x'A_i x/2.
         start: the first model.
-        settings: I, R, M, eta and the like, as :class:`fedgauge.falsify.problem.Problem` names them.
+        settings: I, R, M, eta and the like, as ``fedgauge.falsify.problem.QuadraticProblem`` names them.
     """
 
     hessians: tuple[Any, ...]

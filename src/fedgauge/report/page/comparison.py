@@ -16,7 +16,7 @@ from fedgauge.planning.theorem_inputs import look_up
 from fedgauge.runs.reader import FoundRun
 from fedgauge.theory import THEOREMS, covering, find
 from fedgauge.theory.answer import Answer, answer
-from fedgauge.values import Constants, Estimate, Kind, Version
+from fedgauge.values import Constants, Estimate, Kind, Version, initial_gap
 from fedgauge.web.writing import shown
 
 _BOUNDED = "min_r E|grad f(xbar^r)|^2"
@@ -184,9 +184,9 @@ def _with_gap(run: FoundRun, constants: Constants, least: float | None) -> Const
     if "F" in constants or first.round != 0:
         return constants
     if least is not None:
-        gap = Estimate.exact("F", max(first.loss - least, 0.0), "f at the first model, less f*")
+        gap = initial_gap(first.loss, least, least)
     elif not quadratic and min(record.loss for record in run.rounds) >= 0:
-        gap = Estimate("F", first.loss, 0.0, first.loss, "upper", "f at the first model, less 0")
+        gap = initial_gap(first.loss, 0.0)
     else:
         return constants
-    return Constants((*constants, gap))
+    return Constants((*constants.values(), gap))
