@@ -26,10 +26,10 @@ from fedgauge.experiment.config import Experiment
 from fedgauge.experiment.prepare import prepare
 from fedgauge.federation.protocols import Federation
 from fedgauge.pace.cost import Cost
-from fedgauge.planning.adaptive_tau import PHI, PHI_NETWORK, adaptive_tau
 from fedgauge.planning.goal import Goal
 from fedgauge.report.terminal import console
 from fedgauge.system.files import write_json
+from plans.adaptive_tau import PHI, PHI_NETWORK, adaptive_tau
 
 GRID = tuple(2**k for k in range(8))
 COSTS = ("cross-device", "cross-silo", "local,step=0.001,fixed=0.01")

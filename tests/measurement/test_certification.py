@@ -18,7 +18,7 @@ from fedgauge.federation.kernels.losses import squared_error
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.measurement.certification import Certified, certify
 from fedgauge.theory.answer import answer
-from fedgauge.theory.tune import best_gamma
+from fedgauge.theory.search import best_gamma
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

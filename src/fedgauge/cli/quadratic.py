@@ -89,7 +89,7 @@ def constants(file: options.FederationFile, json: options.Json = False) -> None:
             Estimate.exact("d0", float(away @ away), "|x0 - x*|^2"),
         ]
     if json:
-        answer: dict[str, Any] = {e.symbol: {"value": e.value, "kind": e.kind} for e in found}
+        answer: dict[str, dict[str, Any]] = {e.symbol: {"value": e.value, "kind": e.kind} for e in found}
         answer["x_star"] = {"value": None if x_star is None else x_star.tolist(), "kind": "exact"}
         options.print_json(answer)
     else:

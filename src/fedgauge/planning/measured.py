@@ -20,7 +20,7 @@ from fedgauge.planning.theorem_inputs import check_participation
 from fedgauge.planning.theory_plan import TheoryPlan
 from fedgauge.simulation.setup import Setup
 from fedgauge.theory.arguments import check_federation, read_constants, read_object
-from fedgauge.values import Constants, Estimate, Kind
+from fedgauge.values import Constants, Estimate, initial_gap
 
 _LOOKED = 3  # rounds of the trajectory from the first model
 
@@ -46,13 +46,9 @@ def floor_of(setup: Setup) -> float:
 
 
 def with_gap(constants: Constants, loss: float, floor: float, quadratic: bool) -> Constants:
-    """The constants with F, the way that f has still to go: exact of quadratics, and at most f itself of losses."""
-    kind: Kind = "exact" if quadratic else "upper"
-    method = "f at the first model less its least value" + ("" if quadratic else ", which is at least 0")
-    gap = loss - floor
-    return Constants(
-        (*(item for item in constants.values() if item.symbol != "F"), Estimate("F", gap, gap, gap, kind, method))
-    )
+    """The constants with F, the way that f still has to go: exact for quadratics, at most f itself for losses."""
+    gap = initial_gap(loss, floor, floor if quadratic else None)
+    return Constants((*(item for item in constants.values() if item.symbol != "F"), gap))
 
 
 def _read(path: Path) -> Constants:

@@ -24,7 +24,7 @@ from fedgauge.results.certified_bounds import CertifiedBounds
 from fedgauge.simulation.options import Compute, Recording
 from fedgauge.theory import find
 from fedgauge.theory.answer import answer
-from fedgauge.theory.tune import best_gamma
+from fedgauge.theory.search import best_gamma
 from fedgauge.values import Kind, Version
 
 PERCENTS = (50, 100)
