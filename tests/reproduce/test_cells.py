@@ -14,7 +14,7 @@ from fedgauge.experiment.jobs import make_pool
 from fedgauge.federation.protocols import Indices
 from fedgauge.planning.planner import PlanOptions, plan
 from fedgauge.reproduce import table2
-from fedgauge.reproduce.cells import Job, run_cells
+from fedgauge.reproduce.cells import CellJob, run_cells
 
 
 class CtrlC:
@@ -40,7 +40,7 @@ def double(number: int) -> int:
 def made(keep: Path, numbers: dict[str, int], version: int = 1) -> tuple[dict[str, int], list[str]]:
     """The cells, and which of them were made now."""
     said: list[str] = []
-    jobs = {name: Job([number, version], (number,)) for name, number in numbers.items()}
+    jobs = {name: CellJob([number, version], (number,)) for name, number in numbers.items()}
     found = run_cells(double, jobs, keep, make_pool(1), lambda name, done, total: said.append(name))
     return found, said[1:]
 

@@ -1,7 +1,7 @@
-"""Partial participation adds an error that a small L_h cannot reduce (the claim behind Theorem 4.5), without chance.
+"""Partial participation adds an error that a small L_h cannot reduce (the claim behind Theorem 4.5), computed exactly.
 
 Quadratics whose Hessians differ not at all, a little and much, without gradient noise; FedAvg with all workers and with
-fewer. What E‖∇f‖² is left after so many rounds is computed, not simulated. With all workers and L_h = 0 nothing is
+fewer. The E‖∇f‖² that is left after all rounds is computed, not simulated. With all workers and L_h = 0 nothing is
 left; with fewer, the workers that happen to be drawn pull the model their way, whatever L_h is.
 """
 
@@ -52,7 +52,7 @@ def run() -> dict[str, Any]:
 
 
 def show(result: Mapping[str, Any]) -> None:
-    """Print what is left."""
+    """Print the error that is left."""
     rows = [(console.number(line["L_h"]), str(line["M"]), f"{line['left']:.3g}") for line in result["lines"]]
     console.table(f"E‖∇f‖² after {ROUNDS} rounds, exact", ("L_h", f"M of {WORKERS}", "left"), rows)
 
