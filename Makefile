@@ -50,7 +50,7 @@ dist: setup
 test-dist: dist
 	rm -rf build/test-dist
 	$(PYTHON) -m venv build/test-dist/venv
-	wheel=$$(echo dist/*.whl) && build/test-dist/venv/bin/pip install --quiet --constraint constraints.txt "$$wheel[data]"
+	wheel=$$(echo dist/*.whl) && env -u PYTHONPATH build/test-dist/venv/bin/pip install --quiet --constraint constraints.txt "$$wheel[data]"
 	env -u PYTHONPATH build/test-dist/venv/bin/python tests/packaging/try_installed.py build/test-dist/place
 
 # The documentation as pages, in build/docs; `make test` builds it too, in a directory of its own.
