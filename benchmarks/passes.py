@@ -35,6 +35,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 
 import numpy as np
 import torch
@@ -208,7 +209,7 @@ def main() -> None:
     torch.set_num_threads(1)
     results = [measure(name, options.turns) for name in options.only or WORKLOADS]
     if options.json:
-        versions = {"fedgauge": "0.1.0", "torch": torch.__version__, "python": platform.python_version()}
+        versions = {"fedgauge": version("fedgauge"), "torch": torch.__version__, "python": platform.python_version()}
         print(json.dumps({"versions": versions, "aim": AIM, "results": results}))
         return
     for result in results:

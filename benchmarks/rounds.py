@@ -28,6 +28,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.metadata import version
 
 import numpy as np
 import torch
@@ -280,7 +281,7 @@ def main() -> None:
             )
         print(flush=True)
     if options.json:
-        versions = {"fedgauge": "0.1.0", "torch": torch.__version__, "python": platform.python_version()}
+        versions = {"fedgauge": version("fedgauge"), "torch": torch.__version__, "python": platform.python_version()}
         print(json.dumps({"versions": versions, "results": results}))
 
 
