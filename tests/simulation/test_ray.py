@@ -320,5 +320,5 @@ def test_a_release_that_does_not_fit_is_named(monkeypatch: pytest.MonkeyPatch) -
 def test_engines_that_there_are_not(how: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         simulate(QUADRATIC, fedavg(0.1), local_steps=1, rounds=1, **how)
-    with pytest.raises(InputError, match=r"run.engine|give the engine too"):
+    with pytest.raises(InputError, match=r"run.engine|set the engine too"):
         Experiment.of({"source": "digits", "gamma": 0.1, **how})
