@@ -26,6 +26,7 @@ from fedgauge.algorithms import ALGORITHMS, Algorithm, fingerprint, make_algorit
 from fedgauge.algorithms.fingerprints import digest
 from fedgauge.algorithms.shipping import is_own
 from fedgauge.errors import InputError
+from fedgauge.simulation.options import Compute
 
 ROOT = Path(__file__).parents[2]
 FEDERATION = random_quadratics(4, 3, sigma2=0.1)
@@ -39,7 +40,7 @@ def sent(algorithm: Algorithm) -> Algorithm:
 
 
 def run(algorithm: Algorithm) -> Any:
-    return simulate(FEDERATION, algorithm, local_steps=3, rounds=4, processes=1)
+    return simulate(FEDERATION, algorithm, local_steps=3, rounds=4, compute=Compute(processes=1))
 
 
 # -- in this process ---------------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ from fedgauge.measurement.noise import noise
 from fedgauge.measurement.passes import Meter
 from fedgauge.measurement.sampled import sampled_divergence
 from fedgauge.randomness import Streams
+from fedgauge.simulation.options import Compute, Keep, StopAt
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 CLASSES, WIDTH, WORKERS, BATCH = 3, 4, 5, 4
@@ -134,8 +135,8 @@ def test_it_has_the_members_of_a_federation_and_none_more() -> None:
 def test_it_is_simulated_as_the_same_workers_are(make: Any, processes: int) -> None:
     how: dict[str, Any] = {"local_steps": 4, "rounds": 6, "participation": Participation("without-replacement", 4)}
     hand: Federation = ByHand()
-    found = simulate(hand, make(0.3), **how, processes=processes)
-    expected = simulate(like(ByHand()), make(0.3), **how, processes=1, chunk=2)
+    found = simulate(hand, make(0.3), **how, compute=Compute(processes=processes))
+    expected = simulate(like(ByHand()), make(0.3), **how, compute=Compute(processes=1, chunk=2))
     np.testing.assert_allclose(found.model, expected.model, rtol=1e-10)
     np.testing.assert_allclose(found.losses, expected.losses, rtol=1e-10)
     assert found.losses[-1] < found.losses[0]
@@ -144,8 +145,8 @@ def test_it_is_simulated_as_the_same_workers_are(make: Any, processes: int) -> N
 def test_it_is_kept_and_resumed(tmp_path: Any) -> None:
     how: dict[str, Any] = {"local_steps": 2, "rounds": 6}
     whole = simulate(ByHand(), fedavg(0.1), **how)
-    simulate(ByHand(), fedavg(0.1), **how, run=tmp_path / "run", pause=3)
-    assert simulate(ByHand(), fedavg(0.1), **how, run=tmp_path / "run", resume=True) == whole
+    simulate(ByHand(), fedavg(0.1), **how, stop=StopAt(round=3), keep=tmp_path / "run")
+    assert simulate(ByHand(), fedavg(0.1), **how, keep=Keep(tmp_path / "run", resume=True)) == whole
 
 
 def test_it_is_measured_as_the_same_workers_are() -> None:
@@ -153,7 +154,7 @@ def test_it_is_measured_as_the_same_workers_are() -> None:
     steps = LocalSteps(fedavg(0.1), 3)
     readings = []
     for of in (hand, like(hand)):
-        with Meter(of, processes=1) as meter:
+        with Meter(of, compute=Compute(processes=1)) as meter:
             readings.append(
                 {
                     **curvature(meter, model).constants,
@@ -172,7 +173,7 @@ def test_its_noise_is_estimated_from_draws() -> None:
     hand = ByHand()
     with Meter(hand) as meter:
         found = noise(meter, hand.start(0), draws=400).constants["sigma"]
-    with Meter(like(hand), processes=1) as meter:
+    with Meter(like(hand), compute=Compute(processes=1)) as meter:
         exact = noise(meter, hand.start(0)).constants["sigma"]
     assert found.kind == "sample"
     assert found.low <= exact.value <= found.high
@@ -191,7 +192,7 @@ def test_its_noise_is_estimated_from_draws() -> None:
 @pytest.mark.parametrize("processes", [1, 2])
 def test_what_it_does_not_offer_is_said_in_one_sentence(measure: Any, says: str, processes: int) -> None:
     hand = ByHand()
-    with Meter(hand, processes=processes) as meter, pytest.raises(InputError, match=says) as refused:
+    with Meter(hand, compute=Compute(processes=processes)) as meter, pytest.raises(InputError, match=says) as refused:
         measure(meter, hand.start(0))
     assert "\n" not in str(refused.value)
 

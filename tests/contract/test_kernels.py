@@ -23,6 +23,7 @@ from fedgauge.federation.flat import flatten
 from fedgauge.federation.kernels import KERNELS, Kernel, Learner
 from fedgauge.federation.kernels.autograd import Autograd
 from fedgauge.federation.kernels.losses import squared_error
+from fedgauge.simulation.options import Compute
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 every_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=[kernel.name for kernel in KERNELS])
@@ -149,13 +150,13 @@ class Tanh:
 
 def test_a_new_kernel_is_one_class_and_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     module = nn.Sequential(nn.Linear(6, 3), nn.Tanh())
-    before = simulate(federation(module), fedavg(0.1), local_steps=3, rounds=2, chunk=3, processes=1)
+    before = simulate(federation(module), fedavg(0.1), local_steps=3, rounds=2, compute=Compute(chunk=3, processes=1))
     monkeypatch.setattr(kernels, "KERNELS", (Tanh, *KERNELS))
     of = federation(module)
     assert of.path == "tanh"
     assert of.chunk(100) == 3
     assert federation().path == "dense", "others are as they were"
-    after = simulate(of, fedavg(0.1), local_steps=3, rounds=2, chunk=3, processes=1)
+    after = simulate(of, fedavg(0.1), local_steps=3, rounds=2, compute=Compute(chunk=3, processes=1))
     assert Tanh.steps == 3 * 2 * 5
     np.testing.assert_array_equal(after.model, before.model)
     with pytest.raises(InputError, match="path tanh needs a Linear followed by Tanh"):

@@ -18,7 +18,7 @@ from fedgauge.federation.kernels.losses import squared_error
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.measurement.certification import Certified, certify
 from fedgauge.theory.answer import answer
-from fedgauge.theory.tune import best_gamma
+from fedgauge.theory.search import best_gamma
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -327,7 +327,13 @@ def test_theorems_are_certified_and_hold_for_a_run(theorem: str) -> None:
     algorithm = fg.momentum(float(tuned.gamma), 0.5) if theorem == "momentum" else fg.fedavg(float(tuned.gamma))
     participation = fg.Participation("with-replacement", 5) if theorem == "partial" else fg.Participation()
     trace = fg.simulate(
-        federation, algorithm, local_steps=4, rounds=30, participation=participation, watch=False, processes=1
+        federation,
+        algorithm,
+        local_steps=4,
+        rounds=30,
+        participation=participation,
+        record=fg.Recording(watch=False),
+        compute=fg.Compute(processes=1),
     )
     seen = trace.losses - (found.loss - found.gap) if theorem == "strongly-convex" else trace.grad2
     assert seen[:-1].min() <= result.bound.total

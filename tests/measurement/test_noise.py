@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.federation.networks import chains, convolutional, data, federation, mlp, ragged
+from tests.grouped import grouped
 from torch import nn
 from torch.nn import functional
 
@@ -27,7 +28,7 @@ NOMINAL = (0.95 - 0.046, 0.95 + 0.046)
 
 
 def measured(of: Any, model: Any = None, *, meter: Any = None, **how: Any) -> Reading:
-    with Meter(of, **{"processes": 1, **(meter or {})}) as opened:
+    with Meter(of, **grouped(**{"processes": 1, **(meter or {})})) as opened:
         return noise(opened, of.start(0) if model is None else model, **how)
 
 

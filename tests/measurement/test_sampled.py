@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from tests.federation.networks import federation, ragged
+from tests.grouped import grouped
 from torch import nn
 
 from fedgauge.algorithms import fedavg
@@ -19,6 +20,7 @@ from fedgauge.measurement.passes import Meter, OutOfBudgetError
 from fedgauge.measurement.reading import Reading
 from fedgauge.measurement.sampled import _repeat, sampled_deviation, sampled_divergence
 from fedgauge.randomness import Purpose, Streams
+from fedgauge.simulation.options import Compute
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 WEIGHTS = (0.5, 0.2, 0.3)
@@ -34,7 +36,7 @@ def small(**how: Any) -> SupervisedFederation:
 
 
 def measured(estimator: Any, of: Any, *given: Any, meter: Any = None, **how: Any) -> Reading:
-    with Meter(of, **{"processes": 1, "chunk": 3, **(meter or {})}) as opened:
+    with Meter(of, **grouped(**{"processes": 1, "chunk": 3, **(meter or {})})) as opened:
         reading: Reading = estimator(opened, of.start(0), *given, **how)
         return reading
 
@@ -160,7 +162,7 @@ def test_intervals_cover_at_their_rate(name: str) -> None:
 
 def test_intervals_cover_at_their_rate_where_they_end_the_repetitions() -> None:
     covered, ended = 0, []
-    with Meter(small(), processes=1) as meter:
+    with Meter(small(), compute=Compute(processes=1)) as meter:
         for seed in range(1000):
             generator = np.random.default_rng(seed)
             found = _repeat(meter, lambda _, draw=generator.normal: (draw(1.0, 1.0),), 0.5, 400)  # type: ignore[misc]
@@ -214,7 +216,9 @@ def test_a_reading_says_what_it_cost_and_that_it_was_cut_short() -> None:
 def test_time_ends_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr("fedgauge.measurement.passes.time.monotonic", lambda: now[0])
-    with Meter(small(), processes=1, until=10, told=lambda *_: now.__setitem__(0, now[0] + 3)) as meter:
+    with Meter(
+        small(), until=10, progress=lambda *_: now.__setitem__(0, now[0] + 3), compute=Compute(processes=1)
+    ) as meter:
         reading = sampled_divergence(meter, small().start(0), size=0.2)
         assert reading.notes[0] == "The time that was allowed is used up. There were 4 repetitions."
         with pytest.raises(OutOfBudgetError, match="The time that was allowed is used up"):

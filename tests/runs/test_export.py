@@ -20,6 +20,7 @@ from fedgauge.errors import InputError
 from fedgauge.runs.export import read_model, read_records, write_model, write_records
 from fedgauge.runs.observers import replay, watching
 from fedgauge.runs.reader import FoundRun, find, look
+from fedgauge.simulation.options import Recording
 
 DIGITS = Experiment.of({"source": "digits", "gamma": 0.1, "rounds": 2, "processes": 1})
 
@@ -27,10 +28,10 @@ DIGITS = Experiment.of({"source": "digits", "gamma": 0.1, "rounds": 2, "processe
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("runs")
-    execute(DIGITS, run=place / "digits")
+    execute(DIGITS, keep=place / "digits")
     federation = random_quadratics(3, 2)
-    simulate(federation, fedavg(0.1), local_steps=2, rounds=3, run=place / "quadratic")
-    execute(DIGITS.changed({"local_steps": "auto", "cost": "local,step=0.01"}), run=place / "auto")
+    simulate(federation, fedavg(0.1), local_steps=2, rounds=3, keep=place / "quadratic")
+    execute(DIGITS.changed({"local_steps": "auto", "cost": "local,step=0.01"}), keep=place / "auto")
     return place
 
 
@@ -227,7 +228,9 @@ def test_observers_together_from_python() -> None:
         lambda done, record: second.append(record.loss) if record else None,
     ]
     with watching(observers) as observer:
-        trace = simulate(random_quadratics(3, 2), fedavg(0.1), local_steps=2, rounds=3, observer=observer)
+        trace = simulate(
+            random_quadratics(3, 2), fedavg(0.1), local_steps=2, rounds=3, record=Recording(observer=observer)
+        )
     assert first == [1, 2, 3, 3]
     assert second == trace.losses.tolist()
 

@@ -14,6 +14,7 @@ import pytest
 import torch
 from tests.algorithms.own import STEPS, replaced
 from tests.federation.networks import chained, convolutional, federation
+from tests.grouped import grouped
 from tests.strategies import PARAMETERS
 
 from fedgauge.algorithms import ALGORITHMS, make_algorithm
@@ -26,6 +27,7 @@ from fedgauge.measurement.passes import Meter
 from fedgauge.simulation.engines import local
 from fedgauge.simulation.engines.local import Inline, Processes
 from fedgauge.simulation.loop import simulate
+from fedgauge.simulation.options import Compute
 from fedgauge.simulation.workers import LANES, Work, lanes
 from fedgauge.values import Trace
 
@@ -34,7 +36,9 @@ FEDAVG = make_algorithm("fedavg", gamma=0.1)
 
 
 def run(of: SupervisedFederation, name: str = "fedavg", **how: Any) -> Trace:
-    return simulate(of, make_algorithm(name, **PARAMETERS[name]), **{"local_steps": 3, "rounds": 3, "chunk": 2, **how})
+    return simulate(
+        of, make_algorithm(name, **PARAMETERS[name]), **grouped(**{"local_steps": 3, "rounds": 3, "chunk": 2, **how})
+    )
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -158,9 +162,9 @@ def test_local_models_of_ones_own_steps_are_looked_at_in_other_processes() -> No
     of, steps = federation(), LocalSteps(replaced(STEPS["closure"]), 4)
     found = []
     for processes in (1, 2):
-        with Meter(of, processes=processes) as meter:
+        with Meter(of, compute=Compute(processes=processes)) as meter:
             found.append(divergence(meter, of.start(0), iterates=steps).constants["zeta_local"].value)
-    with Meter(of, processes=1) as meter:
+    with Meter(of, compute=Compute(processes=1)) as meter:
         plain = divergence(meter, of.start(0), iterates=LocalSteps(FEDAVG, 4)).constants["zeta_local"].value
     assert found[0] == found[1] != plain
 

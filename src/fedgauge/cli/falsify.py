@@ -20,7 +20,7 @@ def falsify(
     searches: Annotated[int, typer.Option(help="Directed searches for each theorem and version.")] = 6,
     seed: options.Seed = 0,
     keep: Annotated[int, typer.Option(help="Violations to save for each theorem and version.")] = 5,
-    jobs: Annotated[int | None, typer.Option(help="Processes \\[default: one a core].")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Processes \\[default: one per core].")] = None,
     out: Annotated[Path | None, typer.Option(help="Directory for result.json and each violation's files.")] = None,
     json: options.Json = False,
 ) -> None:
@@ -34,6 +34,7 @@ def falsify(
     from fedgauge.errors import InputError, InterruptedCommandError
     from fedgauge.falsify import run, save
     from fedgauge.report.terminal import console
+    from fedgauge.results.searches import Falsification
 
     if out:
         options.check_directory(out)
@@ -49,10 +50,11 @@ def falsify(
             seed=seed,
             keep=keep,
             jobs=jobs,
-            told=lambda done, total: bar.update(task, completed=done, total=total),
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
     cases = save(outcome.cases, out) if out else []
     result = {
+        **Falsification.heading(),
         "command": command_line(),
         "versions": {"python": python_version(), **{name: version_of(name) for name in ("fedgauge", "numpy")}},
         "settings": outcome.settings,

@@ -127,3 +127,12 @@ class Participation(Value):
         weights = np.array(self.weights)
         scaled: Floats = weights / weights.sum()
         return scaled
+
+
+def check_draws(participants: int | None, sampling: str | None, num_workers: int) -> None:
+    """Refuse more participants than workers, unless a sampling with replacement was chosen, which allows it."""
+    if sampling is None and participants is not None and participants > num_workers:
+        raise InputError(
+            f"participants must be at most {num_workers}, the number of workers, not {participants}; to draw the same"
+            " worker several times in a round, choose sampling='with-replacement' too."
+        )

@@ -19,7 +19,7 @@ import torch
 
 from fedgauge.errors import MachineError
 from fedgauge.federation.protocols import Federation
-from fedgauge.simulation.engines.choice import check_engine
+from fedgauge.simulation.options import Compute
 
 
 class LaneWork(Protocol):
@@ -227,22 +227,20 @@ class Processes:
         return "A worker process does not answer; resume the run, or use fewer processes."
 
 
-def make_engine(work: LaneWork, processes: int | None, name: str = "local", address: str | None = None) -> Engine:
-    """Make an engine.
+def make_engine(work: LaneWork, compute: Compute) -> Engine:
+    """Make the engine that computes this work.
 
     Args:
-        work: what it runs.
-        processes: how many; what the federation suggests if not given. One process is this one. On a cluster, the
-            number of tasks at once, one per core of the cluster if not given.
-        name: local, or ray for a cluster.
-        address: of the cluster; one is started if not given.
+        work: the workers' part of a round.
+        compute: where. By default one process per core; a single process is this one.
     """
-    check_engine(name, address)
-    if name == "ray":
-        # Imported here, as only those who choose it need Ray.
+    if not isinstance(compute.engine, str):
+        return compute.engine(work)
+    if compute.engine == "ray":
+        # Imported here, so that Ray is needed only by those who use it.
         from fedgauge.simulation.engines.on_ray import OnRay
 
-        return OnRay(work, processes, address)
-    processes = work.federation.processes if processes is None else processes
+        return OnRay(work, compute.processes, compute.address)
+    processes = work.federation.processes if compute.processes is None else compute.processes
     number = processes if processes is not None else (os.cpu_count() or 1)
     return Inline(work) if number == 1 else Processes(work, number)

@@ -10,7 +10,7 @@ eta, the step size, is our gamma. Everyone takes part, and models are averaged.
     beta_i  = |grad F_i(w_i) - grad F_i(w)| / |w_i - w|
     delta_i = |grad F_i(w) - grad F(w)|
 
-**Rule.** With c seconds a local step, b seconds an aggregation, R' what remains of the budget of seconds and
+**Rule.** With c seconds per local step, b seconds per aggregation, R' what remains of the budget of seconds and
 
     h(tau) = (delta / beta) ((gamma beta + 1)^tau - 1) - gamma delta tau
     q(tau) = (c tau + b) / (2 gamma phi R' tau)
@@ -42,12 +42,12 @@ from fedgauge.values import Round, Value
 if TYPE_CHECKING:
     import torch
 
-    from fedgauge.simulation.loop import Evaluator
+    from fedgauge.simulation.options import Evaluator
 
 PHI, PHI_NETWORK = 0.025, 5e-5
 """Their control parameter on convex models and on a CNN."""
 _GROWTH = 10
-"""At most so many times the last tau, as theirs."""
+"""A tau is at most this many times the last one, as in their programs."""
 _LEAST_BETA = 1e-5
 
 
