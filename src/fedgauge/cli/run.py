@@ -102,7 +102,9 @@ def simulate(
     if json:
         options.print_json(trace.to_json())
     else:
-        console.show_trace(trace, prepared.federation.num_workers)
+        workers, partition = prepared.federation.num_workers, prepared.partition
+        parameters = partition.parameters if partition else None
+        console.show_trace(trace, workers, console.federation_line(experiment.to_json(), workers, parameters))
         if out:
             print(f"The run is in {out}.")
     if trace.status == "stopped":

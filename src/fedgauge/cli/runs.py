@@ -191,7 +191,7 @@ def export(
         options.print_json({"run": str(run), "runs": len(found), "records": records, "files": written, **board})
     else:
         recorded = tensorboard or observer or any(path.suffix in (".json", ".parquet") for path in files)
-        said = [console.counted(records, "record")] if recorded else []
+        said = [counted(records, "record")] if recorded else []
         print("Written: " + ", ".join([*said, *written]))
         if tensorboard:
             print(f"Look at them with: tensorboard --logdir {tensorboard}")

@@ -161,9 +161,9 @@ def _trajectory(session: Session) -> Iterable[Reading]:
     experiment, asked = session.experiment, session.asked
     done = 0
 
-    def observer(_: int, record: Round | None) -> None:
+    def observer(rounds: int, record: Round | None) -> None:
         nonlocal done
-        done += 1
+        done += rounds > 0  # the record of the first model is not a round
         session.told("trajectory", done, asked.rounds * asked.seeds)
 
     mean, most = trajectory(
