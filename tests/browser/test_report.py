@@ -17,7 +17,7 @@ from fedgauge.experiment.config import Experiment
 from fedgauge.federation.generate import random_quadratics
 from fedgauge.pace.cost import Cost
 from fedgauge.planning.goal import Goal
-from fedgauge.planning.planner import Effort, plan
+from fedgauge.planning.planner import PlanOptions, plan
 from fedgauge.report.page.grids import IntervalRow, intervals
 from fedgauge.web.writing import resource, shown
 
@@ -62,7 +62,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         goal=Goal("grad2", 0.05),
         cost=Cost("given", fixed=1.0, step=0.02),
         over={"gamma": [0.05, 0.1], "local_steps": [1, 4]},
-        effort=Effort(seeds=2, jobs=1),
+        options=PlanOptions(seeds=2, jobs=1),
     )
     planned = found.to_json()
     planned["experiment"]["data"]["name"] = "digits"  # as the run's; a plan for something else is refused beside it

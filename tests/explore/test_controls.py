@@ -39,7 +39,7 @@ def test_what_the_file_does_not_have_is_assumed_and_certifies_nothing(tmp_path: 
 
 def test_every_kind_is_known_wherever_kinds_are_named() -> None:
     assert set(KINDS) == set(get_args(Kind))
-    assert f"const KINDS = {json.dumps(list(get_args(Kind)))};" in resource("state.js")
+    assert f"const KINDS = {json.dumps(list(get_args(Kind)))};" in resource("state.js", "fedgauge.explore")
 
 
 def test_a_federation_that_is_not_strongly_convex_has_no_mu(tmp_path: Path) -> None:

@@ -23,8 +23,7 @@ from fedgauge.pace.cost import Cost
 from fedgauge.planning.by_theory import TheoryPlan, theory_plan
 from fedgauge.planning.goal import Goal
 from fedgauge.theory import evaluate
-from fedgauge.theory.search import Task, solve
-from fedgauge.theory.tune import best_local_steps
+from fedgauge.theory.search import Task, best_local_steps, solve
 from fedgauge.values import Constants, Estimate
 
 COST = Cost("given", fixed=1.0, step=0.1)
@@ -386,7 +385,7 @@ def test_the_worse_end_of_mu_is_the_lower() -> None:
     table = {**TABLE, "d0": 1.0, "f_star": 0.0}
     mu = Estimate("mu", 0.1, 0.05, 0.2, "sample", "given")
     asked: dict[str, Any] = {"goal": Goal("loss", 0.1), "cost": COST, "num_workers": 8, "cap": 50}
-    plan = theory_plan(Constants((*constants(**table), mu)), **asked)
+    plan = theory_plan(Constants((*constants(**table).values(), mu)), **asked)
     assert plan.worst.choice == plan_of({**table, "mu": 0.05}, goal=asked["goal"], cap=50).choice
     assert plan.best.choice == plan_of({**table, "mu": 0.2}, goal=asked["goal"], cap=50).choice
 
@@ -402,7 +401,7 @@ def test_the_worse_end_of_mu_is_the_lower() -> None:
     ids=lambda item: f"{item.kind}" if isinstance(item, Estimate) else "",
 )
 def test_a_loss_is_counted_from_the_most_that_f_star_may_be(least: Estimate, certified: bool) -> None:
-    given = Constants((*constants(**TABLE, mu=0.1, d0=1.0), least))
+    given = Constants((*constants(**TABLE, mu=0.1, d0=1.0).values(), least))
     asked: dict[str, Any] = {"cost": COST, "num_workers": 8, "cap": 50}
     plan = theory_plan(given, goal=Goal("loss", 2.0), **asked)
     assert plan.target == 0.5  # f - f* <= 0.5 makes f at most 2 if f* <= 1.5, and not if f* is no more than 1
@@ -523,7 +522,7 @@ MISTAKES: list[tuple[dict[str, float], dict[str, Any], str]] = [
     ({**TABLE, "gamma": 0.1}, {}, "gamma is given among the constants and is to be chosen"),
     ({**TABLE, "F": math.inf}, {}, "F must be above 0 and finite to plan, not inf"),
     ({**TABLE, "F": 0.0}, {}, "nothing left to gain"),
-    (TABLE, {"goal": Goal("grad2", None, 0.5)}, r"must pay for one round, 1.1 s at the least, not 0.5"),
+    (TABLE, {"goal": Goal("grad2", None, 0.5)}, r"must pay for one round, which takes 1.1 s at least, not 0.5"),
     (TABLE, {"eta": None}, "fix eta or give gamma_min"),
     (TABLE, {"gamma_min": 5.0}, "does not reach the goal with gamma of at least 5; lower gamma_min"),
     (TABLE, {"cost": Cost("local")}, "cost's step is open"),
@@ -532,7 +531,11 @@ MISTAKES: list[tuple[dict[str, float], dict[str, Any], str]] = [
     (TABLE, {"participants": 9}, "at most the 8 workers, not 9"),
     (TABLE, {"participants": 3, "theorem": "nonconvex"}, "choose partial"),
     (TABLE, {"participants": 8, "theorem": "nonconvex"}, "not of 8 that are drawn with replacement; choose partial"),
-    (TABLE, {"participants": Participation("with-replacement-shared", 3)}, "choose with-replacement or without"),
+    (
+        TABLE,
+        {"participants": Participation("with-replacement-shared", 3)},
+        "choose full or with-replacement or without",
+    ),
     (TABLE, {"participants": Participation(weights=(2.0,) + 7 * (1.0,))}, "count alike; leave out the weights"),
     (TABLE, {"theorem": "momentum"}, "Theory plans FedAvg, so momentum has no plan"),
     (TABLE, {"theorem": "nonconvx"}, "did you mean nonconvex"),

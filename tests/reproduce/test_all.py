@@ -17,6 +17,7 @@ from fedgauge.errors import InputError
 from fedgauge.experiment.config import Experiment
 from fedgauge.reproduce import exhibits, sampling, sketch, studies, table1, training_curves
 from fedgauge.simulation.loop import simulate
+from fedgauge.simulation.options import Recording
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +122,7 @@ def test_what_sampling_leaves_is_what_simulations_leave() -> None:
         local_steps=sampling.LOCAL_STEPS,
         rounds=3000,
         participation=Participation("without-replacement", 5),
-        watch=False,
+        record=Recording(watch=False),
     )
     # Some 2,000 rounds that forget each other within tens: a few per cent of chance.
     assert np.mean([record.grad2 for record in trace.rounds[1000:]]) == pytest.approx(line["left"], rel=0.15)

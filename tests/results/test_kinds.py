@@ -101,11 +101,10 @@ def test_a_report_knows_every_setting_that_a_run_writes(tmp_path: Path) -> None:
         local_steps=2,
         rounds=2,
         participation=Participation("with-replacement", 2),
-        target_loss=-1e9,
-        target_grad2=0.0,
-        watch=False,
         start=federation.start(0) + 1,
-        run=tmp_path / "run",
+        record=fg.Recording(watch=False),
+        stop=fg.StopAt(loss=-1e9, grad2=0.0),
+        keep=tmp_path / "run",
     )
     written = json.loads((tmp_path / "run" / "settings.json").read_text())
     assert {"target_grad2", "watch", "start"} <= set(written) <= SETTINGS

@@ -20,7 +20,7 @@ def falsify(
     searches: Annotated[int, typer.Option(help="Directed searches for each theorem and version.")] = 6,
     seed: options.Seed = 0,
     keep: Annotated[int, typer.Option(help="Violations to save for each theorem and version.")] = 5,
-    jobs: Annotated[int | None, typer.Option(help="Processes \\[default: one a core].")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Processes \\[default: one per core].")] = None,
     out: Annotated[Path | None, typer.Option(help="Directory for result.json and each violation's files.")] = None,
     json: options.Json = False,
 ) -> None:
@@ -50,7 +50,7 @@ def falsify(
             seed=seed,
             keep=keep,
             jobs=jobs,
-            told=lambda done, total: bar.update(task, completed=done, total=total),
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
     cases = save(outcome.cases, out) if out else []
     result = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -75,7 +75,7 @@ def constants(file: options.FederationFile, json: options.Json = False) -> None:
         divergence = Estimate.exact("zeta", zeta, "max_i |grad F_i - grad f|, the same everywhere")
     else:  # over all models the divergence is then unbounded
         divergence = Estimate("zeta", zeta, zeta, math.inf, "lower", "max_i |grad F_i - grad f| at the start")
-    found = [*federation.constants(), divergence, Estimate.exact("N", federation.num_workers, "counted")]
+    found = [*federation.constants().values(), divergence, Estimate.exact("N", federation.num_workers, "counted")]
     if x_star is None:
         found += [
             Estimate.exact("f_star", f_star, "f is unbounded below"),
@@ -89,7 +89,7 @@ def constants(file: options.FederationFile, json: options.Json = False) -> None:
             Estimate.exact("d0", float(away @ away), "|x0 - x*|^2"),
         ]
     if json:
-        answer = {e.symbol: {"value": e.value, "kind": e.kind} for e in found}
+        answer: dict[str, dict[str, Any]] = {e.symbol: {"value": e.value, "kind": e.kind} for e in found}
         answer["x_star"] = {"value": None if x_star is None else x_star.tolist(), "kind": "exact"}
         options.print_json(answer)
     else:
@@ -126,9 +126,10 @@ def expect(
 
     options.check_plot(plot)
     chosen = options.algorithm_from(algorithm, gamma=gamma, eta=eta, beta=beta)
-    participation = options.participation_from(participants, sampling, weights)
+    federation = QuadraticFederation.read(file)
+    participation = options.participation_from(participants, sampling, weights, federation.num_workers)
     answer = compute(
-        QuadraticFederation.read(file),
+        federation,
         chosen,
         local_steps=local_steps,
         rounds=rounds,

@@ -84,15 +84,17 @@ def simulate(
         from fedgauge.runs.export import read_model
         from fedgauge.runs.observers import TensorBoard, make_observer, watching
         from fedgauge.simulation.loop import InterruptedRunError
+        from fedgauge.simulation.options import Keep
 
-        prepared = prepare(experiment)
-        first = read_model(start, prepared.federation) if start else None
+        setup = prepare(experiment)
+        first = read_model(start, setup.federation) if start else None
         observers = [make_observer(name, experiment.to_json()) for name in observer or []]
         observers += [TensorBoard(tensorboard)] if tensorboard else []
         observers.append(told(experiment.algorithm.name, experiment.run.rounds))
         with watching(observers) as each:
             try:
-                trace = execute(experiment, run=out, resume=resume, start=first, observer=each, prepared=prepared)
+                keep = Keep(out, resume) if out else None
+                trace = execute(experiment, keep=keep, start=first, observer=each, setup=setup)
             except InterruptedRunError as interrupt:
                 trace = interrupt.trace
     if plot:
@@ -102,9 +104,10 @@ def simulate(
     if json:
         options.print_json(trace.to_json())
     else:
-        workers, partition = prepared.federation.num_workers, prepared.partition
+        partition = setup.partition
         parameters = partition.parameters if partition else None
-        console.show_trace(trace, workers, console.federation_line(experiment.to_json(), workers, parameters))
+        federation = console.federation_line(experiment.to_json(), setup.num_workers, parameters)
+        console.show_trace(trace, setup.num_workers, federation)
         if out:
             print(f"The run is in {out}.")
     if trace.status == "stopped":

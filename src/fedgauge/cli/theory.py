@@ -126,7 +126,7 @@ def tune(
     from fedgauge.theory import THEOREMS, find
     from fedgauge.theory.answer import answer
     from fedgauge.theory.arguments import collect
-    from fedgauge.theory.tune import best_gamma, best_local_steps
+    from fedgauge.theory.search import best_gamma, best_local_steps
 
     if theorem is None:
         raise InputError(f"tune needs a theorem; choose one of {', '.join(THEOREMS)}.")

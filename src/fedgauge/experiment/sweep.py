@@ -22,7 +22,7 @@ from fedgauge.experiment.jobs import make_pool, progress
 from fedgauge.experiment.sweep_result import SweepResult
 from fedgauge.values import Round, Trace
 
-_WHOLE = ("seed", "model_option", "engine", "address")
+_WHOLE = ("seed", "model_option", "algorithm_option", "engine", "address")
 """Keys that are the same for all runs, or that a sweep goes over by another name."""
 Told = Callable[[int, int, int], None]
 """Called with rounds done, rounds in all, and runs that have ended."""
@@ -104,6 +104,7 @@ def shown(value: Any) -> str:
 def _run(cell: Cell, directory: str) -> dict[str, Any]:
     """One run."""
     from fedgauge.experiment.prepare import execute
+    from fedgauge.simulation.options import Keep
 
     done = 0
 
@@ -112,7 +113,7 @@ def _run(cell: Cell, directory: str) -> dict[str, Any]:
         progress(rounds - done)
         done = rounds
 
-    trace = execute(cell.experiment, run=directory, resume=True, observer=observer)
+    trace = execute(cell.experiment, keep=Keep(directory, resume=True), observer=observer)
     progress(cell.experiment.run.rounds - done)
     return _result(cell, trace)
 

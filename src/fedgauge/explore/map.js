@@ -50,11 +50,11 @@ function logRatio(values) {
   const { F, N, L_g, L_h, I, R, sigma, zeta } = values;
   const v = { F, N, L_g, L_h, I, R, sigma2: sigma * sigma, zeta2: zeta * zeta };
   if (I === 1) return 0;
-  const other = leastBound("minibatch", v);
-  if (L_h === 0) return Math.log(leastBound("equal-hessians", v) / other);
+  const other = leastBound(DATA.contest.minibatch, v);
+  if (L_h === 0) return Math.log(leastBound(DATA.contest.equal, v) / other);
   // With L_h <= L_g no curvature is negative, so that kappa is at most 1, below which it does not matter.
   const rest = { L_tilde: L_g + L_h, L_h_rms: L_h, kappa: 1 };
-  return Math.log(leastBound("quadratic", { ...v, ...rest }) / other);
+  return Math.log(leastBound(DATA.contest.unequal, { ...v, ...rest }) / other);
 }
 
 function winner(ratio) {

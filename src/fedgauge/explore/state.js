@@ -3,7 +3,7 @@
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const CONTROLS = Object.fromEntries(DATA.controls.map((control) => [control.name, control]));
 const KINDS = ["exact", "upper", "lower", "sample", "assumed"];
-const state = { theorem: "nonconvex", values: {}, kinds: {}, labels: {}, source: "" };
+const state = { theorem: Object.keys(DATA.theorems)[0], values: {}, kinds: {}, labels: {}, source: "" };
 
 function restart() {
   const { values, kinds, labels, source } = DATA.start;

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 
 from fedgauge.errors import InputError
-from fedgauge.federation.protocols import Federation
+from fedgauge.federation.protocols import HasModule, Rows
 from fedgauge.measurement.lanczos import largest
 from fedgauge.measurement.parts import Decomposition, Parts
 from fedgauge.measurement.passes import Meter
@@ -26,17 +26,16 @@ from fedgauge.randomness import Purpose, Streams
 Floats = npt.NDArray[np.float64]
 
 
-def blocks(federation: Federation) -> list[tuple[str, int]]:
-    """The blocks of a federation's parameters, each with where it starts: a module's named parameters, or one.
+def blocks(federation: Rows) -> list[tuple[str, int]]:
+    """The blocks of a federation's parameters, each with where it starts: a module's named parameters, or one block.
 
     >>> from fedgauge import random_quadratics
     >>> blocks(random_quadratics(2, 3))
     [('model', 0)]
     """
-    unflatten = getattr(federation, "unflatten", None)
-    if unflatten is None:
+    if not isinstance(federation, HasModule):
         return [("model", 0)]
-    named = unflatten(torch.arange(federation.dim))
+    named = federation.unflatten(torch.arange(federation.dim))
     return [(name, int(part.reshape(-1)[0])) for name, part in named.items() if part.numel()]
 
 
@@ -71,8 +70,8 @@ def decompose(
     zeta = _parts(meter, "zeta_rms", names, meter.ask("gradient passes", 1, "gradient_parts", model, gradient, starts))
     along = torch.from_numpy(direction / np.linalg.norm(direction)).to(model)
     centre = meter.hessian(model, along)
-    asked = meter.ask("Hessian passes", 1, "hessian_parts", model, along, centre, starts)
-    return Decomposition((zeta, _parts(meter, "L_h", names, asked)), method)
+    found = meter.ask("Hessian passes", 1, "hessian_parts", model, along, centre, starts)
+    return Decomposition((zeta, _parts(meter, "L_h", names, found)), method)
 
 
 def _worst(meter: Meter, model: torch.Tensor, tolerance: float | None) -> Floats:
@@ -89,8 +88,8 @@ def _worst(meter: Meter, model: torch.Tensor, tolerance: float | None) -> Floats
     return largest(product, len(model), tolerance, generator, positive=True).vector
 
 
-def _parts(meter: Meter, name: str, names: Sequence[str], asked: Sequence[tuple[Any, Floats]]) -> Parts:
+def _parts(meter: Meter, name: str, names: Sequence[str], answers: Sequence[tuple[Any, Floats]]) -> Parts:
     squares = np.empty((meter.federation.num_workers, len(names)))
-    for workers, found in asked:
+    for workers, found in answers:
         squares[workers] = found
     return Parts(name, tuple(names), meter.shares, squares)

@@ -81,8 +81,8 @@ class Plan(Result):
 
     @property
     def toml(self) -> str:
-        """The experiment as a file that ``fedgauge simulate`` runs."""
-        return Experiment.from_json(self.experiment).to_toml()
+        """The experiment as a file that ``fedgauge simulate`` runs; empty if the federation comes from Python."""
+        return Experiment.from_json(self.experiment).to_toml() if self.experiment else ""
 
     @property
     def why(self) -> str:

@@ -21,9 +21,10 @@ from fedgauge.experiment.jobs import make_pool
 from fedgauge.report.terminal import console
 from fedgauge.reproduce.cells import CellJob, run_cells
 from fedgauge.results.certified_bounds import CertifiedBounds
+from fedgauge.simulation.options import Compute, Recording
 from fedgauge.theory import find
 from fedgauge.theory.answer import answer
-from fedgauge.theory.tune import best_gamma
+from fedgauge.theory.search import best_gamma
 from fedgauge.values import Kind, Version
 
 PERCENTS = (50, 100)
@@ -130,10 +131,8 @@ def measured(cell: LineToRun) -> dict[str, list[float]]:
             rounds=cell.rounds,
             participation=sampled,
             seed=seed,
-            record_every=RECORD_EVERY[cell.source],
-            watch=False,
-            chunk=WORKERS,
-            processes=1,
+            record=Recording(every=RECORD_EVERY[cell.source], watch=False),
+            compute=Compute(chunk=WORKERS, processes=1),
         )
         seen = trace.losses - cell.f_star if cell.theorem == "strongly-convex" else trace.grad2
         least.append(float(seen[:-1].min()))

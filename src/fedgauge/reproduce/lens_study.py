@@ -33,6 +33,7 @@ from fedgauge.randomness import Purpose, Streams, check_seed
 from fedgauge.reproduce.cells import CellJob, run_cells
 from fedgauge.reproduce.lens_orders import Floats, orders
 from fedgauge.results.paper import LensStudy
+from fedgauge.simulation.options import Compute, Recording
 
 if TYPE_CHECKING:
     from fedgauge.federation.supervised import SupervisedFederation
@@ -154,10 +155,9 @@ def _train(
         rounds=rounds,
         participation=shared.participation,
         seed=seed,
-        record_every=every,
-        watch=False,
-        processes=1,
         **how,
+        record=Recording(every=every, watch=False),
+        compute=Compute(processes=1),
     )
 
 
@@ -200,7 +200,7 @@ def _looked(shared: PartitionedProblem, seed: int, settings: Mapping[str, Any]) 
     trace = _train(shared, seed, settings, 1, rounds, rounds)
     model = torch.from_numpy(trace.model).to(shared.federation.start(0))
     found: dict[str, float] = {}
-    with Meter(shared.federation, weights=weights, seed=seed, processes=1) as meter:
+    with Meter(shared.federation, weights=weights, seed=seed, compute=Compute(processes=1)) as meter:
         reading = lenses(
             meter,
             model,
@@ -213,7 +213,7 @@ def _looked(shared: PartitionedProblem, seed: int, settings: Mapping[str, Any]) 
     names = {"L_h": "L_h seen", "L_tilde": "L_tilde seen"}
     found |= {names.get(one.symbol, one.symbol): one.value for one in whole(reading).estimates}
     smaller = _fewer(shared, seed, settings["hessian_examples"])
-    with Meter(smaller, weights=weights, seed=seed, processes=1) as meter:
+    with Meter(smaller, weights=weights, seed=seed, compute=Compute(processes=1)) as meter:
         bent = curvature(meter, model, settings["tolerance"])
         delta = lenses(meter, model, only=["delta"], tolerance=settings["tolerance"])
     found |= {one.symbol: one.value for one in (*whole(bent).estimates, *whole(delta).estimates)}

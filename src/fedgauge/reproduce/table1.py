@@ -25,6 +25,7 @@ from fedgauge.report.terminal import console
 from fedgauge.reproduce.cells import CellJob, run_cells
 from fedgauge.reproduce.studies import ETA, Scale, Size, Study
 from fedgauge.results.paper import ConstantsRow, Table1
+from fedgauge.simulation.options import Recording
 
 SYMBOLS = ("L_h", "L_tilde", "L_g")
 PERCENTS = (25, 50, 75, 100)
@@ -72,12 +73,12 @@ def experiment(study: Study, scale: Scale, percent: int, seed: int, data: str | 
 
 def _cell(setting: Experiment, size: Size) -> dict[str, Any]:
     """Train, then measure what happens and what is possible."""
-    from fedgauge.measurement.measuring import Asked, measure
+    from fedgauge.measurement.measuring import MeasureOptions, measure
     from fedgauge.measurement.reading import whole
 
-    asked = Asked(size.readings, rounds=size.measured, seeds=1, fall=FALL, most=size.near)
+    options = MeasureOptions(size.readings, rounds=size.measured, seeds=1, fall=FALL, most=size.near)
     began = time.monotonic()
-    made = whole(measure(setting, asked=asked)).to_json()
+    made = whole(measure(setting, options=options)).to_json()
     # A result that is passed on does not say where the data is on this machine.
     made["settings"]["experiment"]["data"].pop("dir", None)
     return {**made, "seconds": time.monotonic() - began}
@@ -109,9 +110,8 @@ def _dependence(setting: Experiment, size: Size) -> dict[str, Any]:
                 algorithm,
                 local_steps=LOCAL_STEPS,
                 rounds=rounds,
-                record_every=rounds,
                 seed=seed,
-                watch=False,
+                record=Recording(every=rounds, watch=False),
             )
             model = torch.from_numpy(trace.model).to(model)
         found, _ = trajectory(federation, algorithm, model, local_steps=LOCAL_STEPS, rounds=3)

@@ -24,6 +24,7 @@ from fedgauge.report import figures
 from fedgauge.report.terminal import console
 from fedgauge.reproduce.cells import CellJob, run_cells
 from fedgauge.results.paper import RoundsColumn, Table2
+from fedgauge.simulation.options import StopAt
 
 DIM, SIGMA2, TARGET = 100, 0.01, 0.8
 WORKERS = (2, 5, 10)
@@ -97,8 +98,8 @@ def rounds_to_target(num_workers: int, problem_seed: int, setting: Table2Setting
         fedavg(setting.gamma, setting.eta),
         local_steps=setting.local_steps,
         rounds=MOST_ROUNDS,
-        target_loss=TARGET,
         seed=noise_seed,
+        stop=StopAt(loss=TARGET),
     )
     return trace.stopped_at if trace.status == "target" else None
 

@@ -14,15 +14,14 @@ import numpy as np
 from fedgauge.errors import InputError
 from fedgauge.planning.theorem_inputs import look_up
 from fedgauge.runs.reader import FoundRun
-from fedgauge.theory import find
+from fedgauge.theory import THEOREMS, covering, find
 from fedgauge.theory.answer import Answer, answer
-from fedgauge.values import Constants, Estimate, Kind, Version
+from fedgauge.values import Constants, Estimate, Kind, Version, initial_gap
 
 _BOUNDED = "min_r E|grad f(xbar^r)|^2"
 _VERSIONS: tuple[Version, ...] = ("corrected", "printed", "sharp", "prior")
 _POINTS = 120  # of a bound's curve: it is smooth
 _AROUND = 4  # the terms are shown up to this many times the run's own local steps
-_COVERED = {"fedavg": "nonconvex", "minibatch": "minibatch", "momentum": "momentum", "fedadam": "fedadam"}
 
 
 @dataclass(frozen=True)
@@ -149,8 +148,9 @@ def _theorem_of(run: FoundRun, num_workers: int | None) -> tuple[str, dict[str, 
     settings = run.settings
     algorithm, participation = dict(settings["algorithm"]), settings["participation"]
     name = str(algorithm.pop("name"))
-    if name not in _COVERED:
-        raise InputError(f"No theorem here covers {name}; FedAvg, momentum, mini-batch SGD and FedAdam have one.")
+    if covering(name) is None:
+        covered = dict.fromkeys(theorem.algorithm for theorem in THEOREMS.values())
+        raise InputError(f"No theorem here covers {name}; there are theorems about {', '.join(covered)}.")
     if settings["local_steps"] is None:
         raise InputError("The theorems need the number of local steps, which the run does not say.")
     if isinstance(settings["local_steps"], Mapping):
@@ -160,15 +160,14 @@ def _theorem_of(run: FoundRun, num_workers: int | None) -> tuple[str, dict[str, 
     if participation.get("weights") is not None:
         raise InputError("The theorems give every worker the same weight, and this run weights them differently.")
     if num_workers is None:
-        raise InputError("The theorems need the number of workers, which is not known because the data cannot be read.")
-    theorem, sampling = _COVERED[name], participation.get("sampling", "full")
-    values = {"I": settings["local_steps"], "N": num_workers, **algorithm}
-    if sampling != "full":
-        if (name, sampling) != ("fedavg", "with-replacement"):
-            raise InputError(f"No theorem here covers {name} with the sampling {sampling}.")
-        theorem, values["M"] = "partial", participation["participants"]
-    taken = {*find(theorem).needs, *find(theorem).optional}
-    return theorem, {symbol: value for symbol, value in values.items() if symbol in taken}
+        raise InputError("The number of workers is not known, as the data cannot be read; the theorems need it.")
+    sampling = participation.get("sampling", "full")
+    theorem = covering(name, sampling)
+    if theorem is None:
+        raise InputError(f"No theorem here covers {name} with the sampling {sampling}.")
+    values = {"I": settings["local_steps"], "N": num_workers, **algorithm, "M": participation.get("participants")}
+    taken = {*theorem.needs, *theorem.optional}
+    return theorem.name, {symbol: value for symbol, value in values.items() if symbol in taken}
 
 
 def _with_gap(run: FoundRun, constants: Constants, least: float | None) -> Constants:
@@ -178,9 +177,9 @@ def _with_gap(run: FoundRun, constants: Constants, least: float | None) -> Const
     if "F" in constants or first.round != 0:
         return constants
     if least is not None:
-        gap = Estimate.exact("F", max(first.loss - least, 0.0), "f at the first model, less f*")
+        gap = initial_gap(first.loss, least, least)
     elif not quadratic and min(record.loss for record in run.rounds) >= 0:
-        gap = Estimate("F", first.loss, 0.0, first.loss, "upper", "f at the first model, less 0")
+        gap = initial_gap(first.loss, 0.0)
     else:
         return constants
     return Constants((*constants.estimates, gap))

@@ -11,11 +11,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 import numpy as np
 
 from fedgauge.errors import InputError
+from fedgauge.federation.participation import Sampling
+from fedgauge.theory.facts import Counterexample, Coverage, GlobalRate, Objectives, Quantity, RateShape, TermFacts
 from fedgauge.theory.inputs import Array, Values, check_kinds, check_values
 from fedgauge.values import Bound, Condition, Kind, Number, Source, Term, Version
 
@@ -53,9 +55,8 @@ class Factor(NamedTuple):
 
 
 class Statement(NamedTuple):
-    """What a theorem says at given values: the quantity bounded, the terms and the conditions."""
+    """What a theorem says at given values: the terms of its bound and its conditions."""
 
-    quantity: str
     terms: tuple[Term, ...]
     conditions: tuple[Condition, ...]
 
@@ -194,9 +195,9 @@ def largest_gamma(conditions: Iterable[Condition], eta: Number) -> tuple[Number,
     return np.where(others, np.minimum(gamma, largest_factor(product, eta)), 0.0), product
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Theorem:
-    """A theorem: what it needs, the versions it comes in, and what it says at given values.
+    """A theorem: what it needs, the versions it comes in, what it says at given values, and the facts about it.
 
     Attributes:
         name: how it is called, e.g. ``nonconvex``.
@@ -205,7 +206,22 @@ class Theorem:
         needs: the symbols that must be given (for ``prior``, L_tilde stands in for L_g and L_h).
         versions: for each version, how it departs from print.
         state: from version and values to the statement; it never sees ``prior``.
+        algorithm: the algorithm that it is about, one of ``fedgauge.algorithms.ALGORITHMS``.
+        quantity: what it bounds.
+        terms: every term that some version has, with its meaning and colour.
         optional: symbols that may be given, with the value each has when it is not; None where another decides.
+        quantities: what a version bounds instead, where versions differ.
+        sampling: who takes part in a round.
+        also_covers: other samplings that the proof covers.
+        objectives: what the workers' objectives must be.
+        eta: whether the global rate is free, must be one, or only counts in the product gamma eta.
+        rate_shape: how the bound depends on the rate x and on R, which is how it is searched: ``powers`` for
+            A/(x R) + a + b x + c x^2; ``geometric`` for A/(q^-R - 1) + E, where only A, q and E depend on x; None
+            where it has no such form, so that it cannot plan.
+        contraction: from version and values to 1 - q, where something shrinks by q in a round.
+        zeta_at: whether the proof takes zeta at the local models or only at the global ones.
+        constants_from: for a version, the constant that it takes for a symbol where that is another one.
+        counterexample: quadratics on which the printed version fails.
     """
 
     name: str
@@ -214,12 +230,43 @@ class Theorem:
     needs: tuple[str, ...]
     versions: Mapping[Version, tuple[str, ...]]
     state: Callable[[Version, Values], Statement]
+    algorithm: str
+    quantity: Quantity
+    terms: tuple[TermFacts, ...]
     optional: Mapping[str, float | None] = field(default_factory=dict)
+    quantities: Mapping[Version, Quantity] = field(default_factory=dict)
+    sampling: Sampling = "full"
+    also_covers: tuple[Coverage, ...] = ()
+    objectives: Objectives = "smooth"
+    eta: GlobalRate = "free"
+    rate_shape: RateShape | None = None
+    contraction: Callable[[Version, Values], Array] | None = None
+    zeta_at: Literal["local models", "global models"] = "local models"
+    constants_from: Mapping[Version, Mapping[str, str]] = field(default_factory=dict)
+    counterexample: Counterexample | None = None
 
     @property
     def print_is_right(self) -> bool:
         """Whether the printed version needs no correction."""
         return self.versions["corrected"] == (AS_PRINTED,)
+
+    @property
+    def gap(self) -> str:
+        """The symbol of what the start leaves to be gained: F, or d0 where the distance to x* is meant."""
+        return "d0" if "d0" in self.needs else "F"
+
+    def quantity_of(self, version: Version = "corrected") -> Quantity:
+        """Return what a version bounds."""
+        return self.quantities.get(version, self.quantity)
+
+    def term_facts(self, name: str) -> TermFacts:
+        """Return the facts about one of the terms."""
+        return next(facts for facts in self.terms if facts.name == name)
+
+    def coverage(self, sampling: Sampling) -> Coverage | None:
+        """Return how the theorem covers a sampling; None where it does not."""
+        own = Coverage(self.sampling, versions=tuple(self.versions))
+        return next((one for one in (own, *self.also_covers) if one.sampling == sampling), None)
 
     def needed(self, version: Version = "corrected") -> tuple[str, ...]:
         """Return the symbols that this version needs."""
@@ -266,7 +313,7 @@ class Theorem:
         statement = self.statement(version, v)
         gamma_max, gamma_eta_max = largest_gamma(statement.conditions, v.get("eta", np.asarray(1.0)))
         return Bound(
-            quantity=statement.quantity,
+            quantity=self.quantity_of(version).text,
             terms=tuple(Term(t.name, t.formula, _plain(t.value), t.symbols) for t in statement.terms),
             conditions=tuple(
                 Condition(c.name, c.formula, _plain(c.limit), _plain(c.value)) for c in statement.conditions
@@ -293,4 +340,4 @@ def _rename(statement: Statement) -> Statement:
         for c in statement.conditions
         if c.name != "L_g"  # L_tilde <= L_tilde
     )
-    return Statement(statement.quantity, tuple(map(rename, statement.terms)), conditions)
+    return Statement(tuple(map(rename, statement.terms)), conditions)

@@ -22,7 +22,7 @@ from fedgauge.values import Bound, Condition, Number, Value
 
 
 @dataclass(frozen=True)
-class Choice(Value):
+class CorollaryRates(Value):
     """A corollary's rates and what the theorem says at them.
 
     Attributes:
@@ -148,7 +148,7 @@ def _fewest(estimate: Array, admissible: Callable[[Array], Any]) -> Array:
     return np.where(np.isfinite(estimate) & admissible(high), high, np.inf)
 
 
-def choose(corollary: str, **values: Any) -> Choice:
+def corollary_rates(corollary: str, **values: Any) -> CorollaryRates:
     """Choose the rates as a corollary does, and evaluate its theorem at them.
 
     Args:
@@ -156,8 +156,8 @@ def choose(corollary: str, **values: Any) -> Choice:
         **values: what the theorem needs, gamma and eta aside.
 
     >>> values = dict(F=1, I=4, N=8, sigma2=1, zeta2=1, L_g=1, L_h=0.1)
-    >>> choice = choose("4.4", R=200, **values)
-    >>> choice.R_min, bool(choice.bound.admissible), bool(choose("4.4", R=119, **values).bound.admissible)
+    >>> choice = corollary_rates("4.4", R=200, **values)
+    >>> choice.R_min, bool(choice.bound.admissible), bool(corollary_rates("4.4", R=119, **values).bound.admissible)
     (120.0, True, False)
     """
     if corollary not in COROLLARIES:
@@ -187,7 +187,7 @@ def choose(corollary: str, **values: Any) -> Choice:
         largest = {**values, "gamma": over(1.0, v["L_g"])}
         rival = find("minibatch").evaluate(**largest)
     plain = [float(x) if np.ndim(x) == 0 else x for x in (rates.gamma, eta, fewest)]
-    return Choice(
+    return CorollaryRates(
         locator=f"Corollary {corollary}",
         gamma=plain[0],
         eta=plain[1],
