@@ -149,5 +149,6 @@ def expect(
         options.print_json({**settings, "participation": participation.to_json(), **answer.to_json()})
     else:
         from fedgauge.report.terminal import console
+        from fedgauge.values.text import counted
 
-        console.show_expectation(f"{chosen.name} on {file}, {local_steps} local steps", answer)
+        console.show_expectation(f"{chosen.name} on {file}, {counted(local_steps, 'local step')}", answer)

@@ -104,7 +104,10 @@ def simulate(
     if json:
         options.print_json(trace.to_json())
     else:
-        console.show_trace(trace, setup.num_workers)
+        partition = setup.partition
+        parameters = partition.parameters if partition else None
+        federation = console.federation_line(experiment.to_json(), setup.num_workers, parameters)
+        console.show_trace(trace, setup.num_workers, federation)
         if out:
             print(f"The run is in {out}.")
     if trace.status == "stopped":

@@ -158,10 +158,10 @@ def export(
     Example: fedgauge runs export runs/first --tensorboard board --observer mytracker:csv
     """
     from fedgauge.errors import InputError
-    from fedgauge.report.terminal import console
     from fedgauge.runs.export import write_model, write_records
     from fedgauge.runs.observers import TensorBoard, make_observer, replay, watching
     from fedgauge.runs.reader import find, look
+    from fedgauge.values.text import counted
 
     files = to or []
     if not (files or tensorboard or observer):
@@ -191,7 +191,7 @@ def export(
         options.print_json({"run": str(run), "runs": len(found), "records": records, "files": written, **board})
     else:
         recorded = tensorboard or observer or any(path.suffix in (".json", ".parquet") for path in files)
-        said = [console.counted(records, "record")] if recorded else []
+        said = [counted(records, "record")] if recorded else []
         print("Written: " + ", ".join([*said, *written]))
         if tensorboard:
             print(f"Look at them with: tensorboard --logdir {tensorboard}")
