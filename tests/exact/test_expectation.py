@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections import Counter
 from typing import Any
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from tests.algorithms.naive import naive_models
 from tests.strategies import PARAMETERS, federations
 
-from fedgauge.algorithms import ALGORITHMS, make_algorithm
+from fedgauge.algorithms import ALGORITHMS, fedavg, make_algorithm
 from fedgauge.errors import InputError
 from fedgauge.exact.expectation import divergence, expect, local_maps, moments, states
 from fedgauge.federation.generate import random_quadratics
