@@ -81,6 +81,7 @@ def _say(what: str, where: str, json: bool, first: Start) -> None:
 
     if json:
         settings: dict[str, Any] = {"values": dict(first.values), "kinds": dict(first.kinds), "source": first.source}
+        settings["own"] = dict(first.own)
         options.print_json({what: where, **settings})
     else:
         print(f"Explorer at {where} (Ctrl-C ends it)" if what == "address" else f"Written: {where}")

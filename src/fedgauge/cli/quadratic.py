@@ -149,4 +149,8 @@ def expect(
     else:
         from fedgauge.report.terminal import console
 
-        console.show_expectation(f"{chosen.name} on {file}, {local_steps} local steps", answer)
+        console.show_expectation(
+            f"{chosen.name} on {file}, {local_steps} local {'step' if local_steps == 1 else 'steps'}", answer
+        )
+        if plot:
+            print(f"Written: {plot}")

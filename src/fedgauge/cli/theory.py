@@ -195,7 +195,7 @@ def region(
             *axes,
             dim=dim,
             conditioning=conditioning,
-            told=lambda done, total: bar.update(task, completed=done, total=total),
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
             **fixed,
         )
     from fedgauge.report.terminal import regions
@@ -206,3 +206,5 @@ def region(
         options.print_json(result.to_json())
     else:
         regions.show(result)
+        if plot:
+            print(f"Written: {plot}")

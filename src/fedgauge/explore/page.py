@@ -34,7 +34,7 @@ VERSIONS: dict[Version, str] = {
 }
 _PACKAGE = "fedgauge.explore"
 _SHARED_SCRIPTS = ("numbers.js", "writing.js")
-_SCRIPTS = ("state.js", "view.js", "map.js")
+_SCRIPTS = ("state.js", "view.js", "steps.js", "map.js")
 
 
 def _number(value: float, part: str) -> str:
@@ -216,6 +216,8 @@ def _data(start: Start) -> dict[str, Any]:
             "kinds": dict(start.kinds),
             "labels": dict(start.labels),
             "source": start.source,
+            "own": dict(start.own),
+            "theorem": start.theorem or next(iter(THEOREMS)),
         },
     }
 
@@ -243,7 +245,7 @@ def build(start: Start) -> str:
     with np.errstate(all="ignore"):
         found = {
             theorem.name: {
-                version: answer(theorem.name, version, start.theorem_kinds(), (), **start.given())
+                version: answer(theorem.name, version, start.theorem_kinds(), (), **start.spelled())
                 for version in theorem.versions
             }
             for theorem in THEOREMS.values()

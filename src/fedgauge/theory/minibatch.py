@@ -39,7 +39,7 @@ def _state(version: Version, v: Values) -> Statement:
 
 THEOREM = Theorem(
     name="minibatch",
-    title="mini-batch SGD with I gradients a worker",
+    title="mini-batch SGD with I gradients per worker",
     locator="Theorem 5.5",
     needs=("F", "I", "R", "N", "sigma2", "L_g", "gamma"),
     versions={

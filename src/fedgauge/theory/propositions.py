@@ -159,10 +159,10 @@ def proposition_5_3(hessians: npt.ArrayLike, linear: npt.ArrayLike, points: npt.
 
 
 def proposition_5_4(hessians: npt.ArrayLike, linear: npt.ArrayLike) -> Inequality:
-    """Check that zeta = 0 forces L_h = 0: max|A_i - A| is at most the largest divergence on the unit sphere.
+    """Check that zeta = 0 forces L_h = 0: ``max|A_i - A|`` is at most the largest divergence on the unit sphere.
 
-    A worker's divergence (A_i - A)x + b_i - b is at least |A_i - A| at one of the two unit vectors along its leading
-    eigenvector. The reverse fails: with one Hessian the left side is 0, whatever the b_i.
+    A worker's divergence (A_i - A)x + b_i - b is at least ``|A_i - A|`` at one of the two unit vectors along its
+    leading eigenvector. The reverse fails: with one Hessian the left side is 0, whatever the b_i.
 
     >>> check = proposition_5_4([[[1.0]], [[1.0]]], [[5.0], [-5.0]])
     >>> float(check.left), float(check.right)
@@ -183,7 +183,7 @@ def lemma_b_1(
 ) -> Inequality:
     """Check the local gradient deviation against 3 (L_h^2 + L_g^2) mean|x_j - xbar|^2 + 3 zeta2.
 
-    L_h is the tight one; zeta2 is the mean of |grad F_j(x_j) - grad f(x_j)|^2 at the points, the least that is
+    L_h is the tight one; zeta2 is the mean of ``|grad F_j(x_j) - grad f(x_j)|^2`` at the points, the least that is
     legitimate, unless given.
 
     >>> bool(lemma_b_1([[[1.0]], [[-1.0]]], [[0.0], [3.0]], [[1.0], [2.0]]).holds)
