@@ -24,7 +24,7 @@ def falsify(
     out: Annotated[Path | None, typer.Option(help="Directory for result.json and each violation's files.")] = None,
     json: options.Json = False,
 ) -> None:
-    """Try to break the theorems: hold each against exact expectations on random and on sought-out quadratics.
+    """Try to break the theorems: compare each with exact expectations on random quadratics and on ones found by search.
 
     Example: fedgauge falsify partial --version printed --samples 500 --out broken
     """
@@ -38,7 +38,7 @@ def falsify(
     if out:
         options.check_directory(out)
         if (out / "result.json").exists():
-            raise InputError(f"{out} holds the result of an earlier search; name another directory.")
+            raise InputError(f"{out} holds the result of an earlier search; choose another directory.")
     with console.progress() as bar:
         task = bar.add_task("falsify", total=None)
         outcome = run(

@@ -146,7 +146,7 @@ class Start:
 def start(path: Path | None = None) -> Start:
     """Return where the sliders start: at the usual values, or at those of a file of constants and of its run.
 
-    The counts and rates are those of the run that the constants were measured for, and F is f(x0) less the least that
+    The counts and rates are those of the run that the constants were measured for, and F is f(x0) minus the least that
     f can be, where the file or the run directory says them.
 
     >>> start().values["gamma"]
@@ -164,7 +164,7 @@ def start(path: Path | None = None) -> Start:
     for name, control in CONTROLS.items():
         if control.theorems_name not in found:
             if name in CONSTANTS and control.start is not None:
-                kinds[name] = "assumed"  # the slider's own number says nothing of the file's federation
+                kinds[name] = "assumed"  # the slider's default is not a fact about this federation
             continue
         value, kinds[name] = found[control.theorems_name]
         values[name] = math.sqrt(value) if name in SQUARED else value

@@ -1,4 +1,4 @@
-"""The page: one HTML file that holds everything it needs and asks nobody for anything.
+"""The page: one HTML file that holds everything it needs and makes no requests.
 
 The tables are written here with the numbers at the starting values, so that they can be read without JavaScript; the
 script then only replaces numbers.
@@ -235,7 +235,7 @@ def _script() -> str:
 
 
 def build(start: Start) -> str:
-    """Return the page with its sliders at the given values.
+    """Return the page with its sliders at the starting values.
 
     >>> from fedgauge.explore.controls import start
     >>> page = build(start())
