@@ -142,7 +142,7 @@ def test_the_ratio_of_a_round_is_missing_where_it_is_zero_over_zero() -> None:
     ],
 )
 def test_the_initial_gap_lies_between_the_bounds_on_the_least_value(
-    arguments: dict[str, float], low: float, high: float, kind: str
+    arguments: dict[str, Any], low: float, high: float, kind: str
 ) -> None:
     gap = initial_gap(**arguments)
     assert (gap.symbol, gap.low, gap.high, gap.value, gap.kind) == ("F", low, high, high, kind)

@@ -73,6 +73,6 @@ def falsify(
 
         report.show(outcome, cases)
         if out:
-            print(f"Written: {out / 'result.json'}" + (f" and {len(cases)} cases beside it" if cases else ""))
+            print(f"Written: {out / 'result.json'}" + (f" and {len(cases)} cases next to it" if cases else ""))
     if not outcome.complete:
-        raise InterruptedCommandError("Interrupted; the numbers are of the part that was done.")
+        raise InterruptedCommandError("Interrupted; the numbers cover only what was done until then.")

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from fedgauge.errors import InputError
+from fedgauge.federation.participation import Sampling
 from fedgauge.theory import covering
 from fedgauge.theory.inputs import rule
 from fedgauge.values import Estimate, initial_gap
@@ -44,14 +45,14 @@ def own_values(raw: Mapping[str, Any]) -> dict[str, float]:
     """
     algorithm, run, participation = _settings(raw)
     settings = _part(raw, "settings")
-    said = {
+    found: dict[str, Any] = {
         "N": settings.get("num_workers"),
         "M": participation.get("participants"),
         "I": run.get("local_steps"),
         "R": run.get("rounds"),
         **{name: algorithm.get(name) for name in _RATES},
     }
-    return {name: value for name, value in said.items() if _allowed(name, value)}
+    return {name: value for name, value in found.items() if _allowed(name, value)}
 
 
 def _allowed(name: str, value: Any) -> bool:
@@ -69,7 +70,7 @@ def own_theorem(raw: Mapping[str, Any]) -> str | None:
     """
     algorithm, _, participation = _settings(raw)
     sampling = participation.get("sampling") or ("with-replacement" if participation.get("participants") else "full")
-    theorem = covering(str(algorithm.get("name", "")), sampling)
+    theorem = covering(str(algorithm.get("name", "")), cast(Sampling, sampling))  # an unknown one has no theorem
     return None if theorem is None else theorem.name
 
 
