@@ -470,3 +470,14 @@ def test_interrupted_run_says_how_to_go_on_and_does_so_to_the_same_bits(place: P
     assert main([*line.split(), "--out", "whole"]) == 0
     for name in ("rounds.jsonl", "model.safetensors", "result.json", "settings.json"):
         assert (place / "a b" / "run" / name).read_bytes() == (place / "whole" / name).read_bytes()
+
+
+def test_pictures_say_where_they_were_written(place: Path, capsys: Capture) -> None:
+    assert main(["expect", "fed.json", "--gamma", "0.1", "--rounds", "2", "--plot", "expected.png"]) == 0
+    assert "Written: expected.png\n" in capsys.readouterr().out
+    assert main(["region", "--points", "2", "--plot", "map.svg"]) == 0
+    assert "Written: map.svg\n" in capsys.readouterr().out
+    assert (place / "expected.png").exists()
+    assert (place / "map.svg").exists()
+    assert main(["region", "--points", "2", "--plot", "map.svg", "--json"]) == 0
+    json.loads(capsys.readouterr().out)  # and nothing else

@@ -19,7 +19,7 @@ PROVED = {"L_g": 1.0, "L_h": 0.2, "L_tilde": 1.1, "mu": 0.01, "sigma": 0.1, "zet
 
 def standings(path: Path) -> dict[str, str]:
     first = start(path)
-    given: dict[str, Any] = {**first.given(), "gamma": 1e-5, "beta1": 0.0}
+    given: dict[str, Any] = {**first.spelled(), "gamma": 1e-5, "beta1": 0.0}
     return {name: answer(name, kinds=first.theorem_kinds(), **given).standing for name in THEOREMS}
 
 

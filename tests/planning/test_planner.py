@@ -177,7 +177,7 @@ def test_the_theory_of_a_plan_knows_who_takes_part(tmp_path: Path) -> None:
     weighted = experiment(tmp_path).changed({"weights": [1000.0, 1.0, 1.0, 1.0], "local_steps": 2})
     found = plan(weighted, goal=Goal("grad2", 1e-1), cost=COST, over=over, options=ONE)
     assert found.theory is None
-    assert any("count alike" in note for note in found.notes)
+    assert any("equal weights" in note for note in found.notes)
 
 
 def test_as_many_participants_as_workers_are_tried_as_that_many(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_theory_has_no_plan_for_workers_that_weigh_differently(tmp_path: Path) -
     random_quadratics(20, 2, hessian_spread=0.0, sigma2=1.0).write(tmp_path / "fed.json")
     weights = [1000.0, *19 * [1.0]]
     asked = Experiment.of({"source": str(tmp_path / "fed.json"), "gamma": 0.1, "weights": weights})
-    with pytest.raises(InputError, match="speak of workers that count alike"):
+    with pytest.raises(InputError, match="about workers with equal weights"):
         theory_of(asked, Goal("grad2", 0.1), COST)
 
 

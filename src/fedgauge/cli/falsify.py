@@ -24,7 +24,7 @@ def falsify(
     out: Annotated[Path | None, typer.Option(help="Directory for result.json and each violation's files.")] = None,
     json: options.Json = False,
 ) -> None:
-    """Try to break the theorems: hold each against exact expectations on random and on sought-out quadratics.
+    """Try to break the theorems: compare each with exact expectations on random quadratics and on ones found by search.
 
     Example: fedgauge falsify partial --version printed --samples 500 --out broken
     """
@@ -39,7 +39,7 @@ def falsify(
     if out:
         options.check_directory(out)
         if (out / "result.json").exists():
-            raise InputError(f"{out} holds the result of an earlier search; name another directory.")
+            raise InputError(f"{out} holds the result of an earlier search; choose another directory.")
     with console.progress() as bar:
         task = bar.add_task("falsify", total=None)
         outcome = run(
@@ -75,6 +75,6 @@ def falsify(
 
         report.show(outcome, cases)
         if out:
-            print(f"Written: {out / 'result.json'}" + (f" and {len(cases)} cases beside it" if cases else ""))
+            print(f"Written: {out / 'result.json'}" + (f" and {len(cases)} cases next to it" if cases else ""))
     if not outcome.complete:
-        raise InterruptedCommandError("Interrupted; the numbers are of the part that was done.")
+        raise InterruptedCommandError("Interrupted; the numbers cover only what was done until then.")

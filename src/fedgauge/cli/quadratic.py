@@ -152,3 +152,5 @@ def expect(
         from fedgauge.values.text import counted
 
         console.show_expectation(f"{chosen.name} on {file}, {counted(local_steps, 'local step')}", answer)
+        if plot:
+            print(f"Written: {plot}")

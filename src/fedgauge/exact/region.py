@@ -346,7 +346,7 @@ def compute(
     *,
     dim: int = 6,
     conditioning: float = 100.0,
-    told: Callable[[int, int], None] = lambda done, total: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
     **fixed: Any,
 ) -> Region:
     """Compute who wins where.
@@ -356,7 +356,7 @@ def compute(
         y: the vertical axis.
         dim: the family's dimension, at least 2.
         conditioning: the family's L_g over its smallest curvature.
-        told: called with the points done and their number.
+        progress: called with the number of points done and their total.
         **fixed: F, N, L_g and those of sigma, zeta, L_h, I, R that are on no axis; see :data:`DEFAULTS`.
 
     >>> region = compute(make_axis("sigma", points=3), make_axis("I", (1, 16), 2), L_h=0.0)
@@ -371,11 +371,11 @@ def compute(
     grid = {name: np.full(columns.size, float(value)) for name, value in values.items()}
     grid |= {x.name: columns.ravel(), y.name: rows.ravel()}
     pieces: list[tuple[tuple[Floats, ...], tuple[Floats, ...]]] = []
-    told(0, columns.size)
+    progress(0, columns.size)
     for first in range(0, columns.size, _CHUNK):
         part = {name: value[first : first + _CHUNK] for name, value in grid.items()}
         pieces.append((_by_bounds(part, dim, conditioning), _exactly(part, dim, conditioning)))
-        told(min(first + _CHUNK, columns.size), columns.size)
+        progress(min(first + _CHUNK, columns.size), columns.size)
 
     def joined(side: int) -> Contest:
         whole = (np.concatenate(part).reshape(columns.shape) for part in zip(*(p[side] for p in pieces), strict=True))

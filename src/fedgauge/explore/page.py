@@ -1,4 +1,4 @@
-"""The page: one HTML file that holds everything it needs and asks nobody for anything.
+"""The page: one HTML file that holds everything it needs and makes no requests.
 
 The tables are written here with the numbers at the starting values, so that they can be read without JavaScript; the
 script then only replaces numbers.
@@ -34,7 +34,7 @@ VERSIONS: dict[Version, str] = {
 }
 _PACKAGE = "fedgauge.explore"
 _SHARED_SCRIPTS = ("numbers.js", "writing.js")
-_SCRIPTS = ("state.js", "view.js", "map.js")
+_SCRIPTS = ("state.js", "view.js", "steps.js", "map.js")
 
 
 def _number(value: float, part: str) -> str:
@@ -216,6 +216,8 @@ def _data(start: Start) -> dict[str, Any]:
             "kinds": dict(start.kinds),
             "labels": dict(start.labels),
             "source": start.source,
+            "own": dict(start.own),
+            "theorem": start.theorem or next(iter(THEOREMS)),
         },
     }
 
@@ -233,7 +235,7 @@ def _script() -> str:
 
 
 def build(start: Start) -> str:
-    """Return the page with its sliders at the given values.
+    """Return the page with its sliders at the starting values.
 
     >>> from fedgauge.explore.controls import start
     >>> page = build(start())
@@ -243,7 +245,7 @@ def build(start: Start) -> str:
     with np.errstate(all="ignore"):
         found = {
             theorem.name: {
-                version: answer(theorem.name, version, start.theorem_kinds(), (), **start.given())
+                version: answer(theorem.name, version, start.theorem_kinds(), (), **start.spelled())
                 for version in theorem.versions
             }
             for theorem in THEOREMS.values()

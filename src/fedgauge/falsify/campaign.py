@@ -1,4 +1,4 @@
-"""The whole search: all theorems and versions, in several processes, counted and summed up."""
+"""The whole search: all theorems and versions, in several processes, with the results counted and summed up."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _one_thread_each() -> Iterator[None]:
 
 
 def pairs(theorem: str | None = None, version: str | None = None) -> list[tuple[str, Version]]:
-    """The theorems and versions that a request names; all where it names none.
+    """Return the theorems and versions that a request names; all of them where it names none.
 
     >>> pairs("quadratic")
     [('quadratic', 'printed'), ('quadratic', 'corrected'), ('quadratic', 'sharp'), ('quadratic', 'prior')]
@@ -134,16 +134,16 @@ def run(
 
     Args:
         theorem: which one; all if not given.
-        version: which version; all that there are if not given.
+        version: which version; all of them if not given.
         samples: random problems for each.
         searches: directed searches for each; the first starts from the theorem's named family, where it has one.
-        seed: of everything; the answer does not depend on ``jobs``.
+        seed: the seed of everything; the answer does not depend on ``jobs``.
         keep: how many violating cases of each version are kept.
         jobs: processes; one per core if not given.
         progress: called with the number of problems done and their total.
 
     Returns:
-        What was found; an interrupted search returns what it had found by then.
+        What was found; an interrupted search returns what it had found until then.
 
     >>> outcome = run("minibatch", "corrected", samples=20, searches=0, jobs=1)
     >>> [(row.form, row.violations) for row in outcome.rows]

@@ -33,7 +33,7 @@ from fedgauge.values import Bound, Version
 FORMS = ("stated", "weighted", "telescoped", "shared")
 ROUNDING = 1e-12
 _PASSES = 12
-"""How often gamma and G are fitted to each other before a problem is given up."""
+"""How many times gamma and G are fitted to each other before a problem is skipped."""
 
 Values = dict[str, Any]
 
@@ -64,7 +64,7 @@ class BoundCheck:
     @property
     def violated(self) -> bool:
         """Whether the exact side is above the bound by more than rounding and chance explain."""
-        return not self.low - self.bound <= self.allowance  # a run that is no longer a number is no excuse
+        return not self.low - self.bound <= self.allowance  # a run that ended in NaN counts as a violation
 
     @property
     def slack(self) -> float:
@@ -167,7 +167,7 @@ def _made(
 
 
 def check(theorem: Theorem, version: Version, problem: QuadraticProblem) -> tuple[BoundCheck, ...]:
-    """Hold a theorem against a problem, in every form that applies; none where it admits no gamma or no such f."""
+    """Compare a theorem with a problem in every form that applies; none applies where no gamma is admissible."""
     known = constants(problem, theorem, version)
     if any(symbol in theorem.needs and symbol not in known for symbol in ("mu", "d0")):
         return ()

@@ -27,7 +27,7 @@ ERRORS = 5.0
 
 @dataclass(frozen=True)
 class Measured:
-    """What the theorems ask of one run.
+    """What the theorems need to know about one run.
 
     Attributes:
         round_grad2: E‖∇f(x̄^r)‖² for r < R.
@@ -97,7 +97,7 @@ def parameters(problem: QuadraticProblem, theorem: Theorem, gamma: float) -> dic
 # A diverging run overflows to infinity, which is its answer.
 @np.errstate(over="ignore", invalid="ignore")
 def measure(problem: QuadraticProblem, theorem: Theorem, gamma: float, *, sampling: Sampling | None = None) -> Measured:
-    """Measure a run of FedAvg, momentum or mini-batch SGD exactly, as a theorem speaks of it.
+    """Measure a run of FedAvg, momentum or mini-batch SGD exactly, as a theorem describes it.
 
     Args:
         problem: the federation and how it is run.

@@ -1,4 +1,4 @@
-"""A violation as files and commands, so that anyone can see it again without this search.
+"""A violation as files and commands, so that anyone can reproduce it without this search.
 
 A case is a directory with the federation, the values of the bound, and what was found:
 

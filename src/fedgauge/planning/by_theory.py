@@ -50,16 +50,16 @@ def theory_plan(
     Args:
         constants: F (d0 and mu for ``strongly-convex``), sigma, zeta, L_g, L_h, and L_tilde for the prior bound.
         goal: a ``grad2`` to reach or have within a budget; for ``strongly-convex`` a ``loss``.
-        cost: of a round, completed: the bytes of a model and the time of a step are known.
+        cost: the cost of a round, with the bytes of a model and the time of a step filled in.
         num_workers: N.
         participants: how they are chosen; all where None, and with a number M that many draws with replacement.
         eta: the global rate; None to have it chosen, which needs ``gamma_min``.
         gamma_min: a floor under gamma.
         theorem: one of :func:`~fedgauge.theory.planning_theorems`; None takes the one whose facts fit: ``partial``
-            where workers are drawn, even M = N of them, ``equal-hessians`` where L_h is 0 for sure and eta is 1, and
+            where workers are drawn, even M = N of them, ``equal-hessians`` where L_h is certainly 0 and eta is 1, and
             ``nonconvex`` otherwise.
         version: ``corrected``, or ``sharp`` where there is such; ``prior`` and ``printed`` for comparison.
-        practice: the I, gamma and eta that somebody uses, to be held against the conditions.
+        practice: the I, gamma and eta in use, to be compared with the conditions.
         cap: the most local steps to consider.
 
     >>> from fedgauge.values import Estimate
@@ -128,17 +128,19 @@ def theory_plan(
 
 
 def _who(participants: int | None) -> Participation:
-    """Who takes part where only their number is given, as an experiment has it."""
+    """Who takes part where only their number is given, with an experiment's default."""
     if participants is None:
         return Participation()
     return Participation("with-replacement", count("participants", participants))
 
 
 def check_cost(cost: Cost) -> None:
-    """Refuse a cost that leaves something open, or by which a round is free."""
+    """Refuse a cost that is incomplete, or for which a round is free."""
     if cost.step is None or (cost.bytes is None and math.isfinite(cost.bandwidth)):
         missing = "step" if cost.step is None else "bytes"
-        raise InputError(f"The cost's {missing} is open; complete it for a federation, or give {missing}=NUMBER.")
+        raise InputError(
+            f"The cost's {missing} is missing; complete the cost for a federation, or give {missing}=NUMBER."
+        )
     if not cost.round(1, 1) > 0:
         raise InputError("A round must cost something, not 0 s; give the cost a fixed part, a bandwidth or a step.")
 
@@ -154,7 +156,7 @@ def _remarks(constants: Constants, choice: Choice, task: Task) -> list[str]:
         notes.append("The workers share one Hessian (L_h = 0): drift cancels in the average, however large zeta is.")
     if theorem.objectives == "equal Hessians":
         notes.append(
-            f"{theorem.locator} speaks of the averaged models after every local step, not only of those after a round."
+            f"{theorem.locator} is about the averaged models after every local step, not only those after a round."
         )
     if zeta is not None and zeta.estimate.symbol == "zeta_rms" and "zeta2" in task.values:
         notes.append("zeta is the root mean square over workers, which is all that the proof uses.")
@@ -169,7 +171,7 @@ def _remarks(constants: Constants, choice: Choice, task: Task) -> list[str]:
 def _prior(
     constants: Constants, task: Task, counts: Mapping[str, float], notes: list[str]
 ) -> tuple[Choice | None, tuple[Point, ...]]:
-    """The choice of the bound that knows L_tilde only, and so cannot know that Hessians are equal."""
+    """The choice of the bound with L_tilde alone, which cannot know that the Hessians are equal."""
     own = find(task.theorem)
     wider = covering(own.algorithm, own.sampling, "smooth") if own.objectives == "equal Hessians" else own
     assert wider is not None, "FedAvg on smooth objectives has a theorem"
@@ -177,12 +179,12 @@ def _prior(
     try:
         found = inputs.collect(constants, name, "prior")
         values = {symbol: item.at("value") for symbol, item in found.items()} | dict(counts)
-        asked = replace(task, theorem=name, version="prior", values=values)
-        choice = solve(asked)
+        other = replace(task, theorem=name, version="prior", values=values)
+        choice = solve(other)
     except InputError as error:
         notes.append(f"The prior bound chooses nothing: {error}")
         return None, ()
-    return choice, trace(asked, choice)
+    return choice, trace(other, choice)
 
 
 def _minibatch(task: Task, num_workers: int, notes: list[str]) -> Choice | None:
@@ -213,7 +215,7 @@ def _end(task: Task, values: Mapping[str, float]) -> End:
 
 
 def _sensitivity(task: Task, symbols: list[str], near: int) -> dict[str, float]:
-    """Elasticities by central differences, with I and the rates chosen anew; one-sided at the edge of the allowed."""
+    """Elasticities by central differences, with I and the rates chosen again; one-sided at the limits."""
     middle = relaxed(task, near)
     found = {}
     for symbol in symbols:

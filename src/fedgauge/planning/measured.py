@@ -26,7 +26,7 @@ _LOOKED = 3  # rounds of the trajectory from the first model
 
 
 def at_start(setup: Setup) -> Measurement:
-    """The constants at the first model: exact ones of quadratics, and for all what a few rounds show."""
+    """The constants at the first model: exact ones for quadratics, and for all what a few rounds show."""
     certain = ("certified",) if isinstance(setup.federation, QuadraticFederation) else ()
     options = MeasureOptions((*certain, "divergence", "noise", "trajectory"), rounds=_LOOKED, seeds=1)
     start = setup.federation.start(setup.seed)
@@ -34,7 +34,7 @@ def at_start(setup: Setup) -> Measurement:
 
 
 def floor_of(setup: Setup) -> float:
-    """The least that f can be: known of quadratics, whatever their weights, and 0 of a loss."""
+    """The least that f can be: known for quadratics, whatever their weights, and 0 for a loss."""
     federation = setup.federation
     if not isinstance(federation, QuadraticFederation):
         return 0.0
@@ -67,14 +67,14 @@ def _read(path: Path) -> Constants:
 def theory_of(
     experiment: Experiment, goal: Goal, cost: Cost, *, values: Path | None = None, theorem: str | None = None
 ) -> TheoryPlan:
-    """The plan that a theorem certifies for an experiment, and what it says of the experiment's own rates.
+    """The plan that a theorem certifies for an experiment, and what it says about the experiment's own rates.
 
     Args:
         experiment: the federation, with I, gamma and eta as practice.
-        goal: of the squared gradient norm, or of the loss by the theorem of strongly convex objectives.
-        cost: of a round.
+        goal: a squared gradient norm, or a loss by the theorem for strongly convex objectives.
+        cost: the cost of a round.
         values: a file of constants; measured at the first model if not given.
-        theorem: which; the one that fits if not given.
+        theorem: which one; the one that fits if not given.
     """
     setup = prepare(experiment)
     federation, run, rates = setup.federation, experiment.run, experiment.algorithm

@@ -23,7 +23,7 @@ _STANDS: dict[str, tuple[tuple[str, int], ...]] = {
 }
 
 
-class Given(NamedTuple):
+class SymbolValue(NamedTuple):
     """A symbol of a theorem: the estimate that it is taken from, and to which power."""
 
     estimate: Estimate
@@ -38,7 +38,7 @@ class Given(NamedTuple):
         return float(self.estimate.low if low else self.estimate.high) ** self.power
 
 
-def look_up(constants: Constants, symbol: str) -> Given | None:
+def look_up(constants: Constants, symbol: str) -> SymbolValue | None:
     """What the constants have for a theorem's symbol.
 
     >>> look_up(Constants((Estimate("sigma", 2.0, 1.0, 3.0, "sample", "batches"),)), "sigma2").at("worst")
@@ -47,58 +47,58 @@ def look_up(constants: Constants, symbol: str) -> Given | None:
     for name, power in _STANDS.get(symbol, ((symbol, 1),)):
         estimate = constants.get(name)
         if estimate is not None:
-            return Given(estimate, power)
+            return SymbolValue(estimate, power)
     return None
 
 
-def collect(constants: Constants, theorem: str, version: str = "corrected") -> dict[str, Given]:
-    """The constants that a theorem needs, or one sentence with those that are missing and how to come by them."""
-    found: dict[str, Given] = {}
+def collect(constants: Constants, theorem: str, version: str = "corrected") -> dict[str, SymbolValue]:
+    """Return the constants that a theorem needs, or say in one sentence which are missing and how to get them."""
+    found: dict[str, SymbolValue] = {}
     missing: list[str] = []
     statement = find(theorem)
     for symbol in statement.needed(version):  # type: ignore[arg-type]  # evaluated, and so checked, later
         if symbol in ("I", "R", "N", "M", "gamma"):
             continue
-        given = look_up(constants, symbol)
-        if given is None:
+        item = look_up(constants, symbol)
+        if item is None:
             missing.append(symbol)
         else:
-            found[symbol] = given
+            found[symbol] = item
     if missing:
         raise InputError(_say_missing(theorem, missing))
     for symbol in ("L_h_rms", "L_h"):
-        given = look_up(constants, symbol) if symbol in statement.optional else None
-        if given is not None and version != "prior":
-            found[symbol] = given
+        item = look_up(constants, symbol) if symbol in statement.optional else None
+        if item is not None and version != "prior":
+            found[symbol] = item
     return found
 
 
 def _say_missing(theorem: str, missing: Iterable[str]) -> str:
     names = ", ".join(missing)
     return (
-        f"A plan by {theorem} ({find(theorem).locator}) lacks {names}; measure with 'fedgauge measure' (of quadratics "
-        f"'fedgauge constants' gives all), or give as numbers what you know."
+        f"A plan by {theorem} ({find(theorem).locator}) lacks {names}; measure with 'fedgauge measure' (for quadratics "
+        f"'fedgauge constants' gives all of them), or give the numbers that you know."
     )
 
 
-def kinds(found: dict[str, Given]) -> dict[str, Kind]:
+def kinds(found: dict[str, SymbolValue]) -> dict[str, Kind]:
     """The kind of each constant."""
-    return {symbol: given.estimate.kind for symbol, given in found.items()}
+    return {symbol: item.estimate.kind for symbol, item in found.items()}
 
 
-def is_zero(given: Given | None, scale: float = 0.0) -> bool:
-    """Whether a constant is surely zero, up to the rounding of numbers of the given size."""
-    return given is not None and given.estimate.certain and given.at("value") <= 1e-12 * scale
+def is_zero(item: SymbolValue | None, scale: float = 0.0) -> bool:
+    """Whether a constant is certainly zero, up to the rounding of numbers of size ``scale``."""
+    return item is not None and item.estimate.certain and item.at("value") <= 1e-12 * scale
 
 
 def check_participation(who: Participation, num_workers: int) -> int:
-    """How many take part in a round; refuse those of whom no theorem here speaks."""
+    """Return how many take part in a round; refuse participation that no theorem here covers."""
     M = who.num_participants(num_workers)
     if num_workers < M:
         raise InputError(f"participants must be at most the {num_workers} workers, not {M}; sample fewer.")
     who.check(num_workers)
     if who.weights is not None:
-        raise InputError("The theorems speak of workers that count alike; leave out the weights, or plan by trial.")
+        raise InputError("The theorems are about workers with equal weights; leave out the weights, or plan by trial.")
     if not any(covers_for_plan(theorem, who.sampling) for theorem in planning_theorems()):
         covered = dict.fromkeys(
             sampling
@@ -168,7 +168,7 @@ def choose_theorem(constants: Constants, theorem: str | None, goal: Goal, who: P
     for symbol in _CHOSEN:
         if symbol in constants:
             raise InputError(
-                f"{symbol} is given among the constants and is to be chosen; leave it out, or give it as practice."
+                f"{symbol} is among the constants, but a plan chooses it; leave it out, or give it as practice."
             )
     chosen = _fitting(constants, goal, who, eta) if theorem is None else find(theorem)
     able = [one.name for one in planning_theorems()]
@@ -184,12 +184,12 @@ def choose_theorem(constants: Constants, theorem: str | None, goal: Goal, who: P
         drawn = (
             "all" if who.sampling == "full" else f"{who.participants} that are drawn {who.sampling.replace('-', ' ')}"
         )
-        raise InputError(f"{chosen.name} speaks of {speaks}, not of {drawn}; choose {others}.")
+        raise InputError(f"{chosen.name} is about {speaks}, not {drawn}; choose {others}.")
     measure = chosen.quantity.measure
     if goal.quantity != measure:
         raise InputError(
             f"{chosen.name} ({chosen.locator}) bounds {'f - f*' if measure == 'loss' else '|grad f|^2'}, which says "
-            f"nothing of a goal of {goal.quantity}; ask for {measure}, or plan by trial."
+            f"nothing about a goal of {goal.quantity}; ask for {measure}, or plan by trial."
         )
     return chosen.name
 

@@ -32,7 +32,7 @@ class End(Value):
 
 @dataclass(frozen=True)
 class Practice(Value):
-    """What the theorem says of the rates that somebody uses.
+    """What the theorem says about the rates in use.
 
     Attributes:
         I: local steps.
@@ -54,7 +54,7 @@ class Practice(Value):
 
     @property
     def times(self) -> float:
-        """How many times gamma is the largest that is admitted: above 1 no theorem speaks of the run."""
+        """How many times gamma is the largest that is admitted: above 1 no theorem covers the run."""
         return self.gamma / self.gamma_max if self.gamma_max > 0 else math.inf
 
     @property
@@ -79,7 +79,7 @@ class TheoryPlan(Result):
 
     Attributes:
         goal: what it is for.
-        cost: of a round.
+        cost: the cost of a round.
         choice: theorem, I, gamma, eta, R, seconds and bound.
         M: participants in a round.
         cap: the most local steps that were considered.
@@ -91,8 +91,8 @@ class TheoryPlan(Result):
         worst: with every constant at the worse end; a bound is monotone, so that seconds (or the bound) lie between.
         prior: what the bound with L_tilde in place of L_g and L_h would have chosen; None where L_tilde is missing.
         minibatch: the best plan of mini-batch SGD, with all workers in a round; None where the theorem bounds f.
-        practice: what the theorem says of the user's rates.
-        notes: what a reader must know.
+        practice: what the theorem says about your rates.
+        notes: what a reader should know.
         curve: the best for some of the I.
         prior_curve: the same of the prior bound.
     """
@@ -120,7 +120,7 @@ class TheoryPlan(Result):
 
     @property
     def I(self) -> int:  # noqa: E743, N802
-        """Local steps a round."""
+        """Local steps per round."""
         return self.choice.I
 
     @property
@@ -140,7 +140,7 @@ class TheoryPlan(Result):
 
     @property
     def seconds(self) -> float:
-        """That the rounds take by the cost model."""
+        """The time that the rounds take by the cost model."""
         return self.choice.seconds
 
     @property
@@ -154,7 +154,7 @@ class TheoryPlan(Result):
 
     @property
     def certified(self) -> bool:
-        """Whether the bound holds for sure: the version is sound, its conditions hold, every constant is safe."""
+        """Whether the bound is certain to hold: the version is sound, its conditions hold, every constant is safe."""
         return self.answer.standing == "certified"
 
     @property
@@ -196,7 +196,7 @@ class TheoryPlan(Result):
         return "; ".join(parts) + "."
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plan as an object, with the bound and the verdict beside what it was made of."""
+        """Return the plan as an object, with the bound and the verdict added."""
         found = self.answer
         derived = (found.to_json(), self.certified, found.dominant.name, found.to_json()["binding"], self.winner)
         return {**super().to_json(), **dict(zip(_DERIVED, (*derived, self.verdict), strict=True))}

@@ -124,17 +124,17 @@ def planning_theorems(algorithm: str = "fedavg") -> tuple[Theorem, ...]:
 def evaluate(
     name: str, version: Version = "corrected", kinds: Mapping[str, Kind] | None = None, **values: Any
 ) -> Bound:
-    """Evaluate a theorem at given numbers.
+    """Evaluate a theorem at numbers of your own.
 
-    A rate outside the conditions is no mistake: the bound comes back with a condition that does not hold.
+    A rate outside the conditions is not an error: the bound is returned with a condition that does not hold.
 
     Args:
         name: the theorem, one of :data:`THEOREMS`.
-        version: ``printed``, ``corrected``, ``sharp`` or ``prior``, as far as the theorem has it.
+        version: ``printed``, ``corrected``, ``sharp`` or ``prior``; not every theorem has all of them.
         kinds: the kind of each measured constant; one that may be too small makes the bound a plug-in.
         **values: F I R N M sigma2 zeta2 L_g L_h L_tilde gamma eta beta kappa tau G beta1 beta2 mu d0 (and L_h_rms for
-            ``quadratic``), each a number or an array; arrays broadcast. Those that the theorem does not use are
-            checked and left aside.
+            ``quadratic``), each a number or an array; arrays broadcast. Symbols that the theorem does not use are
+            checked and then ignored.
 
     Returns:
         The bound, whose terms add up to ``total``; ``gamma_max`` is the largest admissible gamma.

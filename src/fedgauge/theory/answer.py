@@ -1,4 +1,4 @@
-"""A theorem's answer at given numbers, ready to be shown: shares, what dominates, what binds, and a verdict."""
+"""A theorem's answer at some numbers, ready to be shown: shares, the largest term, the binding condition, a verdict."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Other(Value):
         total: the bound; None where symbols are missing.
         admissible: whether its conditions hold.
         gamma_max: the largest gamma that they admit.
-        missing: the symbols that it needs and was not given.
+        missing: the symbols that it needs and that were not given.
     """
 
     total: float | None = None
@@ -34,11 +34,11 @@ class Other(Value):
 
 @dataclass(frozen=True)
 class Answer(Value):
-    """A bound at single numbers, with what a reader asks of it.
+    """A bound at single numbers, with what a reader wants to know about it.
 
     Attributes:
         theorem: its name.
-        bound: the version asked for.
+        bound: the version that was chosen.
         values: every number that entered, defaults included.
         versions: all versions of the theorem at the same numbers.
         chosen: the symbols that a search chose.
@@ -81,7 +81,7 @@ class Answer(Value):
 
     @property
     def standing(self) -> Standing:
-        """What the bound is worth."""
+        """How far the bound can be trusted."""
         if self.failed:
             return "not certified"
         if self.uncertain:
@@ -153,7 +153,7 @@ def _condition(condition: Condition) -> dict[str, Any]:
         "limit": condition.limit,
         "value": condition.value,
         "holds": bool(condition.holds),
-        "margin": None if np.isnan(margin) else margin,  # 0 <= 0 holds with no margin to speak of
+        "margin": None if np.isnan(margin) else margin,  # 0 <= 0 holds without any margin
     }
 
 
@@ -186,7 +186,7 @@ def answer(
     chosen: tuple[str, ...] = (),
     **values: float,
 ) -> Answer:
-    """Evaluate a theorem at single numbers, beside its other versions.
+    """Evaluate a theorem at single numbers, together with its other versions.
 
     Args:
         name: the theorem.

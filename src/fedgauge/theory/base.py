@@ -1,7 +1,7 @@
-"""What the theorems share: the record of one and the pieces that a bound is built of.
+"""What the theorems share: the record of a theorem and the pieces that bounds are built from.
 
-A theorem's file gives one function from values to a :class:`Statement`. Everything here broadcasts: a value may be a
-number or an array, and a bound is then evaluated at all points in one go.
+A theorem's file defines one function from values to a :class:`Statement`. Everything here broadcasts: a value may be a
+number or an array, and a bound is then evaluated at all points at once.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def recordable(function: Function) -> Function:
-    """Let an argument that records formulas in place of numbers take the call itself.
+    """Let an argument that records formulas instead of numbers handle the call.
 
-    Formulas are written anew for the explorer's page by evaluating them on such arguments. That cannot follow a loop
-    whose length depends on a value, so that a function with one is recorded by its name.
+    The explorer's page gets its formulas by evaluating them on such arguments. That cannot follow a loop whose length
+    depends on a value, so a function with such a loop is recorded by its name.
     """
 
     @functools.wraps(function)
@@ -47,7 +47,7 @@ def recordable(function: Function) -> Function:
 
 
 class Factor(NamedTuple):
-    """A factor of a term that is no single symbol: how it is written, its value, and the symbols in it."""
+    """A factor of a term that is not a single symbol: how it is written, its value, and the symbols in it."""
 
     text: str
     value: Array
@@ -55,7 +55,7 @@ class Factor(NamedTuple):
 
 
 class Statement(NamedTuple):
-    """What a theorem says at given values: the terms of its bound and its conditions."""
+    """What a theorem says at some values: the terms of its bound and its conditions."""
 
     terms: tuple[Term, ...]
     conditions: tuple[Condition, ...]
@@ -122,10 +122,10 @@ def term(
     Args:
         v: the values.
         name: what the term is.
-        constant: its number in front.
+        constant: the number in front.
         top: symbols with whole powers, and ``(I-1)``, separated by spaces.
         bottom: the same for the denominator.
-        factors: what stands for a name in either that is no symbol.
+        factors: the factors behind names in either text that are not symbols.
 
     >>> made = term({"gamma": np.float64(0.5), "I": np.float64(3)}, "drift", 8, "gamma^2 (I-1)")
     >>> made.formula, float(made.value)
@@ -166,7 +166,7 @@ def smoothness_limit(v: Values) -> Condition:
 
 
 def equals_one(v: Values) -> Condition:
-    """Make the condition eta = 1; another eta is an inadmissible rate, shown as one, and no gamma mends it."""
+    """Make the condition eta = 1; any other eta is shown as inadmissible, whatever gamma is."""
     return Condition("|eta - 1|", "0", 0.0, np.abs(v["eta"] - 1))
 
 
@@ -181,7 +181,7 @@ def _plain(value: Number) -> Number:
 
 
 def largest_gamma(conditions: Iterable[Condition], eta: Number) -> tuple[Number, Number]:
-    """Return the largest gamma that the conditions admit at this eta, and their limit on gamma eta by itself."""
+    """Return the largest gamma that the conditions admit at this eta, and their limit on the product gamma eta."""
     gamma: Number = np.inf
     product: Number = np.inf
     others: Any = True
@@ -197,7 +197,7 @@ def largest_gamma(conditions: Iterable[Condition], eta: Number) -> tuple[Number,
 
 @dataclass(frozen=True, kw_only=True)
 class Theorem:
-    """A theorem: what it needs, the versions it comes in, what it says at given values, and the facts about it.
+    """A theorem: what it needs, the versions it comes in, what it says at your values, and the facts about it.
 
     Attributes:
         name: how it is called, e.g. ``nonconvex``.
@@ -209,7 +209,7 @@ class Theorem:
         algorithm: the algorithm that it is about, one of ``fedgauge.algorithms.ALGORITHMS``.
         quantity: what it bounds.
         terms: every term that some version has, with its meaning and colour.
-        optional: symbols that may be given, with the value each has when it is not; None where another decides.
+        optional: symbols that may be given, with their defaults; None where another symbol decides.
         quantities: what a version bounds instead, where versions differ.
         sampling: who takes part in a round.
         also_covers: other samplings that the proof covers.
@@ -218,7 +218,7 @@ class Theorem:
         rate_shape: how the bound depends on the rate x and on R, which is how it is searched: ``powers`` for
             A/(x R) + a + b x + c x^2; ``geometric`` for A/(q^-R - 1) + E, where only A, q and E depend on x; None
             where it has no such form, so that it cannot plan.
-        contraction: from version and values to 1 - q, where something shrinks by q in a round.
+        contraction: from version and values to 1 - q, where the distance to x* shrinks by a factor q per round.
         zeta_at: whether the proof takes zeta at the local models or only at the global ones.
         constants_from: for a version, the constant that it takes for a symbol where that is another one.
         counterexample: quadratics on which the printed version fails.
@@ -309,7 +309,7 @@ class Theorem:
         """Evaluate the theorem; see :func:`fedgauge.theory.evaluate`."""
         v = self.prepare(version, values)
         if version == "prior":
-            v.pop("L_h_rms", None)  # L_tilde stands for it, so that its kind says nothing
+            v.pop("L_h_rms", None)  # L_tilde replaces it, so its kind does not matter
         statement = self.statement(version, v)
         gamma_max, gamma_eta_max = largest_gamma(statement.conditions, v.get("eta", np.asarray(1.0)))
         return Bound(

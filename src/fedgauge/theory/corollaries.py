@@ -1,4 +1,4 @@
-"""The corollaries as what they are: choices of rates, put into the theorem.
+"""The corollaries as what they are: choices of rates, which are put into the theorem.
 
 The paper's corollaries are orders of magnitude for particular rates, most of them without the number of rounds from
 which those rates are admissible. Here each gives the rates, that number, and the theorem's own bound at the rates,
@@ -31,9 +31,9 @@ class CorollaryRates(Value):
         eta: the global rate.
         R_min: the fewest rounds for which the rates are admissible, infinite where no number is; the bound at fewer
             shows which condition fails.
-        bound: the theorem at the rates and the given R.
-        conditions: what the corollary asks beside the theorem, e.g. a small sigma2.
-        rival: where the corollary compares, mini-batch SGD at its largest rate with as many gradients.
+        bound: the theorem at these rates and your R.
+        conditions: what the corollary asks in addition to the theorem, e.g. a small sigma2.
+        rival: where the corollary compares the two, mini-batch SGD at its largest rate with as many gradients.
         deviations: how the choice departs from print.
     """
 
@@ -153,7 +153,7 @@ def corollary_rates(corollary: str, **values: Any) -> CorollaryRates:
 
     Args:
         corollary: ``4.4``, ``4.6``, ``5.6``, ``A.3``, ``A.4`` or ``A.10``.
-        **values: what the theorem needs, gamma and eta aside.
+        **values: what the theorem needs, except gamma and eta.
 
     >>> values = dict(F=1, I=4, N=8, sigma2=1, zeta2=1, L_g=1, L_h=0.1)
     >>> choice = corollary_rates("4.4", R=200, **values)

@@ -1,7 +1,7 @@
-"""What a theorem says about itself, so that nobody has to know it by its name.
+"""What a theorem says about itself, so that no other module needs to know its name.
 
 Each theorem's file declares these facts once. The explorer asks for the colours of its terms, the falsifier for the
-runs that it speaks of, the planner for what it can plan, and the report for the runs that it covers.
+runs that it is about, the planner for what it can plan, and the report for the runs that it covers.
 """
 
 from __future__ import annotations

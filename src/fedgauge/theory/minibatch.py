@@ -2,7 +2,7 @@
 
 Setting:
     f is L_g-smooth, unbiased gradients of variance sigma2; each of R steps averages I gradients from each of the N
-    workers, taken at the global model, and goes gamma eta along them. Nothing is asked of the heterogeneity.
+    workers, taken at the global model, and moves gamma eta along their mean. Nothing is assumed about heterogeneity.
 Quantity:
     min_r E|grad f(xbar^r)|^2 over the R steps (print says R I steps); the average over them obeys the same bound.
 Conditions:
@@ -39,7 +39,7 @@ def _state(version: Version, v: Values) -> Statement:
 
 THEOREM = Theorem(
     name="minibatch",
-    title="mini-batch SGD with I gradients a worker",
+    title="mini-batch SGD with I gradients per worker",
     locator="Theorem 5.5",
     needs=("F", "I", "R", "N", "sigma2", "L_g", "gamma"),
     versions={

@@ -3,7 +3,7 @@
 Setting:
     Unbiased stochastic gradients of variance sigma2, gradient divergence zeta2, f is L_g-smooth and the averaged
     gradients are pseudo-Lipschitz with L_h. Any L_h of Assumption 4.2 will do, the tight one included. The proof uses
-    zeta2 only as the mean over workers at the local models, so that a value measured there is legitimate.
+    zeta2 only as the mean over workers at the local models, so a value measured there may be used.
 Quantity:
     min_r E|grad f(xbar^r)|^2 over the rounds r < R; the average over the rounds obeys the same bound.
 Conditions:

@@ -1,8 +1,8 @@
 """The propositions and lemmas as checks on numbers: both sides of the inequality, and whether it holds.
 
-Quadratic federations come as ``hessians`` (N, d, d) and ``linear`` (N, d): F_i = x'A_i x/2 + b_i'x. ``points`` (N, d)
-hold one model a worker. Local runs come as ``models`` (..., steps, N, d); leading axes are samples, whose mean stands
-for the expectation.
+Quadratic federations are given as ``hessians`` (N, d, d) and ``linear`` (N, d): F_i = x'A_i x/2 + b_i'x. ``points``
+(N, d) hold one model per worker. Local runs are given as ``models`` (..., steps, N, d); leading axes are samples, whose
+mean stands for the expectation.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def proposition_5_2(
 ) -> Inequality:
     """Check that one averaged local step stays within gamma^2 L_h^2 mean|x_i - xbar|^2 of a central one.
 
-    The expectation is given all the local models, not their mean alone. L_h is the tight one unless given.
+    The expectation is conditional on all the local models, not on their mean alone. L_h defaults to the tight one.
 
     >>> check = proposition_5_2([[[1.0]], [[-1.0]]], [[0.0], [0.0]], [[1.0], [2.0]], gamma=0.1)
     >>> round(float(check.left), 6), round(float(check.right), 6)
@@ -159,10 +159,10 @@ def proposition_5_3(hessians: npt.ArrayLike, linear: npt.ArrayLike, points: npt.
 
 
 def proposition_5_4(hessians: npt.ArrayLike, linear: npt.ArrayLike) -> Inequality:
-    """Check that zeta = 0 forces L_h = 0: max|A_i - A| is at most the largest divergence on the unit sphere.
+    """Check that zeta = 0 forces L_h = 0: ``max|A_i - A|`` is at most the largest divergence on the unit sphere.
 
-    A worker's divergence (A_i - A)x + b_i - b is at least |A_i - A| at one of the two unit vectors along its leading
-    eigenvector. The reverse fails: with one Hessian the left side is 0, whatever the b_i.
+    A worker's divergence (A_i - A)x + b_i - b is at least ``|A_i - A|`` at one of the two unit vectors along its
+    leading eigenvector. The reverse fails: with one Hessian the left side is 0, whatever the b_i.
 
     >>> check = proposition_5_4([[[1.0]], [[1.0]]], [[5.0], [-5.0]])
     >>> float(check.left), float(check.right)
@@ -183,8 +183,8 @@ def lemma_b_1(
 ) -> Inequality:
     """Check the local gradient deviation against 3 (L_h^2 + L_g^2) mean|x_j - xbar|^2 + 3 zeta2.
 
-    L_h is the tight one; zeta2 is the mean of |grad F_j(x_j) - grad f(x_j)|^2 at the points, the least that is
-    legitimate, unless given.
+    L_h is the tight one; zeta2 is the mean of ``|grad F_j(x_j) - grad f(x_j)|^2`` at the points, the least that
+    may be used, unless you give another.
 
     >>> bool(lemma_b_1([[[1.0]], [[-1.0]]], [[0.0], [3.0]], [[1.0], [2.0]]).holds)
     True

@@ -38,7 +38,7 @@ class FreeRate:
     Attributes:
         theorem: whose bound it is.
         version: of the theorem.
-        values: every symbol but I, R and the rates; arrays broadcast, and each point is searched by itself.
+        values: every symbol but I, R and the rates; arrays broadcast, and each point is searched separately.
         eta: the global rate; None where it is the free one, and gamma is then ``gamma_min``.
         gamma_min: a floor under gamma.
     """
@@ -184,7 +184,7 @@ def needed_rounds(free: FreeRate, steps: Number, rate: Array, eps: float) -> Arr
 @np.errstate(divide="ignore", invalid="ignore", over="ignore")
 def _least(s: Array, b: Array, c: Array) -> Array:
     """Return where 2 c x^3 + b x^2 = s; infinite where b = c = 0."""
-    # One of the two parts alone is s here; with s = 0 a part that is 0 too says nothing.
+    # One of the two parts alone is s here; where s and a part are both 0, that part is ignored.
     high = np.fmin(np.sqrt(s / b), np.cbrt(s / (2 * c)))
     high = np.where(np.isnan(high), np.inf, high)
     low = high / 2  # and here the two together are below s

@@ -36,11 +36,11 @@ class Task:
         theorem: its name.
         version: its version.
         values: the constants, N, and M where the theorem has one.
-        cost: of a round.
-        participants: how many are paid for.
+        cost: the cost of a round.
+        participants: how many workers a round pays for.
         target: the bound to reach; None with a budget.
         budget: seconds to spend; None with a target.
-        eta: the global rate; None is free, and gamma is then ``gamma_min``.
+        eta: the global rate; None leaves it free, and gamma is then ``gamma_min``.
         gamma_min: a floor under gamma.
         cap: the most local steps.
         candidates: the local steps to consider; all up to the cap where None.
@@ -97,12 +97,12 @@ class Choice(Value):
     Attributes:
         theorem: its name.
         version: its version.
-        I: local steps a round.
+        I: local steps per round.
         gamma: the local rate.
         eta: the global rate.
         R: rounds.
-        seconds: that they take by the cost model.
-        bound: after them.
+        seconds: the time that they take by the cost model.
+        bound: the bound after them.
     """
 
     theorem: str
@@ -116,7 +116,7 @@ class Choice(Value):
 
 
 def _affordable(task: Task, steps: Array) -> Array | None:
-    """The whole rounds that the budget pays for."""
+    """Return the whole rounds that the budget pays for."""
     if task.budget is None:
         return None
     return np.asarray(np.floor(task.budget / task.seconds(steps) * (1 + _TIE)))
@@ -156,7 +156,7 @@ def _height(task: Task, steps: Array, whole: bool = True) -> tuple[BestRate, Arr
 
 
 def _search(task: Task) -> tuple[Array, Array]:
-    """Candidates for I and their heights; where I was thinned out, with all between the best one's neighbours."""
+    """Return candidates for I and their heights; where I was thinned out, all between the best one's neighbours."""
     steps = _candidates(task)
     height = _height(task, steps)[1]
     at = int(np.argmin(height))
@@ -168,7 +168,7 @@ def _search(task: Task) -> tuple[Array, Array]:
 
 
 def relaxed(task: Task, near: int) -> float:
-    """What is to be least, near some I, with rounds that need not be whole: it moves smoothly with the constants.
+    """Return the least cost (or bound) near some I with fractional rounds, which changes smoothly with the constants.
 
     >>> cost = Cost("given", fixed=1.0, step=0.1)
     >>> values = dict(F=1, N=8, sigma2=0, L_g=1)
@@ -181,7 +181,7 @@ def relaxed(task: Task, near: int) -> float:
 
 
 def solve(task: Task) -> Choice:
-    """The local steps, rates and rounds with the least seconds to the target, or the least bound within the budget.
+    """Find the local steps, rates and rounds with the least time to the target, or the least bound within the budget.
 
     >>> cost = Cost("given", fixed=1.0, step=0.1)
     >>> values = dict(F=1, N=8, sigma2=1, zeta2=1, L_g=1, L_h=0.1)
@@ -211,12 +211,14 @@ def _unreachable(task: Task) -> str:
     name = find(task.theorem).locator
     endless = [symbol for symbol, value in task.values.items() if math.isinf(value)]
     if endless:
-        return f"{name} bounds nothing where {' and '.join(endless)} is infinite; bound it, or plan by trial."
+        return (
+            f"{name} bounds nothing where {' and '.join(endless)} is infinite; give a finite number, or plan by trial."
+        )
     if task.gamma_min is not None:
         return f"{name} does not reach the goal with gamma of at least {task.gamma_min:g}; lower gamma_min."
     probe = task.free.bound(1, 1.0)
     reasons = _say_conditions(_failed(probe)) or "the limit of gamma, which is 0"
-    return f"{name} ({task.version}) admits no rates at these values; in the way is {reasons}."
+    return f"{name} ({task.version}) admits no rates at these values, because of {reasons}."
 
 
 def _failed(probe: Bound) -> list[Condition]:
@@ -229,7 +231,7 @@ def _say_conditions(conditions: list[Condition]) -> str:
 
 
 def trace(task: Task, choice: Choice) -> tuple[Point, ...]:
-    """The best for some of the I, the chosen one among them, as far as the goal is reached there."""
+    """Return the best plan for some numbers of local steps, the chosen one included, where the goal is reached."""
     steps = _candidates(task)
     most = min(int(steps[-1]), max(32, 16 * choice.I))
     some = np.unique(np.append(np.geomspace(1, most, _POINTS).round().astype(int), choice.I))
@@ -282,7 +284,7 @@ def _check_rates(free: FreeRate, probe: Bound) -> None:
     if np.any(top <= 0):
         failed = _failed(probe) + [c for c in probe.conditions if "gamma" in c.name and np.any(np.equal(c.limit, 0))]
         raise InputError(
-            f"{theorem.name} ({free.version}) admits no gamma at these values; in the way is {_say_conditions(failed)}."
+            f"{theorem.name} ({free.version}) admits no gamma at these values, because of {_say_conditions(failed)}."
         )
     if free.gamma_min is not None and np.any(free.gamma_min > top):
         raise InputError(f"gamma_min must be admissible, at most {top.min().item():.6g}, not {free.gamma_min!r}.")
@@ -363,7 +365,7 @@ def best_local_steps(
         budget: what all rounds may cost together.
         communication: the cost of a round's communication.
         step: the cost of a local step.
-        candidates: the I to consider; by default every one that leaves a round, up to 10,000.
+        candidates: the I to consider; by default every I for which the budget pays a round, up to 10,000.
         eta: the global rate, or None to have it chosen (with ``gamma_min``).
         gamma_min: a floor under gamma.
         **values: the theorem's other symbols, each a single number.
