@@ -144,13 +144,9 @@ def expect(
         iterations=iterations,
     )
     if plot:
-        from fedgauge.report import figures
+        from fedgauge.report.notebook import draw_expectation
 
-        with figures.figure(plot, panels=2) as (left, right):
-            count = range(len(answer.loss))
-            common = {"title": chosen.name, "xlabel": answer.index}
-            figures.lines(left, count, {"E f": answer.loss}, ylabel="expected loss", log="", **common)
-            figures.lines(right, count, {"E |grad f|²": answer.grad2}, ylabel="expected |grad f|²", **common)
+        draw_expectation(answer, plot)
     if json:
         settings = {"algorithm": chosen.name, **chosen.parameters, "local_steps": local_steps, "rounds": rounds}
         options.print_json({**settings, "participation": participation.to_json(), **answer.to_json()})

@@ -34,6 +34,7 @@ from fedgauge.errors import InputError, count
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.quadratic import Floats, QuadraticFederation
 from fedgauge.values import Value
+from fedgauge.values.display import Displayed
 
 FULL = Participation()
 
@@ -58,7 +59,7 @@ class Moments:
 
 
 @dataclass(frozen=True, eq=False)
-class Expectation(Value):
+class Expectation(Value, Displayed):
     """Exact expectations along a run.
 
     Attributes:

@@ -33,6 +33,7 @@ from fedgauge.theory.inputs import check_values
 from fedgauge.theory.rates import minimise
 from fedgauge.theory.search import best_gamma
 from fedgauge.values import Value
+from fedgauge.values.display import Displayed
 
 Floats = npt.NDArray[np.float64]
 
@@ -86,7 +87,7 @@ class Contest(Value):
 
 
 @dataclass(frozen=True, eq=False)
-class Region(Value):
+class Region(Value, Displayed):
     """Who wins where.
 
     Attributes:

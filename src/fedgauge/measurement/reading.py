@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgauge.values import Constants, Estimate, Result, Value
+from fedgauge.values.display import Displayed
 
 Directions = Mapping[str, npt.NDArray[np.float64]]
 
@@ -56,7 +57,7 @@ _SAFEST = {"exact": 0, "upper": 1, "lower": 2, "sample": 3, "assumed": 4}
 
 
 @dataclass(frozen=True, eq=False)
-class Measurement(Result):
+class Measurement(Result, Displayed):
     """All readings of one federation at one model.
 
     Attributes:

@@ -16,13 +16,14 @@ from fedgauge.planning.goal import Goal
 from fedgauge.planning.race import Race
 from fedgauge.planning.theory_plan import TheoryPlan
 from fedgauge.values import Constants, Result
+from fedgauge.values.display import Displayed
 from fedgauge.values.text import lasting, rounds, short
 
 _DERIVED = ("goal_words", "choice", "reached", "verdict", "toml")
 
 
 @dataclass(frozen=True, eq=False)
-class Plan(Result):
+class Plan(Result, Displayed):
     """A plan by trial, with the theory's beside it.
 
     Attributes:

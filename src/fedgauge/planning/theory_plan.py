@@ -12,6 +12,7 @@ from fedgauge.planning.goal import Goal
 from fedgauge.theory.answer import Answer, answer
 from fedgauge.theory.search import Choice, Point
 from fedgauge.values import Condition, Kind, Result, Value
+from fedgauge.values.display import Displayed
 from fedgauge.values.text import compare, lasting, rounds, short, whole
 
 _DERIVED = ("bound", "certified", "dominant", "binding", "winner", "verdict")
@@ -74,7 +75,7 @@ class Practice(Value):
 
 
 @dataclass(frozen=True)
-class TheoryPlan(Result):
+class TheoryPlan(Result, Displayed):
     """The plan that a theorem certifies, and its reasons.
 
     Attributes:

@@ -18,6 +18,7 @@ from fedgauge.web.writing import resource
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 @functools.cache
@@ -69,16 +70,30 @@ def _style() -> dict[str, Any]:
     }
 
 
+class Sheet:
+    """A picture that is kept in memory, where a file could be named.
+
+    Attributes:
+        figure: matplotlib's figure, once it has been drawn.
+    """
+
+    figure: Figure
+
+
+Target = str | Path | Sheet
+"""Where a picture goes."""
+
+
 @contextmanager
 def figure(
-    path: str | Path, panels: int = 1, rows: int = 1, width: float = 4.2, height: float = 3.2
+    path: Target, panels: int = 1, rows: int = 1, width: float = 4.2, height: float = 3.2
 ) -> Iterator[list[Axes]]:
     """Give the axes of the panels, row by row, and save them at the end; the suffix of ``path`` sets the format."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    suffix = Path(path).suffix.lstrip(".")
+    suffix = "png" if isinstance(path, Sheet) else Path(path).suffix.lstrip(".")
     if suffix not in FigureCanvasAgg.get_supported_filetypes():
         raise InputError(f"{path} must end in .png, .pdf or .svg to be a picture.")
     with rc_context(_style()):  # type: ignore[arg-type]
@@ -86,7 +101,10 @@ def figure(
         FigureCanvasAgg(page)
         axes = page.subplots(rows, panels, squeeze=False)
         yield list(axes.flat)
-        page.savefig(path)
+        if isinstance(path, Sheet):
+            path.figure = page
+        else:
+            page.savefig(path)
 
 
 def lines(

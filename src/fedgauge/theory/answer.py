@@ -10,6 +10,7 @@ import numpy as np
 
 from fedgauge.theory import find
 from fedgauge.values import Bound, Condition, Kind, Term, Value, Version, is_safe
+from fedgauge.values.display import Displayed
 
 Standing = Literal["certified", "as printed", "plug-in", "not certified"]
 _RATES = ("gamma", "gamma eta")
@@ -33,7 +34,7 @@ class Other(Value):
 
 
 @dataclass(frozen=True)
-class Answer(Value):
+class Answer(Value, Displayed):
     """A bound at single numbers, with what a reader wants to know about it.
 
     Attributes:

@@ -10,6 +10,7 @@ from typing import Literal, Self
 from fedgauge.codec import Value
 from fedgauge.errors import InputError, UnknownNameError, nearest
 from fedgauge.symbols import symbol
+from fedgauge.values.display import Displayed
 
 Kind = Literal["exact", "upper", "lower", "sample", "assumed"]
 
@@ -67,7 +68,7 @@ class Estimate(Value):
 
 
 @dataclass(frozen=True)
-class Constants(Value, Mapping[str, Estimate]):
+class Constants(Value, Mapping[str, Estimate], Displayed):
     """The constants of a federation: a mapping from symbols to estimates.
 
     >>> constants = Constants((Estimate.exact("L_h", 0.5, "eigenvalue"),))

@@ -17,7 +17,7 @@ from fedgauge.values import Round, Trace
 from fedgauge.values.text import counted
 
 
-def draw_trace(path: Path, trace: Trace) -> None:
+def draw_trace(path: figures.Target, trace: Trace) -> None:
     """Draw loss and squared gradient norm against rounds, and test accuracy and adapting local steps where they are."""
     rounds = [record.round for record in trace.rounds]
     panels = [("loss", "f", trace.losses, ""), ("|grad f|²", "|grad f|²", trace.grad2, "y")]

@@ -105,7 +105,7 @@ def save(found: Measurement, directory: Path) -> list[Path]:
     return paths
 
 
-def draw(found: Measurement, path: Path) -> None:
+def draw(found: Measurement, path: figures.Target) -> None:
     """Draw the constants of each reading side by side, and the ratios round by round."""
     taken = [reading for reading in found.readings if reading.estimates]
     names = [n for n in ("L_h", "L_g", "L_tilde", "zeta_rms", "zeta", "sigma") if any(n in r.constants for r in taken)]

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from fedgauge.planning.plan import Plan
 from fedgauge.planning.race import Entry
-from fedgauge.report.figures import COLOURS, INK, figure, shade
+from fedgauge.report.figures import COLOURS, INK, Target, figure, shade
 from fedgauge.report.terminal.bounds import grid_of
 from fedgauge.report.terminal.console import number, out
 from fedgauge.system.files import write_atomically, write_json
@@ -97,7 +97,7 @@ def _cost(plan: Plan) -> str:
     return f"a round taking {parts} ({cost.name})"
 
 
-def draw(plan: Plan, path: str | Path) -> None:
+def draw(plan: Plan, path: Target) -> None:
     """Draw the error's terms against I, the time to the goal (or the error) against I, and the race."""
     with figure(path, panels=3, width=4.4, height=3.6) as (left, middle, right):
         _draw_terms(plan, left)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,7 @@ def _scale(axes: Any, which: str, axis: Axis) -> None:
             side.set_minor_formatter(NullFormatter())
 
 
-def draw(region: Region, path: str | Path) -> None:
+def draw(region: Region, path: figures.Target) -> None:
     """Draw the exact ratio of the two methods, with both borders and, where L_h = 0, the line of Corollary 5.6."""
     from matplotlib.colors import CenteredNorm
     from matplotlib.lines import Line2D

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from fedgauge.planning.theory_plan import TheoryPlan
-from fedgauge.report.figures import COLOURS, INK, figure, shade
+from fedgauge.report.figures import COLOURS, INK, Target, figure, shade
 from fedgauge.report.terminal.bounds import conditions_table, grid_of, terms_table
 from fedgauge.report.terminal.console import number, out
 from fedgauge.system.files import write_json
@@ -73,7 +73,7 @@ def save_theory(plan: TheoryPlan, place: Path) -> None:
     draw_theory(plan, place / "theory.png")
 
 
-def draw_theory(plan: TheoryPlan, path: str | Path) -> None:
+def draw_theory(plan: TheoryPlan, path: Target) -> None:
     """Draw the time to the goal (or the bound within the budget) against I, and the terms of the bound at each I."""
     timed = plan.target is not None
 
