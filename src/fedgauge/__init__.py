@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fedgauge.algorithms import fednova as fednova
     from fedgauge.algorithms import fedprox as fedprox
     from fedgauge.algorithms import fedyogi as fedyogi
+    from fedgauge.algorithms import fingerprint as fingerprint
     from fedgauge.algorithms import make_algorithm as make_algorithm
     from fedgauge.algorithms import minibatch as minibatch
     from fedgauge.algorithms import momentum as momentum
@@ -50,11 +51,19 @@ if TYPE_CHECKING:
     from fedgauge.federation.supervised import SupervisedFederation as SupervisedFederation
     from fedgauge.federation.supervised import federate as federate
     from fedgauge.measurement.certification import certify as certify
+    from fedgauge.measurement.curvature import curvature as curvature
+    from fedgauge.measurement.decomposition import decompose as decompose
+    from fedgauge.measurement.divergence import divergence as divergence
+    from fedgauge.measurement.lenses import lenses as lenses
     from fedgauge.measurement.measuring import READINGS as READINGS
     from fedgauge.measurement.measuring import MeasureOptions as MeasureOptions
     from fedgauge.measurement.measuring import measure as measure
+    from fedgauge.measurement.noise import noise as noise
+    from fedgauge.measurement.passes import Meter as Meter
     from fedgauge.measurement.reading import Measurement as Measurement
     from fedgauge.measurement.reading import Reading as Reading
+    from fedgauge.measurement.trajectory import near_convergence as near_convergence
+    from fedgauge.measurement.trajectory import trajectory as trajectory
     from fedgauge.pace.adaptive import Pace as Pace
     from fedgauge.pace.adaptive import adaptive_pace as adaptive_pace
     from fedgauge.pace.cost import Cost as Cost
@@ -65,6 +74,9 @@ if TYPE_CHECKING:
     from fedgauge.planning.planner import plan as plan
     from fedgauge.planning.theory_plan import TheoryPlan as TheoryPlan
     from fedgauge.runs.directory import read_trace as read_trace
+    from fedgauge.runs.reader import FoundRun as FoundRun
+    from fedgauge.runs.reader import find_runs as find_runs
+    from fedgauge.runs.reader import read_run as read_run
     from fedgauge.simulation.loop import InterruptedRunError as InterruptedRunError
     from fedgauge.simulation.loop import simulate as simulate
     from fedgauge.simulation.options import Compute as Compute
@@ -72,9 +84,15 @@ if TYPE_CHECKING:
     from fedgauge.simulation.options import Recording as Recording
     from fedgauge.simulation.options import StopAt as StopAt
     from fedgauge.simulation.setup import Setup as Setup
+    from fedgauge.theory import COROLLARIES as COROLLARIES
     from fedgauge.theory import THEOREMS as THEOREMS
+    from fedgauge.theory import Inequality as Inequality
     from fedgauge.theory import Theorem as Theorem
+    from fedgauge.theory import best_gamma as best_gamma
+    from fedgauge.theory import best_local_steps as best_local_steps
+    from fedgauge.theory import corollary_rates as corollary_rates
     from fedgauge.theory.answer import Answer as Answer
+    from fedgauge.theory.answer import bound as bound
     from fedgauge.values import Bound as Bound
     from fedgauge.values import Condition as Condition
     from fedgauge.values import Constants as Constants
@@ -86,8 +104,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "fedgauge.algorithms": (
-        "ALGORITHMS Algorithm fedadagrad fedadam fedavg fednova fedprox fedyogi make_algorithm minibatch momentum"
-        " scaffold slowmo"
+        "ALGORITHMS Algorithm fedadagrad fedadam fedavg fednova fedprox fedyogi fingerprint"
+        " make_algorithm minibatch momentum scaffold slowmo"
     ),
     "fedgauge.data.dataset": "Dataset from_torch standardise",
     "fedgauge.data.loading": "load_dataset",
@@ -105,8 +123,15 @@ _HOMES = {
     "fedgauge.federation.quadratic": "QuadraticFederation",
     "fedgauge.federation.supervised": "SupervisedFederation federate",
     "fedgauge.measurement.certification": "certify",
+    "fedgauge.measurement.curvature": "curvature",
+    "fedgauge.measurement.decomposition": "decompose",
+    "fedgauge.measurement.divergence": "divergence",
+    "fedgauge.measurement.lenses": "lenses",
     "fedgauge.measurement.measuring": "READINGS MeasureOptions measure",
+    "fedgauge.measurement.noise": "noise",
+    "fedgauge.measurement.passes": "Meter",
     "fedgauge.measurement.reading": "Measurement Reading",
+    "fedgauge.measurement.trajectory": "near_convergence trajectory",
     "fedgauge.pace.adaptive": "Pace adaptive_pace",
     "fedgauge.pace.cost": "Cost",
     "fedgauge.planning.by_theory": "theory_plan",
@@ -115,11 +140,12 @@ _HOMES = {
     "fedgauge.planning.planner": "PlanOptions plan",
     "fedgauge.planning.theory_plan": "TheoryPlan",
     "fedgauge.runs.directory": "read_trace",
+    "fedgauge.runs.reader": "FoundRun find_runs read_run",
     "fedgauge.simulation.loop": "InterruptedRunError simulate",
     "fedgauge.simulation.options": "Compute Keep Recording StopAt",
     "fedgauge.simulation.setup": "Setup",
-    "fedgauge.theory": "THEOREMS Theorem",
-    "fedgauge.theory.answer": "Answer",
+    "fedgauge.theory": "COROLLARIES THEOREMS Inequality Theorem best_gamma best_local_steps corollary_rates",
+    "fedgauge.theory.answer": "Answer bound",
     "fedgauge.values": "Bound Condition Constants Estimate Round Source Term Trace",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}

@@ -26,7 +26,7 @@ from fedgauge.cli import app, main
 from fedgauge.federation.participation import Participation
 from fedgauge.report.terminal import console
 from fedgauge.reproduce import table2
-from fedgauge.runs.reader import look
+from fedgauge.runs.reader import read_run
 from fedgauge.system.command_line import command_line
 from fedgauge.values import Trace
 
@@ -397,7 +397,7 @@ def test_demo(tmp_path: Path) -> None:
     losses = [run["loss"][-1] for run in result["digits"]["runs"]]
     assert losses == sorted(losses, reverse=True)
     assert result["digits"]["runs"][-1]["accuracy"][-1] > 0.9
-    kept = [look(path) for path in sorted((tmp_path / "my demo" / "runs").iterdir())]
+    kept = [read_run(path) for path in sorted((tmp_path / "my demo" / "runs").iterdir())]
     assert [run.status for run in kept] == ["finished"] * 3
     # The idea that it shows: with equal Hessians the most local steps are as good as any, with others they are not.
     ends = {

@@ -17,7 +17,7 @@ from fedgauge.errors import InputError
 from fedgauge.federation.kernels.losses import squared_error
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.measurement.certification import Certified, certify
-from fedgauge.theory.answer import answer
+from fedgauge.theory.answer import bound
 from fedgauge.theory.search import best_gamma
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -320,7 +320,7 @@ def test_theorems_are_certified_and_hold_for_a_run(theorem: str) -> None:
     own: Any = {"partial": {"M": 5}, "momentum": {"beta": 0.5}}.get(theorem, {})
     values |= {"I": 4, "R": 30, **own}
     tuned = best_gamma(theorem, **{name: v for name, v in values.items() if name != "L_tilde"})
-    result = answer(theorem, kinds=kinds, gamma=float(tuned.gamma), **values)
+    result = bound(theorem, kinds=kinds, gamma=float(tuned.gamma), **values)
     assert bool(result.bound.certified)
     assert result.versions["prior"].total is not None
     assert result.bound.total < result.versions["prior"].total
@@ -375,6 +375,6 @@ def test_without_l2_nothing_needs_strong_convexity() -> None:
     assert found.constants["F"].value == pytest.approx(found.loss)
     assert np.isinf(found.gap)
     values, kinds = found.theorem_values()
-    assert bool(answer("nonconvex", kinds=kinds, I=2, R=10, gamma=1e-3, **values).bound.certified)
+    assert bool(bound("nonconvex", kinds=kinds, I=2, R=10, gamma=1e-3, **values).bound.certified)
     with pytest.raises(InputError, match="lacks mu"):
-        answer("strongly-convex", I=2, R=10, gamma=1e-3, d0=1.0, **values)
+        bound("strongly-convex", I=2, R=10, gamma=1e-3, d0=1.0, **values)

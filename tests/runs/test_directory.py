@@ -37,7 +37,7 @@ from fedgauge.federation.protocols import Indices
 from fedgauge.pace.adaptive import Pace
 from fedgauge.runs.directory import RunDirectory, State, read_trace
 from fedgauge.runs.export import read_model, write_model
-from fedgauge.runs.reader import look
+from fedgauge.runs.reader import read_run
 from fedgauge.simulation.loop import InterruptedRunError
 from fedgauge.simulation.options import Recording
 
@@ -461,7 +461,7 @@ def test_a_mend_that_is_broken_off_has_not_ended(whole: Path, tmp_path: Path) ->
     on("rounds.jsonl", lines(32))(run)
     with pytest.raises(CrashError):
         go(run, resume=True, observer=crash_at(35))
-    found = look(run)
+    found = read_run(run)
     assert (found.status, found.stopped_at) == ("unfinished", 34)
     with pytest.raises(InputError, match="has not ended"):
         write_model(tmp_path / "model.pt", run)
@@ -520,4 +520,4 @@ def test_adapted_steps_are_counted_up_to_the_last_record(rounds: int, tmp_path: 
     pace, run = Pace(communication=1.0, step_seconds=0.01), tmp_path / "run"
     trace = simulate(federation, fedavg(0.3), local_steps=pace, rounds=rounds, record=Recording(every=5), keep=run)
     seconds = [(record.elapsed or 0.0) - record.round * pace.communication for record in trace.rounds]
-    assert look(run).steps == pytest.approx([each / pace.step_seconds for each in seconds])
+    assert read_run(run).steps == pytest.approx([each / pace.step_seconds for each in seconds])

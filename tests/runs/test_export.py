@@ -19,7 +19,7 @@ from fedgauge.cli import main
 from fedgauge.errors import InputError
 from fedgauge.runs.export import read_model, read_records, write_model, write_records
 from fedgauge.runs.observers import replay, watching
-from fedgauge.runs.reader import FoundRun, find, look
+from fedgauge.runs.reader import FoundRun, find_runs, read_run
 from fedgauge.simulation.options import Recording
 
 DIGITS = Experiment.of({"source": "digits", "gamma": 0.1, "rounds": 2, "processes": 1})
@@ -37,7 +37,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("suffix", [".json", ".parquet"])
 def test_records_there_and_back(suffix: str, runs: Path, tmp_path: Path) -> None:
-    found = find(runs)
+    found = find_runs(runs)
     assert [len(run.rounds) for run in found] == [3, 3, 4]
     # Every entry of a record, and a value that only floats have.
     full = Round(1, 0.5, math.inf, 1.0, 2.0, 0.25, 3.0, 4.0, 5.0, (1, 2), (0.5, math.inf), 0, 7.0, "so it is")
@@ -53,7 +53,7 @@ def test_parquet_is_read_by_pyarrow_itself(runs: Path, tmp_path: Path, capsys: C
     assert (told["runs"], told["records"], told["files"]) == (3, 10, [f"{tmp_path}/all.parquet"])
     table = pyarrow.parquet.read_table(tmp_path / "all.parquet")
     rows = table.to_pylist()
-    digits = look(runs / "digits")
+    digits = read_run(runs / "digits")
     mine = [row for row in rows if row["run"] == str(runs / "digits")]
     assert [row["loss"] for row in mine] == [record.loss for record in digits.rounds]
     assert [row["seconds"] for row in mine] == list(digits.seconds)
@@ -198,7 +198,7 @@ def test_an_observer_of_the_users_own(
     random_quadratics(3, 2).write("fed.json")
     line = "simulate fed.json --gamma 0.1 --rounds 3 --record-every 2 --out run"
     words(capsys, f"{line} --observer linetracker:Tracker")
-    records = {record.round: record.loss for record in look("run").rounds}
+    records = {record.round: record.loss for record in read_run("run").rounds}
     told = (tmp_path / "log.txt").read_text()
     assert told == f"fedavg 1 {records[0]}\nfedavg 2 None\nfedavg 3 {records[2]}\nfedavg 3 {records[3]}\nclosed\n"
     (tmp_path / "log.txt").unlink()
@@ -244,5 +244,5 @@ def test_tensorboard_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     events = EventAccumulator("board").Reload()
     assert [event.step for event in events.Scalars("loss")] == [0, 1, 2, 3]
     seen: list[int] = []
-    replay(look("run"), lambda done, record: seen.append(done))
+    replay(read_run("run"), lambda done, record: seen.append(done))
     assert seen == [0, 1, 2, 3]

@@ -17,7 +17,6 @@ from fedgauge.algorithms.base import Algorithm as Algorithm
 from fedgauge.algorithms.fedavg import fedavg as fedavg
 from fedgauge.algorithms.fednova import fednova as fednova
 from fedgauge.algorithms.fedprox import fedprox as fedprox
-from fedgauge.algorithms.fingerprints import digest
 from fedgauge.algorithms.minibatch import minibatch as minibatch
 from fedgauge.algorithms.momentum import momentum as momentum
 from fedgauge.algorithms.scaffold import scaffold as scaffold
@@ -130,4 +129,7 @@ def fingerprint(algorithm: Algorithm) -> str | None:
 
 
 def _digest(algorithm: Algorithm) -> str:
+    # Imported here, because it needs numpy, which the command's help does not wait for.
+    from fedgauge.algorithms.fingerprints import digest
+
     return digest({field.name: getattr(algorithm, field.name) for field in fields(algorithm)})

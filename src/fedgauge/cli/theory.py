@@ -44,7 +44,7 @@ def bound(
     """
     from fedgauge.errors import InputError
     from fedgauge.theory import THEOREMS, find
-    from fedgauge.theory.answer import answer
+    from fedgauge.theory.answer import bound
     from fedgauge.theory.arguments import collect
 
     if listed:
@@ -54,7 +54,7 @@ def bound(
         raise InputError(f"bound needs a theorem; choose one of {', '.join(THEOREMS)}.")
     found = find(theorem)
     symbols, kinds = collect(found, numbers or (), values)
-    result = answer(theorem, version, kinds, **symbols)  # type: ignore[arg-type]  # the version is validated there
+    result = bound(theorem, version, kinds, **symbols)  # type: ignore[arg-type]  # the version is validated there
     _show(result, json, _typed(numbers, values))
 
 
@@ -125,7 +125,7 @@ def tune(
     """
     from fedgauge.errors import InputError
     from fedgauge.theory import THEOREMS, find
-    from fedgauge.theory.answer import answer
+    from fedgauge.theory.answer import bound
     from fedgauge.theory.arguments import collect
     from fedgauge.theory.search import best_gamma, best_local_steps
 
@@ -149,7 +149,7 @@ def tune(
         best = best_local_steps(theorem, budget=budget, communication=communication, step=step, **shared)
         symbols |= {"I": best.I, "R": best.R}  # type: ignore[dict-item]  # one number each, as in the arguments
     symbols |= {"gamma": best.gamma, "eta": best.eta}  # type: ignore[dict-item]
-    result = answer(theorem, version, kinds, sought, **symbols)  # type: ignore[arg-type]
+    result = bound(theorem, version, kinds, sought, **symbols)  # type: ignore[arg-type]
     _show(result, json, _typed(numbers, values))
 
 

@@ -78,10 +78,10 @@ def measure(directory: Path, told: Callable[[str, int, int | None], None]) -> Pa
     from fedgauge.measurement.measuring import measure as take
     from fedgauge.report.terminal import measurements
     from fedgauge.runs.export import read_model
-    from fedgauge.runs.reader import look
+    from fedgauge.runs.reader import read_run
 
     run, out = directory / "runs" / f"I={LOCAL_STEPS[-1]}", directory / "measured"
-    experiment = Experiment.from_json(look(run).experiment)
+    experiment = Experiment.from_json(read_run(run).experiment)
     setup, model = prepare(experiment), run / "model.safetensors"
     # A few rounds of one seed show what there is to see; the curvature takes no rounds at all.
     found = take(

@@ -19,7 +19,7 @@ from fedgauge.exact.region import RANGES, TIE, contestants
 from fedgauge.explore.controls import CONTROLS, GROUPS, SQUARED, Control, Start, meaning
 from fedgauge.explore.recording import record
 from fedgauge.theory import THEOREMS, Theorem, find
-from fedgauge.theory.answer import Answer, answer
+from fedgauge.theory.answer import Answer, bound
 from fedgauge.values import Condition, Version
 from fedgauge.web.mathml import math as math_of
 from fedgauge.web.mathml import quantity_html, symbol_math
@@ -245,7 +245,7 @@ def build(start: Start) -> str:
     with np.errstate(all="ignore"):
         found = {
             theorem.name: {
-                version: answer(theorem.name, version, start.theorem_kinds(), (), **start.spelled())
+                version: bound(theorem.name, version, start.theorem_kinds(), (), **start.spelled())
                 for version in theorem.versions
             }
             for theorem in THEOREMS.values()

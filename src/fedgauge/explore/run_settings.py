@@ -76,7 +76,7 @@ def own_theorem(raw: Mapping[str, Any]) -> str | None:
 
 def _first_loss(path: Path, raw: Mapping[str, Any]) -> float | None:
     """f(x0): where it was measured at the first model, or from the records of the run that the file belongs to."""
-    from fedgauge.runs.reader import look
+    from fedgauge.runs.reader import read_run
 
     point, origin = _part(raw, "point"), str(_part(raw, "point").get("origin", ""))
     if origin == "first model" and isinstance(point.get("loss"), int | float):
@@ -85,7 +85,7 @@ def _first_loss(path: Path, raw: Mapping[str, Any]) -> float | None:
         if not (directory / "rounds.jsonl").exists():
             continue
         try:
-            run = look(directory, model=False)
+            run = read_run(directory, model=False)
         except InputError:
             continue
         same = run.settings.get("federation") == _part(raw, "settings").get("federation")

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 from fedgauge.pace.cost import Cost
 from fedgauge.planning.goal import Goal
-from fedgauge.theory.answer import Answer, answer
+from fedgauge.theory.answer import Answer, bound
 from fedgauge.theory.search import Choice, Point
 from fedgauge.values import Condition, Kind, Result, Value
 from fedgauge.values.display import Displayed
@@ -149,7 +149,7 @@ class TheoryPlan(Result, Displayed):
         """The theorem at the choice: terms, conditions, versions."""
         rates = {"I": self.I, "R": float(self.R), "gamma": self.gamma, "eta": self.eta}
         kinds = {name: kind for name, kind in self.kinds.items() if name in self.values}
-        found = answer(self.choice.theorem, self.choice.version, kinds, ("I", "R", "gamma"), **{**self.values, **rates})
+        found = bound(self.choice.theorem, self.choice.version, kinds, ("I", "R", "gamma"), **{**self.values, **rates})
         # What is certified is that the goal is met, for which f* is needed as much as what enters the bound.
         return replace(found, bound=replace(found.bound, kinds={**found.bound.kinds, **self.kinds}))
 

@@ -23,7 +23,7 @@ from fedgauge.reproduce.cells import CellJob, run_cells
 from fedgauge.results.certified_bounds import CertifiedBounds
 from fedgauge.simulation.options import Compute, Recording
 from fedgauge.theory import find
-from fedgauge.theory.answer import answer
+from fedgauge.theory.answer import bound
 from fedgauge.theory.search import best_gamma
 from fedgauge.values import Kind, Version
 
@@ -102,7 +102,7 @@ def bounds(theorem: str, values: Mapping[str, Any], kinds: Mapping[str, Kind]) -
         if version not in find(theorem).versions:
             continue
         gamma, eta = tuned(theorem, version, values)
-        result = answer(theorem, version, kinds, **{**values, "gamma": gamma, "eta": eta})
+        result = bound(theorem, version, kinds, **{**values, "gamma": gamma, "eta": eta})
         versions[version] = {
             "gamma": gamma,
             "eta": eta,

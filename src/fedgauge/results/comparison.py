@@ -15,7 +15,7 @@ from fedgauge.errors import InputError
 from fedgauge.planning.theorem_inputs import look_up
 from fedgauge.runs.reader import FoundRun
 from fedgauge.theory import THEOREMS, covering, find
-from fedgauge.theory.answer import Answer, answer
+from fedgauge.theory.answer import Answer, bound
 from fedgauge.values import Constants, Estimate, Kind, Version, initial_gap
 
 _BOUNDED = "min_r E|grad f(xbar^r)|^2"
@@ -110,7 +110,7 @@ def compare(run: FoundRun, constants: Constants, num_workers: int | None, least:
         if version in statement.versions and all(name in {*values, "R"} for name in statement.needed(version))
     ]
     last = max(run.rounds[-1].round, 1)
-    answers = {version: answer(theorem, version, kinds, **{**values, "R": last}) for version in versions}
+    answers = {version: bound(theorem, version, kinds, **{**values, "R": last}) for version in versions}
     if answers["corrected"].bound.quantity != _BOUNDED:
         raise InputError(
             f"{statement.locator} bounds {answers['corrected'].bound.quantity}, which a run does not record."

@@ -19,7 +19,7 @@ from fedgauge.measurement.reading import Measurement
 from fedgauge.planning.plan import Plan
 from fedgauge.planning.theory_plan import TheoryPlan
 from fedgauge.results.kinds import RESULTS, kind_of
-from fedgauge.runs.reader import FoundRun, look, source_of
+from fedgauge.runs.reader import FoundRun, read_run, source_of
 from fedgauge.values import Result, Round, Value
 
 RUN = "run"
@@ -224,7 +224,7 @@ class NeededSettings(Value):
 
 def _run(path: Path) -> FoundRun:
     """The run as far as it goes; one that another version wrote is refused, not shown in part."""
-    run = look(path)
+    run = read_run(path)
     where = path / "settings.json"
     if not run.settings:
         raise InputError(f"{where} is damaged, so the run cannot be shown; run it again.")

@@ -180,7 +180,7 @@ def _other(name: str, version: Version, values: Mapping[str, Any]) -> Other:
     return Other(float(bound.total), bool(bound.admissible), float(bound.gamma_max))
 
 
-def answer(
+def bound(
     name: str,
     version: Version = "corrected",
     kinds: Mapping[str, Kind] | None = None,
@@ -197,7 +197,7 @@ def answer(
         **values: the theorem's symbols.
 
     >>> values = dict(F=1, I=4, R=1000, N=8, sigma2=1, zeta2=1, L_g=1, L_h=0.5, gamma=0.0134)
-    >>> found = answer("nonconvex", kinds={"L_h": "lower"}, **values)
+    >>> found = bound("nonconvex", kinds={"L_h": "lower"}, **values)
     >>> found.dominant.name, found.versions["prior"].missing
     ('initial gap', ('L_tilde',))
     >>> print(found.verdict)
@@ -205,7 +205,7 @@ def answer(
     bound is the initial gap; gamma could be 1.7 times as large before gamma <= 1/(2 sqrt(30) I L_g) fails.
     """
     theorem = find(name)
-    bound = theorem.evaluate(version, kinds, **values)
+    found = theorem.evaluate(version, kinds, **values)
     used = {symbol: value.item() for symbol, value in theorem.prepare(version, values).items()}
     versions: dict[str, Other] = {other: _other(name, other, values) for other in theorem.versions}
-    return Answer(name, bound, used, versions, chosen)
+    return Answer(name, found, used, versions, chosen)
