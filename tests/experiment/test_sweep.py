@@ -20,6 +20,7 @@ from fedgauge.experiment import jobs, sweep
 from fedgauge.experiment.config import Experiment
 from fedgauge.experiment.sweep import Sweep, run_sweep
 from fedgauge.runs.reader import find_runs, read_run
+from fedgauge.simulation.options import Compute
 
 CONFIG = """
 [data]
@@ -110,18 +111,18 @@ def test_runs_that_have_ended_are_read_and_nothing_is_started(tmp_path: Path, mo
     said: list[tuple[int, int, int]] = []
     with monkeypatch.context() as without:
         without.setattr(sweep, "make_pool", None)
-        assert run_sweep(once, tmp_path, told=lambda *how_far: said.append(how_far)) == expected
+        assert run_sweep(once, tmp_path, report=lambda *how_far: said.append(how_far)) == expected
     assert said == [(6, 6, 2)]
     # Of more seeds those alone are run that are not there, or not whole.
     (tmp_path / "local_steps=2,seed=0" / "rounds.jsonl").write_bytes(b"{}")
-    began: list[int] = []
+    began: list[int | None] = []
 
-    def make_pool(number: int, *rest: Any) -> Any:
-        began.append(number)
-        return jobs.InProcess(rest[-1])
+    def make_pool(compute: Compute, report: Any) -> Any:
+        began.append(compute.processes)
+        return jobs.InProcess(report)
 
     monkeypatch.setattr(sweep, "make_pool", make_pool)
-    found = run_sweep(twice, tmp_path, jobs=4, told=lambda *how_far: said.append(how_far))
+    found = run_sweep(twice, tmp_path, jobs=4, report=lambda *how_far: said.append(how_far))
     assert began == [3]
     assert said[1] == (3, 12, 1)
     assert said[-1][:2] == (12, 12)

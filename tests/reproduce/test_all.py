@@ -17,7 +17,7 @@ from fedgauge.errors import InputError
 from fedgauge.experiment.config import Experiment
 from fedgauge.reproduce import exhibits, sampling, sketch, studies, table1, training_curves
 from fedgauge.simulation.loop import simulate
-from fedgauge.simulation.options import Recording
+from fedgauge.simulation.options import Compute, Recording
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def test_figures_are_the_papers() -> None:
 def test_a_figure_is_run_kept_and_drawn(name: str, data: Path, tmp_path: Path) -> None:
     told: list[tuple[str, int, int | None]] = []
     result = training_curves.run(
-        name, "smoke", tmp_path, data=str(data), jobs=1, progress=lambda *what: told.append(what)
+        name, "smoke", tmp_path, data=str(data), compute=Compute(processes=1), progress=lambda *what: told.append(what)
     )
     assert result is not None
     for panel in studies.FIGURES[name]:
@@ -68,7 +68,7 @@ def test_a_figure_is_run_kept_and_drawn(name: str, data: Path, tmp_path: Path) -
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")}
     assert before
     # What is finished is not run again, and gives the same numbers.
-    again = training_curves.run(name, "smoke", tmp_path, data=str(data), jobs=1)
+    again = training_curves.run(name, "smoke", tmp_path, data=str(data), compute=Compute(processes=1))
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")} == before
     assert again is not None
     for study in result["studies"]:

@@ -15,6 +15,7 @@ from fedgauge.federation.protocols import Indices
 from fedgauge.planning.planner import PlanOptions, plan
 from fedgauge.reproduce import table2
 from fedgauge.reproduce.cells import CellJob, run_cells
+from fedgauge.simulation.options import Compute
 
 
 class CtrlC:
@@ -41,7 +42,7 @@ def made(keep: Path, numbers: dict[str, int], version: int = 1) -> tuple[dict[st
     """The cells, and which of them were made now."""
     said: list[str] = []
     jobs = {name: CellJob([number, version], (number,)) for name, number in numbers.items()}
-    found = run_cells(double, jobs, keep, make_pool(1), lambda name, done, total: said.append(name))
+    found = run_cells(double, jobs, keep, make_pool(Compute(processes=1)), lambda name, done, total: said.append(name))
     return found, said[1:]
 
 
@@ -64,7 +65,7 @@ def test_an_interrupted_cell_is_not_kept(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(table2, "WORKERS", (2,))
 
     def rounds(**how: Any) -> Any:
-        return [cell["rounds"] for cell in table2.run(seeds=1, jobs=1, **how)["cells"]]
+        return [cell["rounds"] for cell in table2.run(seeds=1, compute=Compute(processes=1), **how)["cells"]]
 
     expected = rounds()
     CtrlC(monkeypatch).left = 1000

@@ -108,7 +108,7 @@ def test_a_cluster_gives_the_local_engines_bits_while_nodes_come_and_go(
         same_rounds(address, QUADRATIC)
         second = cluster.add_node(**NODE)
         same_rounds(address, network)
-        with make_pool(None, "ray", address) as pool:
+        with make_pool(Compute(engine="ray", address=address)) as pool:
             seen: set[str] = set()
             # The first node takes all until the second has started its process.
             for _, (threads, node) in pool.map(_place, {number: (number,) for number in range(200)}):
@@ -194,7 +194,7 @@ def _same_sweep(cluster: Any, place: Path) -> None:
             cluster.remove_node(third, allow_graceful=False)
 
     on_ray = base.changed({"engine": "ray", "address": cluster.address})
-    found = run_sweep(Sweep(on_ray, over, seeds=10), there, told=kill)
+    found = run_sweep(Sweep(on_ray, over, seeds=10), there, report=kill)
     assert killed
     expected = run_sweep(Sweep(base, over, seeds=10), here, jobs=1)
     assert len(list(there.iterdir())) == 40
@@ -211,21 +211,24 @@ def _bad_input(address: str, monkeypatch: pytest.MonkeyPatch, place: Path, joine
 
     with monkeypatch.context() as patch:
         patch.setattr(ray_cluster, "_TRIES", 0)
-        with make_pool(1, "ray", address) as pool:
+        with make_pool(Compute(1, "ray", address)) as pool:
             with pytest.raises(MachineError, match="could not run a task"):
                 list(pool.map(_end, {0: ()}, {0: place / "dead"}))
             with pytest.raises(InputError, match=f"joined the cluster at {address} already"):
-                make_pool(1, "ray", "127.0.0.1:1").__enter__()
+                make_pool(Compute(1, "ray", "127.0.0.1:1")).__enter__()
     with monkeypatch.context() as patch:
         patch.setattr(ray_cluster, "version", lambda name: "0.0")
-        with make_pool(1, "ray", address) as pool, pytest.raises(InputError, match="install the same version on both"):
+        with (
+            make_pool(Compute(1, "ray", address)) as pool,
+            pytest.raises(InputError, match="install the same version on both"),
+        ):
             list(pool.map(_place, {0: (0,)}))
     joined.close()
     with monkeypatch.context() as patch:
         patch.setattr(ray, "__version__", "2.59.0")
         words = r"runs Ray \S+ on Python \S+, which does not fit Ray 2.59.0 .*; Ray \S+ does: pip install 'ray=="
         with pytest.raises(InputError, match=words):
-            make_pool(1, "ray", address).__enter__()
+            make_pool(Compute(1, "ray", address)).__enter__()
 
 
 def test_without_an_address_a_cluster_is_started_and_stopped(

@@ -13,7 +13,6 @@ import typer
 
 from fedgauge.cli import options
 from fedgauge.reproduce import studies
-from fedgauge.simulation.engines.choice import check_engine
 
 app = typer.Typer(name="reproduce", no_args_is_help=True)
 
@@ -69,13 +68,12 @@ def _resumable(out: Path | None) -> Iterator[None]:
         raise InterruptedCommandError(f"Interrupted; run the same command again to resume from {out}.") from None
 
 
-def _check(out: Path | None, jobs: int | None = None, seeds: int | None = None) -> None:
+def _check(out: Path | None, seeds: int | None = None) -> None:
     """Refuse impossible options before anything is run."""
     from fedgauge.errors import count
 
-    for name, number in (("jobs", jobs), ("seeds", seeds)):
-        if number is not None:
-            count(name, number)
+    if seeds is not None:
+        count("seeds", seeds)
     if out:
         options.check_directory(out)
 
@@ -97,11 +95,11 @@ def table2(
     from fedgauge.report.terminal import console
     from fedgauge.reproduce import table2 as table
 
-    _check(out, jobs)
-    check_engine(engine, address)
+    _check(out)
+    compute = options.compute_from(jobs, engine, address)
     with _resumable(out), console.doing() as progress:
         keep, say = out / "cells" if out else None, partial(progress, "table 2")
-        result = table.run(seeds, seed, keep=keep, jobs=jobs, engine=engine, address=address, progress=say)
+        result = table.run(seeds, seed, keep=keep, compute=compute, progress=say)
     _conclude(table, result, out, "table2", json)
 
 
@@ -126,11 +124,11 @@ def table1(
 
     if model not in table.PAPER:
         raise InputError(f"Table 1 has no model {model!r}; {nearest(model, table.PAPER)}")
-    _check(out, seeds=seeds)
-    check_engine(engine, address)
+    _check(out, seeds)
+    compute = options.compute_from(None, engine, address)
     with _resumable(out), console.doing() as progress:
         keep, place = out / "cells" if out else None, str(data) if data else None
-        result = table.run(studies.study(model), scale, seeds, place, keep, progress, engine, address)
+        result = table.run(studies.study(model), scale, seeds, place, keep, progress, compute)
     _conclude(table, result, out, "table1", json)
 
 
@@ -186,13 +184,12 @@ def _figure(name: str) -> None:
 
         if out is None:
             raise InputError(f"{name} needs --out, a directory that keeps its runs.")
-        _check(out, jobs, seeds)
-        check_engine(engine, address)
-        where: dict[str, Any] = {"jobs": jobs, "engine": engine, "address": address}
+        _check(out, seeds)
+        compute = options.compute_from(jobs, engine, address)
         with _resumable(out), console.doing() as progress:
             place = str(data) if data else None
             result = training_curves.run(
-                name, scale, runs or out / "runs", data=place, seeds=seeds, progress=progress, **where
+                name, scale, runs or out / "runs", data=place, seeds=seeds, progress=progress, compute=compute
             )
             if result is None:
                 raise KeyboardInterrupt
@@ -233,14 +230,13 @@ def everything(
 
     if out is None:
         raise InputError("all needs --out, a directory that keeps its results.")
-    _check(out, jobs)
-    check_engine(engine, address)
-    where = exhibits.Where(jobs, engine, address)
+    _check(out)
+    compute = options.compute_from(jobs, engine, address)
     failed: dict[str, str] = {}
     with _resumable(out), console.doing() as progress:
         for exhibit in exhibits.EXHIBITS:
             try:
-                result = exhibit.run(scale, out, str(data) if data else None, where, progress)
+                result = exhibit.run(scale, out, str(data) if data else None, compute, progress)
             except InputError as error:
                 failed[exhibit.name] = str(error)
                 continue
@@ -336,17 +332,15 @@ def lenses(
 
     Example: fedgauge reproduce lenses --source digits --out results/lenses
     """
-    from fedgauge.errors import InputError, count, positive
+    from fedgauge.errors import InputError, positive
     from fedgauge.report.terminal import console
     from fedgauge.reproduce import lens_orders
     from fedgauge.reproduce import lens_study as experiment
 
     if source not in ("mnist", "digits"):
         raise InputError(f"source must be mnist or digits, not {source!r}; the rates are set for these.")
-    if jobs is not None:
-        count("jobs", jobs)
+    compute = options.compute_from(jobs, engine, address)
     positive("target", target)
-    check_engine(engine, address)
     if out:
         options.check_directory(out)
     with _resumable(out), console.progress() as bar:
@@ -357,9 +351,7 @@ def lenses(
             seeds,
             seed,
             keep=out / "cells" if out else None,
-            jobs=jobs,
-            engine=engine,
-            address=address,
+            compute=compute,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
             target=target,
         )
@@ -399,13 +391,10 @@ def certified(
 
     Example: fedgauge reproduce certified --source digits --seeds 20 --out results/certified
     """
-    from fedgauge.errors import count
     from fedgauge.report.terminal import console
     from fedgauge.reproduce import certified_bounds as table
 
-    if jobs is not None:
-        count("jobs", jobs)
-    check_engine(engine, address)
+    compute = options.compute_from(jobs, engine, address)
     if out:
         options.check_directory(out)
     with _resumable(out), console.progress() as bar:
@@ -416,9 +405,7 @@ def certified(
             rounds,
             seeds,
             keep=out / "lines" if out else None,
-            jobs=jobs,
-            engine=engine,
-            address=address,
+            compute=compute,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
             theorems=theorem or (),
             local_steps=local_steps or (),

@@ -16,6 +16,7 @@ from fedgauge.experiment.jobs import make_pool
 from fedgauge.falsify.check import FORMS
 from fedgauge.falsify.strategies import Case, SearchFindings, climb, replayable, sample
 from fedgauge.randomness import check_seed
+from fedgauge.simulation.options import Compute
 from fedgauge.theory import THEOREMS, find
 from fedgauge.values import Value, Version
 
@@ -166,7 +167,7 @@ def run(
     results: dict[Piece, SearchFindings] = {}
     progress(0, total)
     try:
-        with _one_thread_each(), make_pool(jobs) as pool:
+        with _one_thread_each(), make_pool(Compute(processes=jobs)) as pool:
             for piece, findings in pool.map(_work, {piece: (piece,) for piece in pieces}):
                 results[piece] = findings
                 done += piece.number

@@ -31,7 +31,7 @@ from fedgauge.planning.candidates import Trial
 from fedgauge.planning.forecast import Curve, Scale
 from fedgauge.planning.goal import Goal
 from fedgauge.simulation.loop import simulate
-from fedgauge.simulation.options import Compute, Keep, Recording, StopAt
+from fedgauge.simulation.options import HERE, Compute, Keep, Recording, StopAt
 from fedgauge.simulation.setup import Setup
 from fedgauge.values import Round, Status, Trace
 
@@ -169,13 +169,14 @@ class Pilots:
     ) -> None:
         self._setup, self._scale, self._cost, self._progress = setup, scale, cost, progress
         self._directory = directory
-        engine = setup.compute.engine if isinstance(setup.compute.engine, str) else "local"
-        self._pool = make_pool(jobs, engine, setup.compute.address)
+        # A run over nodes of their own has no pilots there; they are simulated here.
+        place = setup.compute if isinstance(setup.compute.engine, str) else HERE
+        self._pool = make_pool(place.with_processes(jobs))
         self._source: Experiment | Shipped | Setup
         if setup.experiment:
             self._source = Experiment.from_json(setup.experiment)
         else:
-            self._source = setup if jobs == 1 and engine == "local" else Shipped.of(setup)
+            self._source = setup if jobs == 1 and place.engine == "local" else Shipped.of(setup)
         # A record takes a pass over all samples, and records may take as long as the steps between them.
         self._samples, self._batch = 0, 20
         federation = setup.federation

@@ -21,7 +21,7 @@ from fedgauge.experiment.jobs import make_pool
 from fedgauge.report.terminal import console
 from fedgauge.reproduce.cells import CellJob, run_cells
 from fedgauge.results.certified_bounds import CertifiedBounds
-from fedgauge.simulation.options import Compute, Recording
+from fedgauge.simulation.options import HERE, Compute, Recording
 from fedgauge.theory import find
 from fedgauge.theory.answer import bound
 from fedgauge.theory.search import best_gamma
@@ -146,9 +146,7 @@ def run(
     rounds: int = 200,
     seeds: int = 20,
     keep: Path | None = None,
-    jobs: int | None = None,
-    engine: str | None = None,
-    address: str | None = None,
+    compute: Compute = HERE,
     progress: Callable[[int, int], None] = lambda done, total: None,
     theorems: Sequence[str] = (),
     local_steps: Sequence[int] = (),
@@ -161,9 +159,7 @@ def run(
         rounds: R.
         seeds: how many runs for each line.
         keep: directory where finished lines are kept, so that an interrupted command can be resumed.
-        jobs: processes; one per core by default.
-        engine: ``local``, or ``ray`` for a cluster.
-        address: address of the cluster; by default one is started on this machine.
+        compute: where the work is done, and how many processes at once.
         progress: called with the number of lines done and of all lines.
         theorems: which theorems; all by default.
         local_steps: which I; those of the table by default.
@@ -185,7 +181,7 @@ def run(
         _constants,
         {name: CellJob([*one], one) for name, one in wanted_constants.items()},
         keep,
-        make_pool(1),
+        make_pool(Compute(processes=1)),
         lambda *_: None,
     )
     for percent, found in zip(PERCENTS, certified.values(), strict=True):
@@ -198,7 +194,7 @@ def run(
                 rates = best["gamma"], best["eta"]
                 cells.append(LineToRun(source, place, percent, I, rounds, theorem, *rates, found["f_star"], seeds))
     wanted = {cell.name: CellJob([*cell], (cell,)) for cell in cells}
-    done = run_cells(measured, wanted, keep, make_pool(jobs, engine, address), lambda _, *done: progress(*done))
+    done = run_cells(measured, wanted, keep, make_pool(compute), lambda _, *done: progress(*done))
     for line, runs in zip(lines, done.values(), strict=True):
         bound = line["versions"][line["new"]]["bound"]
         line |= {

@@ -11,16 +11,9 @@ from typing import Any, NamedTuple
 from fedgauge.errors import InputError
 from fedgauge.reproduce import lens_orders, sampling, sketch, table1, table2, training_curves
 from fedgauge.reproduce.studies import FIGURES, Scale, study
+from fedgauge.simulation.options import Compute
 
 Progress = Callable[[str, int, int | None], None]
-
-
-class Where(NamedTuple):
-    """Where the work is done: how many processes at once, on this machine or on a cluster."""
-
-    jobs: int | None = None
-    engine: str | None = None
-    address: str | None = None
 
 
 class Exhibit(NamedTuple):
@@ -30,40 +23,42 @@ class Exhibit(NamedTuple):
         name: the name of its directory among the results.
         picture: the name of its picture, without the suffix.
         module: the module that draws it.
-        run: a function of (scale, directory of results, directory of data, where, progress); ``None`` if interrupted.
+        run: a function of (scale, directory of results, directory of data, compute, progress); ``None`` if interrupted.
     """
 
     name: str
     picture: str
     module: Any
-    run: Callable[[Scale, Path, str | None, Where, Progress], dict[str, Any] | None]
+    run: Callable[[Scale, Path, str | None, Compute, Progress], dict[str, Any] | None]
 
 
-def _exact(module: Any, scale: Scale, out: Path, data: str | None, where: Where, progress: Progress) -> dict[str, Any]:
+def _exact(
+    module: Any, scale: Scale, out: Path, data: str | None, compute: Compute, progress: Progress
+) -> dict[str, Any]:
     made: dict[str, Any] = module.run()
     return made
 
 
-def _table2(scale: Scale, out: Path, data: str | None, where: Where, progress: Progress) -> dict[str, Any]:
+def _table2(scale: Scale, out: Path, data: str | None, compute: Compute, progress: Progress) -> dict[str, Any]:
     problems = 1 if scale == "smoke" else 12
     return table2.run(
-        problems, 0, keep=out / "table2" / "cells", progress=partial(progress, "table 2"), **where._asdict()
+        problems, 0, keep=out / "table2" / "cells", progress=partial(progress, "table 2"), compute=compute
     )
 
 
-def _table1(name: str, scale: Scale, out: Path, data: str | None, where: Where, progress: Progress) -> dict[str, Any]:
+def _table1(
+    name: str, scale: Scale, out: Path, data: str | None, compute: Compute, progress: Progress
+) -> dict[str, Any]:
     def tell(what: str, done: int, total: int) -> None:
         progress(f"table 1, {name}: {what}", done, total)
 
-    return table1.run(
-        study(name), scale, None, data, out / _of_model(name) / "cells", tell, where.engine, where.address
-    )
+    return table1.run(study(name), scale, None, data, out / _of_model(name) / "cells", tell, compute)
 
 
 def _curves(
-    name: str, scale: Scale, out: Path, data: str | None, where: Where, progress: Progress
+    name: str, scale: Scale, out: Path, data: str | None, compute: Compute, progress: Progress
 ) -> dict[str, Any] | None:
-    return training_curves.run(name, scale, out / "runs", data=data, progress=progress, **where._asdict())
+    return training_curves.run(name, scale, out / "runs", data=data, progress=progress, compute=compute)
 
 
 def _of_model(name: str) -> str:

@@ -33,7 +33,7 @@ from fedgauge.randomness import Purpose, Streams, check_seed
 from fedgauge.reproduce.cells import CellJob, run_cells
 from fedgauge.reproduce.lens_orders import Floats, orders
 from fedgauge.results.paper import LensStudy
-from fedgauge.simulation.options import Compute, Recording
+from fedgauge.simulation.options import HERE, Compute, Recording
 
 if TYPE_CHECKING:
     from fedgauge.federation.supervised import SupervisedFederation
@@ -245,9 +245,7 @@ def run(
     seeds: int = 3,
     seed: int = 0,
     keep: Path | None = None,
-    jobs: int | None = None,
-    engine: str | None = None,
-    address: str | None = None,
+    compute: Compute = HERE,
     partitions: Sequence[str] | None = None,
     progress: Progress = lambda done, total: None,
     **changes: Any,
@@ -260,9 +258,7 @@ def run(
         seeds: how many.
         seed: the first.
         keep: directory where finished cells are kept, so that an interrupted command can be resumed.
-        jobs: processes; one per core by default.
-        engine: ``local``, or ``ray`` for a cluster.
-        address: address of the cluster; by default one is started on this machine.
+        compute: where the work is done, and how many processes at once.
         partitions: which of :data:`PARTITIONS`; all by default.
         progress: called with the number of cells done and of all cells.
         **changes: settings that differ from :data:`SETTINGS`.
@@ -278,9 +274,7 @@ def run(
     wanted_cells = {
         _name(source, *key): CellJob([source, data, *key, settings], (source, data, *key, settings)) for key in wanted
     }
-    found = run_cells(
-        measure_cell, wanted_cells, keep, make_pool(jobs, engine, address), lambda _, *done: progress(*done)
-    )
+    found = run_cells(measure_cell, wanted_cells, keep, make_pool(compute), lambda _, *done: progress(*done))
     ordered = [*found.values()]
     return LensStudy(
         settings={"source": source, "seeds": seeds, "seed": seed, **settings},

@@ -25,7 +25,7 @@ from fedgauge.report.terminal import console
 from fedgauge.reproduce.cells import CellJob, run_cells
 from fedgauge.reproduce.studies import ETA, Scale, Size, Study
 from fedgauge.results.paper import ConstantsRow, Table1
-from fedgauge.simulation.options import Recording
+from fedgauge.simulation.options import HERE, Compute, Recording
 
 SYMBOLS = ("L_h", "L_tilde", "L_g")
 PERCENTS = (25, 50, 75, 100)
@@ -130,8 +130,7 @@ def run(
     data: str | None = None,
     keep: Path | None = None,
     progress: Progress = lambda what, done, total: None,
-    engine: str | None = None,
-    address: str | None = None,
+    compute: Compute = HERE,
 ) -> dict[str, Any]:
     """Measure every cell.
 
@@ -142,8 +141,7 @@ def run(
         data: directory of data.
         keep: directory where finished cells are kept, so that an interrupted command can be resumed.
         progress: called with the cell that was measured last, the number of cells done and of all cells.
-        engine: ``local`` for one cell after another, each on all cores; ``ray`` for all side by side on a cluster.
-        address: address of the cluster; by default one is started on this machine.
+        compute: where: on this machine one cell after another, each on all cores; on a Ray cluster all side by side.
     """
     if study.name not in PAPER:
         raise InputError(f"Table 1 has no {study.title}; its models are {', '.join(PAPER)}.")
@@ -155,13 +153,12 @@ def run(
     # Only the MLP is small enough to be measured again and again.
     if study.name == "mlp" and scale != "smoke":
         made[f"dependence-{of}"] = (_dependence, experiment(study, scale, VARIED_PERCENT, 0, data), size)
+    far = compute.engine == "ray"
     jobs = {
-        name: CellJob(
-            [setting.to_json(), size.near, size.measured, size.readings], (make, setting, size, engine == "ray")
-        )
+        name: CellJob([setting.to_json(), size.near, size.measured, size.readings], (make, setting, size, far))
         for name, (make, setting, size) in made.items()
     }
-    found = run_cells(_made, jobs, keep, make_pool(None if engine == "ray" else 1, engine, address), progress)
+    found = run_cells(_made, jobs, keep, make_pool(compute.with_processes(None if far else 1)), progress)
     cells = [{"percent": key[0], "seed": key[1], "measured": found[name]} for name, key in names.items()]
     return Table1(
         settings={"study": study.name, "scale": scale, "seeds": seeds, "local_steps": LOCAL_STEPS, "eta": ETA}

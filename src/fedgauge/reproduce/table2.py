@@ -24,7 +24,7 @@ from fedgauge.report import figures
 from fedgauge.report.terminal import console
 from fedgauge.reproduce.cells import CellJob, run_cells
 from fedgauge.results.paper import RoundsColumn, Table2
-from fedgauge.simulation.options import StopAt
+from fedgauge.simulation.options import HERE, Compute, StopAt
 
 DIM, SIGMA2, TARGET = 100, 0.01, 0.8
 WORKERS = (2, 5, 10)
@@ -118,9 +118,7 @@ def run(
     seeds: int = 12,
     seed: int = 0,
     keep: Path | None = None,
-    jobs: int | None = None,
-    engine: str | None = None,
-    address: str | None = None,
+    compute: Compute = HERE,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
     """Run the whole table.
@@ -129,9 +127,7 @@ def run(
         seeds: how many problems for each number of workers.
         seed: the first of them.
         keep: directory where finished cells are kept, so that an interrupted command can be resumed.
-        jobs: processes; one per core by default.
-        engine: ``local``, or ``ray`` for a cluster.
-        address: address of the cluster; by default one is started on this machine.
+        compute: where the work is done, and how many processes at once.
         progress: called with the number of cells done and of all cells.
     """
     count("seeds", seeds)
@@ -139,7 +135,7 @@ def run(
     # Noise alone is shown on the first problem of each N.
     wanted = [(n, s, 5 if s == seed else 1) for n in WORKERS for s in range(seed, seed + seeds)]
     wanted_cells = {"cell-{}-{}-{}".format(*key): CellJob([*key, DIM, SIGMA2, TARGET], key) for key in wanted}
-    cells = run_cells(_cell, wanted_cells, keep, make_pool(jobs, engine, address), lambda _, *done: progress(*done))
+    cells = run_cells(_cell, wanted_cells, keep, make_pool(compute), lambda _, *done: progress(*done))
     return Table2(
         settings={"dim": DIM, "sigma2": SIGMA2, "target": TARGET, "seeds": seeds, "seed": seed},
         columns=tuple(_column(index, setting, cells.values()) for index, setting in enumerate(SETTINGS)),

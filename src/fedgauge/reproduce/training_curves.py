@@ -15,6 +15,7 @@ from fedgauge.report import figures
 from fedgauge.report.terminal import console
 from fedgauge.reproduce.studies import FIGURES, QUANTITIES, STUDIES, Panel, Scale, title
 from fedgauge.results.paper import CurvesFigure
+from fedgauge.simulation.options import HERE, Compute
 
 Progress = Callable[[str, int, int | None], None]
 """Called with what is run, how many of its rounds are done, and how many there are."""
@@ -27,9 +28,7 @@ def run(
     *,
     data: str | None = None,
     seeds: int | None = None,
-    jobs: int | None = None,
-    engine: str | None = None,
-    address: str | None = None,
+    compute: Compute = HERE,
     progress: Progress = lambda what, done, total: None,
 ) -> dict[str, Any] | None:
     """Run what a figure shows.
@@ -40,9 +39,7 @@ def run(
         runs: directory that keeps the runs; each study and scale has a directory of its own in it.
         data: directory of data.
         seeds: how many; by default the scale's.
-        jobs: runs at once; one per core by default.
-        engine: ``local``, or ``ray`` for a cluster.
-        address: address of the cluster; by default one is started on this machine.
+        compute: where the work is done, and how many processes at once.
         progress: called with what is run, the rounds done and all rounds.
 
     Returns:
@@ -54,7 +51,7 @@ def run(
         size = study.sizes[scale]
         percents = [float(p) for p in dict.fromkeys(panel.percent for panel in FIGURES[name] if panel.study == key)]
         sweep = Sweep(
-            study.experiment(scale, data, percent=percents[0], engine=engine, address=address),
+            study.experiment(scale, data, percent=percents[0], engine=compute.engine, address=compute.address),
             {"local_steps": size.local_steps, "percent": percents},
             seeds or size.seeds,
         )
@@ -63,7 +60,7 @@ def run(
         def tell(done: int, total: int, ended: int, cells: int = cells, what: str = study.title) -> None:
             progress(f"{what}, {ended} of {cells} runs, rounds", done, total)
 
-        made = run_sweep(sweep, runs / f"{key}-{scale}", jobs, tell)
+        made = run_sweep(sweep, runs / f"{key}-{scale}", compute.processes, tell)
         if made is None:
             return None
         found[key] = _lean(made)
