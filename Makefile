@@ -1,14 +1,20 @@
-# `make demo` and `make test` set up everything they need; a fresh Debian or Ubuntu with Python 3.11+ suffices.
+# `make demo` and `make test` set up everything they need; a fresh Debian or Ubuntu with Python 3.11+ is enough.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 
-# Debian and Ubuntu ship Python without its venv module; it is installed where that is allowed.
+# Packages are only ever installed into this clone's own environment: one inside the clone, one that does not exist
+# yet, or one whose stamp names this clone. Any other VENV is used as it is.
+HOME_OF := $(or $(realpath $(VENV)),$(abspath $(VENV)))
+STAMPED := $(shell cat '$(STAMP)' 2>/dev/null)
+OWN     := $(or $(filter $(CURDIR)/%,$(HOME_OF)),$(if $(realpath $(VENV)),,new),$(filter $(CURDIR),$(STAMPED)))
+
+# Debian and Ubuntu ship Python without its venv module; it is installed where we may do so.
 SUDO   := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
 APT    := $(SUDO) apt-get -qq update && $(SUDO) apt-get -qq install -y
 
-.PHONY: demo test test-data test-cluster setup chromium check docs bench bench-flower bench-peers falsify clean
+.PHONY: demo test test-data test-cluster setup chromium check docs dist test-dist bench bench-flower bench-peers falsify clean
 
 demo: setup
 	$(BIN)/fedgauge demo --out demo
@@ -16,13 +22,13 @@ demo: setup
 test: check chromium
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-# A cluster of several nodes on this machine, of which some are killed; a minute and more.
+# A cluster of several nodes on this machine, some of which are killed; takes more than a minute.
 test-cluster: setup
 	$(BIN)/python -m pytest -m cluster tests
 
-# The loaders on the real files, which are in the directory DATA in their published layouts.
+# The loaders on real data sets, which lie in the directory DATA as they were published.
 test-data: setup
-	@test -n "$(DATA)" || { echo "Say where the data is: make test-data DATA=DIR"; exit 2; }
+	@test -n "$(DATA)" || { echo "Name the directory of the data: make test-data DATA=DIR"; exit 2; }
 	FEDGAUGE_TEST_DATA="$(abspath $(DATA))" $(BIN)/python -m pytest tests/data_real
 
 # The tests of pages drive Debian's Chromium.
@@ -34,6 +40,18 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# A wheel and a source distribution, in dist/.
+dist: setup
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist .
+
+# Install the wheel into a clean environment and run the main commands of the README there; takes several minutes.
+test-dist: dist
+	rm -rf build/test-dist
+	$(PYTHON) -m venv build/test-dist/venv
+	wheel=$$(echo dist/*.whl) && env -u PYTHONPATH build/test-dist/venv/bin/pip install --quiet --constraint constraints.txt "$$wheel[data]"
+	env -u PYTHONPATH build/test-dist/venv/bin/python tests/packaging/try_installed.py build/test-dist/place
 
 # The documentation as pages, in build/docs; `make test` builds it too, in a directory of its own.
 docs: setup
@@ -48,7 +66,7 @@ bench: setup
 	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/engines.py
 
-# Rounds over Flower's processes on this machine; a quarter of an hour.
+# Rounds over Flower's processes on this machine; takes a quarter of an hour.
 bench-flower: setup
 	$(BIN)/python benchmarks/flower.py
 
@@ -56,20 +74,29 @@ bench-flower: setup
 bench-peers: setup
 	$(BIN)/python benchmarks/peers/run.py
 
-# The whole search for violations; a few minutes on two cores.
+# The whole search for violations of the bounds; takes a few minutes on two cores.
 falsify: setup
 	rm -rf falsify
 	$(BIN)/fedgauge falsify --samples 2500 --seed 0 --out falsify
 
+ifneq ($(OWN),)
 setup: $(STAMP)
+else
+# Another clone may be installed there; this one's source comes first.
+export PYTHONPATH := $(CURDIR)/src$(if $(PYTHONPATH),:$(PYTHONPATH))
+setup:
+	@test -x '$(BIN)/python' || { echo "$(VENV) is not a virtual environment; name another VENV."; exit 2; }
+	@echo "$(VENV) is not this clone's own environment, so nothing is installed into it; it is used as it is."
+endif
 
-# Installed anew only when what it installs has changed.
+# Installs again only when what it installs has changed.
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedgauge needs Python 3.11 or newer; set PYTHON=…")'
 	$(PYTHON) -m venv $(VENV) || { $(APT) python3-venv && $(PYTHON) -m venv $(VENV); } \
 	  || { echo "Python cannot make a virtual environment; install python3-venv and run again."; exit 1; }
+	echo '$(CURDIR)' > $(STAMP) && touch -d @0 $(STAMP)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) .peers demo falsify build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(if $(OWN),$(VENV)) .peers demo falsify build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

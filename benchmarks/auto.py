@@ -104,9 +104,9 @@ def fixed(cell: Cell, local_steps: int, seed: int) -> dict[str, Any]:
         local_steps=local_steps,
         rounds=rounds,
         seed=seed,
-        target_loss=cell.goal,
-        watch=False,
-        processes=1,
+        record=fedgauge.Recording(watch=False),
+        stop=fedgauge.StopAt(loss=cell.goal),
+        compute=fedgauge.Compute(processes=1),
     )
     return {"reached": trace.status == "target", "rounds": trace.stopped_at}
 
@@ -116,13 +116,12 @@ def paced(cell: Cell, cost: Cost, seed: int, limit: float) -> dict[str, Any]:
     trace = fedgauge.simulate(
         cell.federation,
         fedgauge.fedavg(gamma=cell.gamma),
-        local_steps=fedgauge.auto(cost, cell.federation),
+        local_steps=fedgauge.adaptive_pace(cost, cell.federation),
         rounds=ROUNDS,
         seed=seed,
-        target_loss=cell.goal,
-        watch=False,
-        processes=1,
-        stop=lambda records: (records[-1].elapsed or 0.0) > limit,
+        record=fedgauge.Recording(watch=False),
+        stop=fedgauge.StopAt(loss=cell.goal, when=lambda records: (records[-1].elapsed or 0.0) > limit),
+        compute=fedgauge.Compute(processes=1),
     )
     last = trace.rounds[-1]
     steps = [record.looked[-1] for record in trace.rounds if record.looked]

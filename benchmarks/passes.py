@@ -35,6 +35,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 
 import numpy as np
 import torch
@@ -150,9 +151,8 @@ def recorded_rounds(federation: SupervisedFederation, turns: int) -> float:
         fedgauge.fedavg(0.01),
         local_steps=1,
         rounds=2 * turns + 2,
-        record_every=2,
-        processes=1,
-        observer=lambda done, record: ends.append(time.process_time()),
+        record=fedgauge.Recording(every=2, observer=lambda done, record: ends.append(time.process_time())),
+        compute=fedgauge.Compute(processes=1),
     )
     seconds = np.diff(ends)[2:-1]  # the first two rounds warm up; the end records once more
     return float(np.median(seconds[::2] - seconds[1::2]))
@@ -209,7 +209,7 @@ def main() -> None:
     torch.set_num_threads(1)
     results = [measure(name, options.turns) for name in options.only or WORKLOADS]
     if options.json:
-        versions = {"fedgauge": "0.1.0", "torch": torch.__version__, "python": platform.python_version()}
+        versions = {"fedgauge": version("fedgauge"), "torch": torch.__version__, "python": platform.python_version()}
         print(json.dumps({"versions": versions, "aim": AIM, "results": results}))
         return
     for result in results:

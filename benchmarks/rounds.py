@@ -28,6 +28,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.metadata import version
 
 import numpy as np
 import torch
@@ -216,9 +217,8 @@ def measure(work: Workload, turns: int) -> dict[str, list[float]]:
         local_steps=work.local_steps,
         rounds=rounds,
         participation=work.participation,
-        record_every=rounds + 1,
-        processes=2,
-        observer=observer,
+        record=fedgauge.Recording(every=rounds + 1, observer=observer),
+        compute=fedgauge.Compute(processes=2),
     )
     return seconds
 
@@ -281,7 +281,7 @@ def main() -> None:
             )
         print(flush=True)
     if options.json:
-        versions = {"fedgauge": "0.1.0", "torch": torch.__version__, "python": platform.python_version()}
+        versions = {"fedgauge": version("fedgauge"), "torch": torch.__version__, "python": platform.python_version()}
         print(json.dumps({"versions": versions, "results": results}))
 
 

@@ -36,14 +36,14 @@ napoleon_use_ivar = True
 
 # Every reference must lead somewhere, but for those that lead out of these pages: intersphinx would need the network.
 nitpicky = True
-_HOMES = "engines|execution|experiment|federation\\.shards|pacing|participation|planning|randomness|simulation|theory"
+_HOMES = "experiment|federation\\.(participation|shards)|pace|planning|randomness|simulation|theory"
 nitpick_ignore_regex = [
     (r"py:.*", r"(torch|numpy|np|npt|collections|pathlib|typing|nn)(\..*)?"),
     # Names of types, which Python resolves before Sphinx sees them, or cannot resolve at all.
     (r"py:class", r"Indices|Floats|Labels|Array|Tensors|Loss|Told|Observer|optional"),
     # Parts of values that are described where the values are.
     (r"py:class", rf"Shards|fedgauge\.({_HOMES})(\..*)?"),
-    (r"py:(data|mod|meth)", r"SCHEMES|THEOREMS|to_json|fedgauge\.(data\.schemes|planning\.search|symbols)(\..*)?"),
+    (r"py:(data|mod|meth)", r"SCHEMES|THEOREMS|to_json|fedgauge\.(data\.schemes|theory\.search|symbols)(\..*)?"),
 ]
 
 html_theme = "furo"

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedgauge.errors import InputError, count, positive
-from fedgauge.federation.protocols import Federation
+from fedgauge.federation.protocols import Federation, HasLosses
 from fedgauge.planning.goal import Goal
 from fedgauge.randomness import Purpose, Streams
 from fedgauge.values import Round, Value
@@ -42,7 +42,7 @@ from fedgauge.values import Round, Value
 if TYPE_CHECKING:
     import torch
 
-    from fedgauge.simulation.loop import Evaluator
+    from fedgauge.simulation.options import Evaluator
 
 PHI, PHI_NETWORK = 0.025, 5e-5
 """Their control parameter on convex models and on a CNN."""
@@ -177,6 +177,8 @@ def adaptive_tau(
     count("cap", cap)
     if step < 0 or fixed < 0 or not step + fixed > 0:
         raise InputError(f"A round must cost something: step {step!r} and fixed {fixed!r} must not both be 0 or less.")
+    if not isinstance(federation, HasLosses):
+        raise InputError("adaptive_tau compares the losses of single workers, which this federation does not offer.")
     N = federation.num_workers
     workers, copies = np.arange(N), np.zeros(N, dtype=np.int64)
     weights, streams = np.full(N, 1.0 / N), Streams(seed, Purpose.NOISE)

@@ -146,9 +146,17 @@ def decoder(hint: Any) -> Decoder:
                 return option.make(data, where)
         guess = nearest(data, names) if names and isinstance(data, str) else ""
         ending = f"; {guess}" if guess.startswith("did you mean") else "."
-        raise InputError(f"{where} must be {' or '.join(option.words for option in options)}, not {data!r}{ending}")
+        raise InputError(
+            f"{where} must be {' or '.join(option.words for option in options)}, not {_brief(data)}{ending}"
+        )
 
     return decode
+
+
+def _brief(data: Any) -> str:
+    """Plain data as Python writes them; anything else by its type, as an array or a data set would fill pages."""
+    plain = isinstance(data, str | int | float | list | tuple | dict | None)
+    return repr(data) if plain and not _is_array(data) else f"an object of type {type(data).__name__}"
 
 
 def _encode(value: Any) -> Any:

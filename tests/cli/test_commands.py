@@ -446,7 +446,7 @@ def test_a_reader_who_leaves_early_sees_no_traceback(line: str, place: Path) -> 
 
 
 def test_interrupted_run_says_how_to_go_on_and_does_so_to_the_same_bits(place: Path, capsys: Capture) -> None:
-    line = "simulate fed.json --gamma 0.01 --algorithm fedadam --participants 3 --local-steps 2 --rounds 2000"
+    line = "simulate fed.json --gamma 0.01 --algorithm fedadam --participants 2 --local-steps 2 --rounds 2000"
     (place / "a b").mkdir()
     rounds = place / "a b" / "run" / "rounds.jsonl"
     with start(*line.split(), "--out", "a b/run", cwd=place) as process:

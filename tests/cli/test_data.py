@@ -76,19 +76,19 @@ def test_an_npz_file_is_partitioned(tmp_path: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ("partition digits --percent 101", "percent must be a number from 0 to 100, not 101.0."),
+        ("partition digits --percent 101", "--percent must be a number from 0 to 100, not 101.0."),
         (
             "partition digits --workers 1439",
-            "workers must be at most the 1438 examples, not 1439; ask for fewer workers.",
+            "--workers must be at most the 1438 examples, not 1439; ask for fewer workers.",
         ),
         ("partition mnist", "mnist is not complete in {data}: train-images-idx3-ubyte.gz is missing"),
         ("partition digits --alpha 1", "The scheme paper has no parameter alpha"),
-        ("partition digits --plot p.gif", "plot must be a file that ends in .png"),
+        ("partition digits --plot p.gif", "--plot must be a file that ends in .png"),
         ("partition digits --out none/p.json", "Cannot write none/p.json: there is no directory none"),
         ("partition nothing", "There is no data set 'nothing'"),
         ("data get nothing", "There is no data set 'nothing'"),
         ("data get digits", "digits is not downloaded as files"),
-        ("data get mnist --url ftp://x", "url must begin with http:// or https://"),
+        ("data get mnist --url ftp://x", "--url must begin with http:// or https://"),
     ],
 )
 def test_a_mistake_is_answered_in_one_sentence(

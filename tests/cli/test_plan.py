@@ -121,9 +121,9 @@ BAD = {
     f"{RUN} --goal grad2=0.1 --cost cross-device,bandwidth=0": ("bandwidth must be above 0", "nothing would arrive"),
     f"{RUN} --goal grad2=0.1 --cost fixed=0,step=0": ("must cost something",),
     f"{RUN} --goal grad2=0.1 --over participants=9": ("participants must be at most the 4 workers", "9"),
-    f"{RUN} --goal grad2=0.1 --sampling full --over participants=2": ("contradicts participants = 2",),
+    f"{RUN} --goal grad2=0.1 --sampling full --over participants=2": ("contradicts --participants 2",),
     f"{RUN} --goal grad2=0.1 --over batch_size=2": ("does not choose 'batch_size'",),
-    f"{RUN} --goal grad2=0.1 --target-loss 3": ("target_loss = 3", "contradicts the goal"),
+    f"{RUN} --goal grad2=0.1 --target-loss 3": ("--target-loss 3", "contradicts the goal"),
     f"{RUN} --goal grad2=0.1 --theorem nonconvex": ("--theorem is for --mode theory",),
     f"{RUN} --goal grad2=0.1 --spend 0s": ("spend must be above 0",),
     f"{RUN} --goal grad2=0.1 --jobs -1": ("jobs must be a whole number of at least 1", "-1"),
@@ -136,7 +136,11 @@ BAD = {
     f"{RUN} --goal grad2=0.1 --mode guess": ("guess",),
     f"{RUN} --goal loss=0.1 --local-steps 1,2,3,4": ("one number",),
     f"{RUN} --goal loss=0.1 --local-steps auto": ("one number",),
-    "plan fed.json --gamma 1000 --goal grad2=0.1 --jobs 1": ("Every candidate diverged", "gamma from 111", "try gamma"),
+    "plan fed.json --gamma 1000 --goal grad2=0.1 --jobs 1": (
+        "Every candidate diverged",
+        "gamma from 111",
+        "try --gamma",
+    ),
     "plan nothing.toml --goal loss=1": ("nothing.toml",),
 }
 

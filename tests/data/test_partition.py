@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from fedgauge.data.dataset import Dataset
+from fedgauge.data.dataset import Dataset, standardise
 from fedgauge.data.mixture import paper
 from fedgauge.data.partition import Partition
 from fedgauge.data.schemes import (
@@ -27,6 +27,7 @@ from fedgauge.data.schemes import (
 )
 from fedgauge.errors import InputError
 from fedgauge.randomness import Purpose, Streams
+from fedgauge.system.notices import forget_notices
 
 labels_lists = st.lists(st.integers(0, 6), min_size=1, max_size=80).map(lambda items: np.array(items, np.int64))
 seeds = st.integers(0, 2**64 - 1)
@@ -93,7 +94,7 @@ def test_workers_are_equal_and_have_their_percentage_or_it_is_refused(
         for label, number in zip(row, draws, strict=True):
             demand[label] += number
     if (demand > supply).any():
-        with pytest.raises(InputError, match=r"percent = .* which has"):
+        with pytest.raises(InputError, match=r"percent=.* which has"):
             paper(labels, num_workers, percent=percent, labels_per_worker=k, seed=seed)
         made = paper(labels, num_workers, percent=percent, labels_per_worker=k, seed=seed, fill=True)
     else:
@@ -126,7 +127,7 @@ def test_the_papers_settings_on_mnists_label_counts(num_workers: int, percent: f
 
 def test_all_of_one_label_is_refused_where_labels_are_unequal_and_the_ways_out_work() -> None:
     labels = np.repeat(np.arange(10), MNIST)
-    with pytest.raises(InputError, match=r"asks for 6000 of label 5, which has 5421; take fewer .*= 5421\).*fill"):
+    with pytest.raises(InputError, match=r"6000 examples of label 5, which has 5421; use fewer .*=5421\).*fill=True"):
         paper(labels, 10, percent=100.0)
     fewer = paper(labels, 10, percent=100.0, per_worker=5421)
     np.testing.assert_array_equal(fewer.label_counts(labels), 5421 * np.eye(10, dtype=int))
@@ -138,16 +139,16 @@ def test_all_of_one_label_is_refused_where_labels_are_unequal_and_the_ways_out_w
 
 def test_cifar100_at_50_percent_is_refused_and_the_ways_out_work() -> None:
     fine, coarse = np.repeat(np.arange(100), 500), np.repeat(np.arange(100) // 5, 500)
-    with pytest.raises(InputError, match="asks for 2500 of label 0, which has 500") as refused:
+    with pytest.raises(InputError, match="needs 2500 examples of label 0, which has 500") as refused:
         paper(fine, 10, percent=50.0)
-    for way in ("per_worker = 1000", "labels_per_worker = 5", "labels = 'coarse'", "fill"):
+    for way in ("per_worker=1000", "labels_per_worker=5", "labels='coarse'", "fill=True"):
         assert way in str(refused.value)
     assert paper(fine, 10, percent=50.0, per_worker=1000).sizes.tolist() == [1000] * 10
-    with pytest.raises(InputError, match="per_worker = 1000"):
+    with pytest.raises(InputError, match="per_worker=1000"):
         paper(fine, 10, percent=50.0, per_worker=1001)
     five = paper(fine, 10, percent=50.0, labels_per_worker=5).label_counts(fine)
     assert (five[3, 15:20] == 500).all()
-    with pytest.raises(InputError, match="labels_per_worker = 5"):
+    with pytest.raises(InputError, match="labels_per_worker=5"):
         paper(fine, 10, percent=50.0, labels_per_worker=4)
     dataset = Dataset(
         "c", np.zeros((50_000, 1)), fine, np.zeros((0, 1)), fine[:0], tuple(map(str, range(100))), {"coarse": coarse}
@@ -155,6 +156,36 @@ def test_cifar100_at_50_percent_is_refused_and_the_ways_out_work() -> None:
     made = make_partition(dataset, "paper", 10, percent=50.0, labels="coarse")
     assert made.label_counts(coarse).diagonal().tolist() == [2500] * 10
     assert made.parameters["labels"] == "coarse"
+
+
+def test_the_default_percentage_fills_up_where_labels_run_out_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody chose 50%, so it is no reason to refuse; where it fits, and where it was chosen, nothing is different."""
+    labels = np.repeat(np.arange(10), 20)
+    forget_notices()
+    assert paper(labels, 4) == paper(labels, 4, percent=50.0, fill=True)
+    assert [record.getMessage().count("fill=True") for record in caplog.records] == [1]
+    with pytest.raises(InputError, match="fill=True"):
+        paper(labels, 4, percent=50.0)
+    with pytest.raises(InputError, match="fill=True"):
+        paper(labels, 4, fill=False)
+    caplog.clear()
+    assert paper(labels, 10) == paper(labels, 10, percent=50.0)
+    assert "fill" not in paper(labels, 10).parameters
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("value", [np.zeros((4, 2)), [(np.zeros(2), 0)], "digits"])
+def test_what_is_no_data_set_gets_a_sentence(value: Any) -> None:
+    with pytest.raises(InputError, match=f"Dataset, not {type(value).__name__}; make one with from_torch"):
+        make_partition(value, "iid", 2)
+    with pytest.raises(InputError, match=f"Dataset, not {type(value).__name__}"):
+        standardise(value)
+
+
+def test_an_array_is_no_name_of_ids() -> None:
+    dataset = Dataset("d", np.zeros((4, 1)), np.arange(4) % 2, np.zeros((0, 1)), np.zeros(0, int), ("a", "b"))
+    with pytest.raises(InputError, match=r"labels must be the name .* not ndarray"):
+        make_partition(dataset, "paper", 2, labels=np.arange(4))  # type: ignore[arg-type]
 
 
 # -- Dirichlet ------------------------------------------------------------------------------------------------------
@@ -242,7 +273,7 @@ REFUSED: dict[str, tuple[str, Any, dict[str, Any], str]] = {
     "X below": ("paper", 10, {"percent": -1}, "percent must be a number from 0 to 100, not -1"),
     "X is NaN": ("paper", 10, {"percent": float("nan")}, "percent must be a number from 0 to 100, not nan"),
     "X is a word": ("paper", 10, {"percent": "half"}, "percent must be a number from 0 to 100, not 'half'"),
-    "too many labels": ("paper", 10, {"labels_per_worker": 11}, "at most the 10 labels, not 11"),
+    "too many labels": ("paper", 10, {"labels_per_worker": 11}, "at most 10, the number of labels, not 11"),
     "no labels": ("paper", 10, {"labels_per_worker": 0}, "labels_per_worker must be a whole number of at least 1"),
     "too many each": ("paper", 10, {"per_worker": 11}, "per_worker must be at most 10, so that 10 workers"),
     "alpha 0": ("dirichlet", 10, {"alpha": 0.0}, "alpha must be a finite number above 0, not 0.0"),
@@ -301,8 +332,8 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "sum": ({"sizes": [2, 2]}, "sizes must be .* add up to the 3 indices, not to 4"),
     "negative size": ({"sizes": [4, -1]}, "sizes must be numbers of at least 0"),
     "parts": ({"indices": [0, 3, 1.5]}, "indices must be whole numbers, not .*1.5"),
-    "words": ({"indices": ["a", "b", "c"]}, "lists of whole numbers"),
-    "ragged": ({"indices": [[0], [1, 2]]}, "lists of whole numbers"),
+    "words": ({"indices": ["a", "b", "c"]}, "list of whole numbers"),
+    "ragged": ({"indices": [[0], [1, 2]]}, "list of whole numbers"),
     "no examples": ({"num_examples": 0}, "num_examples must be a whole number of at least 1"),
     "unknown": ({"sises": [1]}, "Partition has no entry 'sises'; did you mean sizes"),
 }

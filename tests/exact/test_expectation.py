@@ -19,6 +19,7 @@ from fedgauge.federation.generate import random_quadratics
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.simulation.loop import simulate
+from fedgauge.simulation.options import Recording
 
 EXACT = ("fedavg", "momentum", "minibatch")
 SAMPLINGS = ("full", "with-replacement", "with-replacement-shared", "without-replacement")
@@ -83,7 +84,15 @@ def test_simulated_means_agree_with_the_expectation(name: str, sampling: str) ->
     algorithm = make_algorithm(name, **PARAMETERS[name])
     who = participation(sampling, "unequal")
     traces = [
-        simulate(federation, algorithm, local_steps=steps, rounds=rounds, participation=who, seed=seed, watch=False)
+        simulate(
+            federation,
+            algorithm,
+            local_steps=steps,
+            rounds=rounds,
+            participation=who,
+            seed=seed,
+            record=Recording(watch=False),
+        )
         for seed in range(runs)
     ]
     exact = expect(federation, algorithm, local_steps=steps, rounds=rounds, participation=who, iterations=False)

@@ -77,7 +77,7 @@ def test_a_sweep_and_once_more(
     assert main([*LINE, "2", "--gamma", "0.2"]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
-    assert "gamma = 0.1, not 0.2" in err
+    assert "--gamma 0.1, not 0.2" in err
 
 
 def test_an_interrupted_sweep_goes_on(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

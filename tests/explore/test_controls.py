@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from fedgauge.explore.controls import CONSTANTS, start
-from fedgauge.report.page.sections import KINDS
+from fedgauge.report.page.estimates import KINDS
 from fedgauge.theory import THEOREMS
 from fedgauge.theory.answer import answer
 from fedgauge.values import Kind

@@ -262,7 +262,7 @@ def test_the_noise_of_linear_regression_at_the_start() -> None:
     x, y = next(federation.blocks(0))
     model = federation.start(0)
     each = torch.stack(
-        [federation._plain.gradients(model[None], x[None, s : s + 1], y[None, s : s + 1])[0] for s in range(len(x))]
+        [federation._rows.gradients(model[None], x[None, s : s + 1], y[None, s : s + 1])[0] for s in range(len(x))]
     )
     variances = [certify(federation, batch_size=size).constants["sigma"].value ** 2 for size in (1, 4)]
     assert variances[0] == pytest.approx(4 * variances[1])
@@ -327,7 +327,13 @@ def test_theorems_are_certified_and_hold_for_a_run(theorem: str) -> None:
     algorithm = fg.momentum(float(tuned.gamma), 0.5) if theorem == "momentum" else fg.fedavg(float(tuned.gamma))
     participation = fg.Participation("with-replacement", 5) if theorem == "partial" else fg.Participation()
     trace = fg.simulate(
-        federation, algorithm, local_steps=4, rounds=30, participation=participation, watch=False, processes=1
+        federation,
+        algorithm,
+        local_steps=4,
+        rounds=30,
+        participation=participation,
+        record=fg.Recording(watch=False),
+        compute=fg.Compute(processes=1),
     )
     seen = trace.losses - (found.loss - found.gap) if theorem == "strongly-convex" else trace.grad2
     assert seen[:-1].min() <= result.bound.total

@@ -20,6 +20,7 @@ from fedgauge.errors import InputError
 from fedgauge.runs.export import read_model, read_records, write_model, write_records
 from fedgauge.runs.observers import replay, watching
 from fedgauge.runs.reader import FoundRun, find, look
+from fedgauge.simulation.options import Recording
 
 DIGITS = Experiment.of({"source": "digits", "gamma": 0.1, "rounds": 2, "processes": 1})
 
@@ -27,10 +28,10 @@ DIGITS = Experiment.of({"source": "digits", "gamma": 0.1, "rounds": 2, "processe
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("runs")
-    execute(DIGITS, run=place / "digits")
+    execute(DIGITS, keep=place / "digits")
     federation = random_quadratics(3, 2)
-    simulate(federation, fedavg(0.1), local_steps=2, rounds=3, run=place / "quadratic")
-    execute(DIGITS.changed({"local_steps": "auto", "cost": "local,step=0.01"}), run=place / "auto")
+    simulate(federation, fedavg(0.1), local_steps=2, rounds=3, keep=place / "quadratic")
+    execute(DIGITS.changed({"local_steps": "auto", "cost": "local,step=0.01"}), keep=place / "auto")
     return place
 
 
@@ -125,7 +126,7 @@ def test_files_that_are_none_of_that(runs: Path, tmp_path: Path, monkeypatch: py
         "harm.pt": "no tensors that can be read",
         "list.pt": "no state_dict",
         "other.pt": "no parameter",
-        "more.pt": "has more, which the model has not",
+        "more.pt": "has more, which the model does not have",
         "shape.pt": r"has the shape \(2,\), but the model's has",
     }.items():
         with pytest.raises(InputError, match=said):
@@ -210,7 +211,7 @@ def test_an_observer_of_the_users_own(
         "linetracker:nothing": "must return what can be called",
         "linetracker:tired": "linetracker:tired failed after 2 rounds (ValueError: no more); mend it",
         "linetracker:Closed": "linetracker:Closed failed when it was opened (OSError: no disk); mend it",
-        "halfdone:tracker": "Cannot import halfdone for the observer (ZeroDivisionError: division by zero); mend it",
+        "halfdone:tracker": "Cannot import halfdone for the observer (ZeroDivisionError: division by zero); fix it",
     }.items():
         for command in ("runs export run", f"{line} --resume --out {name.replace(':', '-')}"):
             assert main([*command.split(), "--observer", name]) == 2
@@ -227,7 +228,9 @@ def test_observers_together_from_python() -> None:
         lambda done, record: second.append(record.loss) if record else None,
     ]
     with watching(observers) as observer:
-        trace = simulate(random_quadratics(3, 2), fedavg(0.1), local_steps=2, rounds=3, observer=observer)
+        trace = simulate(
+            random_quadratics(3, 2), fedavg(0.1), local_steps=2, rounds=3, record=Recording(observer=observer)
+        )
     assert first == [1, 2, 3, 3]
     assert second == trace.losses.tolist()
 

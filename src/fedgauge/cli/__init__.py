@@ -26,8 +26,11 @@ from fedgauge.cli import (
     runs,
     sweep,
     theory,
+    unknown_options,
 )
+from fedgauge.cli.spelling import as_options
 from fedgauge.errors import InputError, InterruptedCommandError, MachineError
+from fedgauge.system.notices import forget_notices
 
 # What the parser raises: click's exception up to typer 0.20, which Flower needs, and typer's own since.
 _Refusal: type[Exception] = next(
@@ -87,17 +90,38 @@ def _program(
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit status: 0, 2 for a user's mistake, 1 for the machine's, 130 for Ctrl-C."""
-    logging.basicConfig(format="fedgauge: %(message)s")
+    log, notices = logging.getLogger("fedgauge"), _Notices(arguments)
+    forget_notices()
+    log.addHandler(notices)
+    try:
+        return _answered(arguments)
+    finally:
+        log.removeHandler(notices)
+
+
+class _Notices(logging.Handler):
+    """Prints what the library logs as sentences on stderr, spelt for the command line."""
+
+    def __init__(self, arguments: list[str] | None) -> None:
+        super().__init__(logging.WARNING)
+        self._arguments = arguments
+
+    def emit(self, record: logging.LogRecord) -> None:
+        _say(_as_typed(record.getMessage(), self._arguments), 0)
+
+
+def _answered(arguments: list[str] | None) -> int:
+    """Run the command; every way in which it may end becomes an exit status and at most one sentence."""
     try:
         status = _run(arguments)
         # Here, not when the interpreter ends, a reader who has left is still answered quietly.
         sys.stdout.flush()
     except InputError as error:
-        return _say(str(error), 2)
+        return _say(_as_typed(str(error), arguments), 2)
     except _Refusal as error:
         return _say(_usage(error), 2)
     except MachineError as error:
-        return _say(str(error), 1)
+        return _say(_as_typed(str(error), arguments), 1)
     except BrokenPipeError:
         # The reader of a pipe has seen enough; what is still in the buffer has nowhere to go.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -129,9 +153,27 @@ def _say(sentence: str, status: int) -> int:
     return status
 
 
+def _as_typed(sentence: str, arguments: list[str] | None) -> str:
+    """The sentence with arguments spelt as options of the command that was run."""
+    typed = sys.argv[1:] if arguments is None else arguments
+    command: Any = typer.main.get_command(app)
+    for word in typed:
+        command = getattr(command, "commands", {}).get(word, command)
+    return as_options(sentence, _flags(command), typed)
+
+
+def _flags(command: Any) -> list[str]:
+    """All options of a command, in order."""
+    return [flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)] + ["--help"]
+
+
 def _usage(error: Any) -> str:
     """What the parser of the command line refused, with what was given and where help is."""
     sentence: str = error.format_message()
+    context, unknown = getattr(error, "ctx", None), getattr(error, "option_name", None)
+    if unknown and context and getattr(error, "possibilities", ...) is not ...:
+        found = unknown_options.answer(unknown, _flags(context.command))
+        return found or f"There is no option {unknown}; see '{context.command_path} --help'."
     if not sentence:
         # Nothing was given, and the help is printed already.
         return ""
@@ -150,7 +192,6 @@ def _usage(error: Any) -> str:
     if refused:
         kind = "number" if refused[3] == "float" else "whole number"
         sentence = f"{refused[1]} must be a {kind}, not {refused[2]}."
-    context = getattr(error, "ctx", None)
     if context and not sentence.endswith("?"):
         sentence = f"{sentence.rstrip('.')}; see '{context.command_path} --help'."
     return sentence

@@ -34,6 +34,7 @@ def falsify(
     from fedgauge.errors import InputError, InterruptedCommandError
     from fedgauge.falsify import run, save
     from fedgauge.report.terminal import console
+    from fedgauge.results.searches import Falsification
 
     if out:
         options.check_directory(out)
@@ -53,6 +54,7 @@ def falsify(
         )
     cases = save(outcome.cases, out) if out else []
     result = {
+        **Falsification.heading(),
         "command": command_line(),
         "versions": {"python": python_version(), **{name: version_of(name) for name in ("fedgauge", "numpy")}},
         "settings": outcome.settings,

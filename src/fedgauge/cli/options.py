@@ -62,10 +62,14 @@ def algorithm_from(name: str, **parameters: float | None) -> Algorithm:
     return make_algorithm(name, **{key: value for key, value in parameters.items() if value is not None})
 
 
-def participation_from(participants: int | None, sampling: str | None, weights: str | None) -> Participation:
-    """Make the participation from its options."""
+def participation_from(
+    participants: int | None, sampling: str | None, weights: str | None, num_workers: int
+) -> Participation:
+    """Make the participation of a federation from its options."""
     from fedgauge.errors import InputError
-    from fedgauge.federation.participation import Participation
+    from fedgauge.federation.participation import Participation, check_draws
+
+    check_draws(participants, sampling, num_workers)
 
     try:
         numbers = None if weights is None else tuple(float(weight) for weight in weights.split(","))
@@ -126,7 +130,8 @@ def check_directory(path: Path, name: str = "out") -> None:
 def values_over(over: list[str], allowed: Sequence[str] | None = None) -> dict[str, list[Any]]:
     """The values of each key, of the key's type; of an experiment's keys some may be ``allowed``."""
     from fedgauge.cli.experiments import parse
-    from fedgauge.errors import InputError, nearest
+    from fedgauge.cli.unknown_options import meant
+    from fedgauge.errors import InputError
     from fedgauge.experiment.config import keys
 
     hints = {key.option: key.hint for key in keys() if allowed is None or key.option in allowed}
@@ -138,7 +143,9 @@ def values_over(over: list[str], allowed: Sequence[str] | None = None) -> dict[s
         if not equals or not values:
             raise InputError(f"--over must be KEY=VALUE,VALUE, as in local_steps=1,5,20, not {text!r}.")
         if name not in hints:
-            raise InputError(f"--over {refused} {name!r}; {nearest(name, hints)}")
+            guess = meant(name, hints)
+            remedy = f"did you mean {guess}?" if guess else f"choose one of {', '.join(hints)}."
+            raise InputError(f"--over {refused} {name!r}; {remedy}")
         if name in found:
             raise InputError(f"--over names {name} twice; give all of its values at once.")
         found[name] = [parse(name, hints[name], value.strip()) for value in values.split(",")]

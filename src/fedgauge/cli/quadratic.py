@@ -126,9 +126,10 @@ def expect(
 
     options.check_plot(plot)
     chosen = options.algorithm_from(algorithm, gamma=gamma, eta=eta, beta=beta)
-    participation = options.participation_from(participants, sampling, weights)
+    federation = QuadraticFederation.read(file)
+    participation = options.participation_from(participants, sampling, weights, federation.num_workers)
     answer = compute(
-        QuadraticFederation.read(file),
+        federation,
         chosen,
         local_steps=local_steps,
         rounds=rounds,

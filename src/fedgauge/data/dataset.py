@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgauge.errors import InputError, nearest
+from fedgauge.system.notices import notify
 
 Array = npt.NDArray[Any]
 Labels = npt.NDArray[np.int64]
@@ -126,6 +127,15 @@ class Dataset:
         return self.ids[name]
 
 
+def check_dataset(value: object) -> None:
+    """Refuse what is not a :class:`Dataset`, and say how to make one from it."""
+    if not isinstance(value, Dataset):
+        raise InputError(
+            f"dataset must be a fedgauge Dataset, not {type(value).__name__}; make one with from_torch(...) from torch"
+            " data, with Dataset(...) from arrays, or with load_dataset(...) by name."
+        )
+
+
 def _check_inputs(what: str, inputs: Array) -> Array:
     if inputs.dtype != np.uint8 and not np.issubdtype(inputs.dtype, np.floating):
         raise InputError(f"{what} must be unsigned bytes or floats, not {inputs.dtype}; convert them.")
@@ -174,6 +184,7 @@ def standardise(dataset: Dataset, scaling: Scaling = "unit") -> Dataset:
     >>> standardise(tiny, "measured").train_inputs.ravel()
     array([-1.,  1.], dtype=float32)
     """
+    check_dataset(dataset)
     if scaling not in get_args(Scaling):
         raise InputError(f"There is no scaling {scaling!r}; {nearest(scaling, get_args(Scaling))}")
     mean, std = _moments(dataset, scaling)
@@ -189,6 +200,22 @@ def standardise(dataset: Dataset, scaling: Scaling = "unit") -> Dataset:
     scaled_set = dataclasses.replace(dataset, train_inputs=parts[0], test_inputs=parts[1], peak=1.0)
     # What is centred has no mean to take off a second time.
     return dataclasses.replace(scaled_set, mean=(), std=()) if mean else scaled_set
+
+
+_LARGE = 10.0
+"""Root mean square of a feature beyond which a network made for inputs of about 1 learns little or nothing."""
+
+
+def warn_of_large_inputs(dataset: Dataset) -> None:
+    """Say so if a feature of the training inputs is far larger than 1, where networks tend to get stuck."""
+    inputs = dataset.train_inputs.reshape(dataset.num_train, -1)
+    squares = np.einsum("ij,ij->j", inputs, inputs, dtype=np.float64)
+    largest = float(np.sqrt(squares.max(initial=0.0) / dataset.num_train))
+    if largest > _LARGE:
+        notify(
+            f"The inputs of {dataset.name} are large: the root mean square of one feature is {largest:,.4g}, and"
+            " networks often learn nothing from inputs far above 1; scale them, for example with scale='measured'."
+        )
 
 
 def _moments(dataset: Dataset, scaling: Scaling) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -12,41 +12,45 @@ from fedgauge.data.partition import Indices, Partition
 from fedgauge.data.sharing import check, from_groups, group
 from fedgauge.errors import InputError, count
 from fedgauge.randomness import Purpose, Streams
+from fedgauge.system.notices import notify
 
 
 def paper(
     labels: Labels,
     num_workers: int,
     *,
-    percent: float = 50.0,
+    percent: float | None = None,
     labels_per_worker: int = 1,
     per_worker: int | None = None,
-    fill: bool = False,
+    fill: bool | None = None,
     seed: int = 0,
 ) -> Partition:
-    """X% of a worker's examples from its own label, the rest spread uniformly; all workers have equally many.
+    """X% of a worker's examples come from its own label, the rest from all labels; all workers have equally many.
 
-    The paper says no more than that (section 6), so this is what it means here. With n examples a worker, by default
+    The paper says no more than that (section 6), so this is what it means here. With n examples per worker, by default
     floor(examples / N), and C labels that occur:
 
     1. Worker i's own labels are number i k, ..., i k + k - 1 modulo C, where k is ``labels_per_worker``: for k = 1,
        label i mod C. It draws n X / 100 of its n examples, rounded to the nearest, from them, evenly.
-    2. All that is left is shuffled, and each worker takes from it what it still needs. Examples of its own labels may
-       be among them, so with 10 equal labels and 10 workers at 50%, its label makes up about 55%.
-    3. What then is left, at most N - 1 examples unless ``per_worker`` says otherwise, is dropped, so that all workers
-       count alike and f is the plain average over the examples that are held.
+    2. The remaining examples are shuffled, and each worker takes from them what it still needs. Examples of its own
+       labels may be among them, so with 10 equal labels and 10 workers at 50%, its label makes up about 55%.
+    3. What is left after that, at most N - 1 examples unless ``per_worker`` is given, is dropped, so that all workers
+       count equally and f is the plain average over the examples that the workers hold.
 
-    Where labels have unequally many examples (MNIST: 5,421 to 6,742), a worker can want more of its label than there
-    is (100% of 6,000 fives). That is refused, with the ways out, unless ``fill``.
+    Where labels have different numbers of examples (MNIST: 5,421 to 6,742), a worker may need more examples of its
+    label than there are (100% of 6,000 fives). With ``fill`` it takes the missing ones from the other labels. Without
+    it, the partition is refused with a list of remedies, unless the percentage is the default, which nobody chose: then
+    it is filled up, and a message says so.
 
     Args:
-        labels: of the examples.
-        num_workers: N; a multiple of the number of labels makes every label the own one of equally many workers.
-        percent: X, 0 to 100.
-        labels_per_worker: k.
-        per_worker: n.
-        fill: let workers whose own label runs out share it evenly and fill up from the rest.
-        seed: of the draws.
+        labels: the label of each example.
+        num_workers: N; if it is a multiple of the number of labels, every label belongs to equally many workers.
+        percent: X, from 0 to 100; 50 by default.
+        labels_per_worker: k, how many labels of its own each worker has.
+        per_worker: n, how many examples each worker gets.
+        fill: let workers whose own label runs out share it evenly and take the rest from the other labels; by default
+            only where ``percent`` is not given.
+        seed: of the random draws.
 
     >>> labels = np.arange(1000) % 10
     >>> paper(labels, 10, percent=100.0).label_counts(labels).diagonal()
@@ -55,22 +59,30 @@ def paper(
     labels = check(labels, num_workers)
     examples = group(labels)
     supply = np.array([len(part) for part in examples])
-    percent = _percent(percent)
+    fill_up = percent is None if fill is None else fill
+    percent = _percent(50.0 if percent is None else percent)
     if count("labels_per_worker", labels_per_worker) > len(supply):
         raise InputError(
-            f"labels_per_worker must be at most the {len(supply)} labels, not {labels_per_worker}; ask for fewer."
+            f"labels_per_worker must be at most {len(supply)}, the number of labels, not {labels_per_worker}."
         )
     n = len(labels) // num_workers if per_worker is None else count("per_worker", per_worker)
     if n * num_workers > len(labels):
         raise InputError(
             f"per_worker must be at most {len(labels) // num_workers}, so that {num_workers} workers can share"
-            f" {len(labels)} examples, not {n}; ask for fewer."
+            f" {len(labels)} examples, not {n}."
         )
     own = np.arange(num_workers * labels_per_worker).reshape(num_workers, -1) % len(supply)
     wanted = _wanted(own, n, percent)
     demand = np.bincount(own.ravel(), wanted.ravel(), minlength=len(supply)).astype(np.int64)
-    if (demand > supply).any() and not fill:
-        raise _impossible(np.unique(labels), supply, demand, num_workers, n, percent, labels_per_worker)
+    if (demand > supply).any():
+        if not fill_up:
+            raise _impossible(np.unique(labels), supply, demand, num_workers, n, percent, labels_per_worker)
+        if not fill:
+            notify(
+                f"Some labels have fewer examples than {percent:g}% of the {n} per worker, so workers take the missing"
+                " ones from other labels (fill=True); a smaller percentage avoids it."
+            )
+        fill = True
     streams = Streams(seed, Purpose.PARTITION)
     parts: list[list[Indices]] = [[] for _ in range(num_workers)]
     left = []
@@ -79,7 +91,7 @@ def paper(
         workers, places = np.nonzero(own == label)
         ends = np.cumsum(wanted[workers, places])
         if demand[label] > supply[label]:
-            # Everybody's part of what there is; rounding down the ends gives nobody more than was wanted.
+            # Each worker gets its part of what there is; rounding down gives nobody more than it wanted.
             ends = ends * supply[label] // demand[label]
         *taken, rest = np.split(shuffled, ends)
         for worker, part in zip(workers, taken, strict=True):
@@ -102,7 +114,7 @@ def _percent(given: float) -> float:
 
 
 def _wanted(own: npt.NDArray[np.int64], n: int, percent: float) -> Indices:
-    """How many of each of its own labels each worker draws."""
+    """How many examples of each of its own labels each worker takes."""
     k = own.shape[1]
     total = int(np.floor(n * percent / 100 + 0.5))
     return np.broadcast_to(total // k + (np.arange(k) < total % k), own.shape).astype(np.int64)
@@ -117,19 +129,19 @@ def _fits(supply: Indices, num_workers: int, n: int, percent: float, k: int) -> 
 def _impossible(
     names: Labels, supply: Indices, demand: Indices, num_workers: int, n: int, percent: float, k: int
 ) -> InputError:
-    """Say which label is too small, and what would do."""
+    """Say which label has too few examples, and what would work."""
     worst = int(np.argmax(demand - supply))
-    low, high = 0, n  # the largest number of examples a worker that would do
+    low, high = 0, n  # bisection for the largest number of examples per worker that fits
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if _fits(supply, num_workers, middle, percent, k) else (low, middle)
-    ways = [f"fewer examples (per_worker = {low})"] if low else []
+    ways = [f"fewer examples per worker (per_worker={low})"] if low else []
     more = next((m for m in range(k + 1, len(supply) + 1) if _fits(supply, num_workers, n, percent, m)), None)
     if more:
-        ways.append(f"several labels a worker (labels_per_worker = {more})")
-    ways.append("coarser labels (labels = 'coarse', where the data set has them)")
-    ways.append("what there is (fill)")
+        ways.append(f"several labels per worker (labels_per_worker={more})")
+    ways.append("coarser labels (labels='coarse', where the data set has them)")
+    ways.append("let workers take the missing examples from other labels (fill=True)")
     return InputError(
-        f"percent = {percent:g} of {n} examples a worker asks for {demand[worst]} of label {names[worst]}, which has"
-        f" {supply[worst]}; take {', '.join(ways[:-1])} or {ways[-1]}."
+        f"percent={percent:g} of {n} examples per worker needs {demand[worst]} examples of label {names[worst]}, which"
+        f" has {supply[worst]}; use {', '.join(ways[:-1])}, or {ways[-1]}."
     )

@@ -75,7 +75,7 @@ class Partition(Value):
             raise
         except (TypeError, ValueError):
             raise InputError(
-                "sizes and indices of a partition must be lists of whole numbers; mend its file."
+                "sizes and indices of a partition must each be a list of whole numbers; write the file again."
             ) from None
 
     @classmethod

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedgauge.data.dataset import Dataset, Labels
+from fedgauge.data.dataset import Dataset, Labels, check_dataset
 from fedgauge.data.mixture import paper
 from fedgauge.data.partition import Indices, Partition
 from fedgauge.data.sharing import check, from_groups, group
@@ -176,6 +176,12 @@ def make_partition(
     >>> make_partition(load_dataset("digits"), "paper", 10, percent=50.0).sizes
     array([143, 143, 143, 143, 143, 143, 143, 143, 143, 143])
     """
+    check_dataset(dataset)
+    if labels is not None and not isinstance(labels, str):
+        raise InputError(
+            f"labels must be the name of one of the data set's ids, such as 'writer', not {type(labels).__name__}; to"
+            " share out by an array, put it into the ids of the Dataset."
+        )
     allowed = parameters_of(scheme)
     for given in parameters:
         if given not in allowed:

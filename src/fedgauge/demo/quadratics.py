@@ -15,6 +15,8 @@ from fedgauge.exact.expectation import expect
 from fedgauge.federation.generate import random_quadratics
 from fedgauge.report import figures
 from fedgauge.report.terminal import console
+from fedgauge.simulation.options import Recording
+from fedgauge.values import Round
 
 LOCAL_STEPS = (1, 2, 5, 10, 20, 50)
 ROUNDS, GAMMA, SEED = 300, 0.05, 0
@@ -36,13 +38,17 @@ def run(told: Callable[[int, int], None]) -> dict[str, Any]:
         for index, local_steps in enumerate(LOCAL_STEPS):
             before = (number * len(LOCAL_STEPS) + index) * ROUNDS
             algorithm = fedavg(GAMMA)
+
+            def observe(done: int, record: Round | None, before: int = before) -> None:
+                told(before + done, total)
+
             trace = simulate(
                 federation,
                 algorithm,
                 local_steps=local_steps,
                 rounds=ROUNDS,
                 seed=SEED,
-                observer=lambda done, record, before=before: told(before + done, total),  # type: ignore[misc]
+                record=Recording(observer=observe),
             )
             exact = expect(federation, algorithm, local_steps=local_steps, rounds=ROUNDS)
             runs.append(

@@ -14,8 +14,9 @@
     [run]
     local_steps = 10
 
-Every key is also an option of the command (``local_steps`` is ``--local-steps``), which reads types and help from here.
-What is not given has no value, so that a key that does not apply is noticed. Paths are as seen from where one works.
+Every key is also an option of the command (``local_steps`` is ``--local-steps``), which takes types and help from here.
+A key that is left out has no value, so that a key that does not apply is noticed. Paths are relative to the current
+directory, not to the file.
 """
 
 from __future__ import annotations
@@ -37,36 +38,43 @@ from fedgauge.simulation.engines.choice import check_engine
 
 if TYPE_CHECKING:
     from fedgauge.pace.cost import Cost
+    from fedgauge.simulation.options import Compute, StopAt
 
 
 def _key(help: str, default: Any = None) -> Any:
-    """A key with the help that the command shows for it."""
+    """A key, with the help text that the command shows for it."""
     return field(default=default, metadata={"help": help})
 
 
 @dataclass(frozen=True)
 class DataSection:
-    """Which data, and how it is shared out."""
+    """Which data to use, and how to divide it among the workers."""
 
-    name: str = _key("A data set ('fedgauge data list'), an .npz file, or a federation's .json file.", "digits")
-    dir: str | None = _key("Directory of data [default: $FEDGAUGE_DATA or the user's own].")
+    name: str = _key(
+        "A data set (see 'fedgauge data list'), an .npz file, or the .json file of a quadratic federation.", "digits"
+    )
+    dir: str | None = _key("Directory that holds the data sets [default: $FEDGAUGE_DATA, or your user data directory].")
     scale: Literal["unit", "published", "measured"] | None = _key(
-        "How inputs are scaled: unit, published or measured [default: unit]."
+        "How to scale the inputs: unit, published or measured [default: unit]."
     )
-    scheme: str | None = _key("Partition: paper, iid, dirichlet, shards, quantity or id [default: paper].")
-    workers: int | None = _key("Number of workers N [default: 10; for id, one an id].")
-    percent: float | None = _key("Part X of a worker's data from one label (paper) [default: 50].")
+    scheme: str | None = _key("How to divide the data: paper, iid, dirichlet, shards, quantity or id [default: paper].")
+    workers: int | None = _key("Number of workers N [default: 10; with the scheme id, one worker per id].")
+    percent: float | None = _key(
+        "Percentage X of each worker's data that comes from its own label (paper) [default: 50]."
+    )
     labels: str | None = _key(
-        "Share out by these instead of the labels: coarse or writer, or an array of an .npz file."
+        "Divide the data by these instead of the labels: coarse, writer, or the name of an array in the .npz file."
     )
-    labels_per_worker: int | None = _key("Labels of a worker's own (paper) [default: 1].")
-    per_worker: int | None = _key("Examples a worker (paper) [default: all, shared].")
-    fill: bool | None = _key("Where a label runs out, fill up from the rest (paper).")
-    alpha: float | None = _key("Concentration (dirichlet [0.5], quantity [1]).")
-    least: int | None = _key("Fewest examples of a worker (dirichlet, quantity) [default: 1].")
-    shards: int | None = _key("Shards a worker (shards) [default: 2].")
-    test_examples: int | None = _key("Test on the first so many examples alone [default: all].")
-    partition_seed: int | None = _key("Seed of the partition [default: the run's seed].")
+    labels_per_worker: int | None = _key("Number of labels that each worker has as its own (paper) [default: 1].")
+    per_worker: int | None = _key("Examples per worker (paper) [default: all examples, divided equally].")
+    fill: bool | None = _key("If a label has too few examples, take the missing ones from other labels (paper).")
+    alpha: float | None = _key(
+        "Concentration of the Dirichlet distribution (dirichlet [default: 0.5], quantity [default: 1])."
+    )
+    least: int | None = _key("Minimum number of examples per worker (dirichlet, quantity) [default: 1].")
+    shards: int | None = _key("Number of shards per worker (shards) [default: 2].")
+    test_examples: int | None = _key("Use only the first N test examples [default: all].")
+    partition_seed: int | None = _key("Seed of the partition [default: the seed of the run].")
 
     def __post_init__(self) -> None:
         if self.test_examples is not None:
@@ -74,21 +82,25 @@ class DataSection:
 
     @property
     def is_quadratic(self) -> bool:
-        """Whether the name is that of a quadratic federation's file."""
+        """Whether the name is the file of a quadratic federation."""
         return self.name.endswith(".json")
 
     @property
     def num_workers(self) -> int | None:
-        """N as far as it is known without the data, which alone tells how many ids there are to be workers."""
+        """N as far as it is known without the data: with the scheme id, only the data tells how many ids there are."""
         return 10 if self.workers is None and self.scheme != "id" else self.workers
 
 
 @dataclass(frozen=True)
 class ModelSection:
-    """Which model, with its options."""
+    """Which model to train, and its options."""
 
-    name: str | None = _key("mlp, linear, softmax, cnn, vgg11, vgg16 or package.module:factory [default: mlp].")
-    options: Mapping[str, Any] = field(default_factory=dict, metadata={"help": "An option of the model: width=200."})
+    name: str | None = _key(
+        "mlp, linear, softmax, cnn, vgg11, vgg16, or your own as package.module:factory [default: mlp]."
+    )
+    options: Mapping[str, Any] = field(
+        default_factory=dict, metadata={"help": "An option of the model, as in width=200; may be repeated."}
+    )
 
     def __hash__(self) -> int:
         return hash((self.name, json.dumps(self.options, sort_keys=True, default=str)))
@@ -96,59 +108,85 @@ class ModelSection:
 
 @dataclass(frozen=True)
 class AlgorithmSection:
-    """Which algorithm, with its parameters."""
+    """Which algorithm to run, and its parameters."""
 
-    name: str = _key("Which algorithm; see 'fedgauge algorithms'.", "fedavg")
-    gamma: float | None = _key("Local learning rate.")
-    eta: float | None = _key("Global learning rate [default: the algorithm's].")
-    beta: float | None = _key("Momentum (momentum, slowmo).")
-    beta1: float | None = _key("Decay of the first moment (fedadam, fedadagrad, fedyogi).")
-    beta2: float | None = _key("Decay of the second moment (fedadam, fedyogi).")
-    tau: float | None = _key("Floor of the adaptive step (fedadam, fedadagrad, fedyogi).")
-    proximal: float | None = _key("Pull towards the global model (fedprox).")
+    name: str = _key("The algorithm; see 'fedgauge algorithms'; or package.module:factory.", "fedavg")
+    gamma: float | None = _key("Local learning rate of the workers.")
+    eta: float | None = _key("Global learning rate of the server [default: depends on the algorithm].")
+    beta: float | None = _key("Momentum coefficient (momentum, slowmo).")
+    beta1: float | None = _key("Decay rate of the first moment (fedadam, fedadagrad, fedyogi).")
+    beta2: float | None = _key("Decay rate of the second moment (fedadam, fedyogi).")
+    tau: float | None = _key(
+        "Small number added to the denominator of the adaptive step (fedadam, fedadagrad, fedyogi)."
+    )
+    proximal: float | None = _key("Strength of the pull towards the global model (fedprox).")
+    options: Mapping[str, Any] = field(
+        default_factory=dict, metadata={"help": "A parameter of an algorithm of your own: decay=0.9."}
+    )
+
+    def __hash__(self) -> int:
+        return hash((self.name, json.dumps(self.parameters, sort_keys=True, default=str)))
 
     @property
-    def parameters(self) -> dict[str, float]:
+    def is_own(self) -> bool:
+        """Whether it is a function of the user's own, ``package.module:factory``."""
+        return ":" in self.name
+
+    @property
+    def parameters(self) -> dict[str, Any]:
         """The parameters that were given."""
-        return {key: value for key, value in vars(self).items() if key != "name" and value is not None}
+        known = {
+            key: value for key, value in vars(self).items() if key not in ("name", "options") and value is not None
+        }
+        return {**known, **self.options}
 
 
 @dataclass(frozen=True)
 class RunSection:
-    """How it is run."""
+    """How to run it."""
 
     local_steps: int | tuple[int, ...] | Literal["auto"] = _key(
-        "Local steps I in a round; with commas, one number a worker; auto adapts them to the cost.", 10
+        "Local steps I per round: one number, one number per worker as in 1,2,1, or auto, which adapts I to the cost.",
+        10,
     )
     cost: str | None = _key(
-        "What a round costs, for local_steps = auto: cross-device, cross-silo, or numbers as in cross-silo,step=0.02"
-        " [default: cross-device]."
+        "Cost of a round, which local steps of auto are adapted to: cross-device, cross-silo, or either with numbers"
+        " changed, as in cross-silo,step=0.02 [default: cross-device]."
     )
-    most_local_steps: int | None = _key("The largest I that auto takes [default: 128].")
-    rounds: int = _key("Rounds R.", 100)
-    batch_size: int | None = _key("Samples in a mini-batch [default: 20].")
-    participants: int | None = _key("Workers M in a round [default: all].")
+    most_local_steps: int | None = _key("Largest number of local steps that auto may choose [default: 128].")
+    rounds: int = _key("Number of rounds R.", 100)
+    batch_size: int | None = _key("Number of examples in a mini-batch [default: 20].")
+    participants: int | None = _key("Number of workers M that take part in a round [default: all].")
     sampling: Literal["full", "with-replacement", "with-replacement-shared", "without-replacement"] | None = _key(
-        "full, with-replacement, with-replacement-shared or without-replacement"
-        " [default: full; with-replacement where participants are given]."
+        "How participants are drawn: full, with-replacement, with-replacement-shared or without-replacement"
+        " [default: full; with-replacement if the number of participants is given]."
     )
     weights: Literal["sizes"] | tuple[float, ...] | None = _key(
-        "One weight a worker, with commas: 1,2,1; or sizes: by their examples [default: equal]."
+        "One weight per worker, as in 1,2,1, or sizes to weigh workers by their number of examples [default: equal]."
     )
-    seed: int = _key("Seed of all randomness.", 0)
-    record_every: int = _key("Record every so many rounds; a record takes exact passes over all data.", 1)
-    watch: bool | None = _key("Record also how far workers spread, and L_h seen: two passes more [default: yes].")
-    target_loss: float | None = _key("Stop at this loss.")
-    target_accuracy: float | None = _key("Stop at this test accuracy, from 0 to 1.")
-    target_grad2: float | None = _key("Stop at this squared norm of f's gradient.")
-    processes: int | None = _key("Processes that share a round [default: one a core; one for quadratics].")
+    seed: int = _key("Seed of all random numbers.", 0)
+    record_every: int = _key("Record every N-th round; each record takes exact passes over all data.", 1)
+    watch: bool | None = _key(
+        "Also record how far the workers' models spread and the L_h that was seen; takes two more passes"
+        " [default: yes]."
+    )
+    target_loss: float | None = _key("Stop when the loss is at most this.")
+    target_accuracy: float | None = _key("Stop when the test accuracy, from 0 to 1, is at least this.")
+    target_grad2: float | None = _key("Stop when the squared norm of the gradient of f is at most this.")
+    processes: int | None = _key(
+        "Number of processes that compute a round [default: one per core; one for quadratics]."
+    )
     engine: Literal["local", "ray"] | None = _key(
-        "Where a round is computed, and runs that go side by side: local or ray, a cluster [default: local]."
+        "Where to compute: local (this machine) or ray (a Ray cluster) [default: local]."
     )
-    address: str | None = _key("Of the cluster, HOST:PORT or auto [default: $RAY_ADDRESS, or one started here].")
-    chunk: int | None = _key("Workers whose models are held at once [default: what the model computes fastest].")
-    device: str | None = _key("Where to compute, as torch calls it [default: cpu].")
-    checkpoint_every: int = _key("Save the state every so many rounds.", 100)
+    address: str | None = _key(
+        "Address of the cluster: HOST:PORT or auto [default: $RAY_ADDRESS, or a cluster started on this machine]."
+    )
+    chunk: int | None = _key(
+        "Number of workers whose models are in memory at once [default: the fastest for the model]."
+    )
+    device: str | None = _key("Torch device to compute on [default: cpu].")
+    checkpoint_every: int = _key("Save a checkpoint every N rounds.", 100)
 
     def __post_init__(self) -> None:
         counts = ("rounds", "batch_size", "participants", "record_every", "processes", "chunk", "checkpoint_every")
@@ -171,12 +209,27 @@ class RunSection:
 
     @property
     def here(self) -> Self:
-        """The same on the machine that it is given to, as one of several runs that go side by side."""
+        """The same settings for one of several runs side by side, each on the machine that it is sent to."""
         return dataclasses.replace(self, engine=None, address=None)
 
     @property
+    def compute(self) -> Compute:
+        """Where a round is computed."""
+        # Imported here, because it needs numpy, which the command's help does not wait for.
+        from fedgauge.simulation.options import Compute
+
+        return Compute(self.processes, self.engine or "local", self.address, self.chunk)
+
+    @property
+    def stop(self) -> StopAt:
+        """What ends the run before its last round."""
+        from fedgauge.simulation.options import StopAt
+
+        return StopAt(loss=self.target_loss, accuracy=self.target_accuracy, grad2=self.target_grad2)
+
+    @property
     def round_cost(self) -> Cost:
-        """The cost of a round, as it was given or by default."""
+        """The cost of a round: the one that was given, or the default."""
         # Here, as it needs numpy, for which the command's help does not wait.
         from fedgauge.pace.cost import Cost
 
@@ -190,12 +243,12 @@ class Key(NamedTuple):
     """A key of an experiment.
 
     Attributes:
-        section: where it stands in the file.
-        name: what it is called there.
-        option: what it is called on the command line, where all keys stand together.
+        section: its section in the file.
+        name: its name in the file.
+        option: its name on the command line, where there are no sections.
         hint: the type of its value.
         help: what it means.
-        default: what it is where it is not given.
+        default: its value if it is left out.
     """
 
     section: str
@@ -218,7 +271,7 @@ def keys() -> tuple[Key, ...]:
 
 def _keys() -> Iterator[Key]:
     called = {"data.name": "source", "data.dir": "data", "model.name": "model", "model.options": "model_option"}
-    called["algorithm.name"] = "algorithm"
+    called |= {"algorithm.name": "algorithm", "algorithm.options": "algorithm_option"}
     for section, kind in _SECTIONS.items():
         hints = typing.get_type_hints(kind)
         for item in dataclasses.fields(kind):
@@ -228,7 +281,7 @@ def _keys() -> Iterator[Key]:
 
 @dataclass(frozen=True)
 class Experiment:
-    r"""What is to be run, validated when made as far as that goes without the data.
+    r"""What to run; checked when it is made, as far as possible without the data.
 
     >>> text = '[data]\nname = "digits"\n[algorithm]\ngamma = 0.1\n'
     >>> experiment = Experiment.from_toml(text).changed({"local_steps": 5})
@@ -245,12 +298,15 @@ class Experiment:
     run: RunSection = field(default_factory=RunSection)
 
     def __post_init__(self) -> None:
-        if self.algorithm.gamma is None:
+        if self.algorithm.is_own:
+            pass  # its module is imported when it is needed, so that the experiment can be read without it
+        elif self.algorithm.gamma is None:
             raise InputError(
                 f"{self.algorithm.name} needs gamma, the local learning rate; give --gamma, or gamma in [algorithm];"
                 " see 'fedgauge simulate --help'."
             )
-        make_algorithm(self.algorithm.name, **self.algorithm.parameters)
+        else:
+            make_algorithm(self.algorithm.name, **self.algorithm.parameters)
         if self.data.is_quadratic:
             self._refuse_for_quadratics()
 
@@ -270,7 +326,7 @@ class Experiment:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Make it from an object of sections, as in the TOML file."""
+        """Make an experiment from an object with the sections of the TOML file."""
         for section, content in data.items():
             if section not in _SECTIONS:
                 belongs = [key.section for key in keys() if key.name == section and key.name != "name"]
@@ -281,7 +337,7 @@ class Experiment:
         return cls(**{section: _section(section, content) for section, content in data.items()})
 
     def to_json(self) -> dict[str, Any]:
-        """What was given, section by section; defaults are left out where they are nothing."""
+        """The keys that were given, section by section; keys without a value are left out."""
         sections: dict[str, Any] = {}
         for section in _SECTIONS:
             content = dict(vars(getattr(self, section)))
@@ -292,7 +348,7 @@ class Experiment:
 
     @classmethod
     def from_toml(cls, text: str) -> Self:
-        """Make it from a TOML file's text."""
+        """Make an experiment from the text of a TOML file."""
         try:
             return cls.from_json(tomllib.loads(text))
         except tomllib.TOMLDecodeError as error:
@@ -300,7 +356,7 @@ class Experiment:
 
     @classmethod
     def read(cls, path: str | Path, changes: Mapping[str, Any] | None = None) -> Self:
-        """Read a TOML file; ``changes`` are as for :meth:`changed` and come before its keys."""
+        """Read a TOML file; ``changes`` are as for :meth:`changed` and override its keys."""
         try:
             text = Path(path).read_text(encoding="utf-8")
         except OSError as error:
@@ -315,7 +371,7 @@ class Experiment:
             raise InputError(f"{path}: {error}") from None
 
     def to_toml(self) -> str:
-        """The text of a TOML file that gives this experiment again."""
+        """The text of a TOML file that describes this experiment."""
         sections = []
         for section, content in self.to_json().items():
             lines = [f"{toml_key(key)} = {toml(value)}" for key, value in content.items()]
@@ -324,11 +380,11 @@ class Experiment:
 
     @classmethod
     def of(cls, changes: Mapping[str, Any]) -> Self:
-        """Make it from the names of the command's options alone: ``source``, ``gamma``, ``local_steps``, ..."""
+        """Make an experiment from values named as the command's options: ``source``, ``gamma``, ``local_steps``, ..."""
         return cls.from_json(_merged({}, changes))
 
     def changed(self, changes: Mapping[str, Any]) -> Self:
-        """The experiment with some keys changed, each named as the command's option is; None puts back the default.
+        """The experiment with some keys changed, named as the command's options; None restores the default.
 
         >>> given = Experiment.of({"gamma": 0.1, "weights": "sizes", "rounds": 3})
         >>> given.changed({"weights": None, "rounds": None}) == Experiment.of({"gamma": 0.1})
@@ -347,10 +403,11 @@ def _merged(sections: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str
         content = merged.setdefault(known[option].section, {})
         if not isinstance(content, dict):
             continue  # refused with the sections themselves
-        if option != "model_option":
+        if known[option].name != "options":
             value = {known[option].name: value}
         elif value is None:
-            value = {name: None for name in content if name != "name"}
+            names = {key.name for key in keys() if key.section == known[option].section}
+            value = {name: None for name in content if name not in names}
         for name, given in value.items():
             if given is None:
                 content.pop(name, None)
@@ -369,10 +426,10 @@ def _section(section: str, content: Mapping[str, Any]) -> Any:
     values: dict[str, Any] = {}
     options: dict[str, Any] = {}
     for name, value in content.items():
-        if section == "model" and name != "name":
-            options[name] = value
-        elif name in own:
+        if name in own and name != "options":
             values[name] = decoder(own[name].hint)(value, f"{section}.{name}")
+        elif section == "model" or (section == "algorithm" and ":" in str(content.get("name", ""))):
+            options[name] = value
         else:
             elsewhere = [key.section for key in keys() if key.name == name]
             hint = f"it belongs in [{elsewhere[0]}]." if elsewhere else nearest(name, own)

@@ -19,9 +19,10 @@ import numpy as np
 from fedgauge.errors import InputError, count, nearest
 from fedgauge.experiment.config import Experiment, keys
 from fedgauge.experiment.jobs import make_pool, progress
+from fedgauge.experiment.sweep_result import SweepResult
 from fedgauge.values import Round, Trace
 
-_WHOLE = ("seed", "model_option", "engine", "address")
+_WHOLE = ("seed", "model_option", "algorithm_option", "engine", "address")
 """Keys that are the same for all runs, or that a sweep goes over by another name."""
 Told = Callable[[int, int, int], None]
 """Called with rounds done, rounds in all, and runs that have ended."""
@@ -103,6 +104,7 @@ def shown(value: Any) -> str:
 def _run(cell: Cell, directory: str) -> dict[str, Any]:
     """One run."""
     from fedgauge.experiment.prepare import execute
+    from fedgauge.simulation.options import Keep
 
     done = 0
 
@@ -111,7 +113,7 @@ def _run(cell: Cell, directory: str) -> dict[str, Any]:
         progress(rounds - done)
         done = rounds
 
-    trace = execute(cell.experiment, run=directory, resume=True, observer=observer)
+    trace = execute(cell.experiment, keep=Keep(directory, resume=True), observer=observer)
     progress(cell.experiment.run.rounds - done)
     return _result(cell, trace)
 
@@ -193,6 +195,7 @@ def _summary(sweep: Sweep, results: Mapping[str, dict[str, Any]]) -> dict[str, A
         runs = [results[cell.name] for cell in cells if cell.values == values]
         combinations.append({"values": values, **_over_seeds(runs), "runs": runs})
     return {
+        **SweepResult.heading(),
         "experiment": sweep.experiment.to_json(),
         "over": {key: list(values) for key, values in sweep.over.items()},
         "seeds": sweep.seeds,

@@ -21,6 +21,7 @@ from fedgauge.errors import InputError, count
 from fedgauge.federation.first_model import check_model
 from fedgauge.measurement import intervals
 from fedgauge.measurement.local import LocalSteps
+from fedgauge.measurement.parts import OUTLIERS, find_outliers
 from fedgauge.measurement.passes import Meter, OutOfBudgetError, Passes
 from fedgauge.measurement.reading import Reading
 from fedgauge.randomness import Purpose, Streams
@@ -31,7 +32,6 @@ Floats = npt.NDArray[np.float64]
 
 MEANING = "How far the workers' gradients are from their mean at this model; elsewhere they may be further."
 ALONE = "There is one worker, so that zeta is 0 by definition."
-OUTLIERS = "distance above median + 3 * 1.4826 * MAD of all workers' distances"
 
 _GROUP = 8
 """Local models held at once."""
@@ -113,19 +113,6 @@ def _symbols(iterates: LocalSteps | None) -> tuple[str, ...]:
 def _exact(symbol: str, value: float, method: str, cost: dict[str, float]) -> Estimate:
     """Exact at the points looked at, and so a lower bound of what holds at all points."""
     return Estimate(symbol, value, value, value, "lower", method, cost)
-
-
-def find_outliers(distances: Floats) -> tuple[float, list[int]]:
-    """The limit of the rule :data:`OUTLIERS`, and who is beyond it.
-
-    >>> find_outliers(np.array([1.0, 1.1, 0.9, 1.0, 5.0]))[1]
-    [4]
-    """
-    median = float(np.median(distances))
-    spread = 1.4826 * float(np.median(np.abs(distances - median)))
-    # Where most workers are alike the spread is 0, and rounding must not make outliers of them.
-    limit = median + 3 * spread + 1e-6 * median
-    return limit, np.flatnonzero(distances > limit).tolist()
 
 
 def _local(

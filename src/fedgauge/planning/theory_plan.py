@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from fedgauge.pace.cost import Cost
 from fedgauge.planning.goal import Goal
 from fedgauge.theory.answer import Answer, answer
 from fedgauge.theory.search import Choice, Point
-from fedgauge.values import Condition, Kind, Value
+from fedgauge.values import Condition, Kind, Result, Value
 from fedgauge.values.text import compare, lasting, rounds, short, whole
 
 _DERIVED = ("bound", "certified", "dominant", "binding", "winner", "verdict")
@@ -74,7 +74,7 @@ class Practice(Value):
 
 
 @dataclass(frozen=True)
-class TheoryPlan(Value):
+class TheoryPlan(Result):
     """The plan that a theorem certifies, and its reasons.
 
     Attributes:
@@ -96,6 +96,9 @@ class TheoryPlan(Value):
         curve: the best for some of the I.
         prior_curve: the same of the prior bound.
     """
+
+    kind: ClassVar[str] = "theory-plan"
+    written_by: ClassVar[str] = "plan --mode theory"
 
     goal: Goal
     cost: Cost

@@ -1,7 +1,7 @@
 """Figures 2 to 9: training loss and test accuracy against rounds, for several local steps, at 50% and 75% of one label.
 
-Figures share runs: the accuracy of Figure 3 is that of Figure 2's runs. Each run is kept, so what was interrupted, or
-is asked for with more seeds, goes on.
+Figures share runs: the accuracy in Figure 3 is that of Figure 2's runs. Each run is kept, so that the same command
+resumes after an interruption, and can be repeated with more seeds.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from fedgauge.experiment.sweep import Sweep, run_sweep, shown
 from fedgauge.report import figures
 from fedgauge.report.terminal import console
 from fedgauge.reproduce.studies import FIGURES, QUANTITIES, STUDIES, Panel, Scale, title
+from fedgauge.results.paper import CurvesFigure
 
-Told = Callable[[str, int, int | None], None]
-"""Told what is run, how many of its rounds are done and how many there are."""
+Progress = Callable[[str, int, int | None], None]
+"""Called with what is run, how many of its rounds are done, and how many there are."""
 
 
 def run(
@@ -29,23 +30,23 @@ def run(
     jobs: int | None = None,
     engine: str | None = None,
     address: str | None = None,
-    told: Told = lambda what, done, total: None,
+    progress: Progress = lambda what, done, total: None,
 ) -> dict[str, Any] | None:
     """Run what a figure shows.
 
     Args:
         name: of the figure.
         scale: how large.
-        runs: directory that keeps the runs, those of one study and scale in one of its own.
+        runs: directory that keeps the runs; each study and scale has a directory of its own in it.
         data: directory of data.
-        seeds: how many; the scale's own if not given.
-        jobs: runs at once; one a core if not given.
+        seeds: how many; by default the scale's.
+        jobs: runs at once; one per core by default.
         engine: ``local``, or ``ray`` for a cluster.
-        address: of the cluster; one is started here if not given.
-        told: is told of the progress.
+        address: address of the cluster; by default one is started on this machine.
+        progress: called with what is run, the rounds done and all rounds.
 
     Returns:
-        ``None`` where it was interrupted.
+        ``None`` if it was interrupted.
     """
     found = {}
     for key in dict.fromkeys(panel.study for panel in FIGURES[name]):
@@ -60,13 +61,13 @@ def run(
         cells = len(sweep.cells)
 
         def tell(done: int, total: int, ended: int, cells: int = cells, what: str = study.title) -> None:
-            told(f"{what}, {ended} of {cells} runs, rounds", done, total)
+            progress(f"{what}, {ended} of {cells} runs, rounds", done, total)
 
         made = run_sweep(sweep, runs / f"{key}-{scale}", jobs, tell)
         if made is None:
             return None
         found[key] = _lean(made)
-    return {"figure": name, "title": title(name), "scale": scale, "studies": found}
+    return CurvesFigure.from_json({"figure": name, "title": title(name), "scale": scale, "studies": found}).to_json()
 
 
 def _lean(made: Mapping[str, Any]) -> dict[str, Any]:

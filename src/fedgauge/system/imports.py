@@ -10,7 +10,7 @@ from fedgauge.errors import InputError
 
 
 def find_own(name: str, what: str) -> Callable[..., Any]:
-    """The function of that name, which makes ``what``.
+    """Import the function ``package.module:function``, which makes ``what``.
 
     >>> find_own("math:hypot", "model")(3, 4)
     5.0
@@ -23,8 +23,8 @@ def find_own(name: str, what: str) -> Callable[..., Any]:
     except ImportError as error:
         raise InputError(f"Cannot import {module} for the {what} ({error}); check the name and the path.") from None
     except Exception as error:  # whatever a module of the user's own may raise
-        said = f"{type(error).__name__}: {error}"
-        raise InputError(f"Cannot import {module} for the {what} ({said}); mend it.") from error
+        reason = f"{type(error).__name__}: {error}"
+        raise InputError(f"Cannot import {module} for the {what} ({reason}); fix it.") from error
     found: Callable[..., Any] | None = getattr(place, function, None)
     if found is None:
         raise InputError(f"{module} has no {function}; name a function that makes the {what}.")

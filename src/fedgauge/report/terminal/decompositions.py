@@ -13,7 +13,7 @@ from fedgauge.report.terminal import console
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from fedgauge.measurement.decomposition import Decomposition, Parts
+    from fedgauge.measurement.parts import Decomposition, Parts
 
 _MOST_ROWS = 12
 _MOST_WORKERS = 40

@@ -1,0 +1,50 @@
+"""Run the main commands of the README and the tutorial with an installed fedgauge, from a directory of their own.
+
+Usage: python try_installed.py DIRECTORY, with the interpreter of the environment that has the wheel.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+COMMANDS = """
+fedgauge --version
+fedgauge demo --out demo
+fedgauge simulate digits --model mlp --percent 50 --gamma 0.1 --eta 2 --local-steps 20 --rounds 20 --out runs/I20
+fedgauge simulate runs/I20/experiment.toml --local-steps 1 --out runs/I1
+fedgauge runs compare runs/I1 runs/I20 --plot compare.png
+fedgauge simulate digits --gamma 0.1 --local-steps auto --cost cross-silo --rounds 20 --out runs/auto
+fedgauge measure runs/I20 --readings curvature --budget 20s --out measured
+fedgauge report runs/I20 --measure measured/measure.json --out report.html
+fedgauge generate fed.json --workers 10 --dim 20 --hessian-spread 0.1 --sigma2 0.01
+fedgauge constants fed.json
+fedgauge expect fed.json --algorithm fedavg --gamma 0.05 --local-steps 10 --rounds 100 --plot exact.png
+fedgauge bound nonconvex F=1 I=8 R=500 N=10 sigma2=1 zeta2=4 L_g=1 L_h=0.1 L_tilde=1.2 gamma=0.01
+fedgauge explore --out explorer.html
+fedgauge partition digits --scheme paper --percent 50 --workers 10 --plot partition.png
+fedgauge new flower federated
+"""
+MADE = ("demo/report.html", "compare.png", "report.html", "exact.png", "explorer.html", "partition.png")
+
+
+def main() -> None:
+    """Run every command and the program; stop at the first that fails or leaves its file out."""
+    place = Path(sys.argv[1]).resolve()
+    place.mkdir(parents=True)
+    command = Path(sys.executable).with_name("fedgauge")
+    for line in COMMANDS.strip().splitlines():
+        print(f"$ {line}", flush=True)
+        subprocess.run([command, *line.split()[1:]], cwd=place, check=True, stdout=subprocess.DEVNULL)
+    for name in MADE:
+        if not (place / name).stat().st_size:
+            sys.exit(f"{name} is empty.")
+    shutil.copy(Path(__file__).with_name("user_program.py"), place / "program.py")
+    subprocess.run([sys.executable, "program.py"], cwd=place, check=True)
+    print(f"All commands ran in {place}.")
+
+
+if __name__ == "__main__":
+    main()
