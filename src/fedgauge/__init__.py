@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from fedgauge.federation.protocols import Federation as Federation
     from fedgauge.federation.quadratic import QuadraticFederation as QuadraticFederation
     from fedgauge.federation.supervised import SupervisedFederation as SupervisedFederation
+    from fedgauge.federation.supervised import federate as federate
     from fedgauge.measurement.certification import certify as certify
     from fedgauge.measurement.measuring import READINGS as READINGS
     from fedgauge.measurement.measuring import MeasureOptions as MeasureOptions
@@ -102,7 +103,7 @@ _HOMES = {
     "fedgauge.federation.participation": "Participation",
     "fedgauge.federation.protocols": "Federation",
     "fedgauge.federation.quadratic": "QuadraticFederation",
-    "fedgauge.federation.supervised": "SupervisedFederation",
+    "fedgauge.federation.supervised": "SupervisedFederation federate",
     "fedgauge.measurement.certification": "certify",
     "fedgauge.measurement.measuring": "READINGS MeasureOptions measure",
     "fedgauge.measurement.reading": "Measurement Reading",

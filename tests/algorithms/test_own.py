@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import types
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -150,7 +151,8 @@ def test_nothing_stays_registered() -> None:
 def test_own_modules_are_told_from_installed_ones() -> None:
     assert is_own(own.__name__)
     assert is_own("a_module_that_only_the_sender_has")
-    assert not any(map(is_own, ("torch.nn", "hypothesis", "sys", "dataclasses", "fedgauge.simulation.loop")))
+    installed = ("torch.nn", "torch.ops", "hypothesis", "sys", "dataclasses", "fedgauge.simulation.loop")
+    assert not any(map(is_own, installed))
 
 
 # -- by name -----------------------------------------------------------------------------------------------------
@@ -238,6 +240,19 @@ def test_a_fingerprint_follows_the_functions_that_a_function_calls(monkeypatch: 
     assert fingerprint(replaced(sign_step)) == before
     monkeypatch.setattr(own, "helper", lambda gradient: gradient)
     assert len({before, number, fingerprint(replaced(sign_step))}) == 3
+
+
+def test_a_fingerprint_follows_what_is_used_of_ones_own_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for text in ("def clip(x):\n    return x\n\nOTHER = 1\n", "def clip(x):\n    return 2 * x\n\nOTHER = 1\n"):
+        for other in (text, text.replace("OTHER = 1", "OTHER = 2")):
+            helpers = types.ModuleType("my_own_helpers")
+            exec(other, vars(helpers))
+            monkeypatch.setitem(sys.modules, "my_own_helpers", helpers)
+            space: dict[str, Any] = {"__name__": "my_own_program", "my_own_helpers": helpers}
+            exec("def step(local, gradient):\n    return {'x': local['x'] - my_own_helpers.clip(gradient)}", space)
+            found.append(fingerprint(replaced(space["step"])))
+    assert found[0] == found[1] != found[2] == found[3]
 
 
 def test_a_fingerprint_is_the_same_in_another_process_whatever_its_hashes() -> None:

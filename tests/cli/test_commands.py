@@ -265,10 +265,10 @@ def test_who_takes_part_is_told_where_not_all_do(place: Path, capsys: Capture) -
     line = "simulate fed.json --gamma 0.1 --rounds 1 --local-steps 2"
     # A title folds at the width of its table.
     shown = " ".join(words(capsys, f"{line} --participants 1 --out run").split())
-    assert "2 local steps, 1 of 2 workers a round, with replacement, seed 0" in shown
+    assert "2 local steps, 1 of 2 workers per round, with replacement, seed 0" in shown
     assert "Finished 1 round." in shown
-    assert "2 local steps, 1 worker a round" in words(capsys, "runs show run")
-    assert "a round" not in words(capsys, line)
+    assert "2 local steps, 1 worker per round" in words(capsys, "runs show run")
+    assert "per round" not in words(capsys, line)
 
 
 def test_expect_in_words(place: Path, capsys: Capture) -> None:
@@ -301,6 +301,7 @@ def test_generate_overwrites_when_told(place: Path, capsys: Capture) -> None:
 
 def test_simulate_in_words(place: Path, capsys: Capture) -> None:
     shown = words(capsys, "simulate fed.json --gamma 0.1 --local-steps 2 --rounds 4 --seed 5 --out run")
+    assert shown.startswith("fed.json; 2 workers\n")
     assert "fedavg (gamma 0.1, eta 1), 2 local steps, seed 5" in shown
     rows = [line.split() for line in shown.splitlines()]
     assert next(row for row in rows if row[:1] == ["0"])[1:3] == ["3.5", "5"]

@@ -79,7 +79,7 @@ def test_an_npz_file_is_partitioned(tmp_path: Path, capsys: pytest.CaptureFixtur
         ("partition digits --percent 101", "--percent must be a number from 0 to 100, not 101.0."),
         (
             "partition digits --workers 1439",
-            "--workers must be at most the 1438 examples, not 1439; ask for fewer workers.",
+            "--workers must be at most 1438, the number of examples, not 1439.",
         ),
         ("partition mnist", "mnist is not complete in {data}: train-images-idx3-ubyte.gz is missing"),
         ("partition digits --alpha 1", "The scheme paper has no parameter alpha"),

@@ -56,9 +56,11 @@ def test_list(place: Path, capsys: Capture) -> None:
 
 def test_show_and_run_again(place: Path, capsys: Capture) -> None:
     shown = words(capsys, "runs show runs/I5")
-    assert "digits, mlp: fedavg (gamma 0.1, eta 1), 5 local steps, seed 0" in shown
+    assert "fedavg (gamma 0.1, eta 1), 5 local steps, seed 0" in shown
+    assert "digits, mlp; paper partition" in shown
+    assert "workers; batch size" in shown
     assert "accuracy" in shown
-    assert "Again: fedgauge simulate runs/I5/experiment.toml" in shown
+    assert "To run it again: fedgauge simulate runs/I5/experiment.toml" in shown
     found = answer(capsys, "runs show runs/I5")
     assert Experiment.from_json(found["experiment"]).run.local_steps == 5
     again = answer(capsys, "simulate runs/I5/experiment.toml")

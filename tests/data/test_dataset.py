@@ -43,14 +43,14 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "labels below": ({"test_labels": np.array([0, 1, -1, 0, 0])}, r"test labels.*not -1 \(example 2\)"),
     "too few labels": (
         {"train_labels": np.zeros(19, int)},
-        r"must be 20 numbers, one an example, not of shape \(19,\)",
+        r"must be 20 numbers, one per example, not an array of shape \(19,\)",
     ),
     "labels are parts": ({"train_labels": np.full(20, 0.5)}, "must be whole numbers"),
     "labels are words": ({"train_labels": np.full(20, "a")}, "must be whole numbers"),
     "inputs are words": ({"train_inputs": np.full((20, 1), "a")}, "unsigned bytes or floats"),
     "inputs are ints": ({"train_inputs": np.zeros((20, 1), int)}, "unsigned bytes or floats, not int64"),
     "NaN": ({"train_inputs": np.full((20, 1, 4, 4), np.nan)}, "finite"),
-    "one number": ({"train_inputs": np.float64(3)}, "one entry an example"),
+    "one number": ({"train_inputs": np.float64(3)}, "one entry per example"),
     "other shape": (
         {"test_inputs": np.zeros((5, 3), np.uint8)},
         r"shape \(1, 4, 4\) of its training inputs, not \(3,\)",
@@ -84,7 +84,7 @@ def test_published_scaling_is_what_torch_users_know() -> None:
     assert scaled.train_inputs.dtype == np.float32
     np.testing.assert_array_equal(scaled.train_inputs, expected.numpy())
     np.testing.assert_array_equal(scaled.test_inputs, expected.numpy()[:5])
-    with pytest.raises(InputError, match="no published mean; choose the scaling unit or measured"):
+    with pytest.raises(InputError, match="no published mean; choose scale='unit' or scale='measured'"):
         standardise(scaled, "published")
 
 

@@ -92,7 +92,7 @@ def test_cifar_and_cinic_are_found(tmp_path: Path) -> None:
     assert load_dataset("cifar10", tmp_path).train_inputs.shape == (100, 3, 32, 32)
     assert load_dataset("cifar100", tmp_path).num_classes == 100
     seen: list[tuple[int, int]] = []
-    cinic = load_dataset("cinic10", tmp_path, told=lambda done, total: seen.append((done, total)))
+    cinic = load_dataset("cinic10", tmp_path, progress=lambda done, total: seen.append((done, total)))
     assert cinic.train_inputs.shape == cinic.test_inputs.shape == (20, 3, 32, 32)
     assert seen == [(0, 40), (20, 40)]
     np.testing.assert_array_equal(cinic.train_labels, np.repeat(np.arange(10), 2))

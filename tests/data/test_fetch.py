@@ -106,12 +106,12 @@ def names(folder: Path) -> list[str]:
 def test_files_come_whole_and_are_left_alone_the_second_time(
     server: Server, mnist: dict[str, bytes], tmp_path: Path
 ) -> None:
-    told: list[tuple[str, int, int | None]] = []
-    written = fetch("mnist", tmp_path / "data", told=lambda *progress: told.append(progress))
+    calls: list[tuple[str, int, int | None]] = []
+    written = fetch("mnist", tmp_path / "data", progress=lambda *call: calls.append(call))
     assert {path.name: path.read_bytes() for path in written} == mnist
     assert names(tmp_path / "data/MNIST/raw") == sorted(mnist)
     sizes = {name: len(content) for name, content in mnist.items()}
-    assert {name: (here, total) for name, here, total in told} == {name: (n, n) for name, n in sizes.items()}
+    assert {name: (here, total) for name, here, total in calls} == {name: (n, n) for name, n in sizes.items()}
     assert load_dataset("mnist", tmp_path / "data").num_train == 4000
     assert fetch("mnist", tmp_path / "data") == []
     assert len(server.asked) == 4
@@ -137,7 +137,9 @@ def test_a_cut_connection_is_taken_up_where_it_broke(
 
 def test_a_download_that_gave_up_goes_on_the_next_time(server: Server, mnist: dict[str, bytes], tmp_path: Path) -> None:
     server.cuts = 5
-    with pytest.raises(MachineError, match=r"the connection broke off; run again to go on after the [\d,]+ bytes"):
+    with pytest.raises(
+        MachineError, match=r"the connection broke off; run the command again to resume after the [\d,]+ bytes"
+    ):
         fetch("mnist", tmp_path / "data", pause=0)
     (part,) = (tmp_path / "data/MNIST/raw").iterdir()
     kept = part.stat().st_size
@@ -203,7 +205,7 @@ def test_a_file_of_the_users_own_is_replaced_only_by_force(
 ) -> None:
     name = "train-images-idx3-ubyte.gz"
     path = made.write(tmp_path / "data/MNIST/raw" / name, b"my subset")
-    with pytest.raises(InputError, match=f"{md5(b'my subset')}; published: {md5(mnist[name])}.*--force"):
+    with pytest.raises(InputError, match=f"{md5(b'my subset')}; published: {md5(mnist[name])}.*force=True"):
         fetch("mnist", tmp_path / "data")
     assert path.read_bytes() == b"my subset"
     assert server.asked == []

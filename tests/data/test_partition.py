@@ -265,10 +265,10 @@ def test_ids_become_workers_in_order_and_may_be_dealt_to_fewer() -> None:
 
 LABELS = np.arange(100) % 10
 REFUSED: dict[str, tuple[str, Any, dict[str, Any], str]] = {
-    "N above the data": ("iid", 101, {}, "workers must be at most the 100 examples, not 101"),
+    "N above the data": ("iid", 101, {}, "workers must be at most 100, the number of examples, not 101"),
     "no workers": ("iid", 0, {}, "workers must be a whole number of at least 1, not 0"),
     "half a worker": ("paper", 2.5, {}, "workers must be a whole number"),
-    "N missing": ("paper", None, {}, "The scheme paper needs workers"),
+    "N missing": ("paper", None, {}, "The scheme paper needs the number of workers"),
     "X above": ("paper", 10, {"percent": 100.5}, "percent must be a number from 0 to 100, not 100.5"),
     "X below": ("paper", 10, {"percent": -1}, "percent must be a number from 0 to 100, not -1"),
     "X is NaN": ("paper", 10, {"percent": float("nan")}, "percent must be a number from 0 to 100, not nan"),
@@ -281,8 +281,8 @@ REFUSED: dict[str, tuple[str, Any, dict[str, Any], str]] = {
     "least": ("dirichlet", 60, {"least": 2}, "60 workers with at least 2 examples each need 120, and there are 100"),
     "least below 0": ("dirichlet", 6, {"least": -1}, "least must be a whole number of at least 0"),
     "too many shards": ("shards", 60, {"shards": 2}, "60 workers with 2 shards each need 120 examples, not 100"),
-    "too many ids": ("id", 4, {"labels": "writer"}, "at most the 3 different ids, not 4"),
-    "no such ids": ("iid", 4, {"labels": "coarse"}, r"has no 'coarse' beside its labels \(it has: writer\)"),
+    "too many ids": ("id", 4, {"labels": "writer"}, "at most 3, the number of different ids, not 4"),
+    "no such ids": ("iid", 4, {"labels": "coarse"}, r"has no ids called 'coarse' \(it has: writer\)"),
     "no such scheme": ("papers", 4, {}, "There is no scheme 'papers'; did you mean paper"),
     "not its own": ("iid", 4, {"alpha": 1.0}, r"The scheme iid has no parameter alpha \(it takes: none\)"),
     "seed": ("iid", 4, {"seed": -1}, "seed must be a whole number from 0"),
@@ -301,7 +301,7 @@ def test_what_cannot_be_done_is_refused_with_the_reason(name: str) -> None:
 
 def test_the_id_scheme_needs_ids() -> None:
     dataset = Dataset("made", np.zeros((100, 1)), LABELS, np.zeros((0, 1)), LABELS[:0], tuple("0123456789"))
-    with pytest.raises(InputError, match="needs labels, the name of the ids to go by; made has: none"):
+    with pytest.raises(InputError, match="needs labels, the name of the ids to divide by; made has: none"):
         make_partition(dataset, "id")
 
 
@@ -360,7 +360,7 @@ def test_partitions_go_through_files(tmp_path: Path) -> None:
         Partition.read(tmp_path / "p.json")
     with pytest.raises(InputError, match="worker must lie in 0 to 6, not 7"):
         made.worker(7)
-    with pytest.raises(InputError, match="labels must be those of the 100 examples, not 99"):
+    with pytest.raises(InputError, match="one entry for each of the 100 examples, not 99"):
         made.label_counts(LABELS[:99])
     with pytest.raises(ValueError, match="read-only"):
         made.indices[0] = 1

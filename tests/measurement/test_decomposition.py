@@ -145,13 +145,16 @@ def test_bad_input_is_one_sentence() -> None:
         Parts("L_h", ("model",), np.ones(2), np.ones((3, 1)))
 
 
-def test_it_is_drawn_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from fedgauge.report.terminal.decompositions import draw_decomposition, show_decomposition
+def test_measure_draws_and_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from fedgauge.measurement.reading import Measurement, Reading
+    from fedgauge.report.terminal import measurements
 
     found = parts(network(workers=4))
-    draw_decomposition(tmp_path / "parts.png", found)
+    reading = Reading("parts", "Where they come from.", details=found.to_json())
+    measured = Measurement({}, {"origin": "here", "loss": 1.0, "grad2": 1.0}, (reading,), True, {})
+    assert tmp_path / "parts.png" in measurements.save(measured, tmp_path)
     assert (tmp_path / "parts.png").stat().st_size > 10_000
-    show_decomposition(found)
+    measurements.show(measured)
     text = capsys.readouterr().out
     assert "0.weight" in text
     assert "stand out" in text

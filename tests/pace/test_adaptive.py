@@ -247,3 +247,41 @@ def test_a_round_that_costs_nothing_cannot_be_weighed() -> None:
 def test_measuring_refuses_it_in_a_sentence() -> None:
     with pytest.raises(InputError, match="Measuring needs a fixed number of local steps"):
         measure(Experiment.of({"source": "digits", "gamma": 0.1, "local_steps": "auto"}))
+
+
+@given(
+    pace=PACES,
+    losses=st.lists(st.floats(-10, 10) | st.just(math.inf), min_size=60, max_size=60),
+    drift=st.floats(0.0, 10.0),
+)
+def test_the_reason_for_a_decision_does_not_contradict_it(pace: Pace, losses: list[float], drift: float) -> None:
+    """More steps follow on steps that helped, or harmed less and less; fewer on steps that did not pay."""
+    source = iter(losses * 20)
+    state = pace.init()
+    for number in range(20):
+        looked = (*state.decision.look, state.decision.local_steps)
+        start = next((loss for loss in source if math.isfinite(loss)), 0.0)
+        path = tuple(next(source, 0.0) for _ in looked)
+        taken = pace.take(state, Round(number, start, 1.0, looked=looked, path=path))
+        record = Round(number, start, 1.0, looked=looked, path=path, taken=taken, deviation2=drift)
+        trial = state.trial
+        state, decision = pace.step(state, record)
+        why = decision.why or ""
+        assert bool(why) == (decision.local_steps != looked[-1])
+        assert "drift" not in why
+        if decision.local_steps > looked[-1]:
+            helped = ("lowered f", "raised f by less", "two steps are tried", "the trial of")
+            assert any(words in why for words in helped)
+            assert "did not lower f" not in why
+            assert ("the trial of" in why) <= (trial is not None)
+        elif why:
+            worse = ("is undone", "would lower f", "f rises after", "steps are tried for")
+            assert any(words in why for words in worse)
+
+
+def test_a_round_that_raises_f_is_undone_for_that_reason() -> None:
+    pace = Pace(communication=1.0, step_seconds=0.1)
+    _, decision = pace.step(pace.init(), Round(0, 1.0, 1.0, looked=(1, 2, 4, 8), path=(1.5, 2.0, 3.0, 4.0), taken=0))
+    assert (
+        decision.why == "the round raised f from 1 to at least 1.5, so it is undone and the next one takes fewer steps"
+    )

@@ -21,7 +21,7 @@ from fedgauge import (
     Setup,
     execute,
     fedavg,
-    make_federation,
+    federate,
     plan,
 )
 from fedgauge.federation.generate import random_quadratics
@@ -221,7 +221,7 @@ def test_a_federation_is_planned_as_its_experiment_is(jobs: int, tmp_path: Path)
 def test_a_network_with_a_loss_of_ones_own_is_planned_in_processes() -> None:
     generator = torch.Generator().manual_seed(0)
     shards = [(torch.randn(30, 4, generator=generator), torch.randint(2, (30,), generator=generator)) for _ in range(3)]
-    federation = make_federation(
+    federation = federate(
         lambda: torch.nn.Linear(4, 2),
         lambda outputs, targets: torch.nn.functional.cross_entropy(outputs, targets) * 2,
         shards,

@@ -502,13 +502,13 @@ def test_the_first_model_is_kept_and_the_command_that_is_shown_goes_on(
     Path("own.pt").unlink()
     assert main(["runs", "show", "a run"]) == 0
     shown = capsys.readouterr().out
-    command = next(line for line in shown.splitlines() if line.startswith("It goes on with: "))
-    program, *arguments = shlex.split(command.removeprefix("It goes on with: "))
+    command = next(line for line in shown.splitlines() if line.startswith("To resume it: "))
+    program, *arguments = shlex.split(command.removeprefix("To resume it: "))
     assert (program, main(arguments)) == ("fedgauge", 0)
     assert results(tmp_path / "a run") == results(tmp_path / "whole")
     capsys.readouterr()
     assert main(["runs", "show", "a run"]) == 0
-    again = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("Again: "))
+    again = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("To run it again: "))
     assert main([*shlex.split(again)[2:], "--out", "again"]) == 0
     assert results(tmp_path / "again") == results(tmp_path / "whole")
 

@@ -102,7 +102,7 @@ def test_a_full_disk_stops_the_run_and_leaves_it_readable(
     assert found.status == "unfinished"
     assert len(found.rounds) > 2
     assert main(["runs", "show", str(tmp_path / "run")]) == 0
-    assert "goes on with: fedgauge simulate" in " ".join(capfd.readouterr().out.split())
+    assert "To resume it: fedgauge simulate" in " ".join(capfd.readouterr().out.split())
     assert not list((tmp_path / "run").rglob("*.part"))
     assert main([*line, "--resume"]) == 0
     assert results(tmp_path / "run") == whole

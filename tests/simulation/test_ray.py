@@ -288,7 +288,7 @@ def test_an_address_where_no_cluster_answers_is_refused_in_seconds(
     assert time.perf_counter() - began < 10
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
-    assert f"Nothing listens at address = {free} (Connection refused); name the address" in err
+    assert f"Nothing listens at --address {free} (Connection refused); name the address" in err
     with (
         listening(b"HTTP/1.1 400 Bad Request\r\n\r\n") as address,
         pytest.raises(InputError, match="not a Ray cluster"),
@@ -326,5 +326,5 @@ def test_a_release_that_does_not_fit_is_named(monkeypatch: pytest.MonkeyPatch) -
 def test_engines_that_there_are_not(how: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         simulate(QUADRATIC, fedavg(0.1), local_steps=1, rounds=1, **grouped(**how))
-    with pytest.raises(InputError, match=r"run.engine|give the engine too"):
+    with pytest.raises(InputError, match=r"run.engine|set the engine too"):
         Experiment.of({"source": "digits", "gamma": 0.1, **how})

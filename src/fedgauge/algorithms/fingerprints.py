@@ -93,7 +93,12 @@ class _Digests:
     def _function(self, function: FunctionType) -> str:
         if "<" not in function.__qualname__ and not is_own(function.__module__):
             return _hash("function", function.__module__, function.__qualname__)
-        return self._each("function", function.__code__, *(part for pair in contents(function) for part in pair))
+        parts: list[Any] = [function.__code__]
+        for name, part in contents(function):
+            parts += [name, part]
+            if isinstance(part, ModuleType) and is_own(part.__name__):
+                parts.append({used: vars(part)[used] for used in _names(function.__code__) if used in vars(part)})
+        return self._each("function", *parts)
 
     def _class(self, kind: type) -> str:
         if not is_own(kind.__module__):
@@ -117,6 +122,12 @@ class _Digests:
 
         flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
         return _hash("tensor", str(tensor.dtype), str(tuple(tensor.shape)), flat)
+
+
+def _names(code: CodeType) -> list[str]:
+    """The global names and attributes that a function uses, with those of the functions inside it."""
+    inside = [name for constant in code.co_consts if isinstance(constant, CodeType) for name in _names(constant)]
+    return sorted({*code.co_names, *inside})
 
 
 def _is_tensor(value: Any) -> bool:

@@ -3,7 +3,8 @@
 An algorithm holds functions, often closures, and a user may have replaced any of them. So it is not made again from its
 name on the other side: its functions are sent by value. Functions of fedgauge, of installed packages and of Python
 itself are there already and are sent by name, as :mod:`cloudpickle` does. Functions of the user's own modules are sent
-by value too, so that a cluster's machines do not need those modules.
+by value too, so that a cluster's machines do not need those modules. Only a module that a function uses as a whole
+(``import helpers`` and then ``helpers.clip``) is sent by name, and has to be there.
 """
 
 from __future__ import annotations
@@ -26,11 +27,10 @@ _registering = threading.Lock()
 
 @cache
 def _installed() -> tuple[Path, ...]:
-    """Where Python's own modules, installed packages and fedgauge are."""
+    """Where packages are installed."""
     paths = sysconfig.get_paths()
-    found = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    found += [*site.getsitepackages(), site.getusersitepackages()]
-    return (*(Path(path).resolve() for path in found), Path(__file__).resolve().parents[1])
+    found = [paths["purelib"], paths["platlib"], *site.getsitepackages(), site.getusersitepackages()]
+    return tuple(Path(path).resolve() for path in found)
 
 
 def is_own(module: str | None) -> bool:
@@ -41,18 +41,17 @@ def is_own(module: str | None) -> bool:
     >>> is_own("__main__"), is_own("json"), is_own("numpy"), is_own("fedgauge.algorithms")
     (True, False, False, False)
     """
-    if module == "__main__" or module is None:
+    if module is None or module == "__main__":
         return True
-    if module.partition(".")[0] == "fedgauge" or module in sys.builtin_module_names:
+    package = module.partition(".")[0]
+    if package == "fedgauge" or package in sys.stdlib_module_names:
         return False
-    known = sys.modules.get(module)
-    if known is None:
-        return True
-    file = getattr(known, "__file__", None)
-    if file is None:
-        return False
-    place = Path(file).resolve()
-    return not any(place.is_relative_to(installed) for installed in _installed())
+    for name in (package, module):
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file is not None:  # a namespace package has none
+            place = Path(file).resolve()
+            return not any(place.is_relative_to(installed) for installed in _installed())
+    return True
 
 
 def global_names(code: CodeType) -> list[str]:

@@ -1,4 +1,4 @@
-"""The command line: one function a command, errors in one sentence."""
+"""The command line: one function per command, and every error in one sentence."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from fedgauge.cli.spelling import as_options
 from fedgauge.errors import InputError, InterruptedCommandError, MachineError
 from fedgauge.system.notices import forget_notices
 
-# What the parser raises: click's exception up to typer 0.20, which Flower needs, and typer's own since.
+# What the parser raises: click's exception up to typer 0.20, which Flower needs; later versions have their own.
 _Refusal: type[Exception] = next(
     kind for kind in typer.BadParameter.__mro__ if issubclass(kind, Exception) and kind.__base__ is Exception
 )
@@ -72,9 +72,9 @@ app.add_typer(reproduce.app)
 app.add_typer(new.app)
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
-        # From what is installed: importing torch to ask it takes seconds.
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        # Read from the installed metadata, as importing torch takes seconds.
         print(f"fedgauge {version('fedgauge')} (Python {platform.python_version()}, torch {version('torch')})")
         raise typer.Exit
 
@@ -85,7 +85,7 @@ def _program(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Take the options of the command as a whole."""
+    """Options of the program as a whole."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -114,7 +114,7 @@ def _answered(arguments: list[str] | None) -> int:
     """Run the command; every way in which it may end becomes an exit status and at most one sentence."""
     try:
         status = _run(arguments)
-        # Here, not when the interpreter ends, a reader who has left is still answered quietly.
+        # Flushed here rather than at exit, so that a reader who has left causes no traceback.
         sys.stdout.flush()
     except InputError as error:
         return _say(_as_typed(str(error), arguments), 2)
@@ -123,21 +123,23 @@ def _answered(arguments: list[str] | None) -> int:
     except MachineError as error:
         return _say(_as_typed(str(error), arguments), 1)
     except BrokenPipeError:
-        # The reader of a pipe has seen enough; what is still in the buffer has nowhere to go.
+        # The reader of the pipe has left; what is still in the buffer has nowhere to go.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
-        return _say(f"{error.strerror or error}{where}; free the resource and run again.", 1)
+        return _say(f"{error.strerror or error}{where}; fix that and run the command again.", 1)
     except MemoryError as error:
-        return _say(f"There is not enough memory ({str(error) or 'none is left'}); ask for fewer workers or rows.", 1)
+        return _say(
+            f"There is not enough memory ({str(error) or 'none is left'}); use fewer workers or smaller models.", 1
+        )
     except KeyboardInterrupt:
         return 130
     return status if isinstance(status, int) else 0
 
 
 def _run(arguments: list[str] | None) -> Any:
-    """Run a command; one that is interrupted and says nothing of it has this said."""
+    """Run a command; if it is interrupted and gives no message, say that it was."""
     try:
         status = app(args=arguments, prog_name="fedgauge", standalone_mode=False)
     except InterruptedCommandError as error:
@@ -168,16 +170,16 @@ def _flags(command: Any) -> list[str]:
 
 
 def _usage(error: Any) -> str:
-    """What the parser of the command line refused, with what was given and where help is."""
+    """Why the parser refused the command line, what was given, and where to find help."""
     sentence: str = error.format_message()
     context, unknown = getattr(error, "ctx", None), getattr(error, "option_name", None)
     if unknown and context and getattr(error, "possibilities", ...) is not ...:
         found = unknown_options.answer(unknown, _flags(context.command))
         return found or f"There is no option {unknown}; see '{context.command_path} --help'."
     if not sentence:
-        # Nothing was given, and the help is printed already.
+        # There were no arguments, and the help has been printed already.
         return ""
-    # click suggests too, after typer has.
+    # click adds its suggestions to those of typer.
     sentence, *meant = re.split(r"\.? \(?Did you mean (?:one of: )?", sentence)
     if meant:
         sentence += f"; did you mean {meant[0].rstrip('?)')}?"
@@ -187,7 +189,7 @@ def _usage(error: Any) -> str:
         kind = {"int_parsing": "whole number", "float_parsing": "number"}.get(problem["type"])
         if kind:
             sentence = f"{error.param.get_error_hint()} must be a {kind}, not {problem['input']!r}."
-    # How click says it, up to typer 0.20.
+    # click's wording, up to typer 0.20.
     refused = re.search(r"Invalid value for (.+): ('.*') is not a valid (int|integer|float)\b", sentence)
     if refused:
         kind = "number" if refused[3] == "float" else "whole number"

@@ -1,4 +1,4 @@
-"""Commands on data: list, get, partition."""
+"""Commands for data: data list, data get and partition."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _group() -> None:
 
 @app.command("list")
 def list_(data: options.Data = None, json: options.Json = False) -> None:
-    """Show which data sets are found where, and what is missing; checksums are compared.
+    """Show which data sets are here and where, compare their checksums, and say what is missing.
 
     Example: fedgauge data list --data datasets
     """
@@ -43,13 +43,15 @@ def list_(data: options.Data = None, json: options.Json = False) -> None:
 
 @app.command()
 def get(
-    name: Annotated[str, typer.Argument(help="Which data set; see 'fedgauge data list'.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="The data set; see 'fedgauge data list'.", show_default=False)],
     data: options.Data = None,
-    url: Annotated[str | None, typer.Option(help="Folder to download from \\[default: the publisher's].")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace files that are not the published ones.")] = False,
+    url: Annotated[
+        str | None, typer.Option(help="Address of the folder to download from \\[default: the publisher's].")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace files that differ from the published ones.")] = False,
     json: options.Json = False,
 ) -> None:
-    """Download a data set's published files; a download that broke off goes on where it was.
+    """Download the published files of a data set; an interrupted download is resumed.
 
     Example: fedgauge data get mnist --data datasets
     """
@@ -61,12 +63,12 @@ def get(
     with console.download_progress() as bar:
         tasks: dict[str, object] = {}
 
-        def told(file: str, here: int, total: int | None) -> None:
+        def progress(file: str, here: int, total: int | None) -> None:
             if file not in tasks:
                 tasks[file] = bar.add_task(file, total=total)
             bar.update(tasks[file], completed=here, total=total)  # type: ignore[arg-type]
 
-        written = fetch(name, data, url=url, force=force, told=told)
+        written = fetch(name, data, url=url, force=force, progress=progress)
     if json:
         options.print_json({"name": name, "written": [str(path) for path in written]})
     elif written:
@@ -77,31 +79,50 @@ def get(
 
 def partition(
     name: Annotated[
-        str, typer.Argument(help="A data set ('fedgauge data list') or an .npz file.", show_default=False)
+        str, typer.Argument(help="A data set (see 'fedgauge data list') or an .npz file.", show_default=False)
     ] = "digits",
-    scheme: Annotated[str, typer.Option(help="paper, iid, dirichlet, shards, quantity or id.")] = "paper",
+    scheme: Annotated[
+        str, typer.Option(help="How to divide the data: paper, iid, dirichlet, shards, quantity or id.")
+    ] = "paper",
     workers: Annotated[
-        int | None, typer.Option(help="Number of workers N \\[default: 10; for id, one an id].", show_default=False)
+        int | None,
+        typer.Option(
+            help="Number of workers N \\[default: 10; with the scheme id, one worker per id].", show_default=False
+        ),
     ] = None,
-    percent: Annotated[float | None, typer.Option(help="Part X of one label (paper) \\[default: 50].")] = None,
-    labels: Annotated[str | None, typer.Option(help="Go by these instead of the labels: coarse, writer, ...")] = None,
+    percent: Annotated[
+        float | None,
+        typer.Option(help="Percentage X of each worker's data from its own label (paper) \\[default: 50]."),
+    ] = None,
+    labels: Annotated[
+        str | None, typer.Option(help="Divide the data by these instead of the labels: coarse, writer, ...")
+    ] = None,
     labels_per_worker: Annotated[
-        int | None, typer.Option(help="Labels of a worker's own (paper) \\[default: 1].")
+        int | None, typer.Option(help="Number of labels that each worker has as its own (paper) \\[default: 1].")
     ] = None,
-    per_worker: Annotated[int | None, typer.Option(help="Examples a worker (paper) \\[default: all, shared].")] = None,
+    per_worker: Annotated[
+        int | None, typer.Option(help="Examples per worker (paper) \\[default: all examples, divided equally].")
+    ] = None,
     fill: Annotated[
-        bool | None, typer.Option("--fill", help="Where a label runs out, fill up from the rest (paper).")
+        bool | None,
+        typer.Option(
+            "--fill/--no-fill", help="If a label has too few examples, take the missing ones from other labels (paper)."
+        ),
     ] = None,
-    alpha: Annotated[float | None, typer.Option(help="Concentration (dirichlet \\[0.5], quantity \\[1]).")] = None,
-    least: Annotated[int | None, typer.Option(help="Fewest examples of a worker (dirichlet, quantity) \\[1].")] = None,
-    shards: Annotated[int | None, typer.Option(help="Shards a worker (shards) \\[2].")] = None,
+    alpha: Annotated[
+        float | None, typer.Option(help="Concentration (dirichlet \\[default: 0.5], quantity \\[default: 1]).")
+    ] = None,
+    least: Annotated[
+        int | None, typer.Option(help="Minimum number of examples per worker (dirichlet, quantity) \\[default: 1].")
+    ] = None,
+    shards: Annotated[int | None, typer.Option(help="Number of shards per worker (shards) \\[default: 2].")] = None,
     seed: options.Seed = 0,
     data: options.Data = None,
     plot: options.Plot = None,
     out: Annotated[Path | None, typer.Option(help="Write the partition to this JSON file.")] = None,
     json: options.Json = False,
 ) -> None:
-    """Share out a data set among workers, and show who has what.
+    """Divide a data set among workers, and show how many examples of each label each worker has.
 
     Example: fedgauge partition mnist --scheme paper --percent 50 --workers 10 --plot partition.png
     """
@@ -113,7 +134,7 @@ def partition(
     options.check_plot(plot)
     if out:
         options.check_file(out)
-    given = {
+    values = {
         "percent": percent,
         "labels_per_worker": labels_per_worker,
         "per_worker": per_worker,
@@ -122,13 +143,13 @@ def partition(
         "least": least,
         "shards": shards,
     }
-    parameters = {key: value for key, value in given.items() if value is not None}
+    parameters = {key: value for key, value in values.items() if value is not None}
     with console.progress() as bar:
         task = bar.add_task(name, total=None)
-        dataset = load_dataset(name, data, told=lambda done, total: bar.update(task, completed=done, total=total))
+        dataset = load_dataset(name, data, progress=lambda done, total: bar.update(task, completed=done, total=total))
     number = DataSection(scheme=scheme, workers=workers).num_workers
     made = make_partition(dataset, scheme, number, labels=labels, seed=seed, **parameters)
-    # People want to see what a writer's digits are, but for labels that were gone by, those.
+    # Divided by id, the classes are of interest; divided by other labels, those labels are.
     by_class = labels is None or scheme == "id"
     shown = dataset.train_labels if by_class else dataset.labels_by(labels)
     counts = made.label_counts(shown, dataset.num_classes if by_class else None)

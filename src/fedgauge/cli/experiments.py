@@ -1,4 +1,4 @@
-"""The options of an experiment, read off its keys, so that every key of the file is an option of the command."""
+"""The options of an experiment, made from its keys: every key of the file is an option of the command."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from fedgauge.codec import alternatives
 from fedgauge.errors import InputError
 from fedgauge.experiment.config import Experiment, Key, keys
 
-SOURCE = "Experiment (.toml), quadratic federation (.json), data set ('fedgauge data list') or .npz file."
+SOURCE = "An experiment (.toml), a quadratic federation (.json), a data set (see 'fedgauge data list') or an .npz file."
 
 
 def _annotation(key: Key) -> Any:
-    """How the command line takes a key: plain types as they are, all others as text."""
+    """How the command line reads a key: plain types as they are, all others as text."""
     kinds = alternatives(key.hint)
     kind = kinds[0] if len(kinds) == 1 and kinds[0] in (int, float, bool) else str
     default = "" if key.default in (None, dataclasses.MISSING) else f" [default: {key.default}]"
-    # A bracket opens markup in what the parser prints, unless it is escaped.
+    # An unescaped bracket would begin markup.
     said = f"{key.help.rstrip('.')}{default}.".replace("[", r"\[")
     flag = f"--{key.option.replace('_', '-')}"
     if key.option == "source":
@@ -38,40 +38,40 @@ def _annotation(key: Key) -> Any:
     return Annotated[kind | None, option]
 
 
-RUN_SOURCE = f"Directory of a run, or an {SOURCE[0].lower()}{SOURCE[1:]}"
+RUN_SOURCE = f"The directory of a run, or {SOURCE[0].lower()}{SOURCE[1:]}"
 
 
 def takes_run_or_experiment(command: Callable[..., None]) -> Callable[..., None]:
     """As :func:`takes_experiment`, for a command whose second argument is the directory of a run, or None.
 
-    The experiment is then that of the run, with the options that are given changed.
+    The experiment is then the run's own, changed by the options that were given.
     """
     return _takes(command, runs=True)
 
 
 def takes_experiment(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of an experiment; it gets the experiment as its first argument.
+    """Give a command the options of an experiment, and pass it the experiment as its first argument.
 
-    The command's own options follow; its first parameter, the experiment, is replaced by all of the keys.
+    The keys of the experiment replace the command's first parameter; the command's own options follow.
     """
     return _takes(command, runs=False)
 
 
 def _takes(command: Callable[..., None], runs: bool) -> Callable[..., None]:
     own = list(inspect.signature(command, eval_str=True).parameters.values())[2 if runs else 1 :]
-    # What the command means by a word comes before what an experiment means by it: plan's cost is the plan's.
+    # Where both have an option of the same name, the command's own comes first, such as --cost of plan.
     known = [key for key in keys() if key.option not in {parameter.name for parameter in own}]
 
-    def with_options(**given: Any) -> None:
-        options = {key.option: given.pop(key.option) for key in known}
+    def with_options(**values: Any) -> None:
+        options = {key.option: values.pop(key.option) for key in known}
         run = Path(options["source"])
         if not runs:
-            command(experiment_from(options), **given)
+            command(experiment_from(options), **values)
         elif (run / "settings.json").is_file():
             options["source"] = _kept(run)
-            command(experiment_from(options), run, **given)
+            command(experiment_from(options), run, **values)
         else:
-            command(experiment_from(options), None, **given)
+            command(experiment_from(options), None, **values)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = []
@@ -89,32 +89,36 @@ def _takes(command: Callable[..., None], runs: bool) -> Callable[..., None]:
 
 
 def _kept(run: Path) -> str:
-    """The experiment that is kept with a run."""
+    """The experiment file of a run."""
     if not (run / "experiment.toml").is_file():
-        raise InputError(f"The run in {run} has no experiment.toml, as it was made from Python; name its experiment.")
+        raise InputError(
+            f"The run in {run} has no experiment.toml, because it was started from Python; name the experiment instead."
+        )
     return str(run / "experiment.toml")
 
 
-def experiment_from(given: Mapping[str, Any]) -> Experiment:
+def experiment_from(options: Mapping[str, Any]) -> Experiment:
     """The experiment that a file and options, or options alone, describe."""
-    source = str(given["source"])
+    source = str(options["source"])
     hints = {key.option: key.hint for key in keys()}
     changes = {}
-    for option, value in given.items():
+    for option, value in options.items():
         if option == "source" or value is None or value == []:
             continue
         changes[option] = _options(option, value) if option.endswith("_option") else parse(option, hints[option], value)
     if source.endswith(".toml"):
         return Experiment.read(source, changes)
     if (Path(source) / "experiment.toml").is_file():
-        raise InputError(f"{source} is a run's directory; name its experiment, {Path(source) / 'experiment.toml'}.")
+        raise InputError(
+            f"{source} is the directory of a run; name its experiment, {Path(source) / 'experiment.toml'}."
+        )
     if Path(source).is_dir():
         raise InputError(f"{source} is a directory; name an experiment, a federation or a data set.")
     return Experiment.of({"source": source, **changes})
 
 
 def parse(option: str, hint: Any, value: Any) -> Any:
-    """A value as the command line gives it, made one of those that the key allows."""
+    """A value from the command line, converted to a type that the key allows."""
     if not isinstance(value, str):
         return value
     kinds = alternatives(hint)
@@ -129,7 +133,7 @@ def parse(option: str, hint: Any, value: Any) -> Any:
             return _number(option, value, kind)
         if kind is bool and value in ("true", "false"):
             return value == "true"
-    return value  # refused with the experiment's own words
+    return value  # the experiment refuses it
 
 
 def _number(option: str, value: str, kind: type) -> Any:
@@ -145,13 +149,15 @@ def _numbers(option: str, value: str, kind: type, single: bool) -> Any:
     try:
         numbers = [kind(part) for part in parts]
     except ValueError:
-        what = "a whole number, or one a worker with commas between," if kind is int else "numbers with commas between,"
+        what = (
+            "a whole number, or one per worker separated by commas," if kind is int else "numbers separated by commas,"
+        )
         raise InputError(f"--{option.replace('_', '-')} must be {what} as in 1,2,1, not {value!r}.") from None
     return numbers[0] if single and len(numbers) == 1 else numbers
 
 
 def _options(option: str, pairs: list[str]) -> dict[str, Any]:
-    """Options of a model or an algorithm: numbers and truth values as TOML writes them, anything else is text."""
+    """Options of a model or an algorithm: numbers, true and false as in TOML; anything else is text."""
     found = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")

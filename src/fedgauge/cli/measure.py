@@ -1,4 +1,4 @@
-"""The command that measures."""
+"""The command measure."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from fedgauge.experiment.config import Experiment
 _PASSES = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*passes")
 
 
-def _budget(given: str | None) -> dict[str, float]:
-    """A budget as the seconds or the passes that it allows."""
-    if given is None:
+def _budget(text: str | None) -> dict[str, float]:
+    """A budget as a number of seconds or of passes."""
+    if text is None:
         return {}
-    found = _PASSES.fullmatch(given.strip())
-    return {"passes": float(found[1])} if found else {"seconds": options.seconds("budget", given, "or 40passes")}
+    found = _PASSES.fullmatch(text.strip())
+    return {"passes": float(found[1])} if found else {"seconds": options.seconds("budget", text, "or 40passes")}
 
 
 @takes_run_or_experiment
@@ -32,32 +32,40 @@ def measure(
     at: Annotated[
         Path | None,
         typer.Option(
-            help="Measure at this model, a .safetensors or .pt file, also as --model"
-            " \\[default: the run's; else one trained near convergence].",
+            help="Measure at this model, a .safetensors or .pt file"
+            " \\[default: the final model of the run; without a run, a model trained until it nearly converges].",
             show_default=False,
         ),
     ] = None,
     readings: Annotated[
-        str | None, typer.Option(help="Which, with commas; see the guide \\[default: the usual ones].")
+        str | None,
+        typer.Option(help="Ways to measure, separated by commas; see the guide \\[default: the usual ones]."),
     ] = None,
-    trajectory_rounds: Annotated[int, typer.Option(help="Rounds of the trajectory that is measured.")] = 10,
-    seeds: Annotated[int, typer.Option(help="Runs of the trajectory, each with its own mini-batches.")] = 3,
+    trajectory_rounds: Annotated[int, typer.Option(help="Number of rounds of the trajectory that is measured.")] = 10,
+    seeds: Annotated[int, typer.Option(help="Number of runs of the trajectory, each with its own mini-batches.")] = 3,
     near: Annotated[
-        float, typer.Option(help="Without a model: train until f falls by less than this part in ten rounds.")
+        float, typer.Option(help="Without a model, train until ten rounds lower f by less than this fraction.")
     ] = 0.01,
-    most: Annotated[int, typer.Option(help="Without a model: rounds of training at the most.")] = 1000,
+    most: Annotated[int, typer.Option(help="Without a model, train for at most this many rounds.")] = 1000,
     tolerance: Annotated[
-        float | None, typer.Option(help="Of the curvature's directions \\[default: 1e-3; 1e-9 in float64].")
+        float | None, typer.Option(help="Tolerance of the curvature's directions \\[default: 1e-3; 1e-9 in float64].")
     ] = None,
-    part: Annotated[float, typer.Option(help="Part of every worker's data, for the reading 'sampled'.")] = 0.05,
+    part: Annotated[
+        float, typer.Option(help="Fraction of every worker's data that the reading 'sampled' uses.")
+    ] = 0.05,
     budget: Annotated[
-        str | None, typer.Option(help="Stop with what there is after this, as 60s, 5m or 40passes.")
+        str | None,
+        typer.Option(
+            help="Stop after this time or number of passes with the results so far, such as 60s, 5m or 40passes."
+        ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Directory for measure.json, directions and picture.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Directory for measure.json, the directions and the picture.")
+    ] = None,
     plot: options.Plot = None,
     json: options.Json = False,
 ) -> None:
-    """Measure L_h, L_g, L_tilde, zeta and sigma of a federation: what happened, and what its curvature allows.
+    """Measure L_h, L_g, L_tilde, zeta and sigma of a federation, along a run and from the curvature at a model.
 
     Example: fedgauge measure digits --percent 50 --gamma 0.1 --local-steps 10
     Example: fedgauge measure runs/first --budget 60s --out measured
@@ -71,11 +79,11 @@ def measure(
         options.check_directory(out)
     options.allow_own_modules()
     if experiment.model.name and experiment.model.name.endswith((".safetensors", ".pt")):
-        # A file of parameters is no architecture: that is the experiment's, or the usual one.
+        # A file of parameters does not name an architecture: the experiment does, or it is the default one.
         at = at or Path(experiment.model.name)
         experiment = replace(experiment, model=replace(experiment.model, name=None))
     names = tuple(name.strip() for name in (readings or "").split(",") if name.strip())
-    # From here, as what measures takes seconds to import.
+    # Imported here, as it takes seconds.
     with console.steps() as progress:
         from fedgauge.experiment.prepare import prepare
         from fedgauge.measurement.measuring import MeasureOptions

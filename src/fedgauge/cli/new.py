@@ -1,4 +1,4 @@
-"""The commands that write a new project."""
+"""Commands that write a new project."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ app = typer.Typer(name="new", no_args_is_help=True)
 
 @app.callback()
 def _group() -> None:
-    """Write a new project to start from.
+    """Write a new project as a starting point.
 
     Example: fedgauge new flower federated
     """
@@ -25,9 +25,9 @@ def flower(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A new or empty directory.", show_default=False)],
     json: options.Json = False,
 ) -> None:
-    """Write a Flower project that measures while it trains, with TLS and a key for each node.
+    """Write a Flower project that measures while it trains, with TLS and a key for every node.
 
-    'flwr run' executes it as it is; its README says how to start a SuperLink and SuperNodes. Nothing is overwritten.
+    'flwr run' runs it unchanged; its README explains how to start a SuperLink and SuperNodes. Existing files are kept.
 
     Example: fedgauge new flower federated
     """
@@ -37,4 +37,4 @@ def flower(
     if json:
         options.print_json({"path": str(path), "files": [str(file.relative_to(path)) for file in written]})
     else:
-        print(f"Written: {path}; go on with: cd {path} && python federation.py up && python federation.py run")
+        print(f"Written: {path}; next: cd {path} && python federation.py up && python federation.py run")

@@ -1,4 +1,4 @@
-"""Options that several commands share, and how they become values."""
+"""Options that several commands share, and functions that turn their text into values."""
 
 from __future__ import annotations
 
@@ -16,43 +16,62 @@ if TYPE_CHECKING:
     from fedgauge.algorithms.base import Algorithm
     from fedgauge.federation.participation import Participation
 
-FederationFile = Annotated[Path, typer.Argument(help="JSON file of a quadratic federation.", show_default=False)]
+FederationFile = Annotated[Path, typer.Argument(help="The JSON file of a quadratic federation.", show_default=False)]
 Data = Annotated[
     Path | None,
-    typer.Option("--data", help="Directory of data \\[default: $FEDGAUGE_DATA or the user's own].", show_default=False),
+    typer.Option(
+        "--data",
+        help="Directory that holds the data sets \\[default: $FEDGAUGE_DATA, or your user data directory].",
+        show_default=False,
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
-Seed = Annotated[int, typer.Option(help="Seed of all randomness.")]
-AlgorithmName = Annotated[str, typer.Option("--algorithm", help="Which algorithm; see 'fedgauge algorithms'.")]
-Gamma = Annotated[float, typer.Option(help="Local learning rate.", show_default=False)]
-Eta = Annotated[float | None, typer.Option(help="Global learning rate \\[default: the algorithm's].")]
-Beta = Annotated[float | None, typer.Option(help="Momentum (momentum, slowmo).")]
-Beta1 = Annotated[float | None, typer.Option(help="Decay of the first moment (fedadam, fedadagrad, fedyogi).")]
-Beta2 = Annotated[float | None, typer.Option(help="Decay of the second moment (fedadam, fedyogi).")]
-Tau = Annotated[float | None, typer.Option(help="Floor of the adaptive step (fedadam, fedadagrad, fedyogi).")]
-Proximal = Annotated[float | None, typer.Option(help="Pull towards the global model (fedprox).")]
-LocalSteps = Annotated[int, typer.Option(help="Local steps I in a round.")]
-Rounds = Annotated[int, typer.Option(help="Rounds R.")]
-Participants = Annotated[int | None, typer.Option(help="Workers M in a round \\[default: all].")]
+Seed = Annotated[int, typer.Option(help="Seed of all random numbers.")]
+AlgorithmName = Annotated[str, typer.Option("--algorithm", help="The algorithm; see 'fedgauge algorithms'.")]
+Gamma = Annotated[float, typer.Option(help="Local learning rate of the workers.", show_default=False)]
+Eta = Annotated[
+    float | None, typer.Option(help="Global learning rate of the server \\[default: depends on the algorithm].")
+]
+Beta = Annotated[float | None, typer.Option(help="Momentum coefficient (momentum, slowmo).")]
+Beta1 = Annotated[float | None, typer.Option(help="Decay rate of the first moment (fedadam, fedadagrad, fedyogi).")]
+Beta2 = Annotated[float | None, typer.Option(help="Decay rate of the second moment (fedadam, fedyogi).")]
+Tau = Annotated[
+    float | None, typer.Option(help="Small number added to the denominator (fedadam, fedadagrad, fedyogi).")
+]
+Proximal = Annotated[float | None, typer.Option(help="Strength of the pull towards the global model (fedprox).")]
+LocalSteps = Annotated[int, typer.Option(help="Number of local steps I per round.")]
+Rounds = Annotated[int, typer.Option(help="Number of rounds R.")]
+Participants = Annotated[
+    int | None, typer.Option(help="Number of workers M that take part in a round \\[default: all].")
+]
 SamplingName = Annotated[
     str | None,
     typer.Option(
         "--sampling",
-        help="full, with-replacement, with-replacement-shared or without-replacement"
-        " \\[default: full; with-replacement where --participants is given].",
+        help="How participants are drawn: full, with-replacement, with-replacement-shared or without-replacement"
+        " \\[default: full; with-replacement if --participants is given].",
     ),
 ]
-Weights = Annotated[str | None, typer.Option(help="One weight a worker, with commas: 1,2,1 \\[default: equal].")]
+Weights = Annotated[str | None, typer.Option(help="One weight per worker, as in 1,2,1 \\[default: equal].")]
 Observer = Annotated[
     list[str] | None,
-    typer.Option(metavar="MODULE:FACTORY", help="An observer of your own; may be repeated.", show_default=False),
+    typer.Option(
+        metavar="MODULE:FACTORY",
+        help="Your own observer, which is called with every record; may be repeated.",
+        show_default=False,
+    ),
 ]
-Engine = Annotated[str | None, typer.Option(help="Where cells are run: local or ray, a cluster \\[default: local].")]
+Engine = Annotated[
+    str | None, typer.Option(help="Where to compute: local (this machine) or ray (a Ray cluster) \\[default: local].")
+]
 Address = Annotated[
-    str | None, typer.Option(help="Of the cluster, HOST:PORT or auto \\[default: $RAY_ADDRESS, or one started here].")
+    str | None,
+    typer.Option(
+        help="Address of the cluster: HOST:PORT or auto \\[default: $RAY_ADDRESS, or a cluster started here]."
+    ),
 ]
 _PICTURES = (".png", ".pdf", ".svg")
-Plot = Annotated[Path | None, typer.Option(help="Save a picture here (.png, .pdf or .svg).")]
+Plot = Annotated[Path | None, typer.Option(help="Save a picture to this file (.png, .pdf or .svg).")]
 
 
 def algorithm_from(name: str, **parameters: float | None) -> Algorithm:
@@ -74,13 +93,13 @@ def participation_from(
     try:
         numbers = None if weights is None else tuple(float(weight) for weight in weights.split(","))
     except ValueError:
-        raise InputError(f"weights must be numbers with commas between, as in 1,2,1, not {weights!r}.") from None
+        raise InputError(f"weights must be numbers separated by commas, as in 1,2,1, not {weights!r}.") from None
     chosen = sampling or ("full" if participants is None else "with-replacement")
     return Participation(chosen, participants, numbers)  # type: ignore[arg-type]  # validated when made
 
 
 def allow_own_modules() -> None:
-    """Let a model of the user's own be found where the user works, as ``python -m`` does."""
+    """Let Python find the user's own modules in the current directory, as ``python -m`` does."""
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
 
@@ -92,7 +111,7 @@ def print_json(data: Any) -> None:
 
 
 def check_file(path: Path, made: Path | None = None) -> None:
-    """Refuse, before any work is done, a place where no file can be written; ``made`` is a directory to come."""
+    """Refuse, before any work is done, a file that cannot be written; ``made`` is a directory that will be made."""
     from fedgauge.errors import InputError
 
     if path.is_dir():
@@ -100,13 +119,13 @@ def check_file(path: Path, made: Path | None = None) -> None:
     if path.parent == made:
         return
     if not path.parent.is_dir():
-        raise InputError(f"Cannot write {path}: there is no directory {path.parent}; make it or name another.")
+        raise InputError(f"Cannot write {path}: there is no directory {path.parent}; create it or name another.")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise InputError(f"Cannot write {path}: permission denied; name a file that can be written.")
 
 
 def check_plot(path: Path | None, made: Path | None = None) -> None:
-    """Refuse, before any work is done, a picture that could not be saved."""
+    """Refuse, before any work is done, a picture that cannot be saved."""
     from fedgauge.errors import InputError
 
     if path is None:
@@ -117,7 +136,7 @@ def check_plot(path: Path | None, made: Path | None = None) -> None:
 
 
 def check_directory(path: Path, name: str = "out") -> None:
-    """Refuse, before any work is done, a place where no directory can be made."""
+    """Refuse, before any work is done, a directory that cannot be made."""
     from fedgauge.errors import InputError
 
     there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
@@ -128,7 +147,7 @@ def check_directory(path: Path, name: str = "out") -> None:
 
 
 def values_over(over: list[str], allowed: Sequence[str] | None = None) -> dict[str, list[Any]]:
-    """The values of each key, of the key's type; of an experiment's keys some may be ``allowed``."""
+    """The values of each key, in the key's type; if ``allowed`` is given, only those keys of an experiment."""
     from fedgauge.cli.experiments import parse
     from fedgauge.cli.unknown_options import meant
     from fedgauge.errors import InputError
@@ -147,7 +166,7 @@ def values_over(over: list[str], allowed: Sequence[str] | None = None) -> dict[s
             remedy = f"did you mean {guess}?" if guess else f"choose one of {', '.join(hints)}."
             raise InputError(f"--over {refused} {name!r}; {remedy}")
         if name in found:
-            raise InputError(f"--over names {name} twice; give all of its values at once.")
+            raise InputError(f"--over names {name} twice; give all of its values together, as in {name}=1,2.")
         found[name] = [parse(name, hints[name], value.strip()) for value in values.split(",")]
     return found
 
@@ -157,7 +176,7 @@ _UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, None: 1}
 
 
 def seconds(name: str, text: str, other: str = "") -> float:
-    """A time as seconds; ``other`` is what else the option takes.
+    """A time in seconds; ``other`` is what else the option accepts.
 
     >>> seconds("budget", "2m"), seconds("budget", "90")
     (120.0, 90.0)
@@ -167,5 +186,5 @@ def seconds(name: str, text: str, other: str = "") -> float:
     found = _TIME.fullmatch(text.strip())
     if not found:
         examples = f"60s, 5m, 1h {other}" if other else "60s, 5m or 1h"
-        raise InputError(f"--{name} must be a time{' or passes' if other else ''}, as {examples}, not {text!r}.")
+        raise InputError(f"--{name} must be a time{' or passes' if other else ''}, as in {examples}, not {text!r}.")
     return float(found[1]) * _UNITS[found[2]]

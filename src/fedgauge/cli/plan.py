@@ -1,4 +1,4 @@
-"""The command that plans."""
+"""The command plan."""
 
 from __future__ import annotations
 
@@ -23,56 +23,66 @@ def plan(
         str | None,
         typer.Option(
             metavar="QUANTITY=VALUE",
-            help="What to reach soonest: loss, accuracy or grad2; with --budget the quantity alone.",
+            help="What to reach as soon as possible: loss, accuracy or grad2; with --budget, the quantity alone.",
             show_default=False,
         ),
     ] = None,
     budget: Annotated[
-        str | None, typer.Option(help="Do best within this time of the cost model, as 600s, 10m or 2h.")
+        str | None,
+        typer.Option(help="Do as well as possible within this time of the cost model, such as 600s, 10m or 2h."),
     ] = None,
     cost: Annotated[
         str | None,
         typer.Option(
-            help="Of a round: cross-device, cross-silo or local, and numbers: cross-device,step=0.2;"
-            " or fixed=1,bandwidth=1e6,step=0.01 \\[default: the experiment's; else cross-device]."
+            help="Cost of a round: cross-device, cross-silo or local, also with numbers changed, as in"
+            " cross-device,step=0.2; or numbers alone, as in fixed=1,bandwidth=1e6,step=0.01"
+            " \\[default: the experiment's, or else cross-device]."
         ),
     ] = None,
     mode: Annotated[
-        Literal["pilot", "theory"], typer.Option(help="By pilot runs, or by what a theorem certifies.")
+        Literal["pilot", "theory"],
+        typer.Option(help="Plan by pilot runs (pilot) or by what a theorem certifies (theory)."),
     ] = "pilot",
     over: Annotated[
         list[str] | None,
         typer.Option(
             metavar="KEY=VALUE,VALUE",
-            help="Choose local_steps, gamma, eta or participants among these; one value fixes it; may be repeated.",
+            help="Values to choose from for local_steps, gamma, eta or participants; may be repeated.",
         ),
     ] = None,
     values: Annotated[
-        Path | None, typer.Option(help="Constants for --mode theory: a file of 'measure' or 'constants --json'.")
+        Path | None,
+        typer.Option(help="The constants for --mode theory: a file written by 'measure' or 'constants --json'."),
     ] = None,
-    theorem: Annotated[str | None, typer.Option(help="For --mode theory \\[default: the one that fits].")] = None,
-    seeds: Annotated[int | None, typer.Option(help="Seeds of the final runs \\[default: 3].")] = None,
+    theorem: Annotated[
+        str | None, typer.Option(help="The theorem for --mode theory \\[default: the one that applies].")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="Number of seeds of the final runs \\[default: 3].")] = None,
     spend: Annotated[
         str | None,
-        typer.Option(help="Time for planning here, as 60s or 10m \\[default: until it is clear]."),
+        typer.Option(
+            help="Time to spend on planning, such as 60s or 10m \\[default: until one candidate is clearly best]."
+        ),
     ] = None,
     limit: Annotated[
         str | None,
         typer.Option(
-            help="Time of the cost model after which a goal is given up \\[default: 20 times that of the experiment]."
+            help="Give up a goal after this time of the cost model \\[default: 20 times that of the experiment]."
         ),
     ] = None,
-    jobs: Annotated[int | None, typer.Option(help="Pilots at once \\[default: one a core].")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(help="Number of pilot runs at the same time \\[default: one per core].")
+    ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Directory for plan.toml, plan.json, the pictures and the pilots.")
+        Path | None, typer.Option(help="Directory for plan.toml, plan.json, the pictures and the pilot runs.")
     ] = None,
     plot: options.Plot = None,
     json: options.Json = False,
 ) -> None:
-    """Choose local steps, rates and participants: what reaches a goal soonest, found by pilot runs and explained.
+    """Choose local steps, learning rates and participants so that a goal is reached soonest, and explain why.
 
-    The result is an experiment: OUT/plan.toml, which 'fedgauge simulate' runs as it is. With --out the same command
-    goes on where it was interrupted.
+    The result is an experiment, OUT/plan.toml, which you can run with 'fedgauge simulate'. With --out, repeating the
+    same command resumes a plan that was interrupted.
 
     Example: fedgauge plan digits --gamma 0.1 --goal accuracy=0.95 --cost cross-device --out plan
     Example: fedgauge plan experiment.toml --goal loss --budget 10m --cost cross-silo --over participants=5,10
@@ -89,7 +99,7 @@ def plan(
     wanted, price = _goal(goal, budget), experiment.run.round_cost if cost is None else Cost.parse(cost)
     if mode == "theory":
         pilots = {"over": over or None, "seeds": seeds, "spend": spend, "limit": limit, "jobs": jobs}
-        _refuse(pilots, "pilots, not for --mode theory, which runs none")
+        _refuse(pilots, "pilot runs, and --mode theory has none")
         with console.doing():
             from fedgauge.planning.measured import theory_of
 
@@ -105,8 +115,8 @@ def plan(
         else:
             theory_plans.show_theory(certified)
         return
-    _refuse({"values": values, "theorem": theorem}, "--mode theory, not for pilots, which measure")
-    # From here, as what plans takes seconds to import.
+    _refuse({"values": values, "theorem": theorem}, "--mode theory, and pilot runs measure the constants themselves")
+    # Imported here, as it takes seconds.
     with console.doing() as told:
         from fedgauge.planning.candidates import KEYS
         from fedgauge.planning.planner import PlanOptions
@@ -118,7 +128,9 @@ def plan(
         try:
             found = make(experiment, goal=wanted, cost=price, over=chosen, options=effort, directory=out, progress=told)
         except KeyboardInterrupt:
-            rest = f"the same command goes on with the pilots in {out}" if out else "with --out the pilots are kept"
+            rest = (
+                f"repeat the same command to resume with the pilots in {out}" if out else "use --out to keep the pilots"
+            )
             raise InterruptedCommandError(f"Interrupted; {rest}.") from None
     from fedgauge.report.terminal import plans
 

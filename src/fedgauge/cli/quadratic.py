@@ -12,14 +12,18 @@ from fedgauge.cli import options
 
 
 def generate(
-    out: Annotated[Path, typer.Argument(help="JSON file to write.", show_default=False)],
+    out: Annotated[Path, typer.Argument(help="The JSON file to write.", show_default=False)],
     workers: Annotated[int, typer.Option(help="Number of workers N.")] = 10,
     dim: Annotated[int, typer.Option(help="Dimension d.")] = 20,
     shape: Annotated[
-        str, typer.Option(help="convex (every worker), mean-convex (only f) or indefinite (not even f).")
+        str, typer.Option(help="convex (every worker is), mean-convex (only f is) or indefinite (not even f is).")
     ] = "convex",
-    hessian_spread: Annotated[float, typer.Option(help="Spread of Hessians, 0 to 1; sets L_h, 0 makes it 0.")] = 0.2,
-    linear_spread: Annotated[float, typer.Option(help="Spread of linear parts; zeta at x = 0.")] = 1.0,
+    hessian_spread: Annotated[
+        float, typer.Option(help="How much the workers' Hessians differ, from 0 to 1; with 0, L_h is 0.")
+    ] = 0.2,
+    linear_spread: Annotated[
+        float, typer.Option(help="How much the workers' linear parts differ; this is zeta at x = 0.")
+    ] = 1.0,
     conditioning: Annotated[float, typer.Option(help="Condition number of f.")] = 10.0,
     smoothness: Annotated[float, typer.Option(help="Smoothness L_g of f.")] = 1.0,
     sigma2: Annotated[float, typer.Option(help="Variance of the gradient noise.")] = 0.0,
@@ -27,7 +31,7 @@ def generate(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     json: options.Json = False,
 ) -> None:
-    """Write a random quadratic federation whose heterogeneity is set.
+    """Write a random quadratic federation with a chosen heterogeneity.
 
     Example: fedgauge generate fed.json --workers 10 --dim 50 --hessian-spread 0.1 --sigma2 0.01
     """
@@ -37,7 +41,7 @@ def generate(
     count("workers", workers)
     options.check_file(out)
     if out.exists() and not force:
-        raise InputError(f"{out} exists; choose another name or overwrite it with --force.")
+        raise InputError(f"{out} already exists; choose another name, or overwrite it with --force.")
     federation = random_quadratics(
         workers,
         dim,
@@ -112,7 +116,10 @@ def expect(
     weights: options.Weights = None,
     iterations: Annotated[
         bool | None,
-        typer.Option("--iterations/--rounds-only", help="Every iteration, not every round \\[default: for momentum]."),
+        typer.Option(
+            "--iterations/--rounds-only",
+            help="Report every iteration instead of every round \\[default: only for momentum].",
+        ),
     ] = None,
     plot: options.Plot = None,
     json: options.Json = False,
@@ -149,9 +156,8 @@ def expect(
         options.print_json({**settings, "participation": participation.to_json(), **answer.to_json()})
     else:
         from fedgauge.report.terminal import console
+        from fedgauge.values.text import counted
 
-        console.show_expectation(
-            f"{chosen.name} on {file}, {local_steps} local {'step' if local_steps == 1 else 'steps'}", answer
-        )
+        console.show_expectation(f"{chosen.name} on {file}, {counted(local_steps, 'local step')}", answer)
         if plot:
             print(f"Written: {plot}")

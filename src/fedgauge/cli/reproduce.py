@@ -255,6 +255,30 @@ def everything(
 
 
 @app.command()
+def draw(
+    results: Annotated[
+        Path, typer.Argument(help="Directory of results, as 'reproduce all' writes it.", show_default=False)
+    ],
+    json: options.Json = False,
+) -> None:
+    """Draw the pictures of stored results again; nothing is run.
+
+    Example: fedgauge reproduce draw results
+    """
+    from fedgauge.errors import InputError
+    from fedgauge.reproduce import exhibits
+
+    options.check_directory(results, "results")
+    drawn = [str(path) for path in exhibits.draw_stored(results)]
+    if not drawn:
+        raise InputError(f"There is no result in {results}; name a directory that 'fedgauge reproduce all' wrote.")
+    if json:
+        options.print_json({"pictures": drawn})
+    else:
+        print(f"Written: {', '.join(drawn)}")
+
+
+@app.command()
 def ledger(
     results: Annotated[
         Path, typer.Argument(help="Directory of results, as 'reproduce all' writes it.", show_default=False)

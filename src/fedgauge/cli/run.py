@@ -1,4 +1,4 @@
-"""Commands that run: simulate, demo; and the list of algorithms."""
+"""The commands simulate and demo, and the lists of algorithms and symbols."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedgauge.experiment.config import Experiment
 
 
 def algorithms(json: options.Json = False) -> None:
-    """List the algorithms with their parameters.
+    """List the algorithms and their parameters.
 
     Example: fedgauge algorithms
     """
@@ -34,7 +34,7 @@ def algorithms(json: options.Json = False) -> None:
 
 
 def symbols(json: options.Json = False) -> None:
-    """List the symbols with their meaning and where the paper defines them.
+    """List the symbols, what they mean and where the paper defines them.
 
     Example: fedgauge symbols
     """
@@ -54,17 +54,20 @@ def symbols(json: options.Json = False) -> None:
 @takes_experiment
 def simulate(
     experiment: Experiment,
-    out: Annotated[Path | None, typer.Option(help="Directory that keeps the run.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Save the run in this directory.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out.")] = False,
     start: Annotated[
-        Path | None, typer.Option(help="The first model: .safetensors, or .pt \\[default: drawn with the seed].")
+        Path | None,
+        typer.Option(help="Start from this model, a .safetensors or .pt file \\[default: drawn with the seed]."),
     ] = None,
-    tensorboard: Annotated[Path | None, typer.Option(help="Directory for TensorBoard's event file, live.")] = None,
+    tensorboard: Annotated[
+        Path | None, typer.Option(help="Write a TensorBoard event file to this directory while running.")
+    ] = None,
     observer: options.Observer = None,
     plot: options.Plot = None,
     json: options.Json = False,
 ) -> None:
-    """Run an experiment, round by round: a TOML file, a quadratic federation or a data set; options override the file.
+    """Run an experiment: a TOML file, a quadratic federation or a data set. Options override the file.
 
     Example: fedgauge simulate digits --model mlp --percent 50 --gamma 0.1 --local-steps 10 --out runs/first
     Example: fedgauge simulate fed.json --algorithm fedavg --gamma 0.05 --local-steps 10 --rounds 200
@@ -74,7 +77,7 @@ def simulate(
     from fedgauge.report.terminal import console
 
     if resume and out is None:
-        raise InputError("--resume needs --out, the directory of the run to go on with.")
+        raise InputError("--resume needs --out, the directory of the run to resume.")
     options.check_plot(plot, made=out)
     options.allow_own_modules()
     if tensorboard:
@@ -104,19 +107,24 @@ def simulate(
     if json:
         options.print_json(trace.to_json())
     else:
-        console.show_trace(trace, setup.num_workers)
+        partition = setup.partition
+        parameters = partition.parameters if partition else None
+        federation = console.federation_line(experiment.to_json(), setup.num_workers, parameters)
+        console.show_trace(trace, setup.num_workers, federation)
         if out:
             print(f"The run is in {out}.")
     if trace.status == "stopped":
-        remedy = f"the run in {out} goes on with the same command and --resume" if out else "--out would have kept it"
+        remedy = (
+            f"to resume the run in {out}, repeat the command with --resume" if out else "nothing was saved; use --out"
+        )
         raise InterruptedCommandError(f"Interrupted in round {trace.stopped_at}; {remedy}.")
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Directory for runs, pictures and the JSON result.")] = Path("demo"),
+    out: Annotated[Path, typer.Option(help="Directory for the runs, the pictures and the JSON result.")] = Path("demo"),
     json: options.Json = False,
 ) -> None:
-    """Show the main idea in half a minute: a network on digits, and quadratics where local steps hurt through L_h.
+    """Show the main idea in half a minute, on a network and on quadratics: how L_h limits local steps.
 
     Example: fedgauge demo --out demo
     """

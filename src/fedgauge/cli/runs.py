@@ -1,4 +1,4 @@
-"""Commands on runs that are kept: list, show, compare, check, export."""
+"""Commands for saved runs: list, show, compare, check and export."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import typer
 from fedgauge.cli import options
 
 app = typer.Typer(name="runs", no_args_is_help=True)
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a run.", show_default=False)]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run.", show_default=False)]
 
 
 @app.callback()
 def _group() -> None:
-    """Look at runs that are kept, finished or not.
+    """Look at saved runs, finished or not.
 
     Example: fedgauge runs list
     """
@@ -23,10 +23,12 @@ def _group() -> None:
 
 @app.command("list")
 def list_(
-    directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where to look, and below.")] = Path("runs"),
+    directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="Look in this directory and below.")] = Path(
+        "runs"
+    ),
     json: options.Json = False,
 ) -> None:
-    """List the runs below a directory, with how far each has come.
+    """List the runs below a directory, and how far each one is.
 
     Example: fedgauge runs list runs
     """
@@ -42,7 +44,7 @@ def list_(
 
 @app.command()
 def show(run: Run, json: options.Json = False) -> None:
-    """Show a run: what was asked, what was recorded, how it ended; as far as it goes.
+    """Show the settings of a run, its records so far and how it ended.
 
     Example: fedgauge runs show runs/first
     """
@@ -58,11 +60,13 @@ def show(run: Run, json: options.Json = False) -> None:
 
 @app.command()
 def compare(
-    run: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Directories of runs.", show_default=False)],
+    run: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="The directories of the runs.", show_default=False)
+    ],
     plot: options.Plot = None,
     json: options.Json = False,
 ) -> None:
-    """Compare runs: where their settings differ, how far each came, and loss and accuracy in one picture.
+    """Compare runs: show where their settings differ and how far each one came, and draw their curves in one picture.
 
     Example: fedgauge runs compare runs/first runs/second --plot compare.png
     """
@@ -85,14 +89,14 @@ def compare(
 def check(
     run: Run,
     values: Annotated[
-        Path, typer.Option(help="JSON file of constants, as 'fedgauge measure --out' or 'constants' writes.")
+        Path, typer.Option(help="JSON file of constants, written by 'fedgauge measure --out' or 'constants --json'.")
     ],
     json: options.Json = False,
 ) -> None:
-    """Check a run against constants: rounds whose own ratios exceed L_h, L_g or L_tilde are flagged.
+    """Check whether the ratios seen in a run stay within the constants L_h, L_g and L_tilde.
 
-    A bound that was evaluated with constants says nothing of a run that leaves them. Exit status 1 if one does. Rounds
-    of some workers only are held against L_tilde alone: what they show of L_h and L_g bounds neither.
+    A bound evaluated with constants says nothing about a run that exceeds them; the exit status is then 1. Rounds in
+    which only some workers take part are compared with L_tilde alone, as their ratios are no bounds of L_h and L_g.
 
     Example: fedgauge runs check runs/first --values measured/measure.json
     """
@@ -107,7 +111,7 @@ def check(
     given = read_constants(values)
     limits: dict[str, float] = {name: given[name][0] for name in ("L_h", "L_g", "L_tilde") if name in given}
     if not limits:
-        raise InputError(f"{values} has none of L_h, L_g and L_tilde; give a file that has.")
+        raise InputError(f"{values} has none of L_h, L_g and L_tilde; name a file that has one of them.")
     watched = [record for record in found.rounds if record.L_h_ratio is not None]
     if not watched:
         raise InputError(f"The run in {run} recorded no ratios; run it with --watch and more than one worker.")
@@ -115,8 +119,8 @@ def check(
     unchecked = [] if everyone else [name for name in ("L_h", "L_g") if limits.pop(name, None) is not None]
     if not limits:
         raise InputError(
-            f"The run in {run} has no round of all workers, which {' and '.join(unchecked)} would be held against; "
-            "give a file that has L_tilde."
+            f"The run in {run} has no round in which all workers take part, which {' and '.join(unchecked)} need; "
+            "name a file that has L_tilde."
         )
     flags = exceeded(found.rounds, limits)
     if json:
@@ -128,7 +132,7 @@ def check(
     else:
         kept_runs.show_check(found, limits, flags, len(watched))
         if unchecked:
-            print(f"Not checked: {' and '.join(unchecked)}, as no round was one of all workers.")
+            print(f"Not checked: {' and '.join(unchecked)}, as all workers took part in no round.")
     if flags:
         raise typer.Exit(1)
 
@@ -136,7 +140,12 @@ def check(
 @app.command()
 def export(
     run: Annotated[
-        Path, typer.Argument(metavar="RUN", help="Directory of a run, or of many for records.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="RUN",
+            help="The directory of a run; for records, also a directory of many runs.",
+            show_default=False,
+        ),
     ],
     to: Annotated[
         list[Path] | None,
@@ -146,26 +155,26 @@ def export(
         ),
     ] = None,
     tensorboard: Annotated[
-        Path | None, typer.Option(help="Directory for TensorBoard's event file.", show_default=False)
+        Path | None, typer.Option(help="Write a TensorBoard event file to this directory.", show_default=False)
     ] = None,
     observer: options.Observer = None,
     json: options.Json = False,
 ) -> None:
-    """Write a run's records and its model for other tools, or tell an observer of your own of them.
+    """Write the records and the model of a run for other tools, or pass the records to your own observer.
 
     Example: fedgauge runs export runs/first --to records.parquet --to model.safetensors
     Example: fedgauge runs export sweep/runs --to sweep.parquet
     Example: fedgauge runs export runs/first --tensorboard board --observer mytracker:csv
     """
     from fedgauge.errors import InputError
-    from fedgauge.report.terminal import console
     from fedgauge.runs.export import write_model, write_records
     from fedgauge.runs.observers import TensorBoard, make_observer, replay, watching
     from fedgauge.runs.reader import find, look
+    from fedgauge.values.text import counted
 
     files = to or []
     if not (files or tensorboard or observer):
-        raise InputError("export needs a place; give --to FILE, --tensorboard DIR or --observer MODULE:FACTORY.")
+        raise InputError("export needs a destination; give --to FILE, --tensorboard DIR or --observer MODULE:FACTORY.")
     for path in files:
         if path.suffix not in (".json", ".parquet", ".safetensors", ".pt"):
             raise InputError(f"--to must end in .json, .parquet, .safetensors or .pt, not {str(path)!r}.")
@@ -174,7 +183,9 @@ def export(
         options.check_directory(tensorboard, "tensorboard")
     many = not (run / "settings.json").is_file() and run.is_dir() and find(run)
     if many and (tensorboard or observer or any(path.suffix in (".safetensors", ".pt") for path in files)):
-        raise InputError(f"{run} holds {len(many)} runs, which go to .json or .parquet together; name one of them.")
+        raise InputError(
+            f"{run} holds {len(many)} runs, which can only be exported together as .json or .parquet; name one of them."
+        )
     found = many or [look(run)]
     options.allow_own_modules()
     observers = [make_observer(name, found[0].experiment or found[0].settings) for name in observer or []]
@@ -191,7 +202,7 @@ def export(
         options.print_json({"run": str(run), "runs": len(found), "records": records, "files": written, **board})
     else:
         recorded = tensorboard or observer or any(path.suffix in (".json", ".parquet") for path in files)
-        said = [console.counted(records, "record")] if recorded else []
+        said = [counted(records, "record")] if recorded else []
         print("Written: " + ", ".join([*said, *written]))
         if tensorboard:
-            print(f"Look at them with: tensorboard --logdir {tensorboard}")
+            print(f"View it with: tensorboard --logdir {tensorboard}")

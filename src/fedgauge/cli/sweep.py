@@ -1,4 +1,4 @@
-"""The command that runs an experiment many times."""
+"""The command that runs an experiment with many values and seeds."""
 
 from __future__ import annotations
 
@@ -17,24 +17,27 @@ from fedgauge.system.command_line import command_line
 def sweep(
     experiment: Experiment,
     over: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE,VALUE", help="A key and its values; may be repeated.")
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE,VALUE", help="A key of the experiment and its values; may be repeated."),
     ] = None,
-    seeds: Annotated[int, typer.Option(help="How many seeds, counted up from --seed.")] = 1,
-    out: Annotated[Path | None, typer.Option(help="Directory for the runs, the pictures and result.json.")] = None,
-    jobs: Annotated[int | None, typer.Option(help="Runs at once \\[default: one a core].")] = None,
+    seeds: Annotated[int, typer.Option(help="Number of seeds, counted up from --seed.")] = 1,
+    out: Annotated[
+        Path | None, typer.Option(help="Directory for the runs, the pictures and result.json; required.")
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(help="Number of runs at the same time \\[default: one per core].")] = None,
     json: options.Json = False,
 ) -> None:
-    """Run an experiment for every combination of values and every seed; the same command again goes on.
+    """Run an experiment for every combination of values and every seed.
 
-    Each run is kept in OUT/runs. There is a picture for each combination of all keys but the first, with a line for
-    each value of the first.
+    Every run is saved in OUT/runs, so repeating the same command resumes an interrupted sweep. There is a picture for
+    each combination of all keys except the first, with a line for each value of the first.
 
     Example: fedgauge sweep docs/results/mnist.toml --over local_steps=1,5,20 --over percent=50,75 --seeds 5 --out mnist
     """
     from fedgauge.errors import InputError, InterruptedCommandError, count
 
     if out is None:
-        raise InputError("sweep needs --out, the directory that keeps its runs; name a new one.")
+        raise InputError("sweep needs --out, the directory for its runs; name a new one.")
     options.check_directory(out)
     options.allow_own_modules()
     if jobs is not None:
@@ -54,7 +57,7 @@ def sweep(
 
         result = run_sweep(asked, out / "runs", jobs, told)
     if result is None:
-        raise InterruptedCommandError(f"Interrupted; the same command goes on with the runs in {out}.")
+        raise InterruptedCommandError(f"Interrupted; repeat the same command to resume the runs in {out}.")
     result["command"] = command_line()
     write_json(out / "result.json", result)
     pictures = sweeps.draw_sweep(result, out)

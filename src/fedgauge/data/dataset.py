@@ -1,4 +1,4 @@
-"""A data set: inputs and labels to train and to test on, as plain arrays."""
+"""A data set: inputs and labels for training and for testing, as plain arrays."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from fedgauge.system.notices import notify
 Array = npt.NDArray[Any]
 Labels = npt.NDArray[np.int64]
 Scaling = Literal["published", "unit", "measured"]
-Told = Callable[[int, int], None]
-"""Called with how much is done and how much there is."""
+Progress = Callable[[int, int], None]
+"""Called with how many items are done and how many there are."""
 
 
 class DamagedFileError(InputError):
-    """A file whose content is not what its format demands."""
+    """A file whose content does not follow its format."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{path} cannot be read: {reason}; replace the file.")
@@ -31,18 +31,18 @@ class DamagedFileError(InputError):
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Inputs and labels to train and to test on; the arrays are read-only.
+    """Inputs and labels for training and for testing; the arrays are read-only.
 
     Attributes:
-        name: what it is called.
-        train_inputs: one entry an example, of unsigned bytes or floats; images are (channels, height, width).
-        train_labels: the class of each, 0, 1, ...
+        name: the name of the data set.
+        train_inputs: one entry per example, as unsigned bytes or floats; an image is (channels, height, width).
+        train_labels: the class of each example: 0, 1, ...
         test_inputs: as ``train_inputs``; may be empty.
         test_labels: as ``train_labels``.
         classes: the name of each class.
-        ids: further numbers of each training example by which it may be shared out, such as its ``writer``.
-        peak: the input that stands for 1: 255 for bytes, 1 for floats, unless given.
-        mean: published mean of each channel, where the peak is 1.
+        ids: other numbers of each training example by which the data may be divided, such as its ``writer``.
+        peak: the input value that is scaled to 1; by default 255 for bytes and 1 for floats.
+        mean: published mean of each channel, after scaling by the peak.
         std: published standard deviation of each channel.
 
     >>> tiny = Dataset("tiny", np.zeros((4, 2)), np.array([0, 1, 1, 0]), np.zeros((1, 2)), np.array([1]), ("no", "yes"))
@@ -68,11 +68,11 @@ class Dataset:
             self._put(f"{part}_labels", _check_labels(f"The {part} labels of {self.name}", labels, len(inputs)))
             self._check_range(part)
         if self.num_train == 0:
-            raise InputError(f"{self.name} has no training examples; give at least one.")
+            raise InputError(f"{self.name} has no training examples; it needs at least one.")
         if len(self.test_inputs) and self.test_inputs.shape[1:] != self.train_inputs.shape[1:]:
             raise InputError(
                 f"The test inputs of {self.name} must have the shape {self.train_inputs.shape[1:]} of its training"
-                f" inputs, not {self.test_inputs.shape[1:]}; give both in one shape."
+                f" inputs, not {self.test_inputs.shape[1:]}; give both the same shape."
             )
         ids = {
             key: _check_labels(f"The {key} ids of {self.name}", ids, self.num_train) for key, ids in self.ids.items()
@@ -91,26 +91,26 @@ class Dataset:
         if len(wrong):
             raise InputError(
                 f"The {part} labels of {self.name} must lie in 0 to {len(self.classes) - 1}, its classes, not"
-                f" {labels[wrong[0]]} (example {wrong[0]}); mend the labels or name more classes."
+                f" {labels[wrong[0]]} (example {wrong[0]}); correct the labels or name more classes."
             )
 
     @property
     def num_train(self) -> int:
-        """How many examples there are to train on."""
+        """The number of training examples."""
         return len(self.train_inputs)
 
     @property
     def num_test(self) -> int:
-        """How many examples there are to test on."""
+        """The number of test examples."""
         return len(self.test_inputs)
 
     @property
     def num_classes(self) -> int:
-        """How many classes there are."""
+        """The number of classes."""
         return len(self.classes)
 
     def labels_by(self, name: str | None = None) -> Labels:
-        """The training labels, or one of the further ``ids`` by name.
+        """The training labels, or one of the other ``ids`` by name.
 
         >>> tiny = Dataset("tiny", np.zeros((2, 1)), [0, 1], np.zeros((0, 1)), [], ("a", "b"), {"writer": [7, 9]})
         >>> tiny.labels_by("writer")
@@ -121,8 +121,8 @@ class Dataset:
         if name not in self.ids:
             known = ", ".join(self.ids) or "none"
             raise InputError(
-                f"{self.name} has no {name!r} beside its labels (it has: {known}); coarse labels come with cifar100,"
-                " writers with qmnist, and any whole numbers with an .npz file."
+                f"{self.name} has no ids called {name!r} (it has: {known}); cifar100 has coarse, qmnist has writer, and"
+                " an .npz file may have any array with one whole number per example."
             )
         return self.ids[name]
 
@@ -138,19 +138,19 @@ def check_dataset(value: object) -> None:
 
 def _check_inputs(what: str, inputs: Array) -> Array:
     if inputs.dtype != np.uint8 and not np.issubdtype(inputs.dtype, np.floating):
-        raise InputError(f"{what} must be unsigned bytes or floats, not {inputs.dtype}; convert them.")
+        raise InputError(f"{what} must be unsigned bytes or floats, not {inputs.dtype}; convert them to float32.")
     if inputs.ndim == 0:
-        raise InputError(f"{what} must have one entry an example, not be a single number; give an array.")
-    # The sum is finite only if everything is, and needs no memory; it may overflow, so the second look decides.
+        raise InputError(f"{what} must have one entry per example, not be a single number; give an array.")
+    # The sum needs no memory, and is finite only if all entries are; as it may overflow, the second check decides.
     if inputs.dtype != np.uint8 and not np.isfinite(inputs.sum()) and not np.isfinite(inputs).all():
-        raise InputError(f"{what} must be finite numbers, without infinities or NaN; mend or drop them.")
+        raise InputError(f"{what} must be finite numbers, without infinities or NaN; correct or remove those entries.")
     return _frozen(inputs)
 
 
 def _check_labels(what: str, labels: npt.ArrayLike, length: int) -> Labels:
     given = np.asarray(labels)
     if given.ndim != 1 or len(given) != length:
-        raise InputError(f"{what} must be {length} numbers, one an example, not of shape {given.shape}; give each one.")
+        raise InputError(f"{what} must be {length} numbers, one per example, not an array of shape {given.shape}.")
     if given.size and not (np.issubdtype(given.dtype, np.integer) or _all_whole(given)):
         raise InputError(f"{what} must be whole numbers, not {given.dtype}; number the classes 0, 1, ...")
     return _frozen(given.astype(np.int64))
@@ -169,14 +169,14 @@ def _frozen(array: Array) -> Array:
 
 
 def standardise(dataset: Dataset, scaling: Scaling = "unit") -> Dataset:
-    """Give the data set with float32 inputs, scaled in a way that is said.
+    """Return the data set with float32 inputs, scaled in the way that is chosen.
 
     Args:
-        dataset: with inputs as they were found.
-        scaling: ``unit``: divided by the peak, so that bytes lie in [0, 1]. ``published``: then the published mean of
-            each channel taken off, and divided by the published standard deviation. ``measured``: the same with the
-            mean and deviation of these training inputs; a channel is axis 1 of images, and without such an axis all
-            inputs are one channel.
+        dataset: the data set, with inputs as they were read.
+        scaling: ``unit`` divides by the peak, so that bytes lie in [0, 1]. ``published`` then subtracts the published
+            mean of each channel and divides by its published standard deviation. ``measured`` does the same with the
+            mean and standard deviation of these training inputs. Channels are axis 1 of images; other inputs count as
+            one channel.
 
     >>> tiny = Dataset("tiny", np.array([[0], [255]], np.uint8), [0, 1], np.zeros((0, 1), np.uint8), [], ("a", "b"))
     >>> standardise(tiny, "unit").train_inputs.ravel()
@@ -226,14 +226,16 @@ def _moments(dataset: Dataset, scaling: Scaling) -> tuple[tuple[float, ...], tup
     else:
         mean, std = dataset.mean, dataset.std
     if not mean:
-        raise InputError(f"{dataset.name} has no published mean; choose the scaling unit or measured.")
+        raise InputError(f"{dataset.name} has no published mean; choose scale='unit' or scale='measured'.")
     if min(std) <= 0:
-        raise InputError(f"A channel of {dataset.name} is constant, so it has no scale; choose the scaling unit.")
+        raise InputError(
+            f"A channel of {dataset.name} is constant, so it cannot be scaled by its deviation; choose scale='unit'."
+        )
     return mean, std
 
 
 def measure(dataset: Dataset) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each channel of the training inputs, where the peak is 1.
+    """Mean and standard deviation of each channel of the training inputs, after scaling by the peak.
 
     >>> tiny = Dataset("tiny", np.array([[0], [255]], np.uint8), [0, 1], np.zeros((0, 1), np.uint8), [], ("a", "b"))
     >>> measure(tiny)
@@ -244,7 +246,7 @@ def measure(dataset: Dataset) -> tuple[tuple[float, ...], tuple[float, ...]]:
     means, stds = [], []
     for channel in channels:
         if channel.dtype == np.uint8:
-            # Exact, and without a copy in floats: 256 values and how often each occurs.
+            # Exact, and without a copy in floats: count how often each of the 256 values occurs.
             counts = np.bincount(channel.ravel(), minlength=256) / channel.size
             mean = float(counts @ np.arange(256))
             std = float(np.sqrt(counts @ (np.arange(256) - mean) ** 2))
@@ -256,21 +258,21 @@ def measure(dataset: Dataset) -> tuple[tuple[float, ...], tuple[float, ...]]:
 
 
 def read_npz(path: str | Path) -> Dataset:
-    """Read arrays ``x_train``, ``y_train``, ``x_test``, ``y_test``, or ``x`` and ``y`` with nothing to test on.
+    """Read the arrays ``x_train``, ``y_train``, ``x_test``, ``y_test``, or ``x`` and ``y`` without test data.
 
-    Further arrays of one whole number a training example become ``ids``. Nothing pickled is read.
+    Other arrays with one whole number per training example become ``ids``. Pickled data is refused.
     """
     path = Path(path)
     try:
         with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
     except FileNotFoundError:
-        raise InputError(f"There is no file {path}; give the path of an .npz file.") from None
+        raise InputError(f"There is no file {path}; name an .npz file.") from None
     except IsADirectoryError:
-        raise InputError(f"{path} is a directory; give the path of an .npz file.") from None
+        raise InputError(f"{path} is a directory; name an .npz file.") from None
     except PermissionError:
         raise
-    except Exception as error:  # zipfile, zlib and numpy each have their own way to find a file damaged
+    except Exception as error:  # zipfile, zlib and numpy each raise their own exceptions for damaged files
         raise DamagedFileError(path, f"not an .npz file of plain arrays ({_first_line(error)})") from None
     if {"x_train", "y_train", "x_test", "y_test"} <= set(arrays):
         x, y, x_test, y_test = (arrays.pop(name) for name in ("x_train", "y_train", "x_test", "y_test"))
@@ -291,7 +293,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _numbered(*labels: Array) -> tuple[str, ...]:
-    """The classes of labels without names: 0 up to the largest."""
+    """Names of the classes of unnamed labels: the numbers from 0 to the largest label."""
     whole = [int(part.max()) for part in labels if part.size and np.issubdtype(part.dtype, np.number)]
     return tuple(str(number) for number in range(max(whole, default=0) + 1))
 
@@ -299,8 +301,8 @@ def _numbered(*labels: Array) -> tuple[str, ...]:
 def from_torch(train: Any, test: Any | None = None, *, name: str = "torch", classes: Sequence[str] = ()) -> Dataset:
     """Make a data set from torch Datasets, which have a length and whose items are (input, label).
 
-    Inputs may be tensors, arrays or pictures, all of one shape; every item is asked for once. Transforms with
-    randomness are therefore drawn once, not anew in each epoch.
+    Inputs may be tensors, arrays or pictures, all of the same shape. Every item is read once, so that a random
+    transform is drawn once and not in every epoch.
 
     >>> from_torch([(np.zeros(3, np.float32), 0), (np.ones(3, np.float32), 1)]).train_inputs.shape
     (2, 3)
@@ -312,7 +314,7 @@ def from_torch(train: Any, test: Any | None = None, *, name: str = "torch", clas
 
 def _stack(items: Any, what: str) -> tuple[Array, Array]:
     tensors = getattr(items, "tensors", None)
-    if tensors is not None and len(tensors) == 2:  # a TensorDataset has the arrays already
+    if tensors is not None and len(tensors) == 2:  # a TensorDataset already has the arrays
         return np.asarray(tensors[0].cpu()), np.asarray(tensors[1].cpu())
     inputs: list[Array] = []
     labels: list[int] = []
@@ -322,7 +324,7 @@ def _stack(items: Any, what: str) -> tuple[Array, Array]:
         except (TypeError, ValueError):
             raise InputError(f"Item {index} of {what} must be a pair (input, label); wrap the dataset.") from None
         array = np.asarray(value)
-        if hasattr(value, "getbands"):  # a picture has its channels last, or no axis for a single one
+        if hasattr(value, "getbands"):  # a picture's channels come last, and a single one has no axis
             array = array[np.newaxis] if array.ndim == 2 else np.moveaxis(array, -1, 0)
         if inputs and array.shape != inputs[0].shape:
             raise InputError(
@@ -332,5 +334,5 @@ def _stack(items: Any, what: str) -> tuple[Array, Array]:
         inputs.append(array)
         labels.append(int(label))
     if not inputs:
-        raise InputError(f"{what} must have at least one item, not none; give a dataset with a length.")
+        raise InputError(f"{what} must have at least one item; give a dataset that has a length.")
     return np.stack(inputs), np.array(labels)

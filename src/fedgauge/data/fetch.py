@@ -1,6 +1,6 @@
 """Published files over HTTP: with progress, resumed where they broke off, checked, and in place whole or not at all.
 
-A file grows as ``NAME.part``, which a later call goes on with, and gets its name once its checksum is right.
+A file is downloaded as ``NAME.part``, which a later call resumes, and gets its name once its checksum is right.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def fetch(
     *,
     url: str | None = None,
     force: bool = False,
-    told: Progress | None = None,
+    progress: Progress | None = None,
     pause: float = 1.0,
 ) -> list[Path]:
     """Bring the published files of a data set into the directory of data; return those that were written.
@@ -50,7 +50,7 @@ def fetch(
         data: directory of data.
         url: where to take the files from instead of their publisher; their checksums stay the published ones.
         force: replace files that are not the published ones.
-        told: hears of the progress.
+        progress: called with the name of the file, the bytes here and the bytes in total.
         pause: seconds before the second try after a broken connection; it doubles each time.
     """
     known = catalogue.entry(name)
@@ -62,15 +62,15 @@ def fetch(
     if not base.startswith(("http://", "https://")):
         raise InputError(f"url must begin with http:// or https://, not {base!r}; give the address of the folder.")
     base = base.rstrip("/")
-    told = told or (lambda *_: None)
+    progress = progress or (lambda *_: None)
     folder = catalogue.data_directory(data) / known.folders[0]
     wanted = _wanted(known, folder, force)
     if not wanted:
         return []
     folder.mkdir(parents=True, exist_ok=True)
     if known.archive is not None:
-        return _through_archive(known, folder, base, wanted, told, pause)
-    return [download(f"{base}/{file}", folder / file, known.files[file], told, pause) for file in wanted]
+        return _through_archive(known, folder, base, wanted, progress, pause)
+    return [download(f"{base}/{file}", folder / file, known.files[file], progress, pause) for file in wanted]
 
 
 def _wanted(known: Entry, folder: Path, force: bool) -> list[str]:
@@ -80,16 +80,16 @@ def _wanted(known: Entry, folder: Path, force: bool) -> list[str]:
         found = catalogue.file_status(known, file, path if path.is_file() else None)
         if found.state == "differs" and not force:
             raise InputError(
-                f"{path} is there and is not the published file (MD5 {found.md5_found}; published: {found.md5});"
-                " move it away or replace it with --force."
+                f"{path} exists and is not the published file (MD5 {found.md5_found}; published: {found.md5});"
+                " move it away or replace it with force=True."
             )
         if found.state != "published":
             wanted.append(file)
     return wanted
 
 
-def download(url: str, path: Path, md5: str, told: Progress, pause: float = 1.0) -> Path:
-    """Download one file to ``path``, going on with what an earlier call left of it."""
+def download(url: str, path: Path, md5: str, progress: Progress, pause: float = 1.0) -> Path:
+    """Download one file to ``path``, resuming what an earlier call left."""
     part = path.with_name(path.name + UNFINISHED)
     with part.open("ab") as file, _nothing_left(part):
         try:
@@ -98,17 +98,17 @@ def download(url: str, path: Path, md5: str, told: Progress, pause: float = 1.0)
             raise MachineError(f"Another process is downloading {path}; wait for it to end.") from None
         resumed = file.tell() > 0
         if not (resumed and md5_of(part) == md5):
-            _complete(url, file, path.name, told, pause)
+            _complete(url, file, path.name, progress, pause)
             if resumed and md5_of(part) != md5:
-                # What was left may be of another file; once more from the start.
+                # The part may belong to another file; start once more from the beginning.
                 file.truncate(0)
-                _complete(url, file, path.name, told, pause)
+                _complete(url, file, path.name, progress, pause)
         found = md5_of(part)
         if found != md5:
             part.unlink()
             raise MachineError(
                 f"{url} is not the published {path.name}: its MD5 is {found}, not {md5}; try again later or from"
-                " another address with --url."
+                " another address with url=ADDRESS."
             )
         os.fsync(file.fileno())
         os.replace(part, path)
@@ -117,7 +117,7 @@ def download(url: str, path: Path, md5: str, told: Progress, pause: float = 1.0)
 
 @contextmanager
 def _nothing_left(part: Path) -> Iterator[None]:
-    """Leave no file behind that has nothing in it."""
+    """Leave no empty file behind."""
     try:
         yield
     finally:
@@ -125,13 +125,13 @@ def _nothing_left(part: Path) -> Iterator[None]:
             part.unlink()
 
 
-def _complete(url: str, file: BinaryIO, name: str, told: Progress, pause: float) -> None:
+def _complete(url: str, file: BinaryIO, name: str, progress: Progress, pause: float) -> None:
     """Append to ``file`` until it is as long as the server says, over several connections if need be."""
     for attempt in range(_TRIES):
         if attempt:
             time.sleep(pause * 2 ** (attempt - 1))
         try:
-            if _append(url, file, name, told):
+            if _append(url, file, name, progress):
                 return
             reason = "the connection broke off"
         except urllib.error.HTTPError as error:
@@ -141,11 +141,11 @@ def _complete(url: str, file: BinaryIO, name: str, told: Progress, pause: float)
         except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
             reason = str(getattr(error, "reason", "") or error or type(error).__name__)
     here = file.seek(0, os.SEEK_END)
-    kept = f"run again to go on after the {here:,} bytes that are here" if here else "try again later"
-    raise MachineError(f"{url} cannot be downloaded: {reason}; {kept}, or give another address with --url.")
+    kept = f"run the command again to resume after the {here:,} bytes that are here" if here else "try again later"
+    raise MachineError(f"{url} cannot be downloaded: {reason}; {kept}, or give another address with url=ADDRESS.")
 
 
-def _append(url: str, file: BinaryIO, name: str, told: Progress) -> bool:
+def _append(url: str, file: BinaryIO, name: str, progress: Progress) -> bool:
     """Ask for what is missing, append it, and say whether that was all."""
     start = file.seek(0, os.SEEK_END)
     request = urllib.request.Request(url, headers={"Accept-Encoding": "identity", "User-Agent": "fedgauge"})
@@ -159,33 +159,33 @@ def _append(url: str, file: BinaryIO, name: str, told: Progress) -> bool:
             raise
         # More is here than there: it is of another file, so begin again.
         file.truncate(0)
-        return _append(url, file, name, told)
+        return _append(url, file, name, progress)
     with answer:
         if not str(answer.headers.get("Content-Range", "")).startswith(f"bytes {start}-"):
-            # The server sends the whole of it, whatever was asked.
+            # The server sends the whole file, although only the rest was requested.
             file.truncate(0)
             start = 0
         length = answer.headers.get("Content-Length")
         total = start + int(length) if length and length.isdigit() else None
         here = start
-        told(name, here, total)
+        progress(name, here, total)
         while block := answer.read(_BLOCK):
             file.write(block)
             here += len(block)
-            told(name, here, total)
+            progress(name, here, total)
         file.flush()
     return total is None or here == total
 
 
 def _through_archive(
-    known: Entry, folder: Path, base: str, wanted: list[str], told: Progress, pause: float
+    known: Entry, folder: Path, base: str, wanted: list[str], progress: Progress, pause: float
 ) -> list[Path]:
     assert known.archive is not None
     name, md5 = known.archive
     archive = folder.parent / name
     brought = not (archive.is_file() and md5_of(archive) == md5)
     if brought:
-        download(f"{base}/{name}", archive, md5, told, pause)
+        download(f"{base}/{name}", archive, md5, progress, pause)
     extra = [file for file in known.optional if not (folder / file).exists()]
     written = unpack(archive, folder, {file: {**known.files, **known.optional}[file] for file in [*wanted, *extra]})
     if brought:

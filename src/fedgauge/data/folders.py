@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from fedgauge.data.dataset import Array, DamagedFileError, Dataset, Labels, Told
+from fedgauge.data.dataset import Array, DamagedFileError, Dataset, Labels, Progress
 from fedgauge.errors import InputError
 
 _PICTURES = {".png", ".jpg", ".jpeg", ".bmp", ".webp"}
 
 
-def read_folders(root: Path, name: str, classes: tuple[str, ...] = (), told: Told | None = None) -> Dataset:
+def read_folders(root: Path, name: str, classes: tuple[str, ...] = (), progress: Progress | None = None) -> Dataset:
     """Read ``root/train/CLASS/*.png`` to train on and ``root/test/CLASS/*.png`` to test on, as RGB.
 
     A folder ``valid`` beside them is left alone. Classes are numbered in the order of their names.
@@ -20,8 +20,8 @@ def read_folders(root: Path, name: str, classes: tuple[str, ...] = (), told: Tol
     classes = classes or tuple(sorted(path.name for path in (root / "train").iterdir() if path.is_dir()))
     found = {part: _pictures(root / part, classes) for part in ("train", "test")}
     total = sum(len(paths) for paths, _ in found.values())
-    train = _read(found["train"][0], None, 0, total, told)
-    test = _read(found["test"][0], train.shape[1:], len(train), total, told)
+    train = _read(found["train"][0], None, 0, total, progress)
+    test = _read(found["test"][0], train.shape[1:], len(train), total, progress)
     return Dataset(name, train, found["train"][1], test, found["test"][1], classes)
 
 
@@ -40,7 +40,7 @@ def _pictures(folder: Path, classes: tuple[str, ...]) -> tuple[list[Path], Label
     return paths, np.array(labels, np.int64)
 
 
-def _read(paths: list[Path], shape: tuple[int, ...] | None, done: int, total: int, told: Told | None) -> Array:
+def _read(paths: list[Path], shape: tuple[int, ...] | None, done: int, total: int, progress: Progress | None) -> Array:
     try:
         from PIL import Image
     except ImportError:
@@ -62,7 +62,7 @@ def _read(paths: list[Path], shape: tuple[int, ...] | None, done: int, total: in
                 f" {array.shape[2]} by {array.shape[1]}; resize it."
             )
         images[index] = array
-        if told is not None and index % 500 == 0:
-            told(done + index, total)
+        if progress is not None and index % 500 == 0:
+            progress(done + index, total)
     assert images is not None  # _pictures refuses an empty class
     return images

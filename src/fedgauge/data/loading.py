@@ -10,7 +10,7 @@ import numpy as np
 from fedgauge.data import catalogue
 from fedgauge.data.catalogue import Entry
 from fedgauge.data.cifar import read_cifar10, read_cifar100
-from fedgauge.data.dataset import DamagedFileError, Dataset, Told, read_npz
+from fedgauge.data.dataset import DamagedFileError, Dataset, Progress, read_npz
 from fedgauge.data.folders import read_folders
 from fedgauge.data.idx import read_mnist
 from fedgauge.errors import InputError
@@ -19,7 +19,7 @@ _EVERY = 5
 """Every fifth of scikit-learn's digits is there to test on; it has no split of its own."""
 
 
-def load_dataset(name: str = "digits", data: str | Path | None = None, told: Told | None = None) -> Dataset:
+def load_dataset(name: str = "digits", data: str | Path | None = None, progress: Progress | None = None) -> Dataset:
     """Load a data set by name, or from an ``.npz`` file.
 
     Inputs come as they were published, mostly bytes; :func:`~fedgauge.data.dataset.standardise` scales them.
@@ -27,8 +27,8 @@ def load_dataset(name: str = "digits", data: str | Path | None = None, told: Tol
     Args:
         name: one of ``digits``, ``mnist``, ``qmnist`` (MNIST with the id ``writer``), ``fashion-mnist``, ``cifar10``,
             ``cifar100`` (with the id ``coarse``), ``cinic10``; or the path of a file that ends in ``.npz``.
-        data: directory of data; ``FEDGAUGE_DATA`` or the user's own if not given.
-        told: is called with how many pictures are read and how many there are, where that takes time.
+        data: directory that holds the data sets; by default ``FEDGAUGE_DATA``, or the user data directory.
+        progress: called with how many pictures have been read and how many there are, where reading takes time.
 
     >>> digits = load_dataset("digits")
     >>> digits.train_inputs.shape, digits.num_test, digits.num_classes
@@ -41,15 +41,15 @@ def load_dataset(name: str = "digits", data: str | Path | None = None, told: Tol
         return _digits()
     root = catalogue.data_directory(data)
     if data and not root.is_dir():
-        raise InputError(f"data must be a directory, not {str(data)!r}, which is none; name the directory of data.")
+        raise InputError(f"data must be a directory, not {str(data)!r}; name the directory that holds the data sets.")
     try:
-        dataset = _read(known, data, told)
+        dataset = _read(known, data, progress)
     except DamagedFileError as damage:
         raise _explained(known, damage, data) from None
     return dataclasses.replace(dataset, mean=known.mean, std=known.std)
 
 
-def _read(known: Entry, data: str | Path | None, told: Told | None) -> Dataset:
+def _read(known: Entry, data: str | Path | None, progress: Progress | None) -> Dataset:
     if not known.files:
         folder = catalogue.find_folder(known, data)
         if folder is None:
@@ -58,7 +58,7 @@ def _read(known: Entry, data: str | Path | None, told: Told | None) -> Dataset:
                 f"{known.name} is not in {place}: there are no folders train and test with its classes;"
                 f" {catalogue.remedy(known, data)}."
             )
-        return read_folders(folder, known.name, known.classes, told)
+        return read_folders(folder, known.name, known.classes, progress)
     files = catalogue.find(known, data)
     for file, md5 in known.files.items():
         if file not in files:
@@ -74,7 +74,7 @@ def _read(known: Entry, data: str | Path | None, told: Told | None) -> Dataset:
 
 
 def _explained(known: Entry, damage: DamagedFileError, data: str | Path | None) -> InputError:
-    """The damage, with the checksums of the file where it has a published one, and what mends it."""
+    """The damage, with the checksums of the file if one is published, and how to repair it."""
     published = {**known.files, **known.optional}
     name = next((name for name in published if damage.path.name in (name, name.removesuffix(".gz"))), None)
     sums = f" (MD5 {catalogue.md5_of(damage.path)}; published: {published[name]})" if name else ""
@@ -87,7 +87,7 @@ def _digits() -> Dataset:
         from sklearn.datasets import load_digits
     except ImportError:
         raise InputError(
-            "The data set digits is inside scikit-learn, which is not installed; run: pip install 'fedgauge[data]'."
+            "The data set digits comes with scikit-learn, which is not installed; run: pip install 'fedgauge[data]'."
         ) from None
     bunch = load_digits()
     images, labels = bunch.images.astype(np.uint8)[:, np.newaxis], bunch.target.astype(np.int64)

@@ -23,14 +23,14 @@ Indices = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Partition(Value):
-    """Disjoint sets of examples, one a worker, kept as one array of indices and the size of each set.
+    """Disjoint sets of examples, one per worker, as one array of indices and the size of each set.
 
     Attributes:
         scheme: how it was made, one of :data:`fedgauge.data.schemes.SCHEMES`.
-        parameters: of the scheme.
-        seed: of its randomness.
-        num_examples: how many examples there are to share out.
-        sizes: how many each worker has.
+        parameters: the parameters of the scheme.
+        seed: the seed of its random draws.
+        num_examples: how many examples there are to divide.
+        sizes: how many examples each worker has.
         indices: the examples of worker 0, then those of worker 1, and so on.
 
     >>> halves = Partition("iid", {}, 0, 5, [2, 2], [0, 3, 1, 4])
@@ -54,7 +54,7 @@ class Partition(Value):
             object.__setattr__(self, name, _whole(name, getattr(self, name)))
         if len(self.sizes) == 0 or self.sizes.min() < 0 or self.sizes.sum() != len(self.indices):
             raise InputError(
-                f"sizes must be numbers of at least 0, one a worker, that add up to the {len(self.indices)} indices,"
+                f"sizes must be numbers of at least 0, one per worker, that add up to the {len(self.indices)} indices,"
                 f" not to {self.sizes.sum()}; read the partition from an unchanged file."
             )
         if len(self.indices) and not 0 <= self.indices.min() <= self.indices.max() < self.num_examples:
@@ -112,12 +112,12 @@ class Partition(Value):
 
     @property
     def dropped(self) -> int:
-        """How many examples no worker has."""
+        """The number of examples that no worker has."""
         return self.num_examples - len(self.indices)
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """Each worker's part of the examples: with these weights, f is the average over all of them."""
+        """Each worker's fraction of the examples: with these weights, f is the average over all examples."""
         return tuple((self.sizes / self.sizes.sum()).tolist())
 
     @cached_property
@@ -125,21 +125,23 @@ class Partition(Value):
         return np.cumsum(self.sizes)
 
     def worker(self, number: int) -> Indices:
-        """The examples of a worker, in increasing order where a scheme has made them."""
+        """The examples of a worker; in increasing order if a scheme made the partition."""
         if not 0 <= number < self.num_workers:
             raise InputError(f"worker must lie in 0 to {self.num_workers - 1}, not {number}.")
         end = int(self._ends[number])
         return self.indices[end - int(self.sizes[number]) : end]
 
     def label_counts(self, labels: Labels, num_classes: int | None = None) -> Indices:
-        """How many examples of each label each worker has: one row a worker, one column a label.
+        """How many examples of each label each worker has: one row per worker, one column per label.
 
         >>> Partition("iid", {}, 0, 4, [2, 2], [0, 1, 2, 3]).label_counts(np.array([0, 0, 0, 1]))
         array([[2, 0],
                [1, 1]])
         """
         if len(labels) != self.num_examples:
-            raise InputError(f"labels must be those of the {self.num_examples} examples, not {len(labels)} of them.")
+            raise InputError(
+                f"labels must have one entry for each of the {self.num_examples} examples, not {len(labels)}."
+            )
         classes = max(int(labels.max()) + 1, num_classes or 0)
         owners = np.repeat(np.arange(self.num_workers), self.sizes)
         cells = np.bincount(owners * classes + labels[self.indices], minlength=self.num_workers * classes)
@@ -149,7 +151,7 @@ class Partition(Value):
 def _whole(name: str, given: npt.ArrayLike) -> Indices:
     array = np.asarray(given)
     if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.number)):
-        raise InputError(f"{name} must be a list of whole numbers, not of shape {array.shape}.")
+        raise InputError(f"{name} must be a list of whole numbers, not {array.dtype} of shape {array.shape}.")
     whole = array.astype(np.int64)
     if (whole != array).any():
         raise InputError(f"{name} must be whole numbers, not {array[whole != array][0]!r}.")

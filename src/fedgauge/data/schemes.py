@@ -1,7 +1,7 @@
-"""How examples are shared out among workers; each scheme is a function of labels, a number of workers and a seed.
+"""How examples are divided among workers; each scheme is a function of labels, a number of workers and a seed.
 
-Every scheme gives disjoint sets, the same for the same seed. ``paper`` leaves out what does not divide evenly; the
-others give every example to somebody.
+Every scheme gives disjoint sets, and the same seed gives the same sets. ``paper`` leaves out what does not divide
+evenly; the others give every example to a worker.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from fedgauge.data.sharing import check, from_groups, group
 from fedgauge.errors import InputError, count, nearest, positive
 from fedgauge.randomness import Purpose, Streams
 
-# Beyond this, a Dirichlet's parts are equal to far below one example.
+# Beyond this, the parts of a Dirichlet draw differ by far less than one example.
 _LARGEST_ALPHA = 1e15
 
 
 def iid(labels: Labels, num_workers: int, *, seed: int = 0) -> Partition:
-    """Shuffle, then cut into equal parts; sizes differ by at most one.
+    """Shuffle the examples and cut them into equal parts, whose sizes differ by at most one.
 
     >>> iid(np.zeros(10, int), 3).sizes
     array([4, 3, 3])
@@ -37,18 +37,18 @@ def iid(labels: Labels, num_workers: int, *, seed: int = 0) -> Partition:
 
 
 def dirichlet(labels: Labels, num_workers: int, *, alpha: float = 0.5, least: int = 1, seed: int = 0) -> Partition:
-    """Cut each label's examples in parts that are Dirichlet(alpha, ..., alpha) over workers (Yurochkin et al. 2019).
+    """Divide the examples of each label by a Dirichlet(alpha, ..., alpha) draw over workers (Yurochkin et al. 2019).
 
-    Small alpha gives each label to few workers. There is one draw a label, never a second one: a worker that ends with
-    fewer than ``least`` examples is filled up with random ones of whoever has the most, so it ends for every alpha
-    and N.
+    A small alpha gives each label to few workers. There is one draw per label and never a second one: a worker with
+    fewer than ``least`` examples receives random ones from whichever worker has the most, so that the scheme ends for
+    every alpha and N.
 
     Args:
-        labels: of the examples.
+        labels: the label of each example.
         num_workers: N.
         alpha: above 0; it may be as small or large as a float allows.
-        least: fewest examples of a worker; 0 admits workers without any.
-        seed: of the draws.
+        least: minimum number of examples per worker; 0 allows workers without any.
+        seed: of the random draws.
 
     >>> int(dirichlet(np.arange(1000) % 10, 50, alpha=1e-300).sizes.min())
     1
@@ -66,14 +66,14 @@ def dirichlet(labels: Labels, num_workers: int, *, alpha: float = 0.5, least: in
 
 
 def quantity(labels: Labels, num_workers: int, *, alpha: float = 1.0, least: int = 1, seed: int = 0) -> Partition:
-    """Shuffle, then cut into parts whose sizes are Dirichlet(alpha, ..., alpha): alike but of unequal size.
+    """Shuffle, then cut into parts whose sizes are a Dirichlet(alpha, ..., alpha) draw: same data, different sizes.
 
     Args:
-        labels: of the examples; only their number counts.
+        labels: the label of each example; only their number matters.
         num_workers: N.
-        alpha: above 0; small alpha gives few workers nearly everything.
-        least: fewest examples of a worker; 0 admits workers without any.
-        seed: of the draws.
+        alpha: above 0; a small alpha gives a few workers nearly everything.
+        least: minimum number of examples per worker; 0 allows workers without any.
+        seed: of the random draws.
 
     >>> len(quantity(np.zeros(100, int), 4, alpha=1.0).indices)
     100
@@ -101,7 +101,7 @@ def shards(labels: Labels, num_workers: int, *, shards: int = 2, seed: int = 0) 
     if pieces > len(labels):
         raise InputError(
             f"{num_workers} workers with {shards} shards each need {pieces} examples, not {len(labels)};"
-            " ask for fewer workers or shards."
+            " use fewer workers or shards."
         )
     streams = Streams(seed, Purpose.PARTITION)
     shuffled = streams.at().permutation(len(labels))
@@ -112,9 +112,9 @@ def shards(labels: Labels, num_workers: int, *, shards: int = 2, seed: int = 0) 
 
 
 def by_id(labels: Labels, num_workers: int | None = None, *, seed: int = 0) -> Partition:
-    """Give each worker the examples of one id, such as a writer's digits, in the order of the ids.
+    """Give each worker the examples of one id, such as the digits of one writer, in the order of the ids.
 
-    With ``num_workers``, the ids themselves are dealt at random to so many workers, as evenly as goes.
+    With ``num_workers``, the ids are dealt at random to that many workers, as evenly as possible.
 
     >>> by_id(np.array([7, 9, 7, 7])).sizes
     array([3, 1])
@@ -123,9 +123,7 @@ def by_id(labels: Labels, num_workers: int | None = None, *, seed: int = 0) -> P
     groups = group(labels)
     if num_workers is not None:
         if count("workers", num_workers) > len(groups):
-            raise InputError(
-                f"workers must be at most the {len(groups)} different ids, not {num_workers}; ask for fewer."
-            )
+            raise InputError(f"workers must be at most {len(groups)}, the number of different ids, not {num_workers}.")
         order = Streams(seed, Purpose.PARTITION).at().permutation(len(groups))
         groups = [np.concatenate([groups[i] for i in part]) for part in np.array_split(order, num_workers)]
     return from_groups("id", {}, seed, len(labels), groups)
@@ -142,7 +140,7 @@ SCHEMES: Mapping[str, Callable[..., Partition]] = {
 
 
 def parameters_of(scheme: str) -> list[str]:
-    """The parameters that a scheme takes beside the labels, the number of workers and the seed.
+    """The parameters of a scheme other than the labels, the number of workers and the seed.
 
     >>> parameters_of("dirichlet")
     ['alpha', 'least']
@@ -162,15 +160,15 @@ def make_partition(
     seed: int = 0,
     **parameters: Any,
 ) -> Partition:
-    """Share out a data set's training examples among workers.
+    """Divide the training examples of a data set among workers.
 
     Args:
-        dataset: whose examples to share out.
+        dataset: the data set.
         scheme: one of :data:`SCHEMES`.
-        num_workers: N; the scheme ``id`` may do without, one worker an id.
-        labels: one of the data set's ``ids`` to go by instead of its labels, such as ``coarse`` or ``writer``.
-        seed: of the draws.
-        parameters: of the scheme.
+        num_workers: N; the scheme ``id`` may do without it, and then has one worker per id.
+        labels: the name of the data set's ``ids`` to use instead of its labels, such as ``coarse`` or ``writer``.
+        seed: of the random draws.
+        parameters: the parameters of the scheme.
 
     >>> from fedgauge.data.loading import load_dataset
     >>> make_partition(load_dataset("digits"), "paper", 10, percent=50.0).sizes
@@ -183,18 +181,18 @@ def make_partition(
             " share out by an array, put it into the ids of the Dataset."
         )
     allowed = parameters_of(scheme)
-    for given in parameters:
-        if given not in allowed:
+    for name in parameters:
+        if name not in allowed:
             takes = ", ".join(allowed) or "none"
-            raise InputError(f"The scheme {scheme} has no parameter {given} (it takes: {takes}); leave it out.")
+            raise InputError(f"The scheme {scheme} has no parameter {name} (it takes: {takes}); leave it out.")
     if num_workers is None and scheme != "id":
-        raise InputError(f"The scheme {scheme} needs workers, their number N; give a whole number of at least 1.")
+        raise InputError(f"The scheme {scheme} needs the number of workers; give a whole number of at least 1.")
     if scheme == "id" and labels is None:
         if len(dataset.ids) != 1:
             known = ", ".join(dataset.ids) or "none"
             raise InputError(
-                f"The scheme id needs labels, the name of the ids to go by; {dataset.name} has: {known} (writers come"
-                " with qmnist)."
+                f"The scheme id needs labels, the name of the ids to divide by; {dataset.name} has: {known} (qmnist has"
+                " writer)."
             )
         labels = next(iter(dataset.ids))
     made = SCHEMES[scheme](dataset.labels_by(labels), num_workers, seed=seed, **parameters)

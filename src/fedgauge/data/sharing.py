@@ -1,4 +1,4 @@
-"""What all schemes share: the checks of their input, examples by label, and the making of a partition."""
+"""What all schemes share: checking the input, grouping examples by label, and making the partition."""
 
 from __future__ import annotations
 
@@ -14,29 +14,27 @@ from fedgauge.errors import InputError, count
 
 
 def check(labels: npt.ArrayLike, num_workers: int, least: int = 1) -> Labels:
-    """Return the labels if they can be shared out to so many workers with at least ``least`` each."""
+    """Return the labels if they can be divided among this many workers with at least ``least`` examples each."""
     given = np.asarray(labels)
     if given.ndim != 1 or not given.size or not np.issubdtype(given.dtype, np.integer) or given.min() < 0:
         raise InputError(
-            f"labels must be whole numbers of at least 0, one an example, not {given.dtype} of shape {given.shape};"
+            f"labels must be whole numbers of at least 0, one per example, not {given.dtype} of shape {given.shape};"
             " number the classes 0, 1, ..."
         )
     count("workers", num_workers)
     count("least", least, 0)
     if num_workers > len(given) and least > 0:
-        raise InputError(
-            f"workers must be at most the {len(given)} examples, not {num_workers}; ask for fewer workers."
-        )
+        raise InputError(f"workers must be at most {len(given)}, the number of examples, not {num_workers}.")
     if num_workers * least > len(given):
         raise InputError(
             f"{num_workers} workers with at least {least} examples each need {num_workers * least}, and there are"
-            f" {len(given)}; ask for fewer workers or a smaller least."
+            f" {len(given)}; use fewer workers or a smaller least."
         )
     return given.astype(np.int64)
 
 
 def group(labels: Labels, num_groups: int | None = None) -> list[Indices]:
-    """The examples of each label that occurs, in order; or of each label below ``num_groups``.
+    """The examples of each label that occurs, in order; or those of each label below ``num_groups``.
 
     >>> [part.tolist() for part in group(np.array([5, 2, 5]))]
     [[1], [0, 2]]

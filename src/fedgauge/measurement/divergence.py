@@ -27,6 +27,7 @@ from fedgauge.measurement.reading import Reading
 from fedgauge.randomness import Purpose, Streams
 from fedgauge.simulation.workers import Lane
 from fedgauge.values import Estimate, Kind
+from fedgauge.values.text import counted
 
 Floats = npt.NDArray[np.float64]
 
@@ -139,7 +140,7 @@ def _local(
     value, low, high = map(float, found[largest][0].root())
     number = len(found[largest][1])
     cost = {"gradient passes": meter.cost["gradient passes"] - before}
-    method = f"|grad F_i - grad f| at x_i after {largest} local steps, {number} of {N} workers"
+    method = f"|grad F_i - grad f| at x_i after {counted(largest, 'local step')}, {number} of {N} workers"
     kind: Kind = "lower" if number == N else "sample"
     details = {
         "algorithm": {"name": iterates.algorithm.name, **iterates.algorithm.parameters},

@@ -138,12 +138,14 @@ def _default(federation: Federation) -> tuple[str, ...]:
 
 def _trajectory(session: Session) -> Iterable[Reading]:
     setup, options = session.setup, session.options
-    done = 0
+    before = latest = 0
 
-    def observer(_: int, record: Round | None) -> None:
-        nonlocal done
-        done += 1
-        session.progress("trajectory", done, options.rounds * options.seeds)
+    def observer(rounds: int, record: Round | None) -> None:
+        nonlocal before, latest
+        if rounds < latest:  # the next seed's run has begun
+            before += latest
+        latest = rounds
+        session.progress("trajectory", before + rounds, options.rounds * options.seeds)
 
     mean, most = trajectory(
         setup.federation,

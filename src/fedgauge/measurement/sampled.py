@@ -72,7 +72,7 @@ def sampled_divergence(
     >>> from fedgauge.federation.supervised import SupervisedFederation
     >>> x, y, shards = torch.randn(80, 3), torch.arange(80) % 2, [range(40), range(40, 80)]
     >>> federation = SupervisedFederation(lambda: nn.Linear(3, 2), nn.functional.cross_entropy, x, y, shards)
-    >>> with Meter(federation, processes=1) as meter:
+    >>> with Meter(federation) as meter:
     ...     reading = sampled_divergence(meter, federation.start(0), size=0.25, most=20)
     >>> [estimate.symbol for estimate in reading.estimates], reading.details["repetitions"] <= 20
     (['zeta_rms', 'grad2'], True)

@@ -1,36 +1,37 @@
-r"""Local steps that adapt themselves: a pace decides after every record how many the next rounds take.
+r"""Local steps that adapt themselves: after every record, a pace decides how many the next rounds take.
 
-**What is measured.** A round takes c + s I seconds: c for communicating, s for a local step. In a round that is
-recorded the participants send, beside their last model, the ones they had on the way at I/2 and I/4 (in the first
-round at every power of two), and the server sees what f would be had the round ended there. With a the fall of f over
-the first half of the steps and b over the second, e = b / a is what a step without communication is still worth: 1
-where workers agree, less the further they drift. As f falls ever more slowly anyhow, a is the mean of this round's
-first half and the next one's, between which b lies in time.
+**What is measured.** A round takes c + s I seconds: c for communication, s for each local step. In a recorded round the
+participants send not only their last model but also those they had after I/2 and I/4 steps (in the first round after
+every power of two), and the server sees what f would be had the round ended there. If f falls by a over the first half
+of the steps and by b over the second, e = b / a is what a step without communication is still worth: 1 where workers
+agree, and less the further they drift. As f falls ever more slowly in any case, a is the mean over the first half of
+this round and the first half of the next, as b lies between them in time.
 
 **Up.** Doubling I multiplies the fall of a round by 1 + e and its seconds by (c + 2 s I) / (c + s I): it pays where
 e > s I / (c + s I), the share of computing in a round. (The marginal value theorem of foraging, Charnov 1976.) I begins
-at the power of two nearest to c / s, where a round is half computing, and is doubled where e is above the share by
+at the power of two nearest to c / s, where half of a round is computing, and is doubled where e exceeds the share by
 more than its standard error.
 
-**Down** is another matter, as e does not tell what passes from what stays. Drift adds something to f that fewer steps
-would shed within a few rounds, once: (a - b) / 2 of it in the first. But f falls more slowly with fewer steps ever
-after. Three rules lower I:
+**Down** is different, as e does not separate what passes from what stays. Drift adds something to f that fewer steps
+would remove within a few rounds, but only once: (a - b) / 2 of it in the first. From then on, however, f falls more
+slowly with fewer steps. Three rules lower I:
 
-- *balance*: what half the steps would shed at once is more than what I steps have gained on half of them for as long
-  as they are taken (read off the losses at the steps that half would have made by now), or than what they will gain
-  in as long again at the rate of late. Up to then no half would have been better, and afterwards f is no higher than
-  with half from the beginning. Where f rises from a quarter of the steps on, it comes down to that quarter;
-- *trial*: where e is below the share, half the steps are tried for a quarter as many rounds as I was taken, and kept
-  if f falls faster, the first half of the trial, which sheds drift, left out. Trials that fail come half as often;
-- *undoing*: where a round would take back half of all that the run has gained, or the first one half of what it gained
-  on the way, the server takes the best of the models on the way, or none of them and a quarter of the steps. In rounds
-  between records nothing is known.
+- *balance*: half the steps would at once remove more than I steps have gained over half of them since I was last raised
+  (read off the losses at the number of steps that half would have made by now), or more than they will gain in the
+  same time again at the recent rate. Until then half would not have been better, and afterwards f is no higher than
+  with half from the beginning. Where f rises after a quarter of the steps, I becomes that quarter;
+- *trial*: where e is below the share, half the steps are tried for a quarter of the rounds for which I was used, and
+  kept if f falls faster; the first half of the trial, which removes drift, does not count. After a failed trial, the
+  next comes half as soon;
+- *undoing*: where a round would lose half of all that the run has gained, or the first round half of what it had gained
+  on the way, the server takes the best of the models on the way; if none is better than the start, it undoes the round
+  and takes a quarter of the steps. Between records, nothing is known and nothing is undone.
 
-A network may begin on a plateau, where f goes up and down by little whatever I is: while no loss that was seen, also on
-the way, is a twentieth of the first one away from it, no rule lowers I.
+A network may begin on a plateau, where f goes up and down a little whatever I is: as long as no loss that was seen,
+also within rounds, differs from the first by a twentieth of it, no rule lowers I.
 
-What it does not do well is in docs/results/auto.md. A pace is a pure fold over the records: a resumed run replays it
-and needs nothing else.
+What it does not do well is in docs/results/auto.md. A pace is a pure fold over the records: a resumed run replays the
+records and needs nothing else.
 """
 
 from __future__ import annotations
@@ -51,31 +52,31 @@ from fedgauge.pace.doublings import Descent, Tally, gap, in_words, pairs, points
 from fedgauge.values import Round
 
 CAP = 128
-"""Local steps beyond which nothing is tried unless told: the paper's experiments and ours end there."""
+"""The largest number of local steps by default: the paper's experiments and ours end there."""
 _LOOKING = 0.02
-"""Part of the time that may go into sending models of the way: little beside the tenth that is to be kept within."""
+"""Fraction of the time that may be spent on sending intermediate models; small beside the tenth that counts."""
 _PATIENCE = 4
-"""Records until a number of steps that was given up is tried again; each time it is given up, twice as many."""
+"""Records until a number of steps that was given up is tried again; doubled each time it is given up."""
 _TRIAL = 24
-"""Rounds before fewer steps are first tried: in a quarter of them a slope can be told from scatter."""
+"""Rounds before fewer steps are first tried: a quarter of them is enough to see a slope in the scatter."""
 _AGAIN = 8
-"""Rounds before they are tried once more where that was good, or where f has stalled; fewer have no slope."""
+"""Rounds before fewer steps are tried again after a success, or where f has stalled; fewer rounds show no slope."""
 _SLIGHT = 0.1
-"""A share of computing below which fewer steps could not save a tenth of the time, and are not tried."""
+"""Share of computing below which fewer steps could not save a tenth of the time, so that they are not tried."""
 _LOST = 0.5
-"""Part of all that the run has gained that a round may take back; more is no fluctuation."""
+"""Fraction of all that the run has gained that a round may lose; more is not a fluctuation."""
 FLAT = 0.05
-"""Part of a network's first loss below which a change of f tells nothing of drift: it may begin on a plateau."""
+"""Fraction of a network's first loss; smaller changes of f say nothing about drift, as it may be on a plateau."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What the rounds until the next record do.
+    """What happens in the rounds until the next record.
 
     Attributes:
         local_steps: I.
-        look: after how many of them the participants' models are looked at in the round that is recorded, growing.
-        why: the reason, where I has changed.
+        look: after which numbers of steps the server looks at the participants' models in the recorded round.
+        why: the reason, if I changes.
     """
 
     local_steps: int
@@ -149,7 +150,7 @@ class Pace:
     def __post_init__(self) -> None:
         count("cap", self.cap)
         if not self.communication + self.step_seconds > 0:
-            raise InputError("A round must cost something for auto to weigh; give the cost a fixed or a step above 0.")
+            raise InputError("A round must cost something for auto to choose; give the cost a fixed or a step above 0.")
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -255,12 +256,14 @@ class Pace:
         assert record.looked is not None
         assert record.path is not None
         I = record.looked[-1]  # noqa: E741
-        drift = ""
-        if record.deviation2 is not None and record.grad2 > 0:
-            drift = f"; drift is {math.sqrt(record.deviation2 / record.grad2):.0%} of the gradient"
         if record.taken == 0 and I > 1:
-            why = f"f would have risen to {min(record.path):.4g} at best; the round is undone{drift}"
-            return max(I // 4, 1), why, self._leave(state, I)
+            lowest = min(record.path)
+            rise = f"raised f from {record.loss:.4g} to at least {lowest:.4g}" if math.isfinite(lowest) else "diverged"
+            return (
+                max(I // 4, 1),
+                f"the round {rise}, so it is undone and the next one takes fewer steps",
+                self._leave(state, I),
+            )
         tally = state.tallies.get(I, Tally())
         now = with_last(tally, record)
         if state.trial and state.trial[0] > I:
@@ -268,11 +271,14 @@ class Pace:
         if I > 1 and not self._on_plateau(state, record):
             lost, gained = self._balance(state, end)
             if lost > max(gained, 0.0):
-                why = f"{I // 2} steps would shed {lost:.3g} of f at once, and {I} gain only {gained:.3g} on them"
-                if not _rises_from_a_quarter(state, I):
-                    return I // 2, why + drift, self._leave(state, I)
-                why += f"; f rises from {I // 4} steps on"
-                return I // 4, why + drift, self._leave(state, I, I // 2)
+                if _rises_from_a_quarter(state, I):
+                    why = f"f rises after the first {I // 4} of {I} local steps, so the rest do harm"
+                    return I // 4, why, self._leave(state, I, I // 2)
+                gain = (
+                    f"more than the {gained:.3g} that {I} steps gain" if gained > 0 else f"and {I} steps gain nothing"
+                )
+                why = f"{I // 2} local steps would lower f by {lost:.3g} at once, {gain} over them"
+                return I // 2, why, self._leave(state, I)
             share, taken = self.share(I // 2), state.losses.rounds
             mean, error = tally.excess(share)
             stalled = taken >= _AGAIN and state.losses.late(taken // 2).slope < _SLIGHT * state.losses.slope
@@ -282,15 +288,15 @@ class Pace:
             ):
                 length = max(taken // 4, 4)
                 rate = self._fall(state, I, length)
-                why = f"to try for {length} rounds: {in_words(tally, I)}, which pays from {share:.2f} on{drift}"
+                why = f"{in_words(tally, I)}; {I // 2} steps are tried for {length} rounds"
                 return I // 2, why, {"trial": (I, rate, length)}
         if self.cap >= 2 * I and 2 * I not in state.rest:
             share = self.share(I)
             mean, error = now.excess(share)
             if I == 1:
-                return 2, f"to try, as one step does not tell what a second is worth{drift}", {}
+                return 2, "two steps are tried, as one step does not show what a second is worth", {}
             if mean - error > 0:
-                return 2 * I, f"{in_words(now, I)}, and more steps pay from {share:.2f} on{drift}", {}
+                return 2 * I, f"{in_words(now, I)}; twice as many steps are taken", {}
         return I, None, {}
 
     def _leave(self, state: PaceState, *local_steps: int) -> dict[str, Any]:
@@ -311,7 +317,7 @@ class Pace:
         found = self._fall(state, I, length - length // 2)
         if found > rate:
             return I, None, {**self._leave(state, before), "due": {**state.due, I: _AGAIN}}
-        why = f"f fell by {found:.3g} for each e-fold of the time at {I} local steps and by {rate:.3g} at {before}"
+        why = f"the trial of {I} local steps is over: f fell no faster than with {before}"
         due = {**state.due, before: 2 * state.due.get(before, _TRIAL)}
         return before, why, {"trial": None, "due": due, "since": state.since}
 
@@ -348,12 +354,12 @@ def _rises_from_a_quarter(state: PaceState, I: int) -> bool:  # noqa: E741
 def adaptive_pace(
     cost: Cost, federation: Federation, participation: Participation | None = None, cap: int = CAP
 ) -> Pace:
-    """The pace for a federation whose rounds cost so much.
+    """The pace for a federation whose rounds have this cost.
 
     Args:
-        cost: of a round; the time of a step must be given, as one that is measured anew would make it another run.
-        federation: whose model is sent.
-        participation: who takes part, everyone if not given.
+        cost: the cost of a round, with the time of a step: measured afresh, it would make a different run each time.
+        federation: the federation whose model is sent.
+        participation: who takes part; by default all workers.
         cap: the largest I.
 
     >>> from fedgauge import Cost, fedavg, random_quadratics, simulate
@@ -365,8 +371,8 @@ def adaptive_pace(
     """
     if cost.step is None:
         raise InputError(
-            f"auto needs to know how long a local step takes, which the cost {cost.name} leaves open: measured anew it"
-            " would make another run each time; give it, as in local,step=0.001."
+            f"auto needs to know how long a local step takes, which the cost {cost.name} does not say; give it, as in"
+            " cost='local,step=0.001'."
         )
     full = cost.completed(federation)
     participants = (participation or Participation()).num_participants(federation.num_workers)

@@ -1,4 +1,4 @@
-"""What a round costs, in seconds of a federation that is not here: communication, coordination and local steps."""
+"""The cost of a round in seconds of a modelled federation: communication, coordination and local steps."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Cost(Value):
     """The cost of a round: fixed + bytes/bandwidth M + step I.
 
     Attributes:
-        name: of the preset, or ``given``.
-        fixed: seconds that a round takes whatever is done in it: coordination, waiting for the slowest.
-        bandwidth: bytes a second that the server takes in and sends out, over which participants' messages queue.
-        bytes: that a participant receives and sends in a round; None is a model each way.
-        step: seconds of a local step; None is what it takes on this machine.
+        name: the name of the preset, or ``given``.
+        fixed: seconds that every round takes: coordination, and waiting for the slowest participant.
+        bandwidth: bytes per second that the server receives and sends; the participants' messages share it.
+        bytes: bytes that a participant receives and sends in a round; None means one model each way.
+        step: seconds of a local step; None means the time that it takes on this machine.
 
     >>> cost = Cost("given", fixed=1.0, bandwidth=1e6, bytes=2e5, step=0.01)
     >>> cost.round(local_steps=10, participants=5)
@@ -45,12 +45,12 @@ class Cost(Value):
                 raise InputError(f"The cost's {name} must be a finite number of at least 0, not {value!r}.")
         if not self.bandwidth > 0:
             raise InputError(
-                f"The cost's bandwidth must be above 0 bytes a second, not {self.bandwidth!r}: nothing would arrive."
+                f"The cost's bandwidth must be above 0 bytes per second, not {self.bandwidth!r}, as nothing would arrive."
             )
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read a preset, numbers, or a preset with numbers changed: ``cross-device,step=0.2``.
+        """Read a preset, numbers, or a preset with changed numbers, as in ``cross-device,step=0.2``.
 
         >>> Cost.parse("cross-silo,fixed=2").fixed
         2.0
@@ -77,14 +77,14 @@ class Cost(Value):
         return cost
 
     def completed(self, federation: Federation) -> Self:
-        """The cost with what was left open filled in for a federation: the model's size, and the time of a step."""
+        """The cost with the missing numbers filled in for a federation: the size of its model and the time of a step."""
         model = federation.start(0)
         size = 2 * model.numel() * model.element_size() if self.bytes is None else self.bytes
         return replace(self, bytes=float(size), step=step_seconds(federation) if self.step is None else self.step)
 
     @property
     def per_participant(self) -> float:
-        """Seconds that one participant's messages take."""
+        """Seconds for the messages of one participant."""
         return (self.bytes or 0.0) / self.bandwidth
 
     def round(self, local_steps: float, participants: int) -> float:
@@ -92,22 +92,22 @@ class Cost(Value):
         return self.fixed + self.per_participant * participants + (self.step or 0.0) * local_steps
 
     def communication(self, participants: int) -> float:
-        """Seconds of a round that are no local steps."""
+        """Seconds of a round without its local steps."""
         return self.round(0, participants)
 
 
 PRESETS: Mapping[str, Mapping[str, float]] = {
-    # Phones that are waited for, on links of a few megabit, with a second's worth of coordination.
+    # Phones on slow links; every round waits ten seconds for them.
     "cross-device": {"fixed": 10.0, "bandwidth": 2e6, "step": 0.05},
     # A few data centres on good links.
     "cross-silo": {"fixed": 0.5, "bandwidth": 1e8, "step": 0.01},
-    # This machine: only what is computed counts.
+    # This machine: only computing takes time.
     "local": {"fixed": 0.0},
 }
 
 
 def step_seconds(federation: Federation, steps: int = 50, turns: int = 5) -> float:
-    """The time of one worker's local step on this machine, on one core: the median of some turns."""
+    """The time of one worker's local step on one core of this machine: the median of several trials."""
     from fedgauge.system.threads import one_thread
 
     worker, none = np.array([0]), np.array([0])

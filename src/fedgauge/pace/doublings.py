@@ -1,4 +1,4 @@
-"""What recorded rounds say of a step more: the worth of each doubling, and the line that f falls along.
+"""What recorded rounds say about more local steps: the worth of each doubling, and how fast f falls.
 
 A round that is recorded has the loss at some of its steps (``looked`` and ``path`` of a
 :class:`~fedgauge.values.Round`). With a the fall of f over the first half of the steps and b over the second, e = b / a
@@ -17,14 +17,14 @@ import numpy.typing as npt
 from fedgauge.values import Round
 
 _MEMORY = 0.8
-"""What a measurement still counts for at the next one: some five count, as e changes while the loss falls."""
+"""Weight of a measurement at the next one: about five count, as e changes while the loss falls."""
 _DOUBT = 0.05
-"""Variance of (b - share a) / (|a| + |b|), which lies in [-1, 1], believed before the scatter is seen."""
+"""Assumed variance of (b - share a) / (|a| + |b|), which lies in [-1, 1], before the scatter is known."""
 
 
 @dataclass(frozen=True)
 class Tally:
-    """What the rounds say of one doubling: decayed sums over (b, a), each pair divided by |a| + |b|."""
+    """What the rounds say about one doubling: decayed sums over (b, a), each pair divided by |a| + |b|."""
 
     number: float = 0.0
     b: float = 0.0
@@ -58,17 +58,17 @@ class Tally:
 
 @dataclass(frozen=True)
 class Descent:
-    """How f has fallen: after how many rounds it was what."""
+    """How f has fallen: its value after each number of rounds."""
 
     points: tuple[tuple[int, float], ...] = ()
 
     @property
     def rounds(self) -> int:
-        """How many they span."""
+        """The number of rounds between the first and the last point."""
         return self.points[-1][0] - self.points[0][0]
 
     def late(self, rounds: int) -> Descent:
-        """The last rounds of it, or the last two points."""
+        """The part within the last ``rounds``, but at least the last two points."""
         first = self.points[-1][0] - rounds
         return Descent(self.points[min(sum(place < first for place, _ in self.points), len(self.points) - 2) :])
 
@@ -80,7 +80,7 @@ class Descent:
 
     @property
     def error(self) -> float:
-        """The standard error of the slope, from the scatter about the line; without end for two points."""
+        """The standard error of the slope, from the scatter about the line; infinite for two points."""
         if len(self.points) <= 2:
             return math.inf
         places, losses = self._centred
@@ -95,7 +95,7 @@ class Descent:
 
 
 def gap(record: Round) -> float:
-    """What half the steps would give at once: (a - b) / 2, as both halves go on alike but for what drift adds."""
+    """What half the steps would gain at once: (a - b) / 2, as the halves differ only by what drift adds."""
     points = points_of(record)
     assert record.looked is not None
     I = record.looked[-1]  # noqa: E741
@@ -105,7 +105,7 @@ def gap(record: Round) -> float:
 
 
 def with_last(tally: Tally, record: Round) -> Tally:
-    """The tally with the last round in it, whose first half is not yet held against the next one's."""
+    """The tally including the last round, although the next round's first half is not known yet."""
     points = points_of(record)
     assert record.looked is not None
     I = record.looked[-1]  # noqa: E741
@@ -117,14 +117,27 @@ def with_last(tally: Tally, record: Round) -> Tally:
 
 
 def in_words(tally: Tally, local_steps: int) -> str:
-    """What a tally says of the last doubling."""
+    """What a tally says about the last doubling of the local steps.
+
+    >>> in_words(Tally(b=0.3, a=0.4), 8)
+    'the second 4 of 8 local steps lowered f by 75% of what the first 4 did'
+    >>> in_words(Tally(b=-0.1, a=-0.4), 8)
+    'the second 4 of 8 local steps raised f by less than the first 4 did'
+    """
     half = local_steps // 2
-    what = f"{tally.worth:.2f} times as much as" if tally.a > 0 else "less than"
-    return f"the second {half} of {local_steps} local steps gave {what} the first"
+    if tally.b > 0 and tally.a > 0:
+        did = f"lowered f by {tally.worth:.0%} of what the first {half} did"
+    elif tally.b > 0:
+        did = f"lowered f, and the first {half} did not"
+    elif tally.a < tally.b:
+        did = f"raised f by less than the first {half} did"
+    else:
+        did = "did not lower f"
+    return f"the second {half} of {local_steps} local steps {did}"
 
 
 def pairs(record: Round, following: Round) -> Iterator[tuple[int, float, float, float]]:
-    """For each doubling that a round looked at: its end, the fall b beyond the half, and a to hold it against."""
+    """For each doubling seen in a round: its end, the fall b over its second half, a to compare it with, and a scale."""
     points, later = points_of(record), points_of(following)
     weight = 0.5 / (following.round - record.round)
     for end, loss in points.items():
@@ -139,7 +152,7 @@ def pairs(record: Round, following: Round) -> Iterator[tuple[int, float, float, 
 
 
 def points_of(record: Round) -> dict[int, float]:
-    """The losses of a round by steps, its beginning included."""
+    """The losses of a round by number of steps, including its beginning."""
     assert record.looked is not None
     assert record.path is not None
     return {0: record.loss, **dict(zip(record.looked, record.path, strict=True))}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedgauge.reproduce import sampling, sketch, table1, table2, training_curves
+from fedgauge.errors import InputError
+from fedgauge.reproduce import lens_orders, sampling, sketch, table1, table2, training_curves
 from fedgauge.reproduce.studies import FIGURES, Scale, study
 
 Progress = Callable[[str, int, int | None], None]
@@ -75,3 +77,21 @@ EXHIBITS: tuple[Exhibit, ...] = (
     *(Exhibit(_of_model(name), "table1", table1, partial(_table1, name)) for name in table1.PAPER),
     *(Exhibit(name, name, training_curves, partial(_curves, name)) for name in FIGURES),
 )
+
+
+def draw_stored(results: Path) -> Iterator[Path]:
+    """Draw the pictures of the results in a directory from their JSON files.
+
+    Yields:
+        The pictures that were drawn.
+    """
+    stored = {results / exhibit.name / "result.json": (exhibit.module, exhibit.picture) for exhibit in EXHIBITS}
+    for path, (module, picture) in {**stored, results / "lenses.json": (lens_orders, "lenses")}.items():
+        if not path.exists():
+            continue
+        drawn = path.parent / f"{picture}.png"
+        try:
+            module.draw(json.loads(path.read_text(encoding="utf-8")), drawn)
+        except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
+            raise InputError(f"{path} is damaged, or another version wrote it; write it again.") from None
+        yield drawn

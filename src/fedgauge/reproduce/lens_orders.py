@@ -219,7 +219,7 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
         errors = np.maximum([middle - ends[:, 0], ends[:, 1] - middle], 0.0)
         left.errorbar(middle, range(len(lenses)), xerr=errors, fmt="o", capsize=2)
         left.set_yticks(range(len(lenses)), lenses)
-        left.axvline(0.0, color="k", linewidth=0.8)
+        left.axvline(0.0, color=figures.INK, linewidth=0.8)
         left.set(
             xlim=(-1.05, 1.05), xlabel="Kendall's tau with the slowdown", title=f"Which lens orders them, I = {main}"
         )

@@ -17,6 +17,7 @@ from fedgauge.federation.quadratic import Floats, QuadraticFederation
 from fedgauge.report import figures
 from fedgauge.report.terminal import console
 from fedgauge.results.paper import Sketch
+from fedgauge.values.text import counted
 
 GAMMA, STEPS = 0.08, 30
 START = np.array([-2.0, -1.5])
@@ -79,23 +80,23 @@ def show(result: Mapping[str, Any]) -> None:
         for panel in result["panels"]
     ]
     head = ("panel", "zeta at the start", "L_h", "local models from their average", "average from the centralised")
-    console.table(f"Figure 1, after {result['local_steps']} local steps", head, rows)
+    console.table(f"Figure 1, after {counted(result['local_steps'], 'local step')}", head, rows)
 
 
 def draw(result: Mapping[str, Any], path: Path) -> None:
     """Picture the paths."""
     with figures.figure(path, panels=len(result["panels"]), width=4.4, height=3.6) as drawn:
         for axes, panel in zip(drawn, result["panels"], strict=True):
-            for key, style, label in (
-                ("first", "C0-", "worker 1"),
-                ("second", "C1-", "worker 2"),
-                ("central", "k--", "centralised"),
-                ("average", "C2-", "average of the workers"),
+            for key, colour, style, label in (
+                ("first", figures.COLOURS[0], "-", "worker 1"),
+                ("second", figures.COLOURS[1], "-", "worker 2"),
+                ("central", figures.INK, "--", "centralised"),
+                ("average", figures.COLOURS[4], "-", "average of the workers"),
             ):
                 path_of = np.array(panel[key])
-                axes.plot(path_of[:, 0], path_of[:, 1], style, label=label)
-                axes.plot(*path_of[-1], style[:-1].rstrip("-") + "o", markersize=5)
-            axes.plot(*panel["central"][0], "k*", markersize=9)
+                axes.plot(path_of[:, 0], path_of[:, 1], style, color=colour, label=label)
+                axes.plot(*path_of[-1], "o", color=colour, markersize=5)
+            axes.plot(*panel["central"][0], "*", color=figures.INK, markersize=9)
             axes.set(
                 title=f"{panel['name']}: L_h = {panel['L_h']:.2g}, zeta = {panel['zeta']:.2g} at the start",
                 xlabel="first coordinate",

@@ -203,10 +203,12 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
                 above = [cell["high"] - cell["median"] for cell in ours]
                 shifted = [value * 1.02**n if axes is left else value + 0.03 * n for value in x]
                 axes.errorbar(shifted, middle, yerr=[below, above], fmt=marker, capsize=3, label=f"ours, N = {n}")
-            axes.plot(x, [float(c["paper"].split()[0]) for c in columns], "k*", markersize=10, label="paper")
+            axes.plot(
+                x, [float(c["paper"].split()[0]) for c in columns], "*", color=figures.INK, markersize=10, label="paper"
+            )
             axes.set_ylabel("rounds to f = 0.8")
         left.set(xscale="log", yscale="log", xlabel="local steps I", title="More local steps, fewer rounds")
-        left.plot([1, 10], [927, 92.7], "k:", linewidth=1, label="1 / I")
+        left.plot([1, 10], [927, 92.7], ":", color=figures.INK, linewidth=1, label="1 / I")
         left.set_xticks([1, 5, 10], ["1", "5", "10"])
         left.minorticks_off()
         right.set(ylim=(0, None), xlabel="(eta, gamma)", title="Only the product of the rates matters")

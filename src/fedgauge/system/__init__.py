@@ -1,1 +1,1 @@
-"""What fedgauge asks of the operating system: whole files, signals, threads, and functions found by name."""
+"""What fedgauge needs from the system: files, signals, threads, notices, and functions found by name."""

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and files that are appended to."""
+"""Files that are written completely or not at all, and files that are appended to."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any, Generic, NamedTuple, TypeVar
 T = TypeVar("T")
 
 UNFINISHED = ".part"
-"""How the name of a file ends while it is being written; one left behind belongs to a process that was killed."""
+"""The ending of a file's name while it is being written; such a file remains only if the process was killed."""
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that it is there whole or not at all, even if the machine stops."""
+    """Write a file completely or not at all, even if the machine stops."""
     beside = path.with_name(f".{path.name}.{os.getpid()}{UNFINISHED}")
     try:
         with open(beside, "wb") as file:
@@ -28,7 +28,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def write_json(path: Path, data: Any) -> None:
-    """Write a JSON file whole or not at all."""
+    """Write a JSON file completely or not at all."""
     write_atomically(path, (json.dumps(data, indent=2) + "\n").encode())
 
 
@@ -40,7 +40,7 @@ class Line(NamedTuple, Generic[T]):
 
 
 def read_lines(content: bytes, decode: Callable[[Any], T]) -> list[Line[T]]:
-    """The sound lines of a file that is appended to, up to the first that was cut short or damaged."""
+    """The valid lines of a file that is appended to, up to the first that is cut short or damaged."""
     lines: list[Line[T]] = []
     end = 0
     for text in content.split(b"\n")[:-1]:

@@ -1,4 +1,4 @@
-"""Functions of the user's own, named as ``package.module:function``."""
+"""The user's own functions, named as ``package.module:function``."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ def find_own(name: str, what: str) -> Callable[..., Any]:
     """
     module, _, function = name.partition(":")
     if not (module and function):
-        raise InputError(f"{name!r} names no function that makes the {what}; write it as package.module:function.")
+        raise InputError(
+            f"{name!r} does not name a function that makes the {what}; write it as package.module:function."
+        )
     try:
         place = importlib.import_module(module)
     except ImportError as error:
         raise InputError(f"Cannot import {module} for the {what} ({error}); check the name and the path.") from None
     except Exception as error:  # whatever a module of the user's own may raise
         reason = f"{type(error).__name__}: {error}"
-        raise InputError(f"Cannot import {module} for the {what} ({reason}); fix it.") from error
+        raise InputError(f"Cannot import {module} for the {what} ({reason}); fix the module.") from error
     found: Callable[..., Any] | None = getattr(place, function, None)
     if found is None:
         raise InputError(f"{module} has no {function}; name a function that makes the {what}.")

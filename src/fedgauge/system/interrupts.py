@@ -1,4 +1,4 @@
-"""Ctrl-C at a moment that cannot be cut in two."""
+"""Ctrl-C during work that must not be interrupted halfway."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Hold Ctrl-C back, to be heard at the end; a process that is begun meanwhile holds it back too.
+    """Delay Ctrl-C until the end of the block; a process that is started in the block delays it too.
 
-    Such a process hears it once it unblocks SIGINT, when it knows what to do about it; until then it would print the
-    trace of what it was importing.
+    Such a process receives it once it unblocks SIGINT, when it is able to handle it; before that it would print the
+    traceback of whatever it was importing.
 
     >>> with held_back():
     ...     signal.pthread_sigmask(signal.SIG_BLOCK, ()) >= {signal.SIGINT}
@@ -21,7 +21,7 @@ def held_back() -> Iterator[None]:
     """
     came: list[int] = []
     usual = signal.getsignal(signal.SIGINT)
-    # Blocked here, it reaches another thread of this process, and Python's handler runs here all the same.
+    # Blocked in this thread, the signal reaches another one, and Python still runs the handler here.
     replaced = callable(usual) and threading.current_thread() is threading.main_thread()
     if replaced:
         signal.signal(signal.SIGINT, lambda number, frame: came.append(number))

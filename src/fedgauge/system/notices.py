@@ -1,4 +1,4 @@
-"""Sentences for the user that are no errors: something was decided, or looks like a mistake, and the work goes on."""
+"""Messages for the user that are not errors: a default was chosen, or something looks like a mistake."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ def _once(sentence: str) -> None:
 
 
 def forget_notices() -> None:
-    """Let every sentence be said again, as at the beginning of a command."""
+    """Forget which sentences were logged, at the beginning of a command."""
     _once.cache_clear()

@@ -1,4 +1,4 @@
-"""How many threads torch uses."""
+"""The number of threads that torch uses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let torch use one thread: the sums are then the same on every machine, and rows are too small to share.
+    """Let torch use one thread, so that sums are the same on every machine; rows are too small to benefit from more.
 
     Two threads that wait for each other on a busy machine were seen to take fifty times as long as one.
     """

@@ -74,7 +74,7 @@ def draw(region: Region, path: str | Path) -> None:
         bar.outline.set_visible(False)
         axes.legend(handles=legend, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=1, frameon=False)
         axes.set_title("Green: local SGD wins; purple: mini-batch SGD wins", loc="left", pad=18)
-        axes.text(0, 1.02, _fixed(region), transform=axes.transAxes, fontsize=7, color="0.35")
+        axes.text(0, 1.02, _fixed(region), transform=axes.transAxes, fontsize=7, color=figures.INK)
 
 
 def _map(region: Region) -> Text:
