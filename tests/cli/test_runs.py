@@ -124,7 +124,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str, int]] = {
     "result gone": (gone("result.json"), "", 7),
     "result cut": (cut("result.json", lambda content: content[:9]), "result.json", 7),
     "result without its round": (cut("result.json", without_round), "result.json is damaged", 7),
-    "rounds cut": (cut("rounds.jsonl", lambda content: content[:-5]), "whole up to line 6", 6),
+    "rounds cut": (cut("rounds.jsonl", lambda content: content[:-5]), "readable up to line 6", 6),
     "rounds gone": (gone("rounds.jsonl"), "rounds.jsonl", 0),
     "times cut": (cut("timing.jsonl", lambda content: content[:30]), "timing.jsonl", 7),
     "settings cut": (cut("settings.json", lambda content: b"{"), "settings.json", 7),

@@ -155,7 +155,7 @@ BASE = Experiment.of({"source": "digits", "gamma": 0.1})
         ({"seed": [1]}, "--seeds"),
         ({"local_steps": []}, "at least one"),
         ({"local_steps": [1, 1]}, "differ"),
-        ({"gamma": [1, 1.0]}, "Two runs of the sweep would be gamma=1,seed=0: values must differ"),
+        ({"gamma": [1, 1.0]}, "Two runs of the sweep would have the name gamma=1,seed=0: values must differ"),
         ({"data": ["a/b", "a_b"]}, "would be data=a_b,seed=0"),
         ({"rounds": [1, 0]}, "rounds must be"),
         ({"algorithm": ["fedavg", "fedavgg"]}, "did you mean fedavg"),

@@ -1,4 +1,4 @@
-"""Reading runs from disk, whether finished, still running or interrupted; unfinished runs are read as far as they go."""
+"""Reading runs from disk, whether finished, still running or interrupted."""
 
 from __future__ import annotations
 

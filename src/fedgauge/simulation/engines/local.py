@@ -127,8 +127,8 @@ class _Line:
 
 def _serve(work: LaneWork, line: _Line, inherited: Sequence[Connection]) -> None:
     """The main loop of a worker process: answer messages until the other end closes."""
-    # A forked process inherits the parent's ends of the pipes. Unless it closes them, it never sees them close, not even
-    # when the parent is killed.
+    # A forked process inherits the parent's ends of the pipes. Unless it closes them, it never sees them close, not
+    # even when the parent is killed.
     for other in inherited:
         other.close()
     # Ctrl-C reaches the whole group of processes; only the parent reacts to it.

@@ -296,7 +296,7 @@ class Cluster:
         """Start a task.
 
         Args:
-            function: function to call, with the values of ``placed`` and ``shared`` as first arguments, if there are any.
+            function: function to call; the values of ``placed`` and ``shared``, if any, are its first arguments.
             *arguments: further arguments of the function.
             placed: what :meth:`place` returned for a value that a process keeps for its next task.
             shared: what :meth:`place` returned for a value that a process does not keep.
