@@ -437,7 +437,7 @@ def test_an_end_that_is_infinite_is_said_to_be() -> None:
     estimates["L_h"] = Estimate("L_h", 0.1, 0.1, math.inf, "lower", "trajectory")
     plan = theory_plan(Constants(tuple(estimates.values())), goal=GOAL, cost=COST, num_workers=8)
     assert plan.worst.choice is None
-    assert "L_h has no upper end" in plan.worst.why
+    assert "L_h has no upper limit" in plan.worst.why
 
 
 def test_a_zeta_without_limit_leaves_one_local_step() -> None:
@@ -530,16 +530,16 @@ MISTAKES: list[tuple[dict[str, float], dict[str, Any], str]] = [
     (TABLE, {"cost": Cost("given", step=0.0)}, "must cost something"),
     (TABLE, {"participants": 9}, "at most the 8 workers, not 9"),
     (TABLE, {"participants": 3, "theorem": "nonconvex"}, "choose partial"),
-    (TABLE, {"participants": 8, "theorem": "nonconvex"}, "not 8 that are drawn with replacement; choose partial"),
+    (TABLE, {"participants": 8, "theorem": "nonconvex"}, "not 8 workers drawn with replacement; choose partial"),
     (
         TABLE,
         {"participants": Participation("with-replacement-shared", 3)},
         "choose full or with-replacement or without",
     ),
     (TABLE, {"participants": Participation(weights=(2.0,) + 7 * (1.0,))}, "equal weights; leave out the weights"),
-    (TABLE, {"theorem": "momentum"}, "Theory plans FedAvg, so momentum has no plan"),
+    (TABLE, {"theorem": "momentum"}, "The theory plans FedAvg, so momentum has no plan"),
     (TABLE, {"theorem": "nonconvx"}, "did you mean nonconvex"),
-    (TABLE, {"goal": Goal("accuracy", 0.9)}, "says nothing about a goal of accuracy; ask for grad2"),
+    (TABLE, {"goal": Goal("accuracy", 0.9)}, "says nothing about a goal of accuracy; choose a goal of grad2"),
     (TABLE, {"theorem": "equal-hessians"}, "admits no rates at these values, because of L_h <= 0"),
     (TABLE, {"practice": (0, 0.1, 1.0)}, "practice's I must be a whole number"),
     ({**TABLE, "mu": 0.1, "d0": 1.0}, {"goal": Goal("loss", 0.1)}, "needs f_star"),

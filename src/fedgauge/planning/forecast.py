@@ -213,8 +213,8 @@ class Scale(Value):
     def __post_init__(self) -> None:
         if self.goal.quantity == "loss" and self.goal.value is not None and not self.goal.value > self.floor:
             raise InputError(
-                f"The goal loss must be above {self.floor:g}, the smallest value of f, not {self.goal.value:g}; choose a"
-                " larger loss."
+                f"The goal loss must be above {self.floor:g}, the smallest value of f, not {self.goal.value:g};"
+                " choose a larger loss."
             )
 
     def error(self, record: Round) -> float:
