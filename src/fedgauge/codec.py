@@ -154,7 +154,7 @@ def decoder(hint: Any) -> Decoder:
 
 
 def _brief(data: Any) -> str:
-    """Plain data as Python prints it; only the type of anything else, because an array or a data set could fill pages."""
+    """Plain data as Python prints it; only the type of anything else, because an array could fill pages."""
     plain = isinstance(data, str | int | float | list | tuple | dict | None)
     return repr(data) if plain and not _is_array(data) else f"an object of type {type(data).__name__}"
 

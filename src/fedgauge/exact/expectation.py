@@ -228,7 +228,7 @@ class States:
     covariance: Floats
 
     def before_steps(self) -> list[Maps]:
-        """The workers' maps from the start of a round to the models at which they take gradients: after 0..I-1 steps."""
+        """The workers' maps from the start of a round to the models where they take gradients: after 0..I-1 steps."""
         last = self.maps[-1]
         still = np.broadcast_to(np.eye(last.t.shape[1]), last.T.shape)
         return [Maps(still, np.zeros_like(last.t), np.zeros_like(last.Q)), *self.maps[:-1]]
@@ -262,9 +262,9 @@ def states(
 def divergence(federation: QuadraticFederation, run: States) -> Floats:
     """The mean divergence (1/N) sum_i E‖∇F_i(x_i) - ∇f(x_i)‖^2 at the workers' own models x_i^{r,k}.
 
-    Rows are the rounds r < R, and columns the local steps k < I. The largest entry is the only zeta^2 that the proofs of
-    Theorems 4.3, 4.5, A.5, A.7 and A.9 use. The first column is at the global models, as in Theorem A.2. With sampling,
-    a worker that is not drawn counts with the steps that it would have taken. f is the unweighted average.
+    Rows are the rounds r < R, and columns the local steps k < I. The largest entry is the only zeta^2 that the proofs
+    of Theorems 4.3, 4.5, A.5, A.7 and A.9 use. The first column is at the global models, as in Theorem A.2. With
+    sampling, a worker that is not drawn counts with the steps that it would have taken. f is the unweighted average.
 
     >>> from fedgauge import QuadraticFederation, fedavg
     >>> federation = QuadraticFederation([[[1.0]], [[3.0]]], [[0.0], [0.0]], start=[1.0])

@@ -217,7 +217,7 @@ def average_grad2(
     """Return the exact average of E|grad f|^2 on the family, at many points at once.
 
     The average is over the R I models xhat^t of local SGD, or over the R models of mini-batch SGD, which is local SGD
-    with one step and the noise of I averaged gradients. Every argument except L_g, dim and conditioning may be an array.
+    with one step and the noise of I averaged gradients. All arguments except L_g, dim and conditioning may be arrays.
 
     >>> values = dict(F=1.0, N=8, L_g=1.0, L_h=0.0, zeta=1.0, sigma=0.0, R=10)
     >>> local, other = (average_grad2(0.5, I=4, minibatch=m, **values) for m in (False, True))

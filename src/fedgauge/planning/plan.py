@@ -93,7 +93,7 @@ class Plan(Result, Displayed):
 
     @property
     def verdict(self) -> str:
-        """One sentence: the choice, the time that it takes, and how certain that is; or how close to the goal it got."""
+        """One sentence: the choice, its time, and how certain that is; or how close to the goal it got."""
         chosen = self.choice
         rates = f"I = {chosen.I}, gamma = {short(chosen.gamma)}, eta = {short(chosen.eta)} and M = {chosen.M}"
         if not self.reached:

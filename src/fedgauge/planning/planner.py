@@ -290,8 +290,8 @@ def _left_out(number: int) -> list[str]:
     if number <= _FIELD:
         return []
     return [
-        f"Of {number} combinations of I and gamma, only the {_FIELD} that the constants favour were tried, and later the"
-        " neighbours of the best; name fewer values to have every combination tried."
+        f"Of {number} combinations of I and gamma, only the {_FIELD} that the constants favour were tried, and later"
+        " the neighbours of the best; name fewer values to have every combination tried."
     ]
 
 

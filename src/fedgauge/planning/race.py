@@ -66,8 +66,8 @@ class Standing(Value):
 
     Attributes:
         candidate: the candidate.
-        scores: one score per seed: seconds to the goal, or the error at the end of the budget; a forecast if the run had
-            not reached the goal when the race ended.
+        scores: one score per seed: seconds to the goal, or the error at the end of the budget; a forecast if the run
+            had not reached the goal when the race ended.
         score: geometric mean of the scores.
         low: lower end of the 95% interval of the mean, with one standard deviation for all finalists.
         high: upper end of that interval.

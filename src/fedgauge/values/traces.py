@@ -30,7 +30,7 @@ class Round(Value):
         deviation2: squared distance between the participants' averaged gradient, each at its own model, and
             their averaged gradient at the mean model (Proposition 5.2).
         accuracy: accuracy of the global model on the test data, from 0 to 1, if there is test data.
-        zeta2: mean squared distance of the participants' gradients at their mean model from the mean of these gradients.
+        zeta2: mean squared distance of the participants' gradients, at their mean model, from their mean.
         L_tilde_ratio: the change of a participant's gradient between its own model and the mean model, divided by the
             distance of the two models: the largest ratio over the participants, or over as many as fit in memory. It is
             a lower bound of L_tilde.
