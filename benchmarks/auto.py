@@ -26,10 +26,10 @@ from fedgauge.experiment.config import Experiment
 from fedgauge.experiment.prepare import prepare
 from fedgauge.federation.protocols import Federation
 from fedgauge.pace.cost import Cost
-from fedgauge.planning.adaptive_tau import PHI, PHI_NETWORK, adaptive_tau
 from fedgauge.planning.goal import Goal
 from fedgauge.report.terminal import console
 from fedgauge.system.files import write_json
+from plans.adaptive_tau import PHI, PHI_NETWORK, adaptive_tau
 
 GRID = tuple(2**k for k in range(8))
 COSTS = ("cross-device", "cross-silo", "local,step=0.001,fixed=0.01")
@@ -104,9 +104,9 @@ def fixed(cell: Cell, local_steps: int, seed: int) -> dict[str, Any]:
         local_steps=local_steps,
         rounds=rounds,
         seed=seed,
-        target_loss=cell.goal,
-        watch=False,
-        processes=1,
+        record=fedgauge.Recording(watch=False),
+        stop=fedgauge.StopAt(loss=cell.goal),
+        compute=fedgauge.Compute(processes=1),
     )
     return {"reached": trace.status == "target", "rounds": trace.stopped_at}
 
@@ -116,13 +116,12 @@ def paced(cell: Cell, cost: Cost, seed: int, limit: float) -> dict[str, Any]:
     trace = fedgauge.simulate(
         cell.federation,
         fedgauge.fedavg(gamma=cell.gamma),
-        local_steps=fedgauge.auto(cost, cell.federation),
+        local_steps=fedgauge.adaptive_pace(cost, cell.federation),
         rounds=ROUNDS,
         seed=seed,
-        target_loss=cell.goal,
-        watch=False,
-        processes=1,
-        stop=lambda records: (records[-1].elapsed or 0.0) > limit,
+        record=fedgauge.Recording(watch=False),
+        stop=fedgauge.StopAt(loss=cell.goal, when=lambda records: (records[-1].elapsed or 0.0) > limit),
+        compute=fedgauge.Compute(processes=1),
     )
     last = trace.rounds[-1]
     steps = [record.looked[-1] for record in trace.rounds if record.looked]

@@ -91,7 +91,7 @@ def serve(workload: Workload, turns: int) -> None:
     from fedgauge.federation.models import mlp
     from fedgauge.federation.supervised import SupervisedFederation
     from fedgauge.simulation.engines.local import Inline
-    from fedgauge.simulation.loop import _Loop
+    from fedgauge.simulation.rounds import Rounds
     from fedgauge.simulation.workers import Work, lanes
     from fedgauge.system.threads import one_thread
 
@@ -109,7 +109,7 @@ def serve(workload: Workload, turns: int) -> None:
         stack.enter_context(one_thread())
         loops, states = {}, {}
         for name, make in CONTESTANTS.items():
-            loops[name] = _Loop(work, stack.enter_context(make(work)), participation, 0)
+            loops[name] = Rounds(work, stack.enter_context(make(work)), participation, 0)
             states[name] = loops[name].first_state()
         rounds = 0
         for turn in range(turns + 2):

@@ -27,6 +27,7 @@ from fedgauge import fedavg
 from fedgauge.federation.models import mlp
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.simulation.loop import simulate
+from fedgauge.simulation.options import Compute
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLES, FEATURES, CLASSES, STEPS, BATCH = 200, 64, 10, 10, 20
@@ -58,7 +59,7 @@ def local(place: Path, workers: int, width: int, rounds: int) -> float:
     model = mlp((FEATURES,), CLASSES, width=width)
     federation = SupervisedFederation(model.make, functional.cross_entropy, inputs, labels, shards, batch_size=BATCH)
     began = time.perf_counter()
-    simulate(federation, fedavg(0.05), local_steps=STEPS, rounds=rounds, processes=1, chunk=1)
+    simulate(federation, fedavg(0.05), local_steps=STEPS, rounds=rounds, compute=Compute(processes=1, chunk=1))
     return (time.perf_counter() - began) / rounds
 
 

@@ -43,10 +43,9 @@ def measure(reading: str, workers: int) -> dict[str, Any]:
     import torch
 
     import fedgauge
-    from fedgauge.experiment.prepare import Prepared
     from fedgauge.federation.models import mlp
     from fedgauge.federation.supervised import SupervisedFederation
-    from fedgauge.measurement.measuring import Asked
+    from fedgauge.measurement.measuring import MeasureOptions
     from fedgauge.measurement.measuring import measure as take
 
     generator = torch.Generator().manual_seed(0)
@@ -55,7 +54,6 @@ def measure(reading: str, workers: int) -> dict[str, Any]:
     y = torch.randint(10, (60 * workers,), generator=generator)
     shards = [range(60 * worker, 60 * worker + 60) for worker in range(workers)]
     federation = SupervisedFederation(model.make, model.loss, x, y, shards)
-    experiment = fedgauge.Experiment.of({"source": "digits", "gamma": 0.1, "local_steps": 10, "processes": 2})
     before, peak, done = _memory(), 0.0, threading.Event()
 
     def watch() -> None:
@@ -67,10 +65,12 @@ def measure(reading: str, workers: int) -> dict[str, Any]:
     watcher.start()
     began = time.perf_counter()
     found = take(
-        experiment,
+        federation,
+        fedgauge.fedavg(0.1),
+        local_steps=10,
+        compute=fedgauge.Compute(processes=2),
         model=federation.start(0),
-        asked=Asked((reading,), rounds=2, seeds=1),
-        prepared=Prepared(federation, fedgauge.Participation()),
+        options=MeasureOptions((reading,), rounds=2, seeds=1),
     )
     done.set()
     watcher.join()

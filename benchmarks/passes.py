@@ -151,9 +151,8 @@ def recorded_rounds(federation: SupervisedFederation, turns: int) -> float:
         fedgauge.fedavg(0.01),
         local_steps=1,
         rounds=2 * turns + 2,
-        record_every=2,
-        processes=1,
-        observer=lambda done, record: ends.append(time.process_time()),
+        record=fedgauge.Recording(every=2, observer=lambda done, record: ends.append(time.process_time())),
+        compute=fedgauge.Compute(processes=1),
     )
     seconds = np.diff(ends)[2:-1]  # the first two rounds warm up; the end records once more
     return float(np.median(seconds[::2] - seconds[1::2]))

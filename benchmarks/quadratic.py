@@ -20,6 +20,7 @@ import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from fedgauge import QuadraticFederation, fedavg, random_quadratics, simulate
+from fedgauge.simulation.options import Recording
 
 DIM, WORKERS, STEPS, GAMMA, ROUNDS = 100, 10, 10, 0.01, 100
 
@@ -28,7 +29,7 @@ def simulated(federation: QuadraticFederation, record_every: int) -> Callable[[]
     """The package's own rounds."""
 
     def run() -> None:
-        simulate(federation, fedavg(GAMMA), local_steps=STEPS, rounds=ROUNDS, record_every=record_every)
+        simulate(federation, fedavg(GAMMA), local_steps=STEPS, rounds=ROUNDS, record=Recording(every=record_every))
 
     return run
 

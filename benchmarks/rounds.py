@@ -217,9 +217,8 @@ def measure(work: Workload, turns: int) -> dict[str, list[float]]:
         local_steps=work.local_steps,
         rounds=rounds,
         participation=work.participation,
-        record_every=rounds + 1,
-        processes=2,
-        observer=observer,
+        record=fedgauge.Recording(every=rounds + 1, observer=observer),
+        compute=fedgauge.Compute(processes=2),
     )
     return seconds
 

@@ -40,7 +40,7 @@ def serve(num_workers: int) -> None:
     from fedgauge.federation.models import mlp
     from fedgauge.federation.supervised import SupervisedFederation
     from fedgauge.simulation.engines.local import Processes
-    from fedgauge.simulation.loop import _Loop
+    from fedgauge.simulation.rounds import Rounds
     from fedgauge.simulation.workers import Work
     from fedgauge.system.threads import one_thread
 
@@ -59,7 +59,7 @@ def serve(num_workers: int) -> None:
     federation = SupervisedFederation(model.make, model.loss, x, y, shards)
     work = Work(federation, algorithm, 10, 0, federation.chunk(PARTICIPANTS))
     with one_thread(), Processes(work, 2) as engine:
-        loop = _Loop(work, engine, participation, 0)
+        loop = Rounds(work, engine, participation, 0)
         state = loop.first_state()
         for line in sys.stdin:
             began = time.perf_counter()

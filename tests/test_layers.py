@@ -33,6 +33,7 @@ LAYERS = (
     "exact",
     "falsify",
     "planning",
+    "results",
     "web",
     "explore",
     "report",
@@ -42,48 +43,28 @@ LAYERS = (
     "cli",
     "__main__",
 )
-# What always needs torch; everything else imports it inside the functions that do, or not at all.
-NEEDS_TORCH = {
-    "federation.kernels.autograd",
-    "federation.kernels.convolutional",
-    "federation.kernels.dense",
-    "federation.kernels.losses",
-    "federation.shards",
-    "federation.first_model",
-    "federation.supervised",
-    "federation.models",
-    "simulation.workers",
-    "simulation.engines.local",
-    "simulation.engines.ray_cluster",
-    "runs.directory",
-    "simulation.loop",
-    "experiment.prepare",
-    "measurement.context",
-    "measurement.curvature",
-    "measurement.decomposition",
-    "measurement.lenses",
-    "measurement.measuring",
-    "measurement.divergence",
-    "measurement.local",
-    "measurement.noise",
-    "measurement.sampled",
-    "measurement.passes",
-    "measurement.probes",
-    "measurement.trajectory",
-    "measurement.gram",
-    "measurement.softmax",
-    "measurement.certification",
-    "planning.planner",
-    "flower.shard",
-    "flower.records",
-    "flower.fleet",
-    "flower.client",
-    "flower.engine",
-    "flower.server",
-    "flower.gauge",
-    "flower.mod",
-    "flower.secure",
-}
+# What reads results, evaluates theory or answers a command's help does not wait for torch.
+WITHOUT_TORCH = (
+    "data.loading",
+    "data.schemes",
+    "algorithms",
+    "pace.adaptive",
+    "runs.reader",
+    "runs.export",
+    "experiment.config",
+    "experiment.sweep",
+    "theory.answer",
+    "theory.search",
+    "exact.expectation",
+    "exact.region",
+    "falsify.campaign",
+    "planning.by_theory",
+    "planning.plan",
+    "explore.page",
+    "report.page.build",
+    "report.terminal.console",
+    "cli",
+)
 
 
 def layer(module: str) -> str:
@@ -115,11 +96,12 @@ def test_imports_point_left(path: Path) -> None:
             assert LAYERS.index(layer(module)) <= LAYERS.index(own), f"{own} imports {module}, which is to its right"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_torch_is_imported_at_the_top_only_by_what_always_needs_it(path: Path) -> None:
-    name = str(path.relative_to(ROOT).with_suffix("")).replace("/", ".")
-    heavy = {"torch", "safetensors"} & {module.split(".")[0] for module in imports(path, everywhere=False)}
-    assert bool(heavy) == (name in NEEDS_TORCH)
+def test_what_reads_and_evaluates_does_not_import_torch() -> None:
+    code = "import importlib, sys\n" + "\n".join(
+        f"importlib.import_module('fedgauge.{name}'); assert 'torch' not in sys.modules, '{name} imports torch'"
+        for name in WITHOUT_TORCH
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_ray_is_imported_by_one_module_when_it_is_asked_for() -> None:
@@ -141,6 +123,37 @@ def test_ray_is_imported_by_one_module_when_it_is_asked_for() -> None:
 def test_flower_is_imported_by_its_own_package_alone(path: Path) -> None:
     if path.parent != ROOT / "flower":
         assert not {"flwr", "flwr_datasets"} & {module.split(".")[0] for module in imports(path)}
+
+
+# What computes: a renderer that imports one of these would no longer only read. Types of values are not among them.
+COMPUTING_MODULES = (
+    "simulation",
+    "federation",
+    "experiment.prepare",
+    "data.loading",
+    "data.schemes",
+    "data.sharing",
+    "theory.tune",
+    "results.background.background_of",
+    "results.comparison.compare",
+    "theory.answer.answer",
+    "theory.evaluate",
+    "exact.expectation.expect",
+    "exact.region.compute",
+)
+COMPUTING_METHODS = {"evaluate", "share_out", "minimiser"}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "report").rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT)))
+def test_renderers_only_read(path: Path) -> None:
+    """A report neither simulates nor shares out data nor evaluates a theorem: it is handed all that it shows."""
+    for module in imports(path):
+        name = module.removeprefix("fedgauge.")
+        computing = [each for each in COMPUTING_MODULES if name == each or name.startswith(f"{each}.")]
+        assert not module.startswith("fedgauge.") or not computing, f"{path.name} imports {module}"
+    calls = [node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    called = {function.attr for function in calls if isinstance(function, ast.Attribute)}
+    assert not called & COMPUTING_METHODS, f"{path.name} computes"
 
 
 def test_theory_knows_nothing_of_torch() -> None:

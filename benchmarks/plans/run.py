@@ -32,13 +32,14 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from fedgauge import auto, fedavg, simulate
+from fedgauge import adaptive_pace, fedavg, simulate
 from fedgauge.pace.cost import Cost
-from fedgauge.planning.adaptive_tau import PHI, PHI_NETWORK, adaptive_tau
 from fedgauge.planning.candidates import Candidate
-from fedgauge.planning.planner import Effort, plan
+from fedgauge.planning.planner import PlanOptions, plan
 from fedgauge.report.terminal import console
+from fedgauge.simulation.options import Recording, StopAt
 from fedgauge.system.files import write_json
+from plans.adaptive_tau import PHI, PHI_NETWORK, adaptive_tau
 from plans.federations import CASES, COSTS, make_parts
 from plans.truth import GIVEN_UP, UNSEEN, Truth
 
@@ -84,13 +85,12 @@ def _paced(truth: Truth, cost: Cost, gamma: float, budget: float, seed: int) -> 
     trace = simulate(
         truth.federation,
         fedavg(gamma),
-        local_steps=auto(cost, truth.federation),
+        local_steps=adaptive_pace(cost, truth.federation),
         rounds=100_000,
         seed=seed,
         start=truth.federation.start(truth.experiment.run.seed),
-        evaluator=truth.evaluator,
-        watch=False,
-        stop=lambda records: goal.reached(records[-1]) or (records[-1].elapsed or 0.0) > budget,
+        record=Recording(evaluator=truth.evaluator, watch=False),
+        stop=StopAt(when=lambda records: goal.reached(records[-1]) or (records[-1].elapsed or 0.0) > budget),
     )
     last = trace.rounds[-1]
     return float(last.elapsed or 0.0) if goal.reached(last) else math.inf
@@ -108,7 +108,7 @@ def compare(truth: Truth, name: str, cost: Cost, out: Path, jobs: int | None) ->
         goal=truth.case.goal,
         cost=cost,
         over=truth.case.over,
-        effort=Effort(seeds=truth.case.seeds, limit=50 * best, jobs=jobs),
+        options=PlanOptions(seeds=truth.case.seeds, limit=50 * best, jobs=jobs),
         directory=out / "plans" / truth.case.name,
     )
     # A rate of the grid that has more digits than a plan's is the same one.

@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from fedgauge.experiment.prepare import prepare
+from fedgauge.federation.protocols import HasSamples
 from fedgauge.pace.cost import Cost
-from fedgauge.planning.candidates import Candidate
+from fedgauge.planning.candidates import Candidate, Trial
 from fedgauge.planning.forecast import Curve, Scale
-from fedgauge.planning.pilots import Pilots, Trial
+from fedgauge.planning.pilots import Pilots
 from plans.federations import COSTS, Case
 
 UNSEEN = 1000
@@ -27,14 +28,19 @@ class Truth:
 
     def __init__(self, case: Case, place: Path, told: Callable[[int, int], None] = lambda done, total: None) -> None:
         self.case, self.experiment = case, case.experiment(place)
-        prepared = prepare(self.experiment)
-        self.federation, self.evaluator = prepared.federation, prepared.evaluator
+        self.setup = prepare(self.experiment)
+        self.federation, self.evaluator = self.setup.federation, self.setup.evaluator
         self.floor = 0.0 if not case.quadratic else float(self.federation.minimiser()[1])  # type: ignore[attr-defined]
-        sizes = getattr(self.federation, "sizes", None)
-        self.samples = int(sizes(np.arange(self.federation.num_workers)).sum()) if sizes else 0
         self.scale = Scale(case.goal, self.floor)
         self._known: dict[Candidate, list[Curve]] = {}
         self._place, self._told = place / "truth" / case.name, told
+
+    @property
+    def samples(self) -> int:
+        """Of all workers; none where they have functions in place of data."""
+        if not isinstance(self.federation, HasSamples):
+            return 0
+        return int(self.federation.sizes(np.arange(self.federation.num_workers)).sum())
 
     @property
     def candidates(self) -> list[Candidate]:
@@ -45,8 +51,8 @@ class Truth:
     def run(self, candidates: Sequence[Candidate], jobs: int | None = None) -> None:
         """Run candidates to the goal, or until they have taken ``GIVEN_UP`` times the best one's time by every cost."""
         costs = [cost.completed(self.federation) for cost in COSTS.values()]
-        N, n = self.federation.num_workers, self.case.seeds
-        with Pilots(self.experiment, self.scale, _UNIT, N, self.samples, self._place, jobs, self._told) as pilots:
+        n = self.case.seeds
+        with Pilots(self.setup, self.scale, _UNIT, self._place, jobs, self._told) as pilots:
             rounds = 2.0
             while True:
                 best = [

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedgauge.algorithms import ALGORITHMS as ALGORITHMS
+    from fedgauge.algorithms import Algorithm as Algorithm
     from fedgauge.algorithms import fedadagrad as fedadagrad
     from fedgauge.algorithms import fedadam as fedadam
     from fedgauge.algorithms import fedavg as fedavg
     from fedgauge.algorithms import fednova as fednova
     from fedgauge.algorithms import fedprox as fedprox
     from fedgauge.algorithms import fedyogi as fedyogi
+    from fedgauge.algorithms import fingerprint as fingerprint
     from fedgauge.algorithms import make_algorithm as make_algorithm
     from fedgauge.algorithms import minibatch as minibatch
     from fedgauge.algorithms import momentum as momentum
@@ -37,24 +39,60 @@ if TYPE_CHECKING:
     from fedgauge.experiment.config import Experiment as Experiment
     from fedgauge.experiment.prepare import execute as execute
     from fedgauge.experiment.prepare import prepare as prepare
+    from fedgauge.experiment.sweep import Sweep as Sweep
+    from fedgauge.experiment.sweep import run_sweep as run_sweep
     from fedgauge.federation.generate import random_quadratics as random_quadratics
+    from fedgauge.federation.models import MODELS as MODELS
+    from fedgauge.federation.models import Model as Model
+    from fedgauge.federation.models import make_model as make_model
     from fedgauge.federation.participation import Participation as Participation
     from fedgauge.federation.protocols import Federation as Federation
     from fedgauge.federation.quadratic import QuadraticFederation as QuadraticFederation
+    from fedgauge.federation.supervised import SupervisedFederation as SupervisedFederation
+    from fedgauge.federation.supervised import federate as federate
     from fedgauge.measurement.certification import certify as certify
-    from fedgauge.measurement.measuring import Asked as Asked
+    from fedgauge.measurement.curvature import curvature as curvature
+    from fedgauge.measurement.decomposition import decompose as decompose
+    from fedgauge.measurement.divergence import divergence as divergence
+    from fedgauge.measurement.lenses import lenses as lenses
+    from fedgauge.measurement.measuring import READINGS as READINGS
+    from fedgauge.measurement.measuring import MeasureOptions as MeasureOptions
     from fedgauge.measurement.measuring import measure as measure
+    from fedgauge.measurement.noise import noise as noise
+    from fedgauge.measurement.passes import Meter as Meter
     from fedgauge.measurement.reading import Measurement as Measurement
     from fedgauge.measurement.reading import Reading as Reading
-    from fedgauge.pace.adaptive import auto as auto
+    from fedgauge.measurement.trajectory import near_convergence as near_convergence
+    from fedgauge.measurement.trajectory import trajectory as trajectory
+    from fedgauge.pace.adaptive import Pace as Pace
+    from fedgauge.pace.adaptive import adaptive_pace as adaptive_pace
     from fedgauge.pace.cost import Cost as Cost
     from fedgauge.planning.by_theory import theory_plan as theory_plan
     from fedgauge.planning.goal import Goal as Goal
     from fedgauge.planning.plan import Plan as Plan
-    from fedgauge.planning.planner import Effort as Effort
+    from fedgauge.planning.planner import PlanOptions as PlanOptions
     from fedgauge.planning.planner import plan as plan
+    from fedgauge.planning.theory_plan import TheoryPlan as TheoryPlan
     from fedgauge.runs.directory import read_trace as read_trace
+    from fedgauge.runs.reader import FoundRun as FoundRun
+    from fedgauge.runs.reader import find_runs as find_runs
+    from fedgauge.runs.reader import read_run as read_run
+    from fedgauge.simulation.loop import InterruptedRunError as InterruptedRunError
     from fedgauge.simulation.loop import simulate as simulate
+    from fedgauge.simulation.options import Compute as Compute
+    from fedgauge.simulation.options import Keep as Keep
+    from fedgauge.simulation.options import Recording as Recording
+    from fedgauge.simulation.options import StopAt as StopAt
+    from fedgauge.simulation.setup import Setup as Setup
+    from fedgauge.theory import COROLLARIES as COROLLARIES
+    from fedgauge.theory import THEOREMS as THEOREMS
+    from fedgauge.theory import Inequality as Inequality
+    from fedgauge.theory import Theorem as Theorem
+    from fedgauge.theory import best_gamma as best_gamma
+    from fedgauge.theory import best_local_steps as best_local_steps
+    from fedgauge.theory import corollary_rates as corollary_rates
+    from fedgauge.theory.answer import Answer as Answer
+    from fedgauge.theory.answer import bound as bound
     from fedgauge.values import Bound as Bound
     from fedgauge.values import Condition as Condition
     from fedgauge.values import Constants as Constants
@@ -66,31 +104,48 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "fedgauge.algorithms": (
-        "ALGORITHMS fedadagrad fedadam fedavg fednova fedprox fedyogi make_algorithm minibatch momentum scaffold slowmo"
+        "ALGORITHMS Algorithm fedadagrad fedadam fedavg fednova fedprox fedyogi fingerprint"
+        " make_algorithm minibatch momentum scaffold slowmo"
     ),
-    "fedgauge.pace.cost": "Cost",
     "fedgauge.data.dataset": "Dataset from_torch standardise",
     "fedgauge.data.loading": "load_dataset",
     "fedgauge.data.partition": "Partition",
     "fedgauge.data.schemes": "make_partition",
     "fedgauge.errors": "InputError",
-    "fedgauge.experiment.prepare": "execute prepare",
     "fedgauge.exact.expectation": "Expectation expect",
     "fedgauge.experiment.config": "Experiment",
-    "fedgauge.federation.protocols": "Federation",
+    "fedgauge.experiment.prepare": "execute prepare",
+    "fedgauge.experiment.sweep": "Sweep run_sweep",
     "fedgauge.federation.generate": "random_quadratics",
-    "fedgauge.federation.quadratic": "QuadraticFederation",
-    "fedgauge.measurement.certification": "certify",
-    "fedgauge.measurement.measuring": "Asked measure",
-    "fedgauge.measurement.reading": "Measurement Reading",
-    "fedgauge.pace.adaptive": "auto",
+    "fedgauge.federation.models": "MODELS Model make_model",
     "fedgauge.federation.participation": "Participation",
-    "fedgauge.planning.goal": "Goal",
-    "fedgauge.planning.planner": "Effort plan",
-    "fedgauge.planning.plan": "Plan",
+    "fedgauge.federation.protocols": "Federation",
+    "fedgauge.federation.quadratic": "QuadraticFederation",
+    "fedgauge.federation.supervised": "SupervisedFederation federate",
+    "fedgauge.measurement.certification": "certify",
+    "fedgauge.measurement.curvature": "curvature",
+    "fedgauge.measurement.decomposition": "decompose",
+    "fedgauge.measurement.divergence": "divergence",
+    "fedgauge.measurement.lenses": "lenses",
+    "fedgauge.measurement.measuring": "READINGS MeasureOptions measure",
+    "fedgauge.measurement.noise": "noise",
+    "fedgauge.measurement.passes": "Meter",
+    "fedgauge.measurement.reading": "Measurement Reading",
+    "fedgauge.measurement.trajectory": "near_convergence trajectory",
+    "fedgauge.pace.adaptive": "Pace adaptive_pace",
+    "fedgauge.pace.cost": "Cost",
     "fedgauge.planning.by_theory": "theory_plan",
+    "fedgauge.planning.goal": "Goal",
+    "fedgauge.planning.plan": "Plan",
+    "fedgauge.planning.planner": "PlanOptions plan",
+    "fedgauge.planning.theory_plan": "TheoryPlan",
     "fedgauge.runs.directory": "read_trace",
-    "fedgauge.simulation.loop": "simulate",
+    "fedgauge.runs.reader": "FoundRun find_runs read_run",
+    "fedgauge.simulation.loop": "InterruptedRunError simulate",
+    "fedgauge.simulation.options": "Compute Keep Recording StopAt",
+    "fedgauge.simulation.setup": "Setup",
+    "fedgauge.theory": "COROLLARIES THEOREMS Inequality Theorem best_gamma best_local_steps corollary_rates",
+    "fedgauge.theory.answer": "Answer bound",
     "fedgauge.values": "Bound Condition Constants Estimate Round Source Term Trace",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.algorithms.naive import naive_models
+from tests.grouped import grouped
 from tests.strategies import PARAMETERS, federations
 
 from fedgauge.algorithms import ALGORITHMS, make_algorithm
@@ -20,7 +21,9 @@ from fedgauge.values import Trace
 
 
 def run(federation: QuadraticFederation, name: str, parameters: dict[str, float], **how: Any) -> Trace:
-    return simulate(federation, make_algorithm(name, **parameters), **{"local_steps": 4, "rounds": 3, "seed": 1, **how})
+    return simulate(
+        federation, make_algorithm(name, **parameters), **grouped(**{"local_steps": 4, "rounds": 3, "seed": 1, **how})
+    )
 
 
 def test_every_algorithm_has_parameters_to_be_tested_with() -> None:

@@ -40,7 +40,7 @@ READ = """() => [...document.querySelectorAll('.version')].map(card => {
 
 def spelled(start: Start) -> dict[str, float]:
     """The values as the theorems spell them; where L_h_rms follows L_h, it is L_h."""
-    values = {**start.given()}
+    values = {**start.spelled()}
     return {"L_h_rms": values["L_h"], **values}
 
 
@@ -386,3 +386,91 @@ def test_squares_are_spelled_as_the_theorems_spell_them(visit: Visit, tmp_path: 
     assert start.values["sigma"] == 0.3
     assert start.values["L_h_rms"] == 0.4
     assert set(SQUARED) == {"sigma", "zeta"}
+
+
+def measured_run(directory: Path) -> Path:
+    """What 'fedgauge measure' writes of a run with I = 12 and gamma = 0.002, whose first loss is 2.5."""
+    run = directory / "run"
+    run.mkdir()
+    (run / "settings.json").write_text('{"federation": "abc", "algorithm": {"name": "fedavg"}}')
+    (run / "rounds.jsonl").write_text(
+        '{"round": 0, "loss": 2.5, "grad2": 1.0}\n{"round": 1, "loss": 2.0, "grad2": 0.5}\n'
+    )
+    experiment = {
+        "data": {"name": "digits"},
+        "algorithm": {"name": "fedavg", "gamma": 0.002},
+        "run": {"local_steps": 12, "rounds": 300},
+    }
+    constants = {name: {"value": value, "kind": "lower"} for name, value in
+                 {"L_g": 7.742956733703613, "L_h": 0.1, "sigma": 0.4, "zeta": 1.25}.items()}  # fmt: skip
+    path = directory / "measure.json"
+    path.write_text(
+        json.dumps(
+            {
+                "settings": {"experiment": experiment, "federation": "abc"},
+                "point": {"origin": str(run / "model.safetensors"), "loss": 0.2},
+                "constants": constants,
+            }
+        )
+    )
+    return path
+
+
+def test_it_opens_at_the_run_and_marks_the_best_local_steps(visit: Visit, tmp_path: Path) -> None:
+    out = tmp_path / "page.html"
+    assert main(["explore", "--values", str(measured_run(tmp_path)), "--out", str(out)]) == 0
+    page = visit(out)
+    start = state_of(page)
+    assert {name: start.values[name] for name in ("I", "R", "gamma", "F")} == {
+        "I": 12,
+        "R": 300,
+        "gamma": 0.002,
+        "F": 2.5,
+    }
+    assert start.kinds["F"] == "upper"
+    marks = {
+        item["mark"]: item
+        for item in page.evaluate("[...document.querySelectorAll('#steps-legend li')].map(e => ({...e.dataset}))")
+    }
+    values: dict[str, Any] = spelled(start)
+    steps = np.arange(1, 1000)
+    bound = THEOREMS["nonconvex"].evaluate("corrected", **(values | {"I": steps}))
+    admitted = np.where(bound.admissible, bound.total, np.inf)
+    best = int(steps[np.argmin(admitted)])
+    assert (int(marks["best"]["steps"]), int(marks["run"]["steps"]), int(marks["here"]["steps"])) == (best, 12, 12)
+    assert same(float(marks["best"]["total"]), float(admitted.min()))
+    assert same(float(marks["run"]["total"]), float(bound.total[11]))
+    assert best != 12
+    expect(page.locator("#steps-said")).to_contain_text(f"least at I = {best}")
+    # The slider moves the reader's mark, and the run's stays.
+    page.fill("#box-I", "3")
+    expect(page.locator('#steps-legend li[data-mark="here"]')).to_have_attribute("data-steps", "3")
+    expect(page.locator('#steps-legend li[data-mark="run"]')).to_have_attribute("data-steps", "12")
+
+
+def test_a_file_that_the_page_loads_brings_its_runs_values_too(visit: Visit, explorer: Path, tmp_path: Path) -> None:
+    page = visit(explorer)
+    page.set_input_files("#file", measured_run(tmp_path))
+    expect(page.locator('#steps-legend li[data-mark="run"]')).to_have_attribute("data-steps", "12")
+    start = state_of(page)
+    assert (start.values["I"], start.values["gamma"], start.values["R"]) == (12, 0.002, 300)
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_number_box_cuts_its_number(visit: Visit, explorer: Path, width: int) -> None:
+    page = visit(explorer, viewport={"width": width, "height": 900})
+    for value in (7.742956733703613, 1.2345678901234567e-7, 0.8285023256929006):
+        page.evaluate("(value) => fedgauge.set({L_g: value, F: value, sigma: value})", value)
+        cut = page.evaluate(
+            "[...document.querySelectorAll('.control:not([hidden]) input[type=text]')]"
+            ".filter(box => box.scrollWidth > box.clientWidth).map(box => box.id)"
+        )
+        assert cut == []
+        assert page.input_value("#box-L_g") == page.evaluate("(value) => String(value)", value)
+
+
+def test_where_nothing_is_finite_the_chart_says_so(visit: Visit, explorer: Path) -> None:
+    page = visit(explorer)
+    page.evaluate("fedgauge.set({F: Infinity})")
+    expect(page.locator("#steps-said")).to_contain_text("nothing to draw")
+    assert page.locator("#steps-field *").count() == 0

@@ -17,8 +17,9 @@ from fedgauge.experiment.config import Experiment
 from fedgauge.federation.generate import random_quadratics
 from fedgauge.pace.cost import Cost
 from fedgauge.planning.goal import Goal
-from fedgauge.planning.planner import Effort, plan
-from fedgauge.web.writing import shown
+from fedgauge.planning.planner import PlanOptions, plan
+from fedgauge.report.page.grids import IntervalRow, intervals
+from fedgauge.web.writing import resource, shown
 
 Visit = Callable[..., Page]
 Capture = pytest.CaptureFixture[str]
@@ -61,7 +62,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         goal=Goal("grad2", 0.05),
         cost=Cost("given", fixed=1.0, step=0.02),
         over={"gamma": [0.05, 0.1], "local_steps": [1, 4]},
-        effort=Effort(seeds=2, jobs=1),
+        options=PlanOptions(seeds=2, jobs=1),
     )
     planned = found.to_json()
     planned["experiment"]["data"]["name"] = "digits"  # as the run's; a plan for something else is refused beside it
@@ -82,7 +83,7 @@ def test_it_opens_from_disk_and_asks_nobody(made: Made, visit: Visit) -> None:
     for name in made.told["sections"]:
         expect(page.locator(f"section#{name} > h2")).to_be_visible()
     assert made.told["sections"] == (
-        ["asked", "federation", "rounds", "constants", "bound", "origins", "plan", "certificate", "again"]
+        ["settings", "federation", "rounds", "constants", "bound", "origins", "plan", "certificate", "commands"]
     )
     text = made.page.read_text()
     assert "http://" not in text
@@ -205,6 +206,62 @@ def test_letters_in_charts_can_be_read_on_a_phone(made: Made, visit: Visit) -> N
       return [...svg.querySelectorAll('text')].map(text => parseFloat(getComputedStyle(text).fontSize) * unit);
     })""")
     assert min(sizes) > 10
+
+
+# Words of a picture that reach beyond it.
+OUTSIDE = """() => [...document.querySelectorAll('svg text')].filter(text => {
+  const box = text.getBoundingClientRect(), svg = text.ownerSVGElement.getBoundingClientRect();
+  return box.width && (box.left < svg.left - 1 || box.right > svg.right + 1);
+}).map(text => text.textContent)"""
+
+
+@pytest.mark.parametrize("width", [700, 1024, 1400])
+def test_every_link_of_the_contents_is_seen_whole(made: Made, visit: Visit, width: int) -> None:
+    page = visit(made.page, viewport={"width": width, "height": 900})
+    edges = page.locator("nav a").evaluate_all("all => all.map(link => link.getBoundingClientRect().right)")
+    assert len(edges) == len(made.told["sections"])
+    right = page.locator("nav").evaluate("nav => nav.getBoundingClientRect().right")
+    assert max(edges) <= right
+
+
+@pytest.mark.parametrize("width", [375, 1280])
+def test_words_stay_inside_their_pictures(made: Made, visit: Visit, width: int, tmp_path: Path) -> None:
+    viewport = {"width": width, "height": 800}
+    assert visit(made.page, viewport=viewport).evaluate(OUTSIDE) == []
+    # Longer names than those of this plan's finalists.
+    rows = [IntervalRow(f"I={I}, γ={I / 3e5:.3g}", "finalists", 1.0, 0.5, 2.0) for I in (16, 256, 1024)]  # noqa: E741
+    chart = intervals("finals", rows, title="The finals", x_label="seconds to the goal", log=False)
+    style = resource("palette.css") + resource("page.css", "fedgauge.report.page")
+    (tmp_path / "chart.html").write_text(
+        '<!doctype html><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f"<style>{style}</style><main>{chart.html}</main>"
+    )
+    page = visit(tmp_path / "chart.html", viewport=viewport)
+    assert page.locator("svg .row").count() == 3
+    assert page.evaluate(OUTSIDE) == []
+
+
+def test_intervals_end_before_their_axis_does(made: Made, visit: Visit) -> None:
+    page = visit(made.page)
+    for name in ("constants", "finals"):
+        chart = page.locator(f"#chart-{name} svg")
+        bars = chart.locator("path.line").evaluate_all(
+            "all => all.map(bar => bar.getBBox()).map(box => [box.x, box.x + box.width])"
+        )
+        start, end = chart.locator("path.grid").evaluate_all(
+            "all => all.map(line => line.getBBox()).filter(box => box.width).map(box => [box.x, box.x + box.width])[0]"
+        )
+        assert bars
+        assert all(start + 5 < left <= right < end - 5 for left, right in bars)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_note_of_a_heat_map_is_true_in_both_themes(made: Made, visit: Visit, scheme: str) -> None:
+    page = visit(made.page, color_scheme=scheme)
+    note = page.locator("#chart-partition figcaption p").inner_text()
+    # In the dark a stronger colour is the lighter one.
+    assert "stronger the colour" in note
+    assert "arker" not in note
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -13,7 +13,7 @@ import pytest
 from fedgauge.cli import main
 from fedgauge.report.terminal import console
 from fedgauge.theory import THEOREMS, evaluate
-from fedgauge.theory.tune import best_gamma, best_local_steps
+from fedgauge.theory.search import best_gamma, best_local_steps
 
 VALUES: dict[str, Any] = {
     "F": 1.3, "I": 6, "R": 50, "N": 8, "M": 4, "sigma2": 0.7, "zeta2": 1.9, "L_g": 1.1, "L_h": 0.4, "L_tilde": 1.6,

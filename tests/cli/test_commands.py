@@ -26,7 +26,7 @@ from fedgauge.cli import app, main
 from fedgauge.federation.participation import Participation
 from fedgauge.report.terminal import console
 from fedgauge.reproduce import table2
-from fedgauge.runs.reader import look
+from fedgauge.runs.reader import read_run
 from fedgauge.system.command_line import command_line
 from fedgauge.values import Trace
 
@@ -265,10 +265,10 @@ def test_who_takes_part_is_told_where_not_all_do(place: Path, capsys: Capture) -
     line = "simulate fed.json --gamma 0.1 --rounds 1 --local-steps 2"
     # A title folds at the width of its table.
     shown = " ".join(words(capsys, f"{line} --participants 1 --out run").split())
-    assert "2 local steps, 1 of 2 workers a round, with replacement, seed 0" in shown
+    assert "2 local steps, 1 of 2 workers per round, with replacement, seed 0" in shown
     assert "Finished 1 round." in shown
-    assert "2 local steps, 1 worker a round" in words(capsys, "runs show run")
-    assert "a round" not in words(capsys, line)
+    assert "2 local steps, 1 worker per round" in words(capsys, "runs show run")
+    assert "per round" not in words(capsys, line)
 
 
 def test_expect_in_words(place: Path, capsys: Capture) -> None:
@@ -301,6 +301,7 @@ def test_generate_overwrites_when_told(place: Path, capsys: Capture) -> None:
 
 def test_simulate_in_words(place: Path, capsys: Capture) -> None:
     shown = words(capsys, "simulate fed.json --gamma 0.1 --local-steps 2 --rounds 4 --seed 5 --out run")
+    assert shown.startswith("fed.json; 2 workers\n")
     assert "fedavg (gamma 0.1, eta 1), 2 local steps, seed 5" in shown
     rows = [line.split() for line in shown.splitlines()]
     assert next(row for row in rows if row[:1] == ["0"])[1:3] == ["3.5", "5"]
@@ -396,7 +397,7 @@ def test_demo(tmp_path: Path) -> None:
     losses = [run["loss"][-1] for run in result["digits"]["runs"]]
     assert losses == sorted(losses, reverse=True)
     assert result["digits"]["runs"][-1]["accuracy"][-1] > 0.9
-    kept = [look(path) for path in sorted((tmp_path / "my demo" / "runs").iterdir())]
+    kept = [read_run(path) for path in sorted((tmp_path / "my demo" / "runs").iterdir())]
     assert [run.status for run in kept] == ["finished"] * 3
     # The idea that it shows: with equal Hessians the most local steps are as good as any, with others they are not.
     ends = {
@@ -469,3 +470,14 @@ def test_interrupted_run_says_how_to_go_on_and_does_so_to_the_same_bits(place: P
     assert main([*line.split(), "--out", "whole"]) == 0
     for name in ("rounds.jsonl", "model.safetensors", "result.json", "settings.json"):
         assert (place / "a b" / "run" / name).read_bytes() == (place / "whole" / name).read_bytes()
+
+
+def test_pictures_say_where_they_were_written(place: Path, capsys: Capture) -> None:
+    assert main(["expect", "fed.json", "--gamma", "0.1", "--rounds", "2", "--plot", "expected.png"]) == 0
+    assert "Written: expected.png\n" in capsys.readouterr().out
+    assert main(["region", "--points", "2", "--plot", "map.svg"]) == 0
+    assert "Written: map.svg\n" in capsys.readouterr().out
+    assert (place / "expected.png").exists()
+    assert (place / "map.svg").exists()
+    assert main(["region", "--points", "2", "--plot", "map.svg", "--json"]) == 0
+    json.loads(capsys.readouterr().out)  # and nothing else

@@ -36,7 +36,7 @@ def test_a_browser_is_opened_on_request(tmp_path: Path, monkeypatch: pytest.Monk
     out = tmp_path / "explorer.html"
     assert main(["explore", "--out", str(out), "--open"]) == 0
     assert opened == [out.as_uri()]
-    assert "open it yourself" in capsys.readouterr().err
+    assert f"open {out.as_uri()} yourself" in capsys.readouterr().err
 
 
 def test_it_is_served_to_this_machine_until_ctrl_c(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_port_in_use_gets_one_sentence(capsys: Capture) -> None:
 MISTAKES = {
     "no page": (["--out", "page.txt"], "must be a file that ends in .html"),
     "nowhere": (["--out", "nowhere/page.html"], "there is no directory nowhere"),
-    "both": (["--out", "page.html", "--port", "8000"], "give one of them"),
+    "both": (["--out", "page.html", "--port", "8000"], "give only one of them"),
     "port": (["--port", "70000"], "port must be from 0"),
     "missing": (["--values", "missing.json"], "Cannot read missing.json"),
 }

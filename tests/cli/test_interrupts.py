@@ -30,7 +30,7 @@ KEPT = ("table1 --scale smoke", "table2 --jobs 1", "certified --jobs 1", "lenses
 @pytest.mark.parametrize("line", KEPT)
 def test_a_table_says_what_it_goes_on_with(line: str, capsys: Capture) -> None:
     assert main(["reproduce", *line.split(), "--out", "kept"]) == 130
-    said = "fedgauge: Interrupted; the same command goes on with the runs in kept.\n"
+    said = "fedgauge: Interrupted; run the same command again to resume from kept.\n"
     assert capsys.readouterr() == ("", said)
     assert main(["reproduce", *line.split()]) == 130
     assert capsys.readouterr() == ("", "fedgauge: Interrupted.\n")

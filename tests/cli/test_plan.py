@@ -166,7 +166,9 @@ def test_constants_of_another_federation_are_refused(place: Path, capsys: Captur
         ("runs check run --values measured/measure.json", "the run in run"),
     ):
         ran(command, 2)
-        assert f"measure.json is of another federation than {what}; measure this one" in capsys.readouterr().err
+        assert (
+            f"measure.json was measured on another federation than {what}; measure this one" in capsys.readouterr().err
+        )
     ran(f"plan other.json --gamma 0.1 --goal grad2=0.1 --cost local,step=0.01 {FEW} --out plan")
     capsys.readouterr()
     ran("simulate other.json --gamma 0.1 --rounds 3 --out same")

@@ -36,7 +36,7 @@ def test_a_run_with_its_constants(place: Path, capsys: Capture) -> None:
     last = json.dumps({**json.loads(last), "grad2": 1e-9})
     (place / "run" / "rounds.jsonl").write_text("\n".join([*before, last]) + "\n")
     told = answer(capsys, "report run --measure measured/measure.json --out r.html")
-    names = ["asked", "federation", "rounds", "constants", "bound", "origins", "again"]
+    names = ["settings", "federation", "rounds", "constants", "bound", "origins", "commands"]
     assert (told["out"], told["sections"]) == ("r.html", names)
     page = (place / "r.html").read_text()
     assert page.startswith("<!doctype html>")
@@ -64,9 +64,9 @@ def test_the_bound_is_what_the_command_bound_says(place: Path, capsys: Capture) 
 @pytest.mark.parametrize(
     ("line", "sections"),
     [
-        ("run", ["asked", "federation", "rounds", "again"]),
-        ("measured", ["asked", "federation", "constants", "origins", "again"]),
-        ("measured/measure.json", ["asked", "federation", "constants", "origins", "again"]),
+        ("run", ["settings", "federation", "rounds", "commands"]),
+        ("measured", ["settings", "federation", "constants", "origins", "commands"]),
+        ("measured/measure.json", ["settings", "federation", "constants", "origins", "commands"]),
     ],
 )
 def test_parts_appear_for_what_there_is(line: str, sections: list[str], place: Path, capsys: Capture) -> None:
@@ -137,7 +137,7 @@ def test_a_plan_by_theory(place: Path, capsys: Capture) -> None:
     capsys.readouterr()
     told = answer(capsys, "report planned")
     written = json.loads((place / "planned" / "theory.json").read_text())
-    assert (told["verdict"], told["sections"]) == (written["verdict"], ["asked", "certificate", "again"])
+    assert (told["verdict"], told["sections"]) == (written["verdict"], ["settings", "certificate", "commands"])
     assert told["charts"]["theory-curve"]["series"][0]["y"] == [point["seconds"] for point in written["curve"]]
 
 

@@ -18,7 +18,7 @@ from fedgauge.cli import main
 from fedgauge.experiment.config import Experiment
 from fedgauge.report.terminal import console
 from fedgauge.report.terminal.kept_runs import differing
-from fedgauge.runs.reader import look
+from fedgauge.runs.reader import read_run
 
 ROUNDS = "--rounds 6 --processes 1 --gamma 0.1"
 
@@ -56,9 +56,11 @@ def test_list(place: Path, capsys: Capture) -> None:
 
 def test_show_and_run_again(place: Path, capsys: Capture) -> None:
     shown = words(capsys, "runs show runs/I5")
-    assert "digits, mlp: fedavg (gamma 0.1, eta 1), 5 local steps, seed 0" in shown
+    assert "fedavg (gamma 0.1, eta 1), 5 local steps, seed 0" in shown
+    assert "digits, mlp; paper partition" in shown
+    assert "workers; batch size" in shown
     assert "accuracy" in shown
-    assert "Again: fedgauge simulate runs/I5/experiment.toml" in shown
+    assert "To run it again: fedgauge simulate runs/I5/experiment.toml" in shown
     found = answer(capsys, "runs show runs/I5")
     assert Experiment.from_json(found["experiment"]).run.local_steps == 5
     again = answer(capsys, "simulate runs/I5/experiment.toml")
@@ -90,11 +92,11 @@ def test_comparison_of_many_runs_breaks_no_word(place: Path, capsys: Capture, mo
 
 def test_differences_of_the_same_name_are_all_shown(place: Path, capsys: Capture) -> None:
     words(capsys, f"simulate digits {ROUNDS} --model softmax --algorithm slowmo --local-steps 5 --out runs/other")
-    found = differing([look("runs/I5"), look("runs/other")])
+    found = differing([read_run("runs/I5"), read_run("runs/other")])
     assert found == {"model.name": [None, "softmax"], "algorithm.name": ["fedavg", "slowmo"]}
     assert "model.name" in words(capsys, "runs compare runs/I5 runs/other")
     # A key that is alone goes without its section.
-    assert differing([look("runs/I1"), look("runs/I5")]) == {"local_steps": [1, 5]}
+    assert differing([read_run("runs/I1"), read_run("runs/I5")]) == {"local_steps": [1, 5]}
 
 
 def test_settings_of_other_programs_are_no_runs(place: Path, capsys: Capture) -> None:
@@ -153,7 +155,7 @@ ALTERED: dict[str, tuple[Callable[[Path], None], str]] = {
 @pytest.mark.parametrize("name", ALTERED)
 def test_altered_runs_are_noticed_and_mended(name: str, place: Path, capsys: Capture) -> None:
     run = place / "runs" / "I5"
-    assert look(run).note == ""
+    assert read_run(run).note == ""
     kept = {each: (run / each).read_bytes() for each in ("rounds.jsonl", "model.safetensors", "result.json")}
     damage, note = ALTERED[name]
     damage(run)
@@ -162,7 +164,7 @@ def test_altered_runs_are_noticed_and_mended(name: str, place: Path, capsys: Cap
     assert note in (place / "r.html").read_text()
     # The note says that --resume mends it.
     assert main(["simulate", "runs/I5/experiment.toml", "--out", "runs/I5", "--resume"]) == 0
-    assert look(run).note == ""
+    assert read_run(run).note == ""
     assert {each: (run / each).read_bytes() for each in kept} == kept
 
 

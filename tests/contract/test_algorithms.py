@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.grouped import grouped
 from tests.strategies import COORDINATEWISE, PARAMETERS, federations
 
 from fedgauge.algorithms import ALGORITHMS, make_algorithm
@@ -24,7 +25,7 @@ SAMPLINGS = ("full", "with-replacement", "with-replacement-shared", "without-rep
 
 def run(federation: QuadraticFederation, name: str, **how: Any) -> Trace:
     how = {"local_steps": 3, "rounds": 4, **how}
-    return simulate(federation, make_algorithm(name, **PARAMETERS[name]), **how)
+    return simulate(federation, make_algorithm(name, **PARAMETERS[name]), **grouped(**how))
 
 
 def assert_same(found: Trace, expected: Trace, model: Any = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections import Counter
 from typing import Any
@@ -12,13 +13,14 @@ from hypothesis import given, settings
 from tests.algorithms.naive import naive_models
 from tests.strategies import PARAMETERS, federations
 
-from fedgauge.algorithms import ALGORITHMS, make_algorithm
+from fedgauge.algorithms import ALGORITHMS, fedavg, make_algorithm
 from fedgauge.errors import InputError
 from fedgauge.exact.expectation import divergence, expect, local_maps, moments, states
 from fedgauge.federation.generate import random_quadratics
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.simulation.loop import simulate
+from fedgauge.simulation.options import Recording
 
 EXACT = ("fedavg", "momentum", "minibatch")
 SAMPLINGS = ("full", "with-replacement", "with-replacement-shared", "without-replacement")
@@ -83,7 +85,15 @@ def test_simulated_means_agree_with_the_expectation(name: str, sampling: str) ->
     algorithm = make_algorithm(name, **PARAMETERS[name])
     who = participation(sampling, "unequal")
     traces = [
-        simulate(federation, algorithm, local_steps=steps, rounds=rounds, participation=who, seed=seed, watch=False)
+        simulate(
+            federation,
+            algorithm,
+            local_steps=steps,
+            rounds=rounds,
+            participation=who,
+            seed=seed,
+            record=Recording(watch=False),
+        )
         for seed in range(runs)
     ]
     exact = expect(federation, algorithm, local_steps=steps, rounds=rounds, participation=who, iterations=False)
@@ -209,3 +219,9 @@ def test_divergence_at_the_global_models_is_the_federations_zeta() -> None:
     run = states(federation, make_algorithm("fedavg", gamma=0.1), local_steps=2, rounds=5)
     zeta = federation.zeta(run.mean[:-1])
     np.testing.assert_allclose(divergence(federation, run)[:, 0], np.mean(zeta**2, axis=1), rtol=1e-12)
+
+
+def test_an_algorithm_with_a_function_of_ones_own_is_refused() -> None:
+    changed = dataclasses.replace(fedavg(gamma=0.1), update=lambda model, server, mean, fraction: (model, server))
+    with pytest.raises(InputError, match="this one has other functions; simulate it instead"):
+        expect(random_quadratics(3, 2), changed, local_steps=2, rounds=2)

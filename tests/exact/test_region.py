@@ -164,7 +164,7 @@ def test_progress_is_told_and_pieces_fit_together(monkeypatch: pytest.MonkeyPatc
     whole = compute(*axes, I=2, **SMALL)
     monkeypatch.setattr("fedgauge.exact.region._CHUNK", 4)
     seen: list[tuple[int, int]] = []
-    parts = compute(*axes, told=lambda *now: seen.append(now), I=2, **SMALL)
+    parts = compute(*axes, progress=lambda *now: seen.append(now), I=2, **SMALL)
     assert seen == [(0, 6), (4, 6), (6, 6)]
     assert parts.exact.log_ratio == pytest.approx(whole.exact.log_ratio)
 

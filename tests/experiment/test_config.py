@@ -78,7 +78,7 @@ def test_every_key_is_an_option_of_the_commands_that_take_an_experiment() -> Non
 
 def test_no_parameter_of_an_algorithm_or_a_scheme_is_left_out() -> None:
     fields = {item.name for item in dataclasses.fields(AlgorithmSection)}
-    assert fields == {"name"} | {parameter for name in ALGORITHMS for parameter in parameters_of(name)}
+    assert fields == {"name", "options"} | {parameter for name in ALGORITHMS for parameter in parameters_of(name)}
     fields = {item.name for item in dataclasses.fields(DataSection)}
     assert fields >= {parameter for name in SCHEMES for parameter in scheme_parameters_of(name)}
 

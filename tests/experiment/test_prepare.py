@@ -17,6 +17,7 @@ from fedgauge.experiment.config import Experiment
 from fedgauge.experiment.prepare import execute, prepare
 from fedgauge.federation.models import Model, make_model
 from fedgauge.runs.directory import read_trace
+from fedgauge.simulation.options import Keep
 from fedgauge.system.notices import forget_notices
 
 BASE: dict[str, Any] = {"source": "digits", "gamma": 0.1, "local_steps": 3, "rounds": 4, "processes": 1}
@@ -28,7 +29,7 @@ def made(**changes: Any) -> Experiment:
 
 def test_the_model_is_kept_by_name_and_has_the_accuracy_that_was_recorded(tmp_path: Path) -> None:
     experiment = made()
-    trace = execute(experiment, run=tmp_path / "run")
+    trace = execute(experiment, keep=tmp_path / "run")
     module = make_model("mlp", (1, 8, 8), 10).make()
     module.load_state_dict(load_file(tmp_path / "run" / "state_dict.safetensors"))
     dataset = prepare(experiment).dataset
@@ -43,18 +44,18 @@ def test_the_model_is_kept_by_name_and_has_the_accuracy_that_was_recorded(tmp_pa
 
 
 def test_an_experiment_that_is_kept_runs_again_to_the_same_bits(tmp_path: Path) -> None:
-    trace = execute(made(percent=75, seed=3, model="softmax", model_option={"l2": 0.01}), run=tmp_path / "run")
+    trace = execute(made(percent=75, seed=3, model="softmax", model_option={"l2": 0.01}), keep=tmp_path / "run")
     again = Experiment.read(tmp_path / "run" / "experiment.toml")
     assert execute(again) == trace
 
 
 def test_labels_that_run_out_are_filled_up_by_default_and_the_run_says_so(tmp_path: Path) -> None:
     experiment = made(workers=4)
-    trace = execute(experiment, run=tmp_path / "run")
+    trace = execute(experiment, keep=tmp_path / "run")
     kept = Experiment.read(tmp_path / "run" / "experiment.toml")
     assert (experiment.data.fill, kept.data.fill, kept.data.percent) == (None, True, None)
     assert execute(kept) == trace
-    assert execute(experiment, run=tmp_path / "run", resume=True) == trace
+    assert execute(experiment, keep=Keep(tmp_path / "run", resume=True)) == trace
 
 
 def test_inputs_far_above_one_are_noticed_unless_a_scale_was_chosen(
@@ -126,9 +127,9 @@ def test_another_test_set_is_another_run(tmp_path: Path) -> None:
         np.savez(
             tmp_path / f"{name}.npz", x_train=x, y_train=y, x_test=generator.random((tests, 6)), y_test=[0] * tests
         )
-    execute(made(source=str(tmp_path / "a.npz"), workers=2), run=tmp_path / "run")
+    execute(made(source=str(tmp_path / "a.npz"), workers=2), keep=tmp_path / "run")
     with pytest.raises(InputError, match="evaluator"):
-        execute(made(source=str(tmp_path / "b.npz"), workers=2), run=tmp_path / "run", resume=True)
+        execute(made(source=str(tmp_path / "b.npz"), workers=2), keep=Keep(tmp_path / "run", resume=True))
 
 
 # -- models of one's own -------------------------------------------------------------------------------------------
@@ -208,7 +209,7 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 def test_what_does_not_fit_is_said_before_anything_is_written(name: str, tmp_path: Path) -> None:
     changes, words = WRONG[name]
     with pytest.raises(InputError) as caught:
-        execute(made(**changes), run=tmp_path / "run")
+        execute(made(**changes), keep=tmp_path / "run")
     assert "\n" not in str(caught.value)
     for word in words:
         assert word in str(caught.value)

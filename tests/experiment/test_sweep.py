@@ -19,7 +19,8 @@ from fedgauge.errors import InputError
 from fedgauge.experiment import jobs, sweep
 from fedgauge.experiment.config import Experiment
 from fedgauge.experiment.sweep import Sweep, run_sweep
-from fedgauge.runs.reader import find, look
+from fedgauge.runs.reader import find_runs, read_run
+from fedgauge.simulation.options import Compute
 
 CONFIG = """
 [data]
@@ -55,7 +56,7 @@ def test_a_sweep_and_once_more(
     assert [each["values"] for each in result["combinations"]] == [
         {"local_steps": steps, "percent": percent} for steps in (1, 4) for percent in (50.0, 75.0)
     ]
-    found = {Path(each.path).name: each for each in find(place / "out" / "runs")}
+    found = {Path(each.path).name: each for each in find_runs(place / "out" / "runs")}
     assert len(found) == 8
     first = result["combinations"][0]
     ends = [found[f"local_steps=1,percent=50,seed={seed}"].rounds[-1] for seed in (0, 1)]
@@ -71,7 +72,7 @@ def test_a_sweep_and_once_more(
     assert main([*line, "3"]) == 0
     assert "Mean ± deviation over 3 seeds" in capsys.readouterr().out
     after = snapshot(place / "out" / "runs")
-    assert len(find(place / "out" / "runs")) == 12
+    assert len(find_runs(place / "out" / "runs")) == 12
     assert {name: after[name] for name in before} == before
     # With another rate, its runs are not those.
     assert main([*LINE, "2", "--gamma", "0.2"]) == 2
@@ -96,11 +97,11 @@ def test_an_interrupted_sweep_goes_on(place: Path, monkeypatch: pytest.MonkeyPat
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert err == "fedgauge: Interrupted; the same command goes on with the runs in out.\n"
-    assert "unfinished" in {each.status for each in find(runs)}
+    assert "unfinished" in {each.status for each in find_runs(runs)}
     monkeypatch.chdir(place)
     assert main([*line, "--jobs", "1"]) == 0
-    assert {each.status for each in find(runs)} == {"finished"}
-    assert look(runs / "local_steps=2,seed=0").stopped_at == 80
+    assert {each.status for each in find_runs(runs)} == {"finished"}
+    assert read_run(runs / "local_steps=2,seed=0").stopped_at == 80
 
 
 def test_runs_that_have_ended_are_read_and_nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,18 +111,18 @@ def test_runs_that_have_ended_are_read_and_nothing_is_started(tmp_path: Path, mo
     said: list[tuple[int, int, int]] = []
     with monkeypatch.context() as without:
         without.setattr(sweep, "make_pool", None)
-        assert run_sweep(once, tmp_path, told=lambda *how_far: said.append(how_far)) == expected
+        assert run_sweep(once, tmp_path, report=lambda *how_far: said.append(how_far)) == expected
     assert said == [(6, 6, 2)]
     # Of more seeds those alone are run that are not there, or not whole.
     (tmp_path / "local_steps=2,seed=0" / "rounds.jsonl").write_bytes(b"{}")
-    began: list[int] = []
+    began: list[int | None] = []
 
-    def make_pool(number: int, *rest: Any) -> Any:
-        began.append(number)
-        return jobs.InProcess(rest[-1])
+    def make_pool(compute: Compute, report: Any) -> Any:
+        began.append(compute.processes)
+        return jobs.InProcess(report)
 
     monkeypatch.setattr(sweep, "make_pool", make_pool)
-    found = run_sweep(twice, tmp_path, jobs=4, told=lambda *how_far: said.append(how_far))
+    found = run_sweep(twice, tmp_path, jobs=4, report=lambda *how_far: said.append(how_far))
     assert began == [3]
     assert said[1] == (3, 12, 1)
     assert said[-1][:2] == (12, 12)

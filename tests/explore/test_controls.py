@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 from fedgauge.explore.controls import CONSTANTS, start
-from fedgauge.report.page.sections import KINDS
+from fedgauge.report.page.estimates import KINDS
 from fedgauge.theory import THEOREMS
-from fedgauge.theory.answer import answer
+from fedgauge.theory.answer import bound
 from fedgauge.values import Kind
 from fedgauge.web.writing import resource
 
@@ -19,8 +19,8 @@ PROVED = {"L_g": 1.0, "L_h": 0.2, "L_tilde": 1.1, "mu": 0.01, "sigma": 0.1, "zet
 
 def standings(path: Path) -> dict[str, str]:
     first = start(path)
-    given: dict[str, Any] = {**first.given(), "gamma": 1e-5, "beta1": 0.0}
-    return {name: answer(name, kinds=first.theorem_kinds(), **given).standing for name in THEOREMS}
+    given: dict[str, Any] = {**first.spelled(), "gamma": 1e-5, "beta1": 0.0}
+    return {name: bound(name, kinds=first.theorem_kinds(), **given).standing for name in THEOREMS}
 
 
 def test_what_the_file_does_not_have_is_assumed_and_certifies_nothing(tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_what_the_file_does_not_have_is_assumed_and_certifies_nothing(tmp_path: 
 
 def test_every_kind_is_known_wherever_kinds_are_named() -> None:
     assert set(KINDS) == set(get_args(Kind))
-    assert f"const KINDS = {json.dumps(list(get_args(Kind)))};" in resource("state.js")
+    assert f"const KINDS = {json.dumps(list(get_args(Kind)))};" in resource("state.js", "fedgauge.explore")
 
 
 def test_a_federation_that_is_not_strongly_convex_has_no_mu(tmp_path: Path) -> None:

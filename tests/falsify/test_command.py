@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import shlex
+import signal
+import time
 from pathlib import Path
 
 import pytest
+from tests.cli.command import start
 
 from fedgauge.cli import main
 from fedgauge.system.command_line import command_line
@@ -59,3 +62,17 @@ def test_an_earlier_result_is_not_overwritten(tmp_path: Path, capsys: pytest.Cap
     assert main(["falsify", "minibatch", *SMALL, "--out", str(tmp_path)]) == 2
     assert "earlier search" in capsys.readouterr().err
     assert (tmp_path / "result.json").read_text() == "mine"
+
+
+def test_ctrl_c_ends_the_processes_and_keeps_what_was_found(tmp_path: Path) -> None:
+    words = ("falsify", "minibatch", "--samples", "200000", "--searches", "0", "--jobs", "2", "--json")
+    with start(*words, cwd=tmp_path) as process:
+        time.sleep(6)  # both processes are at work, and the whole search would take minutes
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    result = json.loads(out)
+    assert not result["complete"]
+    assert "Traceback" not in err
+    assert result["rows"]

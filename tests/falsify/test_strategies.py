@@ -15,8 +15,8 @@ from fedgauge.algorithms import make_algorithm
 from fedgauge.errors import InputError
 from fedgauge.exact.expectation import expect
 from fedgauge.falsify import pairs, run, save
-from fedgauge.falsify.check import Check, check
-from fedgauge.falsify.problem import FAMILIES, SETTINGS, draw
+from fedgauge.falsify.check import BoundCheck, check
+from fedgauge.falsify.problem import QuadraticProblem, draw, named
 from fedgauge.falsify.strategies import climb, sample
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.quadratic import QuadraticFederation
@@ -43,9 +43,9 @@ def test_no_violation_of_what_is_true(name: str, version: Version) -> None:
 
 @pytest.mark.parametrize(("name", "version"), pairs())
 def test_every_rate_tried_is_admissible_and_the_values_give_the_bound(name: str, version: Version) -> None:
-    setting, generator = SETTINGS[name], np.random.default_rng(2)
+    theorem, generator = THEOREMS[name], np.random.default_rng(2)
     for _ in range(8):
-        for made in check(THEOREMS[name], version, draw(setting, generator), setting):
+        for made in check(theorem, version, draw(theorem, generator)):
             F = made.values.get("F", 0.0)
             values: dict[str, Any] = {**made.values, "F": max(F, 0.0)}
             bound = evaluate(name, version, **values)
@@ -73,21 +73,28 @@ def test_random_sampling_alone_refutes_what_is_printed_for_few_rounds_and_many_w
     assert sample(THEOREMS["partial"], "printed", seed=0, first=0, count=250).forms["telescoped"].violations > 0
 
 
+def example(name: str) -> QuadraticProblem:
+    """The problem that a theorem declares as its counterexample."""
+    found = named(THEOREMS[name])
+    assert found is not None
+    return found
+
+
 @pytest.mark.parametrize(("M", "least", "average"), [(28, 0, 0), (29, 0, 1), (30, 0, 1), (31, 1, 1)])
 def test_on_identical_workers_the_least_breaks_at_31_participants_and_the_average_at_29(
     M: int, least: int, average: int
 ) -> None:
     federation = QuadraticFederation(np.ones((M, 1, 1)), np.ones((M, 1)))
-    start = replace(FAMILIES["partial"](), federation=federation, M=M)
-    checks = [check(THEOREMS["partial"], "printed", replace(start, R=R), SETTINGS["partial"]) for R in range(1, 40)]
+    start = replace(example("partial"), federation=federation, M=M)
+    checks = [check(THEOREMS["partial"], "printed", replace(start, R=R)) for R in range(1, 40)]
     assert any(stated.violated for stated, _ in checks) == least
     assert any(telescoped.violated for _, telescoped in checks) == average
 
 
 @pytest.mark.parametrize(("I", "violated"), [(11, False), (12, True)])
 def test_fedadam_breaks_first_at_12_local_steps(I: int, violated: bool) -> None:  # noqa: E741
-    start = replace(FAMILIES["fedadam"](), I=I, eta=100.0 * I)
-    checks = [check(THEOREMS["fedadam"], "printed", replace(start, R=R), SETTINGS["fedadam"]) for R in (3, 10, 30)]
+    start = replace(example("fedadam"), I=I, eta=100.0 * I)
+    checks = [check(THEOREMS["fedadam"], "printed", replace(start, R=R)) for R in (3, 10, 30)]
     assert any(made.violated for (made,) in checks) is violated
 
 
@@ -98,9 +105,8 @@ def weakened(theorem: Theorem, factor: float = 1.0, dropped: str = "") -> Theore
     """A theorem whose terms are too small, or which forgets a condition."""
 
     def state(version: Version, v: Values) -> Statement:
-        quantity, terms, conditions = theorem.state(version, v)
+        terms, conditions = theorem.state(version, v)
         return Statement(
-            quantity,
             tuple(Term(t.name, t.formula, t.value * factor, t.symbols) for t in terms),
             tuple(
                 Condition(c.name, c.formula, np.inf if c.formula == dropped else c.limit, c.value) for c in conditions
@@ -132,8 +138,8 @@ def test_a_forgotten_condition_is_noticed() -> None:
 
 
 def test_a_run_that_is_no_number_is_no_excuse() -> None:
-    assert Check("stated", float("nan"), float("nan"), 1.0, 1e-12, {}).violated
-    assert Check("stated", 1.0 + 1e-13, 1.0 + 1e-13, 1.0, 2e-12, {}).violated is False
+    assert BoundCheck("stated", float("nan"), float("nan"), 1.0, 1e-12, {}).violated
+    assert BoundCheck("stated", 1.0 + 1e-13, 1.0 + 1e-13, 1.0, 2e-12, {}).violated is False
 
 
 # -- what is kept -------------------------------------------------------------------------------------------------
@@ -202,11 +208,11 @@ def test_another_seed_draws_other_federations() -> None:
 
 
 def test_an_interrupted_search_keeps_what_it_found() -> None:
-    def told(done: int, total: int) -> None:
+    def progress(done: int, total: int) -> None:
         if done:
             raise KeyboardInterrupt
 
-    outcome = run("strongly-convex", "printed", samples=300, searches=1, jobs=1, told=told)
+    outcome = run("strongly-convex", "printed", samples=300, searches=1, jobs=1, progress=progress)
     assert not outcome.complete
     assert outcome.cases
 

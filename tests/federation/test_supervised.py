@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from tests.federation.networks import chained, chains, convolutional, convolutions, data, federation, mlp, ragged
 from torch import nn
 from torch.nn import functional
+from torch.utils.data import TensorDataset
 
 from fedgauge.errors import InputError
 from fedgauge.federation.kernels.losses import squared_error
-from fedgauge.federation.supervised import SupervisedFederation
+from fedgauge.federation.supervised import SupervisedFederation, federate
 from fedgauge.randomness import Purpose, Streams
 
 STREAMS = Streams(0, Purpose.NOISE)
@@ -233,6 +234,46 @@ class Counts(nn.Module):
 
 
 X, Y = data(60, 6)
+PAIRS = [(X[:20], Y[:20]), (X[20:], Y[20:])]
+
+
+def test_numpy_arrays_are_taken_and_their_fractions_get_the_models_number_type() -> None:
+    array = X.double().numpy()
+    array.flags.writeable = False
+    found, expected = federation(x=array, y=Y.numpy().astype(np.int32)), federation()
+    assert found.inputs.dtype == torch.float32
+    assert found.digest == expected.digest
+    assert torch.equal(found.inputs, X)
+
+
+@pytest.mark.parametrize("convert", [lambda part: part, lambda part: part.numpy()])
+def test_each_workers_own_data_make_the_same_federation(convert: Any) -> None:
+    state = torch.get_rng_state()
+    made = federate(mlp, functional.cross_entropy, [tuple(map(convert, pair)) for pair in PAIRS], batch_size=4, l2=0.1)
+    assert torch.equal(torch.get_rng_state(), state)
+    shards = [range(20), range(20, 60)]
+    expected = SupervisedFederation(mlp, functional.cross_entropy, X, Y, shards, batch_size=4, l2=0.1)
+    assert made.digest == expected.digest
+    assert torch.equal(made.start(3), expected.start(3))
+
+
+@pytest.mark.parametrize(
+    ("shards", "says"),
+    [
+        ([], "but is empty"),
+        (None, "not None"),
+        (TensorDataset(X, Y), "one per worker, not a TensorDataset"),
+        ([TensorDataset(X, Y)], "worker 0 has a TensorDataset"),
+        ([PAIRS[0], (X[20:], Y[20:], Y)], "worker 1 has a tuple"),
+        ([(X[:20].tolist(), Y[:20])], "The inputs of worker 0 must be a torch tensor or a numpy array .* not a list"),
+        ([PAIRS[0], (X, Y[:20])], "Worker 1 has 60 inputs and 20 targets"),
+        ([PAIRS[0], (X[:, :5], Y)], r"worker 0 has \(6,\) and worker 1 \(5,\)"),
+    ],
+)
+def test_data_of_workers_that_do_not_fit_are_refused_in_one_sentence(shards: Any, says: str) -> None:
+    with pytest.raises(InputError, match=says) as refused:
+        federate(mlp, functional.cross_entropy, shards)
+    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -249,6 +290,17 @@ X, Y = data(60, 6)
         ({"y": Y - 1}, "does not fit labels -1 to 1"),
         ({"x": X.clone().index_put_((torch.tensor(3),), torch.tensor(float("nan")))}, "hold NaN or infinity"),
         ({"x": X[:9]}, "of one length, not 9 and 60"),
+        ({"x": X.tolist()}, "inputs must be a torch tensor or a numpy array .* not a list; convert it"),
+        ({"x": TensorDataset(X, Y)}, "inputs must be .* not a TensorDataset"),
+        ({"x": np.array(["a"] * 60)}, "inputs must be .* not an array of <U1"),
+        ({"y": Y.tolist()}, "targets must be .* not a list"),
+        ({"y": torch.tensor(1)}, "targets must have one entry per sample"),
+        ({"module": "mlp"}, "model must be a torch module, or a function that makes one, not a str"),
+        ({"module": lambda: "mlp"}, "model must be a torch module, or a function that makes one, not a str"),
+        ({"loss": "cross_entropy"}, "loss must be a function .* not a str"),
+        ({"shards": PAIRS}, "those of worker 0 are no list of whole numbers; to give each worker's own inputs"),
+        ({"shards": [X[:, 0] > 0, X[:, 0] <= 0]}, "those of worker 0 are no list of whole numbers"),
+        ({"shards": 5}, "shards must list the samples of each worker, not be of type int"),
         ({"shards": [[0], []]}, "at least one sample"),
         ({"shards": []}, "at least one sample"),
         ({"shards": [[0, 60]]}, "samples 0 to 59, not 0 to 60"),

@@ -20,7 +20,7 @@ from fedgauge.cli import main
 from fedgauge.errors import InputError
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.flower import Gauge, plan_run
-from fedgauge.runs.reader import look
+from fedgauge.runs.reader import read_run
 from fedgauge.values import Trace
 
 ROUNDS = 4
@@ -114,7 +114,7 @@ def test_a_run_says_who_took_part_and_not_what_nobody_knows(
 ) -> None:
     out = tmp_path / "run"
     _run(Gauge(FedAvg(fraction_train=0.67, fraction_evaluate=0.0), out=out), shards, first)
-    settings = look(out).settings
+    settings = read_run(out).settings
     assert settings["participation"] == {"sampling": "without-replacement", "participants": 2, "weights": None}
     assert settings["local_steps"] is None
     assert json.loads((out / "measure.json").read_text())["settings"]["num_workers"] == 3
@@ -176,7 +176,7 @@ def test_what_was_recorded_before_a_failure_is_kept(shards: Path, first: ArrayRe
     out, grid = tmp_path / "run", HereGrid([own_app(shards), own_app(shards), own_app(shards, gauged=False)])
     with pytest.raises(RuntimeError, match="out of memory"):
         _run(Gauge(Fails(fraction_evaluate=0.0), out=out), shards, first, grid)
-    found = look(out)
+    found = read_run(out)
     assert (found.status, [record.round for record in found.rounds]) == ("unfinished", [0, 1])
     assert "no gauge_mod" in found.told[0]
 

@@ -18,7 +18,7 @@ from fedgauge import Experiment, execute
 from fedgauge.errors import InputError, MachineError
 from fedgauge.flower import client_app, run_securely, server_app
 from fedgauge.flower.records import ARRAYS
-from fedgauge.runs.reader import look
+from fedgauge.runs.reader import read_run
 
 CONTEXT = Context(1, 1, {}, RecordDict(), {})
 
@@ -136,7 +136,7 @@ def test_what_was_recorded_before_a_failure_is_kept(experiment: Experiment, shar
     grid.spoil = dies
     with pytest.raises(MachineError, match="The secure sum of round 2 could not be taken"):
         run_securely(grid, CONTEXT, asked, read(shards / "test.npz"), out=tmp_path / "run", timeout=0.3)
-    found = look(tmp_path / "run")
+    found = read_run(tmp_path / "run")
     assert (found.status, [record.round for record in found.rounds]) == ("unfinished", [0])
     assert len((tmp_path / "run" / "noise.jsonl").read_text().splitlines()) == 2
 
@@ -151,4 +151,4 @@ def test_divergence_is_an_outcome(
     assert (there.status, there.stopped_at) == (here.status, here.stopped_at) == ("diverged", 1)
     assert np.isfinite(there.model).all()
     assert there.losses == pytest.approx(here.losses)
-    assert look(tmp_path / "run").status == "diverged"
+    assert read_run(tmp_path / "run").status == "diverged"

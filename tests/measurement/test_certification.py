@@ -17,8 +17,8 @@ from fedgauge.errors import InputError
 from fedgauge.federation.kernels.losses import squared_error
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.measurement.certification import Certified, certify
-from fedgauge.theory.answer import answer
-from fedgauge.theory.tune import best_gamma
+from fedgauge.theory.answer import bound
+from fedgauge.theory.search import best_gamma
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -262,7 +262,7 @@ def test_the_noise_of_linear_regression_at_the_start() -> None:
     x, y = next(federation.blocks(0))
     model = federation.start(0)
     each = torch.stack(
-        [federation._plain.gradients(model[None], x[None, s : s + 1], y[None, s : s + 1])[0] for s in range(len(x))]
+        [federation._rows.gradients(model[None], x[None, s : s + 1], y[None, s : s + 1])[0] for s in range(len(x))]
     )
     variances = [certify(federation, batch_size=size).constants["sigma"].value ** 2 for size in (1, 4)]
     assert variances[0] == pytest.approx(4 * variances[1])
@@ -320,14 +320,20 @@ def test_theorems_are_certified_and_hold_for_a_run(theorem: str) -> None:
     own: Any = {"partial": {"M": 5}, "momentum": {"beta": 0.5}}.get(theorem, {})
     values |= {"I": 4, "R": 30, **own}
     tuned = best_gamma(theorem, **{name: v for name, v in values.items() if name != "L_tilde"})
-    result = answer(theorem, kinds=kinds, gamma=float(tuned.gamma), **values)
+    result = bound(theorem, kinds=kinds, gamma=float(tuned.gamma), **values)
     assert bool(result.bound.certified)
     assert result.versions["prior"].total is not None
     assert result.bound.total < result.versions["prior"].total
     algorithm = fg.momentum(float(tuned.gamma), 0.5) if theorem == "momentum" else fg.fedavg(float(tuned.gamma))
     participation = fg.Participation("with-replacement", 5) if theorem == "partial" else fg.Participation()
     trace = fg.simulate(
-        federation, algorithm, local_steps=4, rounds=30, participation=participation, watch=False, processes=1
+        federation,
+        algorithm,
+        local_steps=4,
+        rounds=30,
+        participation=participation,
+        record=fg.Recording(watch=False),
+        compute=fg.Compute(processes=1),
     )
     seen = trace.losses - (found.loss - found.gap) if theorem == "strongly-convex" else trace.grad2
     assert seen[:-1].min() <= result.bound.total
@@ -369,6 +375,6 @@ def test_without_l2_nothing_needs_strong_convexity() -> None:
     assert found.constants["F"].value == pytest.approx(found.loss)
     assert np.isinf(found.gap)
     values, kinds = found.theorem_values()
-    assert bool(answer("nonconvex", kinds=kinds, I=2, R=10, gamma=1e-3, **values).bound.certified)
+    assert bool(bound("nonconvex", kinds=kinds, I=2, R=10, gamma=1e-3, **values).bound.certified)
     with pytest.raises(InputError, match="lacks mu"):
-        answer("strongly-convex", I=2, R=10, gamma=1e-3, d0=1.0, **values)
+        bound("strongly-convex", I=2, R=10, gamma=1e-3, d0=1.0, **values)

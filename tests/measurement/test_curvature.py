@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.federation.networks import federation as network
 from tests.federation.networks import mlp
+from tests.grouped import grouped
 from tests.strategies import federations
 
 from fedgauge.federation.generate import random_quadratics
@@ -21,13 +22,14 @@ from fedgauge.measurement import passes as meters
 from fedgauge.measurement.curvature import curvature
 from fedgauge.measurement.passes import Meter
 from fedgauge.measurement.reading import Reading
+from fedgauge.simulation.options import Compute
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SYMBOLS = ("L_g", "L_h", "L_tilde")
 
 
 def measured(of: Federation, model: torch.Tensor | None = None, **options: Any) -> Reading:
-    with Meter(of, processes=1, **options) as meter:
+    with Meter(of, **grouped(**{"processes": 1, **options})) as meter:
         return curvature(meter, of.start(0) if model is None else model)
 
 
@@ -115,11 +117,11 @@ def test_processes_chunks_and_recomputed_rows_change_nothing(monkeypatch: pytest
     of = random_quadratics(7, 70, hessian_spread=1.0)
     plain = values(measured(of))
     assert off_by(values(measured(of, chunk=2)), plain) < 1e-9
-    with Meter(of, processes=2) as meter:
+    with Meter(of, compute=Compute(processes=2)) as meter:
         assert values(curvature(meter, of.start(0))) == plain
         two = meter.cost["Hessian passes"]
     monkeypatch.setattr(meters, "_ROWS_BYTES", 0)
-    with Meter(of, processes=1) as meter:
+    with Meter(of, compute=Compute(processes=1)) as meter:
         again = curvature(meter, of.start(0))
         assert off_by(values(again), plain) < 1e-9
         assert meter.cost["Hessian passes"] > two  # three passes a product instead of two

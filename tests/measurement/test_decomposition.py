@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.federation.networks import federation as network
 from tests.federation.networks import mlp
+from tests.grouped import grouped
 from tests.measurement.test_curvature import hessians
 from tests.strategies import federations
 
@@ -21,14 +22,16 @@ from fedgauge.federation.generate import random_quadratics
 from fedgauge.federation.protocols import Federation
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.measurement.curvature import curvature
-from fedgauge.measurement.decomposition import Decomposition, Parts, decompose
+from fedgauge.measurement.decomposition import decompose
+from fedgauge.measurement.parts import Decomposition, Parts
 from fedgauge.measurement.passes import Meter
+from fedgauge.simulation.options import Compute
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def parts(of: Federation, model: torch.Tensor | None = None, **options: Any) -> Decomposition:
-    with Meter(of, processes=options.pop("processes", 1), **options) as meter:
+    with Meter(of, **grouped(**{"processes": 1, **options})) as meter:
         return decompose(meter, of.start(0) if model is None else model)
 
 
@@ -72,11 +75,11 @@ def test_on_a_network_they_are_blocks_of_dense_hessians() -> None:
 )
 def test_laws(of: QuadraticFederation, order: list[int], times: float) -> None:
     A, b, x = of.hessians, of.linear, of.first_model
-    with Meter(of, processes=1) as meter:
+    with Meter(of, compute=Compute(processes=1)) as meter:
         u = curvature(meter, of.start(0)).directions["L_h"]
 
     def along(A: Any, b: Any, x: Any = x, u: Any = u) -> Decomposition:
-        with Meter(QuadraticFederation(A, b), processes=1) as meter:
+        with Meter(QuadraticFederation(A, b), compute=Compute(processes=1)) as meter:
             return decompose(meter, torch.from_numpy(x), u)
 
     plain, moved, bigger = along(A, b), along(A[order], b[order]), along(times * A, times * b)
@@ -132,7 +135,7 @@ def test_it_goes_to_json_and_back() -> None:
 
 def test_bad_input_is_one_sentence() -> None:
     of = random_quadratics(2, 3)
-    with Meter(of, processes=1) as meter:
+    with Meter(of, compute=Compute(processes=1)) as meter:
         for direction in (np.zeros(3), np.ones(2), np.full(3, np.nan)):
             with pytest.raises(InputError, match="direction must be 3 finite numbers"):
                 decompose(meter, of.start(0), direction)
@@ -142,13 +145,16 @@ def test_bad_input_is_one_sentence() -> None:
         Parts("L_h", ("model",), np.ones(2), np.ones((3, 1)))
 
 
-def test_it_is_drawn_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from fedgauge.report.terminal.decompositions import draw_decomposition, show_decomposition
+def test_measure_draws_and_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from fedgauge.measurement.reading import Measurement, Reading
+    from fedgauge.report.terminal import measurements
 
     found = parts(network(workers=4))
-    draw_decomposition(tmp_path / "parts.png", found)
+    reading = Reading("parts", "Where they come from.", details=found.to_json())
+    measured = Measurement({}, {"origin": "here", "loss": 1.0, "grad2": 1.0}, (reading,), True, {})
+    assert tmp_path / "parts.png" in measurements.save(measured, tmp_path)
     assert (tmp_path / "parts.png").stat().st_size > 10_000
-    show_decomposition(found)
+    measurements.show(measured)
     text = capsys.readouterr().out
     assert "0.weight" in text
     assert "stand out" in text

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.federation.networks import data, federation, mlp, ragged
+from tests.grouped import grouped
 from tests.strategies import federations
 from torch.nn import functional
 
@@ -15,8 +16,9 @@ from fedgauge.algorithms import fedavg, scaffold
 from fedgauge.errors import InputError
 from fedgauge.federation.generate import random_quadratics
 from fedgauge.federation.quadratic import QuadraticFederation
-from fedgauge.measurement.divergence import ALONE, divergence, find_outliers
+from fedgauge.measurement.divergence import ALONE, divergence
 from fedgauge.measurement.local import LocalSteps
+from fedgauge.measurement.parts import find_outliers
 from fedgauge.measurement.passes import Meter
 from fedgauge.measurement.reading import Reading
 from fedgauge.randomness import Purpose, Streams
@@ -28,7 +30,7 @@ points = st.integers(0, 2**32).map(lambda seed: np.random.default_rng(seed).norm
 
 def measured(of: Any, model: Any = None, *, meter: Any = None, **how: Any) -> Reading:
     model = of.start(0) if model is None else torch.as_tensor(model)
-    with Meter(of, **{"processes": 1, **(meter or {})}) as opened:
+    with Meter(of, **grouped(**{"processes": 1, **(meter or {})})) as opened:
         return divergence(opened, model, **how)
 
 
@@ -234,7 +236,7 @@ def test_a_budget_gives_what_it_pays_for() -> None:
     [
         ({"meter": {"passes": 1}}, "passes = 1 do not pay for zeta at a model, which takes 2; allow as many."),
         ({"meter": {"passes": 0}}, "passes must be a finite number above 0, not 0."),
-        ({"model": torch.zeros(4)}, "The model has 4 parameters, but the federation's has 2; give one of that form."),
+        ({"model": torch.zeros(4)}, "The model has 4 parameters, but the federation's has 2; give one of that size."),
         ({"model": torch.tensor([0.0, float("nan")])}, "The model is not finite"),
         ({"workers": 0}, "workers must be a whole number of at least 1, not 0."),
         ({"at": (1,)}, "at names local steps of iterates, which are not given; give iterates or leave out at."),

@@ -25,6 +25,7 @@ from fedgauge.measurement.passes import Meter, OutOfBudgetError
 from fedgauge.measurement.probes import ROUND
 from fedgauge.measurement.reading import Reading
 from fedgauge.randomness import Purpose, Streams
+from fedgauge.simulation.options import Compute
 from fedgauge.symbols import SYMBOLS
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -33,7 +34,7 @@ GAMMA, STEPS = 0.1, 4
 
 def looked(of: Federation, model: torch.Tensor | None = None, weights: Any = None, **options: Any) -> Reading:
     options = {"gamma": GAMMA, "local_steps": STEPS, "exact": True, **options}
-    with Meter(of, processes=1, weights=weights, seed=5) as meter:
+    with Meter(of, weights=weights, seed=5, compute=Compute(processes=1)) as meter:
         return lenses(meter, of.start(0) if model is None else model, **options)
 
 
@@ -129,7 +130,7 @@ def test_identities(of: QuadraticFederation) -> None:
         assert found["B"] ** 2 == pytest.approx(1 + found["zeta_rms"] ** 2 / reading.details["grad2"], rel=1e-9)
     assert found["zeta_rms"] <= found["zeta"] * (1 + 1e-12)
     assert -1e-12 <= found["alpha_h"] <= 3 + 1e-9
-    with Meter(of, processes=1) as meter:
+    with Meter(of, compute=Compute(processes=1)) as meter:
         tight = curvature(meter, of.start(0)).constants
     assert found["L_h"] <= tight["L_h"].value * (1 + 1e-9) <= found["delta"] * (1 + 2e-9)
     assert found["L_tilde"] <= tight["L_tilde"].value * (1 + 1e-9)
@@ -179,16 +180,16 @@ def test_laws(of: QuadraticFederation, order: list[int]) -> None:
 def test_processes_and_chunks_change_nothing() -> None:
     of = network(workers=5)
     plain = values(looked(of, exact=False))
-    with Meter(of, processes=2, seed=5) as meter:
+    with Meter(of, seed=5, compute=Compute(processes=2)) as meter:
         assert values(lenses(meter, of.start(0), gamma=GAMMA, local_steps=STEPS)) == plain
-    with Meter(of, processes=1, seed=5, chunk=2) as meter:
+    with Meter(of, seed=5, compute=Compute(processes=1, chunk=2)) as meter:
         other = values(lenses(meter, of.start(0), gamma=GAMMA, local_steps=STEPS))
     assert other == pytest.approx(plain, rel=1e-2)
 
 
 def test_passes_are_shared_and_counted() -> None:
     of = random_quadratics(4, 3, hessian_spread=0.5)
-    with Meter(of, processes=1) as meter:
+    with Meter(of, compute=Compute(processes=1)) as meter:
         reading = lenses(meter, of.start(0), gamma=GAMMA, local_steps=STEPS, exact=True, only=("zeta", "B", "rho"))
         # One for f, one for the workers; the steps twice, and two at their ends.
         assert meter.cost == {"gradient passes": 2 + 2 * STEPS + 2}
@@ -203,7 +204,7 @@ def test_labels_are_read_where_they_are_given() -> None:
     of = network(workers=4)
     labels = of.targets.numpy()
     partition = iid(labels, 4)
-    with Meter(of, processes=1) as meter:
+    with Meter(of, compute=Compute(processes=1)) as meter:
         reading = lenses(meter, of.start(0), partition=partition, labels=labels, only=["label_js", "label_emd"])
         assert not meter.cost
     assert reading.details["labels"]["label_js"]["mean"] == reading.constants["label_js"].value > 0
@@ -216,7 +217,7 @@ def test_what_the_budget_allows_is_kept() -> None:
         if what == "Hessian passes":
             raise OutOfBudgetError
 
-    with Meter(of, processes=1, told=told) as meter:
+    with Meter(of, progress=told, compute=Compute(processes=1)) as meter:
         reading = lenses(meter, of.start(0), gamma=GAMMA, local_steps=STEPS)
     assert not reading.complete
     assert "Not measured: delta; the budget is used up." in reading.notes

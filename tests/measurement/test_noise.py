@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.federation.networks import chains, convolutional, data, federation, mlp, ragged
+from tests.grouped import grouped
 from torch import nn
 from torch.nn import functional
 
@@ -27,7 +28,7 @@ NOMINAL = (0.95 - 0.046, 0.95 + 0.046)
 
 
 def measured(of: Any, model: Any = None, *, meter: Any = None, **how: Any) -> Reading:
-    with Meter(of, **{"processes": 1, **(meter or {})}) as opened:
+    with Meter(of, **grouped(**{"processes": 1, **(meter or {})})) as opened:
         return noise(opened, of.start(0) if model is None else model, **how)
 
 
@@ -248,7 +249,7 @@ def test_a_budget_cuts_the_draws_short() -> None:
     [
         ({"draws": 3}, "draws must be a whole number of at least 4, not 3."),
         ({"samples": 1}, "samples must be a whole number of at least 4, not 1."),
-        ({"model": torch.zeros(2)}, "The model has 2 parameters, but the federation's has 53; give one of that form."),
+        ({"model": torch.zeros(2)}, "The model has 2 parameters, but the federation's has 53; give one of that size."),
         ({"meter": {"passes": 0.1}}, "do not pay for two pairs of gradients, the least that has an interval, which"),
         ({"meter": {"passes": 1.9}}, "passes = 1.9 do not pay for the noise of all samples, which takes 2; allow"),
     ],
@@ -260,5 +261,5 @@ def test_mistakes_are_answered_in_one_sentence(how: dict[str, Any], said: str) -
 
 
 def test_samples_need_data() -> None:
-    with pytest.raises(InputError, match="samples are drawn from data, which this federation has none of; set draws"):
+    with pytest.raises(InputError, match="samples are drawn from data, but this federation has none; set draws"):
         measured(random_quadratics(2, 2), samples=10)

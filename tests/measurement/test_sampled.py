@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from tests.federation.networks import federation, ragged
+from tests.grouped import grouped
 from torch import nn
 
 from fedgauge.algorithms import fedavg
@@ -19,6 +20,7 @@ from fedgauge.measurement.passes import Meter, OutOfBudgetError
 from fedgauge.measurement.reading import Reading
 from fedgauge.measurement.sampled import _repeat, sampled_deviation, sampled_divergence
 from fedgauge.randomness import Purpose, Streams
+from fedgauge.simulation.options import Compute
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 WEIGHTS = (0.5, 0.2, 0.3)
@@ -34,7 +36,7 @@ def small(**how: Any) -> SupervisedFederation:
 
 
 def measured(estimator: Any, of: Any, *given: Any, meter: Any = None, **how: Any) -> Reading:
-    with Meter(of, **{"processes": 1, "chunk": 3, **(meter or {})}) as opened:
+    with Meter(of, **grouped(**{"processes": 1, "chunk": 3, **(meter or {})})) as opened:
         reading: Reading = estimator(opened, of.start(0), *given, **how)
         return reading
 
@@ -160,7 +162,7 @@ def test_intervals_cover_at_their_rate(name: str) -> None:
 
 def test_intervals_cover_at_their_rate_where_they_end_the_repetitions() -> None:
     covered, ended = 0, []
-    with Meter(small(), processes=1) as meter:
+    with Meter(small(), compute=Compute(processes=1)) as meter:
         for seed in range(1000):
             generator = np.random.default_rng(seed)
             found = _repeat(meter, lambda _, draw=generator.normal: (draw(1.0, 1.0),), 0.5, 400)  # type: ignore[misc]
@@ -214,7 +216,9 @@ def test_a_reading_says_what_it_cost_and_that_it_was_cut_short() -> None:
 def test_time_ends_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr("fedgauge.measurement.passes.time.monotonic", lambda: now[0])
-    with Meter(small(), processes=1, until=10, told=lambda *_: now.__setitem__(0, now[0] + 3)) as meter:
+    with Meter(
+        small(), until=10, progress=lambda *_: now.__setitem__(0, now[0] + 3), compute=Compute(processes=1)
+    ) as meter:
         reading = sampled_divergence(meter, small().start(0), size=0.2)
         assert reading.notes[0] == "The time that was allowed is used up. There were 4 repetitions."
         with pytest.raises(OutOfBudgetError, match="The time that was allowed is used up"):
@@ -230,14 +234,17 @@ def test_one_worker_has_no_divergence() -> None:
 def test_equal_workers_cannot_be_told_from_zero() -> None:
     reading = measured(sampled_divergence, small(shards=[range(60)] * 3), size=0.2, most=20)
     assert reading.constants["zeta_rms"].low == 0
-    assert any("cannot be told from 0" in note for note in reading.notes)
+    assert any("cannot be distinguished from 0" in note for note in reading.notes)
 
 
 @pytest.mark.parametrize(
     ("how", "said"),
     [
         ({"size": 0}, "size must be a whole number of at least 1, not 0."),
-        ({"size": 1.5}, "size must be a number of samples a worker, or a part of them above 0.0, not 1.5."),
+        (
+            {"size": 1.5},
+            "size must be a whole number of samples per worker, or a fraction of them above 0.0 and up to 1.0, not 1.5",
+        ),
         ({"size": 1.0}, "size = 1.0 takes every sample of every worker; take fewer, or measure exactly."),
         ({"size": 100}, "size = 100 takes every sample of every worker; take fewer, or measure exactly."),
         ({"tolerance": 0}, "tolerance must be a finite number above 0, not 0."),
@@ -245,7 +252,10 @@ def test_equal_workers_cannot_be_told_from_zero() -> None:
         ({"meter": {"passes": 0.1}}, "passes = 0.1 do not pay for two repetitions, the least that has an interval"),
         ({"estimator": sampled_deviation, "given": (torch.zeros(2, 2),)}, "local must have a row of 21 for each of 3"),
         ({"estimator": sampled_deviation, "given": (LocalSteps(fedavg(1.0), 0),)}, "The local models do not differ"),
-        ({"of": random_quadratics(3, 2)}, "Only a federation of data can be sampled; measure this one exactly, with"),
+        (
+            {"of": random_quadratics(3, 2)},
+            "Only a federation of data can be sampled, which this one is not; measure it exactly, with",
+        ),
     ],
 )
 def test_mistakes_are_answered_in_one_sentence(how: dict[str, Any], said: str) -> None:

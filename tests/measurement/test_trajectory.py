@@ -18,6 +18,7 @@ from fedgauge.federation.participation import Participation
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.measurement.intervals import CONFIDENCE, of_runs
 from fedgauge.measurement.trajectory import exceeded, near_convergence, readings, trajectory
+from fedgauge.simulation.options import Compute, Recording
 from fedgauge.values import Round
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -44,7 +45,11 @@ def test_a_round_records_what_a_naive_loop_finds(path: str) -> None:
     rows = []
     for worker in range(5):
         alone = Participation(weights=tuple(float(i == worker) for i in range(5)))
-        rows.append(simulate(of, fedavg(0.2), local_steps=6, rounds=1, seed=3, participation=alone, watch=False).model)
+        rows.append(
+            simulate(
+                of, fedavg(0.2), local_steps=6, rounds=1, seed=3, participation=alone, record=Recording(watch=False)
+            ).model
+        )
     models = torch.from_numpy(np.stack(rows))
     mean, everyone = models.double().mean(dim=0), np.arange(5)
     own = of.gradients(models, everyone).double()
@@ -70,9 +75,9 @@ def test_kept_rows_are_few_but_the_sums_are_of_all(monkeypatch: pytest.MonkeyPat
     from fedgauge.simulation import workers
 
     of = random_quadratics(40, 3, hessian_spread=1.0)
-    whole = simulate(of, fedavg(0.1), local_steps=4, rounds=2, chunk=4).rounds[0]
+    whole = simulate(of, fedavg(0.1), local_steps=4, rounds=2, compute=Compute(chunk=4)).rounds[0]
     monkeypatch.setattr(workers, "_KEPT_BYTES", 0)
-    some = simulate(of, fedavg(0.1), local_steps=4, rounds=2, chunk=4).rounds[0]
+    some = simulate(of, fedavg(0.1), local_steps=4, rounds=2, compute=Compute(chunk=4)).rounds[0]
     assert (some.deviation2, some.spread, some.zeta2) == (whole.deviation2, whole.spread, whole.zeta2)
     assert some.L_tilde_ratio is not None
     assert whole.L_tilde_ratio is not None
@@ -128,7 +133,7 @@ def test_a_model_that_does_not_fit_is_refused() -> None:
 def test_near_convergence_is_what_it_says() -> None:
     of = random_quadratics(4, 3, linear_spread=1.0)
     model, said = near_convergence(of, fedavg(0.05), local_steps=2, fall=0.01, window=5)
-    trace = simulate(of, fedavg(0.05), local_steps=2, rounds=said["round"], record_every=5, watch=False)
+    trace = simulate(of, fedavg(0.05), local_steps=2, rounds=said["round"], record=Recording(every=5, watch=False))
     np.testing.assert_array_equal(trace.model, model.numpy())
     falls = -np.diff(trace.losses) / np.abs(trace.losses[:-1])
     assert said["reached"]

@@ -9,9 +9,20 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.grouped import grouped
 
-from fedgauge import Cost, Experiment, InputError, auto, execute, fedavg, random_quadratics, scaffold, simulate
-from fedgauge.measurement.measuring import fixed_steps
+from fedgauge import (
+    Cost,
+    Experiment,
+    InputError,
+    adaptive_pace,
+    execute,
+    fedavg,
+    measure,
+    random_quadratics,
+    scaffold,
+    simulate,
+)
 from fedgauge.pace.adaptive import Pace, PaceState
 from fedgauge.values import Round, Trace
 
@@ -143,8 +154,8 @@ def test_a_rise_that_is_not_finite_is_undone_and_lowers_the_steps() -> None:
 
 def _quadratics(**how: float) -> Trace:
     federation = random_quadratics(5, 4, hessian_spread=1.0, linear_spread=5.0, sigma2=0.1)
-    pace = auto(CHEAP, federation)
-    return simulate(federation, fedavg(gamma=0.3), local_steps=pace, rounds=60, **how)  # type: ignore[arg-type]
+    pace = adaptive_pace(CHEAP, federation)
+    return simulate(federation, fedavg(gamma=0.3), local_steps=pace, rounds=60, **grouped(**how))
 
 
 def test_processes_give_the_same_bits() -> None:
@@ -156,16 +167,13 @@ def test_a_run_that_was_stopped_resumes_to_the_same_bits(tmp_path: Path, record_
     federation = random_quadratics(5, 4, hessian_spread=1.0, linear_spread=5.0, sigma2=0.1)
 
     def run(where: Path, **how: object) -> Trace:
-        pace = auto(CHEAP, federation)
+        pace = adaptive_pace(CHEAP, federation)
         return simulate(
             federation,
             scaffold(gamma=0.3),
             local_steps=pace,
             rounds=60,
-            record_every=record_every,
-            run=where,
-            checkpoint_every=7,
-            **how,  # type: ignore[arg-type]
+            **grouped(run=where, checkpoint_every=7, record_every=record_every, **how),
         )
 
     whole = run(tmp_path / "whole")
@@ -185,7 +193,7 @@ def test_rates_at_which_many_steps_diverge_converge() -> None:
     federation = random_quadratics(5, 4, shape="mean-convex", hessian_spread=1.0, linear_spread=5.0)
     fixed = simulate(federation, fedavg(gamma=0.9), local_steps=64, rounds=100)
     few = simulate(federation, fedavg(gamma=0.9), local_steps=1, rounds=100)
-    paced = simulate(federation, fedavg(gamma=0.9), local_steps=auto(CHEAP, federation), rounds=100)
+    paced = simulate(federation, fedavg(gamma=0.9), local_steps=adaptive_pace(CHEAP, federation), rounds=100)
     assert fixed.status == "diverged" or fixed.losses[-1] > fixed.losses[0]
     assert few.losses[-1] < few.losses[0]
     assert paced.status == "finished"
@@ -231,14 +239,14 @@ def test_bad_input_gets_a_sentence(changes: dict[str, object], said: str) -> Non
 
 def test_a_round_that_costs_nothing_cannot_be_weighed() -> None:
     with pytest.raises(InputError, match="cost something"):
-        auto(Cost("given", step=0.0, bytes=0.0), random_quadratics(2, 2))
+        adaptive_pace(Cost("given", step=0.0, bytes=0.0), random_quadratics(2, 2))
     with pytest.raises(InputError, match="how long a local step takes"):
-        auto(Cost.parse("local"), random_quadratics(2, 2))
+        adaptive_pace(Cost.parse("local"), random_quadratics(2, 2))
 
 
 def test_measuring_refuses_it_in_a_sentence() -> None:
-    with pytest.raises(InputError, match="Measuring needs a number of local steps"):
-        fixed_steps(Experiment.of({"source": "digits", "gamma": 0.1, "local_steps": "auto"}))
+    with pytest.raises(InputError, match="Measuring needs a fixed number of local steps"):
+        measure(Experiment.of({"source": "digits", "gamma": 0.1, "local_steps": "auto"}))
 
 
 @given(

@@ -20,7 +20,7 @@ def exact_loss(num_workers: int, local_steps: int) -> float:
 def losses_on_digits(directory: Path) -> npt.NDArray[np.float64]:
     """The losses of a run on digits, read back from its directory."""
     experiment = fg.Experiment.of({"source": "digits", "gamma": 0.1, "local_steps": 2, "rounds": 2})
-    trace: fg.Trace = fg.execute(experiment, run=directory)
+    trace: fg.Trace = fg.execute(experiment, keep=directory)
     assert trace.status == "finished"
     return fg.read_trace(directory).losses
 

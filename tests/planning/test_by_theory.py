@@ -23,8 +23,7 @@ from fedgauge.pace.cost import Cost
 from fedgauge.planning.by_theory import TheoryPlan, theory_plan
 from fedgauge.planning.goal import Goal
 from fedgauge.theory import evaluate
-from fedgauge.theory.search import Task, solve
-from fedgauge.theory.tune import best_local_steps
+from fedgauge.theory.search import Task, best_local_steps, solve
 from fedgauge.values import Constants, Estimate
 
 COST = Cost("given", fixed=1.0, step=0.1)
@@ -386,7 +385,7 @@ def test_the_worse_end_of_mu_is_the_lower() -> None:
     table = {**TABLE, "d0": 1.0, "f_star": 0.0}
     mu = Estimate("mu", 0.1, 0.05, 0.2, "sample", "given")
     asked: dict[str, Any] = {"goal": Goal("loss", 0.1), "cost": COST, "num_workers": 8, "cap": 50}
-    plan = theory_plan(Constants((*constants(**table), mu)), **asked)
+    plan = theory_plan(Constants((*constants(**table).values(), mu)), **asked)
     assert plan.worst.choice == plan_of({**table, "mu": 0.05}, goal=asked["goal"], cap=50).choice
     assert plan.best.choice == plan_of({**table, "mu": 0.2}, goal=asked["goal"], cap=50).choice
 
@@ -402,7 +401,7 @@ def test_the_worse_end_of_mu_is_the_lower() -> None:
     ids=lambda item: f"{item.kind}" if isinstance(item, Estimate) else "",
 )
 def test_a_loss_is_counted_from_the_most_that_f_star_may_be(least: Estimate, certified: bool) -> None:
-    given = Constants((*constants(**TABLE, mu=0.1, d0=1.0), least))
+    given = Constants((*constants(**TABLE, mu=0.1, d0=1.0).values(), least))
     asked: dict[str, Any] = {"cost": COST, "num_workers": 8, "cap": 50}
     plan = theory_plan(given, goal=Goal("loss", 2.0), **asked)
     assert plan.target == 0.5  # f - f* <= 0.5 makes f at most 2 if f* <= 1.5, and not if f* is no more than 1
@@ -520,24 +519,28 @@ def test_a_plan_goes_to_json_and_back_and_is_shown(
 
 MISTAKES: list[tuple[dict[str, float], dict[str, Any], str]] = [
     ({"L_g": 1.0, "F": 1.0}, {}, "lacks sigma2, zeta2, L_h; measure with 'fedgauge measure'"),
-    ({**TABLE, "gamma": 0.1}, {}, "gamma is given among the constants and is to be chosen"),
+    ({**TABLE, "gamma": 0.1}, {}, "gamma is among the constants, but a plan chooses it"),
     ({**TABLE, "F": math.inf}, {}, "F must be above 0 and finite to plan, not inf"),
     ({**TABLE, "F": 0.0}, {}, "nothing left to gain"),
-    (TABLE, {"goal": Goal("grad2", None, 0.5)}, r"must pay for one round, 1.1 s at the least, not 0.5"),
+    (TABLE, {"goal": Goal("grad2", None, 0.5)}, r"must pay for one round, which takes 1.1 s at least, not 0.5"),
     (TABLE, {"eta": None}, "fix eta or give gamma_min"),
     (TABLE, {"gamma_min": 5.0}, "does not reach the goal with gamma of at least 5; lower gamma_min"),
-    (TABLE, {"cost": Cost("local")}, "cost's step is open"),
-    (TABLE, {"cost": Cost("given", bandwidth=1e6, step=0.1)}, "cost's bytes is open"),
+    (TABLE, {"cost": Cost("local")}, "cost's step is missing"),
+    (TABLE, {"cost": Cost("given", bandwidth=1e6, step=0.1)}, "cost's bytes is missing"),
     (TABLE, {"cost": Cost("given", step=0.0)}, "must cost something"),
     (TABLE, {"participants": 9}, "at most the 8 workers, not 9"),
     (TABLE, {"participants": 3, "theorem": "nonconvex"}, "choose partial"),
-    (TABLE, {"participants": 8, "theorem": "nonconvex"}, "not of 8 that are drawn with replacement; choose partial"),
-    (TABLE, {"participants": Participation("with-replacement-shared", 3)}, "choose with-replacement or without"),
-    (TABLE, {"participants": Participation(weights=(2.0,) + 7 * (1.0,))}, "count alike; leave out the weights"),
+    (TABLE, {"participants": 8, "theorem": "nonconvex"}, "not 8 that are drawn with replacement; choose partial"),
+    (
+        TABLE,
+        {"participants": Participation("with-replacement-shared", 3)},
+        "choose full or with-replacement or without",
+    ),
+    (TABLE, {"participants": Participation(weights=(2.0,) + 7 * (1.0,))}, "equal weights; leave out the weights"),
     (TABLE, {"theorem": "momentum"}, "Theory plans FedAvg, so momentum has no plan"),
     (TABLE, {"theorem": "nonconvx"}, "did you mean nonconvex"),
-    (TABLE, {"goal": Goal("accuracy", 0.9)}, "says nothing of a goal of accuracy; ask for grad2"),
-    (TABLE, {"theorem": "equal-hessians"}, "admits no rates at these values; in the way is L_h <= 0"),
+    (TABLE, {"goal": Goal("accuracy", 0.9)}, "says nothing about a goal of accuracy; ask for grad2"),
+    (TABLE, {"theorem": "equal-hessians"}, "admits no rates at these values, because of L_h <= 0"),
     (TABLE, {"practice": (0, 0.1, 1.0)}, "practice's I must be a whole number"),
     ({**TABLE, "mu": 0.1, "d0": 1.0}, {"goal": Goal("loss", 0.1)}, "needs f_star"),
     ({**TABLE, "mu": 0.1, "d0": 1.0, "f_star": 0.2}, {"goal": Goal("loss", 0.1)}, r"above f\* = 0.2"),

@@ -8,27 +8,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedgauge import Cost, Experiment, InputError
+from fedgauge import Cost, InputError, Setup, fedavg, random_quadratics
 from fedgauge.planning.candidates import Candidate, space_of
 from fedgauge.planning.explain import Seen, from_constants, order, terms
 from fedgauge.values import Constants, Estimate
 
 CHEAP = Cost("given", fixed=1.0, step=0.1)
 DEAR = Cost("given", fixed=1.0, step=0.1, bandwidth=1e6, bytes=1e6)
-EXPERIMENT = Experiment.of({"source": "digits", "gamma": 0.1, "local_steps": 10})
+
+
+def setup(workers: int = 10, *, gamma: float = 0.1, eta: float = 1.0, steps: Any = 10, sampling: str = "") -> Setup:
+    sections = {"run": {"sampling": sampling}} if sampling else {}
+    return Setup(random_quadratics(workers, 2), fedavg(gamma, eta), local_steps=steps, experiment=sections)
 
 
 @given(st.floats(1e-5, 10.0), st.integers(1, 200), st.sampled_from([0.5, 1.0, 2.0]))
 def test_the_users_own_values_are_among_those_tried(gamma: float, steps: int, eta: float) -> None:
-    experiment = EXPERIMENT.changed({"gamma": gamma, "local_steps": steps, "eta": eta})
-    space = space_of(experiment, 10, CHEAP)
+    space = space_of(setup(gamma=gamma, steps=steps, eta=eta), CHEAP)
     assert space.own in space.grid()
     assert space.own.gamma == pytest.approx(gamma, rel=1e-5)
 
 
 @given(st.data())
 def test_neighbours_are_near_and_come_back_to_the_same_numbers(data: st.DataObject) -> None:
-    space = space_of(EXPERIMENT, 40, DEAR)
+    space = space_of(setup(40), DEAR)
     leader = data.draw(st.sampled_from(space.grid()))
     for other in space.beside(leader):
         assert other != leader
@@ -37,15 +40,15 @@ def test_neighbours_are_near_and_come_back_to_the_same_numbers(data: st.DataObje
 
 def test_what_is_named_is_all_that_is_tried() -> None:
     over: dict[str, list[Any]] = {"local_steps": [5], "gamma": [0.2, 0.1], "eta": [1.0], "participants": [10]}
-    space = space_of(EXPERIMENT, 10, DEAR, over)
+    space = space_of(setup(), DEAR, over)
     assert space.grid() == (Candidate(5, 0.1, 1.0, 10), Candidate(5, 0.2, 1.0, 10))
     assert set(space.beside(space.grid()[0])) == {Candidate(5, 0.2, 1.0, 10)}
 
 
 def test_fewer_participants_are_tried_where_messages_take_time() -> None:
-    assert space_of(EXPERIMENT, 40, CHEAP).participants == (40,)
-    assert space_of(EXPERIMENT, 40, DEAR).participants == (2, 10, 40)
-    assert space_of(EXPERIMENT.changed({"sampling": "full"}), 40, DEAR).participants == (40,)
+    assert space_of(setup(40), CHEAP).participants == (40,)
+    assert space_of(setup(40), DEAR).participants == (2, 10, 40)
+    assert space_of(setup(40, sampling="full"), DEAR).participants == (40,)
 
 
 @pytest.mark.parametrize(
@@ -56,12 +59,12 @@ def test_fewer_participants_are_tried_where_messages_take_time() -> None:
         ({}, {"batch_size": [5]}, "does not choose 'batch_size'"),
         ({}, {"gamma": [0.0]}, "gamma must be"),
         ({}, {"local_steps": []}, "at least one value"),
-        ({"local_steps": [1] * 10}, {}, "one number"),
+        ({"steps": [1] * 10}, {}, "one number"),
     ],
 )
 def test_what_cannot_be_is_refused(changes: dict[str, Any], over: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        space_of(EXPERIMENT.changed(changes), 10, CHEAP, over)
+        space_of(setup(**changes), CHEAP, over)
 
 
 def test_the_drift_is_scaled_to_what_was_measured() -> None:

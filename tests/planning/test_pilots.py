@@ -7,16 +7,18 @@ from pathlib import Path
 import pytest
 
 from fedgauge import Cost, Experiment, Goal, execute, random_quadratics
-from fedgauge.planning.candidates import Candidate
+from fedgauge.experiment.prepare import setup_of
+from fedgauge.planning.candidates import Candidate, Trial
 from fedgauge.planning.forecast import Scale
-from fedgauge.planning.pilots import Pilots, Trial
+from fedgauge.planning.pilots import Pilots
+from fedgauge.simulation.setup import Setup
 
 COST = Cost("given", fixed=1.0, step=0.5)
 DIGITS = Experiment.of({"source": "digits", "percent": 75, "gamma": 0.1, "processes": 1, "batch_size": 8})
 
 
-def pilots(experiment: Experiment, goal: Goal, place: Path | None, jobs: int = 1, workers: int = 10) -> Pilots:
-    return Pilots(experiment, Scale(goal), COST, workers, directory=place, jobs=jobs)
+def pilots(of: Experiment | Setup, goal: Goal, place: Path | None, jobs: int = 1) -> Pilots:
+    return Pilots(setup_of(of), Scale(goal), COST, directory=place, jobs=jobs)
 
 
 @pytest.fixture
@@ -30,7 +32,7 @@ def test_a_pilot_is_the_run_itself_however_often_it_paused(
     quadratic: Experiment, tmp_path: Path, candidate: Candidate
 ) -> None:
     goal, trial = Goal("grad2", 1e-9), Trial(candidate, 1)
-    with pilots(quadratic, goal, tmp_path / "pilots", workers=4) as running:
+    with pilots(quadratic, goal, tmp_path / "pilots") as running:
         for rounds in (3, 7, 20):
             curve = running.run([trial], [rounds * candidate.seconds(COST)])[0]
             assert curve.end == pytest.approx(rounds * candidate.seconds(COST))
@@ -42,10 +44,10 @@ def test_a_pilot_is_the_run_itself_however_often_it_paused(
 
 def test_a_run_that_is_further_shows_no_more_than_was_asked_for(quadratic: Experiment, tmp_path: Path) -> None:
     trial = Trial(Candidate(2, 0.1, 1.0, 4), 0)
-    with pilots(quadratic, Goal("grad2", 1e-9), tmp_path / "pilots", workers=4) as running:
+    with pilots(quadratic, Goal("grad2", 1e-9), tmp_path / "pilots") as running:
         long = running.run([trial], [40.0])[0]
         assert running.run([trial], [10.0])[0].end == 10.0
-    with pilots(quadratic, Goal("grad2", 1e-9), tmp_path / "pilots", workers=4) as again:
+    with pilots(quadratic, Goal("grad2", 1e-9), tmp_path / "pilots") as again:
         short = again.run([trial], [10.0])[0]
     assert short.errors == long.errors[: len(short.errors)]
     assert short.end == 10.0
@@ -65,7 +67,7 @@ def test_two_processes_give_the_same_bits_and_seeds_share_start_and_partition(tm
 
 def test_a_pilot_ends_at_its_goal(quadratic: Experiment, tmp_path: Path) -> None:
     trial = Trial(Candidate(4, 0.1, 1.0, 4), 0)
-    with pilots(quadratic, Goal("grad2", 0.05), None, workers=4) as running:
+    with pilots(quadratic, Goal("grad2", 0.05), None) as running:
         curve = running.run([trial], [1e4])[0]
         model, records = running.model(trial)
     assert curve.status == "target"

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from fedgauge import Cost, Effort, Experiment, Goal, InputError, Plan, QuadraticFederation, execute, plan
-from fedgauge.experiment.prepare import Prepared
+from fedgauge import (
+    Cost,
+    Experiment,
+    Goal,
+    InputError,
+    Plan,
+    PlanOptions,
+    QuadraticFederation,
+    Setup,
+    execute,
+    fedavg,
+    federate,
+    plan,
+)
 from fedgauge.federation.generate import random_quadratics
 from fedgauge.federation.participation import Participation
 from fedgauge.planning.candidates import Candidate
 from fedgauge.planning.measured import floor_of, theory_of
 
 COST = Cost("given", fixed=1.0, step=0.01)
-ONE = Effort(jobs=1)
+ONE = PlanOptions(jobs=1)
 
 
 def experiment(place: Path, gamma: float = 0.1, **options: Any) -> Experiment:
@@ -26,7 +40,7 @@ def experiment(place: Path, gamma: float = 0.1, **options: Any) -> Experiment:
 
 def test_equal_hessians_without_noise_send_local_steps_to_their_cap(tmp_path: Path) -> None:
     asked = experiment(tmp_path, hessian_spread=0.0, linear_spread=10.0)
-    found = plan(asked, goal=Goal("grad2", 1e-8), cost=COST, over={"gamma": [0.1]}, effort=ONE)
+    found = plan(asked, goal=Goal("grad2", 1e-8), cost=COST, over={"gamma": [0.1]}, options=ONE)
     assert found.choice.I == 128
     assert any("I is the largest that was tried" in note for note in found.notes)
 
@@ -34,7 +48,7 @@ def test_equal_hessians_without_noise_send_local_steps_to_their_cap(tmp_path: Pa
 def test_strong_heterogeneity_keeps_local_steps_few(tmp_path: Path) -> None:
     asked = experiment(tmp_path, hessian_spread=1.0, linear_spread=10.0, seed=3)
     over = {"gamma": [0.3], "eta": [1.0]}
-    found = plan(asked, goal=Goal("grad2", 1e-4), cost=COST, over=over, effort=ONE)
+    found = plan(asked, goal=Goal("grad2", 1e-4), cost=COST, over=over, options=ONE)
     assert found.choice.I <= 2
     assert found.seen.L_h > 0
 
@@ -44,25 +58,25 @@ def test_identical_workers_are_recognised(tmp_path: Path) -> None:
     parts = {"hessians": np.repeat(one.hessians, 3, axis=0), "linear": np.repeat(one.linear, 3, axis=0)}
     QuadraticFederation(**parts, sigma2=0.1).write(tmp_path / "same.json")
     asked = Experiment.of({"source": str(tmp_path / "same.json"), "gamma": 0.1, "rounds": 200})
-    found = plan(asked, goal=Goal("grad2", 0.05), cost=COST, over={"gamma": [0.1]}, effort=ONE)
+    found = plan(asked, goal=Goal("grad2", 0.05), cost=COST, over={"gamma": [0.1]}, options=ONE)
     assert any("workers are identical" in note for note in found.notes)
     assert found.seen.identical
 
 
 def test_the_plan_runs_as_it_is_and_takes_about_what_it_says(tmp_path: Path) -> None:
     asked = experiment(tmp_path, sigma2=0.05, hessian_spread=0.3)
-    found = plan(asked, goal=Goal("grad2", 1e-2), cost=COST, effort=ONE, directory=tmp_path / "plan")
+    found = plan(asked, goal=Goal("grad2", 1e-2), cost=COST, options=ONE, directory=tmp_path / "plan")
     trace = execute(Experiment.from_toml(found.toml))
     assert trace.status == "target"
     assert trace.stopped_at <= 3 * found.rounds + 1
     assert Plan.from_json(found.to_json()).to_json() == found.to_json()
-    again = plan(asked, goal=Goal("grad2", 1e-2), cost=COST, effort=ONE, directory=tmp_path / "plan")
+    again = plan(asked, goal=Goal("grad2", 1e-2), cost=COST, options=ONE, directory=tmp_path / "plan")
     assert again.race == found.race
 
 
 def test_both_answers_are_there_the_practical_and_the_certified(tmp_path: Path) -> None:
     asked = experiment(tmp_path, sigma2=0.05, hessian_spread=0.3)
-    found = plan(asked, goal=Goal("grad2", 1e-2), cost=COST, effort=ONE)
+    found = plan(asked, goal=Goal("grad2", 1e-2), cost=COST, options=ONE)
     assert found.theory is not None
     assert found.theory.practice is not None
     assert found.theory.practice.gamma == found.choice.gamma
@@ -73,7 +87,7 @@ def test_both_answers_are_there_the_practical_and_the_certified(tmp_path: Path) 
 
 def test_within_a_budget_the_rounds_are_what_it_pays_for(tmp_path: Path) -> None:
     asked = experiment(tmp_path, sigma2=0.05)
-    found = plan(asked, goal=Goal("loss", budget=30.0), cost=COST, effort=ONE, over={"gamma": [0.03, 0.1, 0.3]})
+    found = plan(asked, goal=Goal("loss", budget=30.0), cost=COST, options=ONE, over={"gamma": [0.03, 0.1, 0.3]})
     made = Experiment.from_toml(found.toml)
     assert made.run.rounds * found.choice.seconds(COST) <= 30.0 < (made.run.rounds + 1) * found.choice.seconds(COST)
     assert execute(made).losses[-1] == pytest.approx(found.value, rel=1e-9)
@@ -85,7 +99,7 @@ def test_a_budget_shows_nothing_of_what_lies_beyond_it(tmp_path: Path) -> None:
     over: dict[str, list[Any]] = {"local_steps": [4], "gamma": [0.05], "eta": [1.0]}
     for seconds in (200.0, 50.5):
         goal = Goal("loss", None, seconds)
-        found = plan(asked, goal=goal, cost=COST, over=over, effort=ONE, directory=tmp_path / "plan")
+        found = plan(asked, goal=goal, cost=COST, over=over, options=ONE, directory=tmp_path / "plan")
     assert found.rounds == 48  # of 1.04 s
     run = execute(asked.changed({"local_steps": 4, "gamma": 0.05, "rounds": 48}))
     assert found.value == min(record.loss for record in run.rounds)
@@ -94,7 +108,7 @@ def test_a_budget_shows_nothing_of_what_lies_beyond_it(tmp_path: Path) -> None:
 def test_an_unreachable_goal_says_how_close_it_came(tmp_path: Path) -> None:
     asked = experiment(tmp_path, sigma2=1.0)
     over: dict[str, list[Any]] = {"gamma": [0.1, 0.3], "local_steps": [1, 4], "eta": [1.0]}
-    found = plan(asked, goal=Goal("grad2", 1e-9), cost=COST, over=over, effort=Effort(jobs=1, limit=100.0))
+    found = plan(asked, goal=Goal("grad2", 1e-9), cost=COST, over=over, options=PlanOptions(jobs=1, limit=100.0))
     assert not found.reached
     assert found.verdict.startswith("Not reached: |grad f|^2 of at most 1e-09 was reached by none of 4 candidates")
     assert f"came to a squared gradient norm of {found.value:.3g}" in found.verdict
@@ -104,7 +118,7 @@ def test_an_unreachable_goal_says_how_close_it_came(tmp_path: Path) -> None:
 def test_where_all_diverge_the_rates_are_named_and_the_next_proposed(tmp_path: Path) -> None:
     asked = experiment(tmp_path, gamma=100.0)
     with pytest.raises(InputError, match=r"Every candidate diverged: gamma from 11\.1 to 900 .* try gamma = 1 next"):
-        plan(asked, goal=Goal("grad2", 1e-3), cost=COST, effort=ONE)
+        plan(asked, goal=Goal("grad2", 1e-3), cost=COST, options=ONE)
 
 
 def test_where_time_is_up_a_gradient_that_rose_is_no_divergence(tmp_path: Path) -> None:
@@ -112,14 +126,16 @@ def test_where_time_is_up_a_gradient_that_rose_is_no_divergence(tmp_path: Path) 
     hessians = np.array([np.diag([-1.0, 1.0]), np.diag([0.5, 1.0])])
     QuadraticFederation(hessians, np.array([[0.1, 0.0], [0.1, 0.0]])).write(tmp_path / "saddle.json")
     asked = Experiment.of({"source": str(tmp_path / "saddle.json"), "gamma": 0.1, "rounds": 200})
-    found = plan(asked, goal=Goal("grad2", 1e-9), cost=COST, effort=Effort(jobs=1, spend=1e-9))
+    found = plan(asked, goal=Goal("grad2", 1e-9), cost=COST, options=PlanOptions(jobs=1, spend=1e-9))
     assert not found.reached
     assert "the time for planning is up" in found.verdict
 
 
 def test_more_combinations_than_are_tried_are_said(tmp_path: Path) -> None:
     over: dict[str, list[Any]] = {"gamma": [0.01 * k for k in range(1, 11)], "local_steps": list(range(1, 11))}
-    found = plan(experiment(tmp_path), goal=Goal("grad2", 1e-2), cost=COST, over=over, effort=Effort(1, 1e-9, jobs=1))
+    found = plan(
+        experiment(tmp_path), goal=Goal("grad2", 1e-2), cost=COST, over=over, options=PlanOptions(1, 1e-9, jobs=1)
+    )
     assert any("Of 100 combinations of I and gamma the 45 that promise most" in note for note in found.notes)
 
 
@@ -138,7 +154,7 @@ def test_contradictions_are_refused_before_anything_is_run(
 ) -> None:
     asked = experiment(tmp_path).changed(changes)
     with pytest.raises(InputError, match=words):
-        plan(asked, goal=goal, cost=COST, effort=ONE)
+        plan(asked, goal=goal, cost=COST, options=ONE)
 
 
 def test_dearer_communication_does_not_lower_local_steps(tmp_path: Path) -> None:
@@ -147,7 +163,7 @@ def test_dearer_communication_does_not_lower_local_steps(tmp_path: Path) -> None
     for fixed in (0.0, 0.03, 10.0):
         cost = Cost("given", fixed=fixed, step=0.01)
         over = {"gamma": [0.1], "eta": [1.0]}
-        chosen.append(plan(asked, goal=Goal("grad2", 1e-4), cost=cost, over=over, effort=ONE).choice.I)
+        chosen.append(plan(asked, goal=Goal("grad2", 1e-4), cost=cost, over=over, options=ONE).choice.I)
     assert chosen == sorted(chosen)
     assert chosen[0] < chosen[-1]
 
@@ -155,13 +171,13 @@ def test_dearer_communication_does_not_lower_local_steps(tmp_path: Path) -> None
 def test_the_theory_of_a_plan_knows_who_takes_part(tmp_path: Path) -> None:
     asked = experiment(tmp_path).changed({"participants": 4, "local_steps": 2})
     over: dict[str, list[Any]] = {"local_steps": [2], "gamma": [0.1], "eta": [1.0]}
-    drawn = plan(asked, goal=Goal("grad2", 1e-1), cost=COST, over=over, effort=ONE)
+    drawn = plan(asked, goal=Goal("grad2", 1e-1), cost=COST, over=over, options=ONE)
     assert drawn.theory is not None
     assert drawn.theory.choice.theorem == "partial"  # 4 draws of 4 workers are not all of them
     weighted = experiment(tmp_path).changed({"weights": [1000.0, 1.0, 1.0, 1.0], "local_steps": 2})
-    found = plan(weighted, goal=Goal("grad2", 1e-1), cost=COST, over=over, effort=ONE)
+    found = plan(weighted, goal=Goal("grad2", 1e-1), cost=COST, over=over, options=ONE)
     assert found.theory is None
-    assert any("count alike" in note for note in found.notes)
+    assert any("equal weights" in note for note in found.notes)
 
 
 def test_as_many_participants_as_workers_are_tried_as_that_many(tmp_path: Path) -> None:
@@ -174,8 +190,8 @@ def test_as_many_participants_as_workers_are_tried_as_that_many(tmp_path: Path) 
 def test_the_least_loss_is_that_of_the_weighted_objective(tmp_path: Path) -> None:
     # f = (x - 2)^2/2 of the second worker alone, and (x - 1)^2/2 + 1/2 of both.
     federation = QuadraticFederation([[[1.0]], [[1.0]]], [[0.0], [-2.0]], [0.0, 2.0])
-    assert floor_of(Prepared(federation, Participation(weights=(0.0, 3.0)))) == 0
-    assert floor_of(Prepared(federation, Participation())) == 0.5
+    assert floor_of(Setup(federation, fedavg(0.1), participation=Participation(weights=(0.0, 3.0)))) == 0
+    assert floor_of(Setup(federation, fedavg(0.1))) == 0.5
 
 
 def test_theory_has_no_plan_for_workers_that_weigh_differently(tmp_path: Path) -> None:
@@ -183,5 +199,41 @@ def test_theory_has_no_plan_for_workers_that_weigh_differently(tmp_path: Path) -
     random_quadratics(20, 2, hessian_spread=0.0, sigma2=1.0).write(tmp_path / "fed.json")
     weights = [1000.0, *19 * [1.0]]
     asked = Experiment.of({"source": str(tmp_path / "fed.json"), "gamma": 0.1, "weights": weights})
-    with pytest.raises(InputError, match="speak of workers that count alike"):
+    with pytest.raises(InputError, match="about workers with equal weights"):
         theory_of(asked, Goal("grad2", 0.1), COST)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_federation_is_planned_as_its_experiment_is(jobs: int, tmp_path: Path) -> None:
+    federation = random_quadratics(4, 3, hessian_spread=0.5, sigma2=0.1, seed=1)
+    federation.write(tmp_path / "fed.json")
+    asked = Experiment.of({"source": str(tmp_path / "fed.json"), "gamma": 0.1, "local_steps": 4})
+    how: dict[str, Any] = {"goal": Goal("grad2", 0.05), "cost": COST, "options": PlanOptions(seeds=2, jobs=jobs)}
+    over: dict[str, list[Any]] = {"local_steps": [1, 4, 16], "gamma": [0.1, 0.3]}
+    by_file = plan(asked, over=over, **how)
+    by_hand = plan(federation, fedavg(gamma=0.1), over=over, setup={"local_steps": 4}, **how)
+    assert by_hand.race == by_file.race
+    assert (by_hand.choice, by_hand.seconds) == (by_file.choice, by_file.seconds)
+    assert (by_hand.experiment, by_hand.toml) == ({}, "")
+    assert by_file.toml
+
+
+def test_a_network_with_a_loss_of_ones_own_is_planned_in_processes() -> None:
+    generator = torch.Generator().manual_seed(0)
+    shards = [(torch.randn(30, 4, generator=generator), torch.randint(2, (30,), generator=generator)) for _ in range(3)]
+    federation = federate(
+        lambda: torch.nn.Linear(4, 2),
+        lambda outputs, targets: torch.nn.functional.cross_entropy(outputs, targets) * 2,
+        shards,
+    )
+    over = {"local_steps": [1, 4], "gamma": [0.1], "eta": [1.0]}
+    how: dict[str, Any] = {"goal": Goal("loss", 1.35), "cost": COST, "over": over}
+    found = [plan(federation, fedavg(gamma=0.1), options=PlanOptions(seeds=1, jobs=jobs), **how) for jobs in (1, 2)]
+    assert found[0].race == found[1].race
+    assert found[0].reached
+
+
+def test_an_algorithm_that_cannot_be_made_again_is_refused() -> None:
+    changed = replace(fedavg(gamma=0.1), update=lambda model, server, mean, fraction: (model, server))
+    with pytest.raises(InputError, match="A plan makes fedavg again with other rates"):
+        plan(random_quadratics(3, 2), changed, goal=Goal("grad2", 0.1), cost=COST)

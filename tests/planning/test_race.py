@@ -12,9 +12,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from fedgauge.pace.cost import Cost
-from fedgauge.planning.candidates import Candidate
+from fedgauge.planning.candidates import Candidate, Trial
 from fedgauge.planning.forecast import Curve
-from fedgauge.planning.pilots import Trial
 from fedgauge.planning.race import Race, race
 
 STEPS = (1, 2, 4, 8, 16, 32, 64, 128)

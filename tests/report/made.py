@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedgauge.experiment.config import Experiment
-from fedgauge.measurement.decomposition import Decomposition, Parts
+from fedgauge.measurement.parts import Decomposition, Parts
 from fedgauge.measurement.reading import Measurement, Reading
 from fedgauge.values import Estimate
 

@@ -13,9 +13,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fedgauge.report.page.chart import Chart, Mark, Series, lines, stacked
-from fedgauge.report.page.grids import Interval, heat_map, intervals
-from fedgauge.report.page.scales import Scale, fit, labels, log_ticks, thin, ticks
-from fedgauge.report.page.tables import embedded, number, table
+from fedgauge.report.page.grids import IntervalRow, heat_map, intervals
+from fedgauge.report.page.scales import AxisScale, fit, labels, log_ticks, thin, ticks
+from fedgauge.web.elements import number, table
+from fedgauge.web.templates import embedded
 
 MARKUP = '<img src=x onerror="alert(1)">&"'
 # Beyond these no number of a run lies, and differences of them are still finite.
@@ -81,7 +82,7 @@ def test_a_scale_has_room_for_one_number_for_none_and_for_what_is_not_finite() -
     assert fit([3.0], 0, 100, log=True)(3.0) == pytest.approx(50.0)
     assert fit([], 0, 100).low < fit([], 0, 100).high
     assert fit([math.inf, math.nan, -1.0, 2.0, 8.0], 0, 100, log=True).to_json()["low"] == 2.0
-    assert Scale(1, 10, 100, 0)(1) == 100
+    assert AxisScale(1, 10, 100, 0)(1) == 100
 
 
 def test_ticks_that_need_more_digits_get_them() -> None:
@@ -114,7 +115,7 @@ def made() -> list[Chart]:
         Series(MARKUP, [0, 1, 2], [1.0, math.nan, 0.1], 0, "line", [0.5, 1, 0], [2, 3, 1]),
         Series("b", [0], [1.0]),
     ]
-    items = [Interval(MARKUP, MARKUP, 1.0, 0.5, math.inf, said=MARKUP), Interval("b", "c", 2.0, 2.0, 2.0)]
+    items = [IntervalRow(MARKUP, MARKUP, 1.0, 0.5, math.inf, note=MARKUP), IntervalRow("b", "c", 2.0, 2.0, 2.0)]
     return [
         lines("a", series, y_label=MARKUP, note=MARKUP, marks=[Mark(1, MARKUP)], title=MARKUP, x_label=MARKUP),
         stacked(
@@ -132,6 +133,17 @@ def test_every_chart_escapes_names_and_holds_json(chart: Chart) -> None:
     assert "<img" not in chart.html
     assert "<img" not in embedded(chart.data)
     assert "nan" not in re.sub(r"[^\d.a-z]", " ", chart.html).split()
+
+
+def test_an_interval_that_goes_on_beyond_the_axis_ends_in_an_arrow() -> None:
+    items = [
+        IntervalRow("a", "x", 1.0, 0.5, math.inf),
+        IntervalRow("b", "x", 2.0, 0.0, 3.0),
+        IntervalRow("c", "x", 1, 1, 2),
+    ]
+    chart = intervals("c", items, title="", x_label="")
+    drawn = re.findall(r'class="line t0" d="([^"]*)"', chart.html)
+    assert [path.count("L") for path in drawn] == [1, 1, 0]
 
 
 def test_a_gap_is_a_gap() -> None:

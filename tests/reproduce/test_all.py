@@ -15,8 +15,9 @@ from typer.testing import CliRunner
 from fedgauge.cli import app
 from fedgauge.errors import InputError
 from fedgauge.experiment.config import Experiment
-from fedgauge.reproduce import parts, sampling, sketch, studies, table1, training_curves
+from fedgauge.reproduce import exhibits, sampling, sketch, studies, table1, training_curves
 from fedgauge.simulation.loop import simulate
+from fedgauge.simulation.options import Compute, Recording
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +47,7 @@ def test_settings_are_the_papers(name: str, scale: studies.Scale) -> None:
 
 def test_figures_are_the_papers() -> None:
     assert list(studies.FIGURES) == [f"fig{number}" for number in range(2, 10)]
-    assert {part.name for part in parts.PARTS} >= {"fig1", "table1", "table2", *studies.FIGURES}
+    assert {part.name for part in exhibits.EXHIBITS} >= {"fig1", "table1", "table2", *studies.FIGURES}
     shown = {(panel.study, panel.percent) for panels in studies.FIGURES.values() for panel in panels}
     assert shown == {(name, percent) for name in studies.STUDIES for percent in (50, 75)}
 
@@ -54,7 +55,9 @@ def test_figures_are_the_papers() -> None:
 @pytest.mark.parametrize("name", ["fig2", "fig7"])
 def test_a_figure_is_run_kept_and_drawn(name: str, data: Path, tmp_path: Path) -> None:
     told: list[tuple[str, int, int | None]] = []
-    result = training_curves.run(name, "smoke", tmp_path, data=str(data), jobs=1, told=lambda *what: told.append(what))
+    result = training_curves.run(
+        name, "smoke", tmp_path, data=str(data), compute=Compute(processes=1), progress=lambda *what: told.append(what)
+    )
     assert result is not None
     for panel in studies.FIGURES[name]:
         found = training_curves.of(result, panel)
@@ -65,7 +68,7 @@ def test_a_figure_is_run_kept_and_drawn(name: str, data: Path, tmp_path: Path) -
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")}
     assert before
     # What is finished is not run again, and gives the same numbers.
-    again = training_curves.run(name, "smoke", tmp_path, data=str(data), jobs=1)
+    again = training_curves.run(name, "smoke", tmp_path, data=str(data), compute=Compute(processes=1))
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")} == before
     assert again is not None
     for study in result["studies"]:
@@ -119,7 +122,7 @@ def test_what_sampling_leaves_is_what_simulations_leave() -> None:
         local_steps=sampling.LOCAL_STEPS,
         rounds=3000,
         participation=Participation("without-replacement", 5),
-        watch=False,
+        record=Recording(watch=False),
     )
     # Some 2,000 rounds that forget each other within tens: a few per cent of chance.
     assert np.mean([record.grad2 for record in trace.rounds[1000:]]) == pytest.approx(line["left"], rel=0.15)
@@ -133,8 +136,8 @@ def test_all_runs_what_it_can_and_names_what_it_cannot(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Some of the parts, for time; the others are the same functions with other names.
-    some = [part for part in parts.PARTS if part.name in ("fig1", "sampling", "table1", "fig6", "fig8")]
-    monkeypatch.setattr(parts, "PARTS", some)
+    some = [part for part in exhibits.EXHIBITS if part.name in ("fig1", "sampling", "table1", "fig6", "fig8")]
+    monkeypatch.setattr(exhibits, "EXHIBITS", some)
     own, out = tmp_path / "data", tmp_path / "out"
     shutil.copytree(data, own)
     shutil.rmtree(own / "CINIC-10")

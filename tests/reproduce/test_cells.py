@@ -12,9 +12,10 @@ import torch
 from fedgauge import Cost, Experiment, Goal, QuadraticFederation, random_quadratics
 from fedgauge.experiment.jobs import make_pool
 from fedgauge.federation.protocols import Indices
-from fedgauge.planning.planner import Effort, plan
+from fedgauge.planning.planner import PlanOptions, plan
 from fedgauge.reproduce import table2
-from fedgauge.reproduce.cells import Job, run_cells
+from fedgauge.reproduce.cells import CellJob, run_cells
+from fedgauge.simulation.options import Compute
 
 
 class CtrlC:
@@ -40,8 +41,8 @@ def double(number: int) -> int:
 def made(keep: Path, numbers: dict[str, int], version: int = 1) -> tuple[dict[str, int], list[str]]:
     """The cells, and which of them were made now."""
     said: list[str] = []
-    jobs = {name: Job([number, version], (number,)) for name, number in numbers.items()}
-    found = run_cells(double, jobs, keep, make_pool(1), lambda name, done, total: said.append(name))
+    jobs = {name: CellJob([number, version], (number,)) for name, number in numbers.items()}
+    found = run_cells(double, jobs, keep, make_pool(Compute(processes=1)), lambda name, done, total: said.append(name))
     return found, said[1:]
 
 
@@ -64,7 +65,7 @@ def test_an_interrupted_cell_is_not_kept(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(table2, "WORKERS", (2,))
 
     def rounds(**how: Any) -> Any:
-        return [cell["rounds"] for cell in table2.run(seeds=1, jobs=1, **how)["cells"]]
+        return [cell["rounds"] for cell in table2.run(seeds=1, compute=Compute(processes=1), **how)["cells"]]
 
     expected = rounds()
     CtrlC(monkeypatch).left = 1000
@@ -80,8 +81,8 @@ def test_an_interrupted_plan_goes_on_to_the_same(tmp_path: Path, monkeypatch: py
 
     def planned(out: Path) -> Any:
         over, cost = {"local_steps": [1, 4, 16]}, Cost("given", fixed=1.0, step=0.01)
-        goal, effort = Goal("grad2", 0.05), Effort(jobs=1)
-        found = plan(experiment, goal=goal, cost=cost, over=over, effort=effort, directory=out).to_json()
+        goal, effort = Goal("grad2", 0.05), PlanOptions(jobs=1)
+        found = plan(experiment, goal=goal, cost=cost, over=over, options=effort, directory=out).to_json()
         return {**found, "wall": 0.0}
 
     expected = planned(tmp_path / "whole")

@@ -137,5 +137,24 @@ def test_bad_results_are_refused_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"is not a JSON result"):
         ledger.read(tmp_path)
     place.write_text(json.dumps({"panels": [{}]}))
-    with pytest.raises(InputError, match=r"The result fig1 is not of this version"):
+    with pytest.raises(InputError, match=r"The result fig1 is damaged, or another version wrote it"):
         ledger.rows(ledger.read(tmp_path))
+
+
+def test_pictures_are_drawn_again_from_stored_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from shutil import copytree
+
+    from fedgauge.cli import main
+
+    for name in ("fig1", "fig4", "sampling", "table1", "table2"):
+        copytree(RESULTS / name, tmp_path / name)
+        picture = next((tmp_path / name).glob("*.png"))
+        picture.write_bytes(b"")
+    assert main(["reproduce", "draw", str(tmp_path)]) == 0
+    assert "fig4/fig4.png" in capsys.readouterr().out
+    for picture in tmp_path.glob("*/*.png"):
+        assert picture.read_bytes().startswith(b"\x89PNG"), picture
+    assert main(["reproduce", "draw", str(tmp_path / "gone")]) == 2
+    (tmp_path / "fig1" / "result.json").write_text("{}")
+    assert main(["reproduce", "draw", str(tmp_path)]) == 2
+    assert "fig1/result.json is damaged" in capsys.readouterr().err

@@ -87,7 +87,7 @@ def test_a_small_run_is_kept_and_resumed(tmp_path: Path, monkeypatch: pytest.Mon
         "jobs": 1,
     }
     told: list[tuple[int, int]] = []
-    first = lens_study.run(**how, told=lambda done, total: told.append((done, total)), **SMALL)
+    first = lens_study.run(**how, progress=lambda done, total: told.append((done, total)), **SMALL)
     assert told == [(0, 2), (1, 2), (2, 2)]
     iid, apart = first["cells"]
     assert apart["slowdown"]["10"] > iid["slowdown"]["10"] > 0.5

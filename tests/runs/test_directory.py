@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from tests.cli.command import Capture, fork, snapshot, words
+from tests.grouped import grouped
 
 from fedgauge import (
     Experiment,
@@ -36,8 +37,9 @@ from fedgauge.federation.protocols import Indices
 from fedgauge.pace.adaptive import Pace
 from fedgauge.runs.directory import RunDirectory, State, read_trace
 from fedgauge.runs.export import read_model, write_model
-from fedgauge.runs.reader import look
+from fedgauge.runs.reader import read_run
 from fedgauge.simulation.loop import InterruptedRunError
+from fedgauge.simulation.options import Recording
 
 # What must be the same to the last bit, however often a run was killed.
 RESULTS = ("rounds.jsonl", "model.safetensors", "result.json", "settings.json")
@@ -126,7 +128,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def go(run: Path, **changed: Any) -> Trace:
-    return simulate(FEDERATION, scaffold(0.1), run=run, **{**SETTINGS, **changed})
+    return simulate(FEDERATION, scaffold(0.1), **grouped(run=run, **{**SETTINGS, **changed}))
 
 
 @pytest.fixture(scope="module")
@@ -356,13 +358,13 @@ def test_interrupt_within_a_round_is_resumed_to_the_same_bits(name: str, tmp_pat
     settings: dict[str, Any] = {"local_steps": 2, "rounds": 12, "chunk": 1, "checkpoint_every": 4}
     federation.countdown = 8 * 5 + 6
     with pytest.raises(KeyboardInterrupt) as interrupt:
-        simulate(federation, algorithm, run=tmp_path / "run", **settings)
+        simulate(federation, algorithm, **grouped(run=tmp_path / "run", **settings))
     assert isinstance(interrupt.value, InterruptedRunError)
     stopped = interrupt.value.trace
     assert (stopped.status, stopped.stopped_at, len(stopped.rounds)) == ("stopped", 5, 5)
     assert not (tmp_path / "run" / "result.json").exists()
-    resumed = simulate(federation, algorithm, run=tmp_path / "run", resume=True, **settings)
-    assert resumed == simulate(FEDERATION, algorithm, run=tmp_path / "whole", **settings)
+    resumed = simulate(federation, algorithm, **grouped(run=tmp_path / "run", resume=True, **settings))
+    assert resumed == simulate(FEDERATION, algorithm, **grouped(run=tmp_path / "whole", **settings))
     assert results(tmp_path / "run") == results(tmp_path / "whole")
 
 
@@ -434,7 +436,7 @@ def test_sparse_records_are_resumed_too(record_every: int, tmp_path: Path) -> No
 
 
 def test_a_trace_is_read_as_it_was_written(tmp_path: Path) -> None:
-    trace = simulate(FEDERATION, fedadam(0.1), local_steps=3, rounds=20, run=tmp_path / "run")
+    trace = simulate(FEDERATION, fedadam(0.1), local_steps=3, rounds=20, keep=tmp_path / "run")
     read = read_trace(tmp_path / "run")
     assert read == trace
     assert read.seconds == trace.seconds
@@ -459,7 +461,7 @@ def test_a_mend_that_is_broken_off_has_not_ended(whole: Path, tmp_path: Path) ->
     on("rounds.jsonl", lines(32))(run)
     with pytest.raises(CrashError):
         go(run, resume=True, observer=crash_at(35))
-    found = look(run)
+    found = read_run(run)
     assert (found.status, found.stopped_at) == ("unfinished", 34)
     with pytest.raises(InputError, match="has not ended"):
         write_model(tmp_path / "model.pt", run)
@@ -473,15 +475,15 @@ def test_a_diverged_run_leaves_the_model_of_its_last_record_however_it_was_resum
 ) -> None:
     """The loss overflows long before the model does."""
     settings: dict[str, Any] = {"local_steps": 2, "rounds": 500, "record_every": record_every, "checkpoint_every": 3}
-    whole = simulate(FEDERATION, fedavg(1e3), run=tmp_path / "whole", **settings)
+    whole = simulate(FEDERATION, fedavg(1e3), **grouped(run=tmp_path / "whole", **settings))
     assert whole.status == "diverged"
     last, model = whole.rounds[-1], torch.from_numpy(whole.model)
     assert float(FEDERATION.losses(model.expand(4, -1), np.arange(4)).mean()) == pytest.approx(last.loss)
     for crash in range(whole.stopped_at - 4, whole.stopped_at):
         run = tmp_path / f"crash{crash}"
         with pytest.raises(CrashError):
-            simulate(FEDERATION, fedavg(1e3), run=run, observer=crash_at(crash), **settings)
-        simulate(FEDERATION, fedavg(1e3), run=run, resume=True, **settings)
+            simulate(FEDERATION, fedavg(1e3), **grouped(run=run, observer=crash_at(crash), **settings))
+        simulate(FEDERATION, fedavg(1e3), **grouped(run=run, resume=True, **settings))
         assert results(run) == results(tmp_path / "whole")
 
 
@@ -496,17 +498,17 @@ def test_the_first_model_is_kept_and_the_command_that_is_shown_goes_on(
     experiment = Experiment.read("whole/experiment.toml")
     start = read_model("own.pt", FEDERATION)
     with pytest.raises(CrashError):
-        execute(experiment, run="a run", start=start, observer=crash_at(5))
+        execute(experiment, start=start, observer=crash_at(5), keep="a run")
     Path("own.pt").unlink()
     assert main(["runs", "show", "a run"]) == 0
     shown = capsys.readouterr().out
-    command = next(line for line in shown.splitlines() if line.startswith("It goes on with: "))
-    program, *arguments = shlex.split(command.removeprefix("It goes on with: "))
+    command = next(line for line in shown.splitlines() if line.startswith("To resume it: "))
+    program, *arguments = shlex.split(command.removeprefix("To resume it: "))
     assert (program, main(arguments)) == ("fedgauge", 0)
     assert results(tmp_path / "a run") == results(tmp_path / "whole")
     capsys.readouterr()
     assert main(["runs", "show", "a run"]) == 0
-    again = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("Again: "))
+    again = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("To run it again: "))
     assert main([*shlex.split(again)[2:], "--out", "again"]) == 0
     assert results(tmp_path / "again") == results(tmp_path / "whole")
 
@@ -516,6 +518,6 @@ def test_adapted_steps_are_counted_up_to_the_last_record(rounds: int, tmp_path: 
     """They change where the last stretch begins, of which no record tells; the cost model's time does."""
     federation = random_quadratics(4, 3, hessian_spread=0.5, linear_spread=3.0, sigma2=0.1)
     pace, run = Pace(communication=1.0, step_seconds=0.01), tmp_path / "run"
-    trace = simulate(federation, fedavg(0.3), local_steps=pace, rounds=rounds, record_every=5, run=run)
+    trace = simulate(federation, fedavg(0.3), local_steps=pace, rounds=rounds, record=Recording(every=5), keep=run)
     seconds = [(record.elapsed or 0.0) - record.round * pace.communication for record in trace.rounds]
-    assert look(run).steps == pytest.approx([each / pace.step_seconds for each in seconds])
+    assert read_run(run).steps == pytest.approx([each / pace.step_seconds for each in seconds])

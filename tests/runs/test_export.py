@@ -19,7 +19,8 @@ from fedgauge.cli import main
 from fedgauge.errors import InputError
 from fedgauge.runs.export import read_model, read_records, write_model, write_records
 from fedgauge.runs.observers import replay, watching
-from fedgauge.runs.reader import FoundRun, find, look
+from fedgauge.runs.reader import FoundRun, find_runs, read_run
+from fedgauge.simulation.options import Recording
 
 DIGITS = Experiment.of({"source": "digits", "gamma": 0.1, "rounds": 2, "processes": 1})
 
@@ -27,16 +28,16 @@ DIGITS = Experiment.of({"source": "digits", "gamma": 0.1, "rounds": 2, "processe
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("runs")
-    execute(DIGITS, run=place / "digits")
+    execute(DIGITS, keep=place / "digits")
     federation = random_quadratics(3, 2)
-    simulate(federation, fedavg(0.1), local_steps=2, rounds=3, run=place / "quadratic")
-    execute(DIGITS.changed({"local_steps": "auto", "cost": "local,step=0.01"}), run=place / "auto")
+    simulate(federation, fedavg(0.1), local_steps=2, rounds=3, keep=place / "quadratic")
+    execute(DIGITS.changed({"local_steps": "auto", "cost": "local,step=0.01"}), keep=place / "auto")
     return place
 
 
 @pytest.mark.parametrize("suffix", [".json", ".parquet"])
 def test_records_there_and_back(suffix: str, runs: Path, tmp_path: Path) -> None:
-    found = find(runs)
+    found = find_runs(runs)
     assert [len(run.rounds) for run in found] == [3, 3, 4]
     # Every entry of a record, and a value that only floats have.
     full = Round(1, 0.5, math.inf, 1.0, 2.0, 0.25, 3.0, 4.0, 5.0, (1, 2), (0.5, math.inf), 0, 7.0, "so it is")
@@ -52,7 +53,7 @@ def test_parquet_is_read_by_pyarrow_itself(runs: Path, tmp_path: Path, capsys: C
     assert (told["runs"], told["records"], told["files"]) == (3, 10, [f"{tmp_path}/all.parquet"])
     table = pyarrow.parquet.read_table(tmp_path / "all.parquet")
     rows = table.to_pylist()
-    digits = look(runs / "digits")
+    digits = read_run(runs / "digits")
     mine = [row for row in rows if row["run"] == str(runs / "digits")]
     assert [row["loss"] for row in mine] == [record.loss for record in digits.rounds]
     assert [row["seconds"] for row in mine] == list(digits.seconds)
@@ -125,7 +126,7 @@ def test_files_that_are_none_of_that(runs: Path, tmp_path: Path, monkeypatch: py
         "harm.pt": "no tensors that can be read",
         "list.pt": "no state_dict",
         "other.pt": "no parameter",
-        "more.pt": "has more, which the model has not",
+        "more.pt": "has more, which the model does not have",
         "shape.pt": r"has the shape \(2,\), but the model's has",
     }.items():
         with pytest.raises(InputError, match=said):
@@ -197,7 +198,7 @@ def test_an_observer_of_the_users_own(
     random_quadratics(3, 2).write("fed.json")
     line = "simulate fed.json --gamma 0.1 --rounds 3 --record-every 2 --out run"
     words(capsys, f"{line} --observer linetracker:Tracker")
-    records = {record.round: record.loss for record in look("run").rounds}
+    records = {record.round: record.loss for record in read_run("run").rounds}
     told = (tmp_path / "log.txt").read_text()
     assert told == f"fedavg 1 {records[0]}\nfedavg 2 None\nfedavg 3 {records[2]}\nfedavg 3 {records[3]}\nclosed\n"
     (tmp_path / "log.txt").unlink()
@@ -210,7 +211,7 @@ def test_an_observer_of_the_users_own(
         "linetracker:nothing": "must return what can be called",
         "linetracker:tired": "linetracker:tired failed after 2 rounds (ValueError: no more); mend it",
         "linetracker:Closed": "linetracker:Closed failed when it was opened (OSError: no disk); mend it",
-        "halfdone:tracker": "Cannot import halfdone for the observer (ZeroDivisionError: division by zero); mend it",
+        "halfdone:tracker": "Cannot import halfdone for the observer (ZeroDivisionError: division by zero); fix it",
     }.items():
         for command in ("runs export run", f"{line} --resume --out {name.replace(':', '-')}"):
             assert main([*command.split(), "--observer", name]) == 2
@@ -227,7 +228,9 @@ def test_observers_together_from_python() -> None:
         lambda done, record: second.append(record.loss) if record else None,
     ]
     with watching(observers) as observer:
-        trace = simulate(random_quadratics(3, 2), fedavg(0.1), local_steps=2, rounds=3, observer=observer)
+        trace = simulate(
+            random_quadratics(3, 2), fedavg(0.1), local_steps=2, rounds=3, record=Recording(observer=observer)
+        )
     assert first == [1, 2, 3, 3]
     assert second == trace.losses.tolist()
 
@@ -241,5 +244,5 @@ def test_tensorboard_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     events = EventAccumulator("board").Reload()
     assert [event.step for event in events.Scalars("loss")] == [0, 1, 2, 3]
     seen: list[int] = []
-    replay(look("run"), lambda done, record: seen.append(done))
+    replay(read_run("run"), lambda done, record: seen.append(done))
     assert seen == [0, 1, 2, 3]

@@ -12,16 +12,22 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.algorithms.own import STEPS, replaced
 from tests.federation.networks import chained, convolutional, federation
+from tests.grouped import grouped
 from tests.strategies import PARAMETERS
 
 from fedgauge.algorithms import ALGORITHMS, make_algorithm
 from fedgauge.errors import InputError, MachineError
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.supervised import SupervisedFederation
+from fedgauge.measurement.divergence import divergence
+from fedgauge.measurement.local import LocalSteps
+from fedgauge.measurement.passes import Meter
 from fedgauge.simulation.engines import local
 from fedgauge.simulation.engines.local import Inline, Processes
 from fedgauge.simulation.loop import simulate
+from fedgauge.simulation.options import Compute
 from fedgauge.simulation.workers import LANES, Work, lanes
 from fedgauge.values import Trace
 
@@ -30,7 +36,9 @@ FEDAVG = make_algorithm("fedavg", gamma=0.1)
 
 
 def run(of: SupervisedFederation, name: str = "fedavg", **how: Any) -> Trace:
-    return simulate(of, make_algorithm(name, **PARAMETERS[name]), **{"local_steps": 3, "rounds": 3, "chunk": 2, **how})
+    return simulate(
+        of, make_algorithm(name, **PARAMETERS[name]), **grouped(**{"local_steps": 3, "rounds": 3, "chunk": 2, **how})
+    )
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -136,6 +144,45 @@ def test_spawned_processes_do_the_same() -> None:
         found = engine.map("local_phase", dealt, *arguments)
     for one, other in zip(found, expected, strict=True):
         assert torch.equal(one.message["change"], other.message["change"])
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_spawned_processes_take_ones_own_steps(step: str) -> None:
+    work = Work(federation(), replaced(STEPS[step]), 3, 0, 2)
+    dealt, *arguments = _phase(work)
+    expected, plain = (Inline(each).map("local_phase", dealt, *arguments) for each in (work, _work()))
+    with Processes(work, 2, method="spawn") as engine:
+        found = engine.map("local_phase", dealt, *arguments)
+    for one, other, third in zip(found, expected, plain, strict=True):
+        assert torch.equal(one.message["change"], other.message["change"])
+        assert not torch.equal(one.message["change"], third.message["change"])
+
+
+def test_local_models_of_ones_own_steps_are_looked_at_in_other_processes() -> None:
+    of, steps = federation(), LocalSteps(replaced(STEPS["closure"]), 4)
+    found = []
+    for processes in (1, 2):
+        with Meter(of, compute=Compute(processes=processes)) as meter:
+            found.append(divergence(meter, of.start(0), iterates=steps).constants["zeta_local"].value)
+    with Meter(of, compute=Compute(processes=1)) as meter:
+        plain = divergence(meter, of.start(0), iterates=LocalSteps(FEDAVG, 4)).constants["zeta_local"].value
+    assert found[0] == found[1] != plain
+
+
+def test_what_cannot_be_sent_to_a_spawned_process_is_refused_before_it_starts() -> None:
+    lock = threading.Lock()
+
+    def step(local: Any, gradient: torch.Tensor) -> Any:
+        with lock:
+            return {"x": local["x"] - 0.1 * gradient}
+
+    work = Work(federation(), replaced(step), 3, 0, 2)
+    with pytest.raises(InputError, match="cannot be sent to other processes"):
+        Processes(work, 2, method="spawn")
+    # What is forked is not sent.
+    dealt, *arguments = _phase(work)
+    with Processes(work, 2, method="fork") as engine:
+        assert len(engine.map("local_phase", dealt, *arguments)) == 3
 
 
 def test_a_mistake_in_a_process_is_raised_here_and_the_process_goes_on() -> None:

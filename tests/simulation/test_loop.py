@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.algorithms.naive import naive_models
+from tests.grouped import grouped
 from tests.strategies import PARAMETERS, federations
 
 from fedgauge.algorithms import make_algorithm
@@ -19,6 +20,7 @@ from fedgauge.federation.participation import Participation
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.randomness import Purpose, Streams
 from fedgauge.simulation.loop import simulate
+from fedgauge.simulation.options import Compute, Recording, StopAt
 from fedgauge.values import Round
 
 FEDAVG = make_algorithm("fedavg", gamma=0.1)
@@ -106,13 +108,13 @@ def test_the_ratio_seen_never_exceeds_L_h(federation: QuadraticFederation, seed:
 def test_identical_workers_without_noise_do_not_spread() -> None:
     federation = random_quadratics(5, 3, hessian_spread=0.0, linear_spread=0.0)
     for chunk in (2, 32):
-        trace = simulate(federation, FEDAVG, local_steps=5, rounds=3, chunk=chunk)
+        trace = simulate(federation, FEDAVG, local_steps=5, rounds=3, compute=Compute(chunk=chunk))
         assert all(record.spread == 0.0 for record in trace.rounds[:-1])
 
 
 def test_record_every_keeps_the_first_every_kth_and_the_last() -> None:
     federation = random_quadratics(2, 2)
-    trace = simulate(federation, FEDAVG, local_steps=1, rounds=10, record_every=4)
+    trace = simulate(federation, FEDAVG, local_steps=1, rounds=10, record=Recording(every=4))
     assert [record.round for record in trace.rounds] == [0, 4, 8, 10]
     assert len(trace.seconds) == 4
     whole = simulate(federation, FEDAVG, local_steps=1, rounds=10)
@@ -126,8 +128,7 @@ def test_the_observer_sees_every_round() -> None:
         FEDAVG,
         local_steps=1,
         rounds=3,
-        record_every=2,
-        observer=lambda done, record: seen.append((done, record)),
+        record=Recording(every=2, observer=lambda done, record: seen.append((done, record))),
     )
     # The record that ends the run comes by itself.
     assert [done for done, _ in seen] == [1, 2, 3, 3]
@@ -141,7 +142,7 @@ def test_the_target_stops_the_run_at_the_first_loss_below_it() -> None:
     federation = random_quadratics(3, 3, seed=2)
     whole = simulate(federation, FEDAVG, local_steps=2, rounds=50)
     target = float(whole.losses[20])
-    trace = simulate(federation, FEDAVG, local_steps=2, rounds=50, target_loss=target)
+    trace = simulate(federation, FEDAVG, local_steps=2, rounds=50, stop=StopAt(loss=target))
     assert (trace.status, trace.stopped_at) == ("target", 20)
     assert trace.losses.tolist() == whole.losses[:21].tolist()
 
@@ -151,7 +152,7 @@ def test_the_target_of_the_gradient_stops_the_run_too() -> None:
     whole = simulate(federation, FEDAVG, local_steps=2, rounds=50)
     target = whole.rounds[20].grad2
     first = next(record.round for record in whole.rounds if record.grad2 <= target)
-    trace = simulate(federation, FEDAVG, local_steps=2, rounds=50, target_grad2=target)
+    trace = simulate(federation, FEDAVG, local_steps=2, rounds=50, stop=StopAt(grad2=target))
     assert (trace.status, trace.stopped_at) == ("target", first)
 
 
@@ -159,11 +160,13 @@ def test_the_target_of_the_gradient_stops_the_run_too() -> None:
 def test_a_paused_run_goes_on_to_the_same_bits(tmp_path: Path, name: str) -> None:
     federation = random_quadratics(3, 3, seed=2)
     options: dict[str, Any] = {"local_steps": 2, "rounds": 20, "record_every": 3}
-    whole = simulate(federation, make_algorithm(name, gamma=0.05), **options)
+    whole = simulate(federation, make_algorithm(name, gamma=0.05), **grouped(**options))
     seen = []
     for pause in (1, 7, 7, 12, None):
         trace = simulate(
-            federation, make_algorithm(name, gamma=0.05), run=tmp_path / "run", resume=True, pause=pause, **options
+            federation,
+            make_algorithm(name, gamma=0.05),
+            **grouped(pause=pause, run=tmp_path / "run", resume=True, **options),
         )
         seen.append((trace.status, trace.rounds[-1].round))
         # A pause comes with a record, but for what only the round after it tells.
@@ -177,7 +180,7 @@ def test_a_paused_run_goes_on_to_the_same_bits(tmp_path: Path, name: str) -> Non
 def test_divergence_is_an_outcome(record_every: int) -> None:
     federation = random_quadratics(3, 3)
     trace = simulate(
-        federation, make_algorithm("fedavg", gamma=1e5), local_steps=5, rounds=500, record_every=record_every
+        federation, make_algorithm("fedavg", gamma=1e5), local_steps=5, rounds=500, record=Recording(every=record_every)
     )
     assert trace.status == "diverged"
     assert 0 < trace.stopped_at < 500
@@ -188,7 +191,7 @@ def test_divergence_is_an_outcome(record_every: int) -> None:
 
 @pytest.mark.parametrize("steps", [np.int64(3), np.array(3), np.array([3, 3]), [np.int64(3), 3]])
 def test_numbers_of_numpy_are_numbers(steps: Any, tmp_path: Path) -> None:
-    trace = simulate(random_quadratics(2, 2), FEDAVG, local_steps=steps, rounds=2, run=tmp_path / "run")
+    trace = simulate(random_quadratics(2, 2), FEDAVG, local_steps=steps, rounds=2, keep=tmp_path / "run")
     assert trace.losses.tolist() == simulate(random_quadratics(2, 2), FEDAVG, local_steps=3, rounds=2).losses.tolist()
 
 
@@ -202,7 +205,7 @@ def test_torch_gets_its_threads_back() -> None:
     ("how", "says"),
     [
         ({"local_steps": 0}, "local_steps must be"),
-        ({"local_steps": [1, 2]}, "one a worker, not 2"),
+        ({"local_steps": [1, 2]}, "one per worker; 2 were given"),
         ({"local_steps": 2.5}, "local_steps must be a whole number of at least 1, not 2.5"),
         ({"local_steps": None}, "local_steps must be a whole number of at least 1, not None"),
         ({"local_steps": np.float64(2.5)}, "local_steps must be a whole number of at least 1, not 2.5"),
@@ -216,14 +219,17 @@ def test_torch_gets_its_threads_back() -> None:
         ({"participation": Participation("without-replacement", 4)}, "at most the 3 workers"),
         ({"participation": Participation("full", 2)}, "contradicts full participation"),
         ({"participation": Participation(weights=(1, 1))}, "one entry for each of 3 workers"),
-        ({"algorithm": "scaffold", "participation": Participation("with-replacement", 2)}, "none may be drawn twice"),
+        (
+            {"algorithm": "scaffold", "participation": Participation("with-replacement", 2)},
+            "no worker may be drawn twice",
+        ),
     ],
 )
 def test_what_cannot_be_run_is_refused(how: dict[str, Any], says: str) -> None:
     name = how.pop("algorithm", "fedavg")
     algorithm = make_algorithm(name, **PARAMETERS[name])
     with pytest.raises(InputError, match=says):
-        simulate(random_quadratics(3, 2), algorithm, **{"local_steps": 1, "rounds": 1, **how})
+        simulate(random_quadratics(3, 2), algorithm, **grouped(**{"local_steps": 1, "rounds": 1, **how}))
 
 
 @pytest.mark.parametrize(

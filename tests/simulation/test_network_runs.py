@@ -17,7 +17,7 @@ from tests.cli.command import fork, start
 from fedgauge.cli import main
 from fedgauge.errors import MachineError
 from fedgauge.runs.directory import RunDirectory
-from fedgauge.runs.reader import look
+from fedgauge.runs.reader import read_run
 from fedgauge.values import Round
 
 RESULTS = ("rounds.jsonl", "model.safetensors", "state_dict.safetensors", "result.json", "settings.json")
@@ -56,7 +56,7 @@ def test_kill_9(processes: int, kills: int, whole: dict[str, bytes], tmp_path: P
         process.kill()
         process.join()
         assert process.exitcode == -signal.SIGKILL or kill > 0
-        found = look(run)
+        found = read_run(run)
         assert found.rounds
     # How many processes share a round may change when it goes on.
     assert main([*LINE, "--processes", "1", "--out", str(run), "--resume"]) == 0
@@ -98,11 +98,11 @@ def test_a_full_disk_stops_the_run_and_leaves_it_readable(
     assert done.returncode == 1
     assert done.stderr.startswith(f"fedgauge: The run in {tmp_path / 'run'} stopped: File too large;")
     assert (done.stderr.count("\n"), done.stdout) == (1, "")
-    found = look(tmp_path / "run")
+    found = read_run(tmp_path / "run")
     assert found.status == "unfinished"
     assert len(found.rounds) > 2
     assert main(["runs", "show", str(tmp_path / "run")]) == 0
-    assert "goes on with: fedgauge simulate" in " ".join(capfd.readouterr().out.split())
+    assert "To resume it: fedgauge simulate" in " ".join(capfd.readouterr().out.split())
     assert not list((tmp_path / "run").rglob("*.part"))
     assert main([*line, "--resume"]) == 0
     assert results(tmp_path / "run") == whole
@@ -117,5 +117,5 @@ def test_a_line_that_does_not_fit(tmp_path: Path) -> None:
         directory._rounds = open("/dev/full", "ab", buffering=0)  # noqa: SIM115
         with pytest.raises(MachineError, match="No space left on device"):
             directory.append(Round(1, 1.0, 1.0), 0.0)
-    assert [record.round for record in look(tmp_path / "run").rounds] == [0]
+    assert [record.round for record in read_run(tmp_path / "run").rounds] == [0]
     assert json.loads((tmp_path / "run" / "settings.json").read_text()) == {}

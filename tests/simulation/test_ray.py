@@ -19,10 +19,12 @@ from typing import Any
 
 import pytest
 import torch
+from tests.algorithms.own import STEPS, replaced
 from tests.cli.command import run as command
 from tests.federation.networks import federation
+from tests.grouped import grouped
 
-from fedgauge import Cost, Experiment, Goal, fedavg, random_quadratics, scaffold, simulate
+from fedgauge import Cost, Experiment, Goal, fedavg, prepare, random_quadratics, scaffold, simulate
 from fedgauge.cli import main
 from fedgauge.errors import InputError, MachineError
 from fedgauge.experiment.jobs import make_pool
@@ -30,10 +32,11 @@ from fedgauge.experiment.sweep import Sweep, run_sweep
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.protocols import Federation
 from fedgauge.measurement.passes import Meter
-from fedgauge.planning.candidates import Candidate
+from fedgauge.planning.candidates import Candidate, Trial
 from fedgauge.planning.forecast import Scale
-from fedgauge.planning.pilots import Pilots, Trial
+from fedgauge.planning.pilots import Pilots
 from fedgauge.simulation.engines import ray_cluster
+from fedgauge.simulation.options import Compute
 
 QUADRATIC = random_quadratics(20, 6, sigma2=0.1, seed=3)
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
@@ -71,8 +74,8 @@ def same_rounds(address: str, of: Federation, observer: Callable[[int, Any], Non
     """A run on the cluster has the local one's trace; of an algorithm whose workers remember."""
     how: dict[str, Any] = {"local_steps": 3, "rounds": 5, "chunk": 2, "seed": 1}
     how["participation"] = Participation("without-replacement", 15)
-    found = simulate(of, scaffold(0.05), **how, engine="ray", address=address, observer=observer)
-    assert found == simulate(of, scaffold(0.05), **how, processes=1)
+    found = simulate(of, scaffold(0.05), **grouped(observer=observer, engine="ray", address=address, **how))
+    assert found == simulate(of, scaffold(0.05), **grouped(processes=1, **how))
     assert found.status == "finished"
 
 
@@ -105,7 +108,7 @@ def test_a_cluster_gives_the_local_engines_bits_while_nodes_come_and_go(
         same_rounds(address, QUADRATIC)
         second = cluster.add_node(**NODE)
         same_rounds(address, network)
-        with make_pool(None, "ray", address) as pool:
+        with make_pool(Compute(engine="ray", address=address)) as pool:
             seen: set[str] = set()
             # The first node takes all until the second has started its process.
             for _, (threads, node) in pool.map(_place, {number: (number,) for number in range(200)}):
@@ -127,13 +130,40 @@ def test_a_cluster_gives_the_local_engines_bits_while_nodes_come_and_go(
         _bad_input(address, monkeypatch, tmp_path, stack)
     # What the local engine forks after all this works as before.
     how: dict[str, Any] = {"local_steps": 2, "rounds": 2, "chunk": 2}
-    assert simulate(network, fedavg(0.1), **how, processes=2) == simulate(network, fedavg(0.1), **how, processes=1)
+    two, one = (simulate(network, fedavg(0.1), **grouped(processes=number, **how)) for number in (2, 1))
+    assert two == one
+
+
+@pytest.mark.cluster
+def test_an_algorithm_of_ones_own_runs_on_a_cluster_as_it_is(monkeypatch: pytest.MonkeyPatch, one_thread: None) -> None:
+    import ray
+
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    network = federation(workers=6, samples=60)
+    how: dict[str, Any] = {"local_steps": 3, "rounds": 3, "chunk": 2}
+    lock = threading.Lock()
+
+    def locked(local: Any, gradient: torch.Tensor) -> Any:
+        with lock:
+            return {"x": local["x"] - 0.1 * gradient}
+
+    with pytest.raises(InputError, match="cannot be sent to other processes"):
+        simulate(network, replaced(locked), **grouped(engine="ray", processes=1, **how))
+    assert not ray.is_initialized(), "the cluster that was started is stopped"
+    with ray_cluster.join(None, 2):
+        for name, step in STEPS.items():
+            found = simulate(network, replaced(step), **grouped(engine="ray", processes=2, **how))
+            assert found == simulate(network, replaced(step), **grouped(processes=1, **how)), name
+            assert found != simulate(network, fedavg(0.1), **grouped(processes=1, **how)), name
 
 
 def _same_passes(address: str, of: Federation) -> None:
     model = of.start(0)
     vector = torch.linspace(-1, 1, len(model))
-    with Meter(of, chunk=3, processes=1) as here, Meter(of, chunk=3, engine="ray", address=address) as there:
+    with (
+        Meter(of, compute=Compute(chunk=3, processes=1)) as here,
+        Meter(of, compute=Compute(chunk=3, engine="ray", address=address)) as there,
+    ):
         assert torch.equal(there.evaluate(model)[1], here.evaluate(model)[1])
         assert torch.equal(there.hessian(model, vector), here.hessian(model, vector))
 
@@ -145,7 +175,7 @@ def _same_pilots(address: str, place: Path) -> None:
     curves, places = [], [place / "here", place / "there"]
     for changes, out in (({}, places[0]), ({"engine": "ray", "address": address}, places[1])):
         scale, cost = Scale(Goal("grad2", 1e-9)), Cost("given", fixed=1.0, step=0.5)
-        with Pilots(experiment.changed(changes), scale, cost, 20, directory=out, jobs=1 if not changes else None) as at:
+        with Pilots(prepare(experiment.changed(changes)), scale, cost, out, jobs=1 if not changes else None) as at:
             curves.append([at.run(trials, [seconds] * 4) for seconds in (10.0, 40.0)])
     assert curves[0] == curves[1]
     assert kept(places[0]) == kept(places[1])
@@ -164,7 +194,7 @@ def _same_sweep(cluster: Any, place: Path) -> None:
             cluster.remove_node(third, allow_graceful=False)
 
     on_ray = base.changed({"engine": "ray", "address": cluster.address})
-    found = run_sweep(Sweep(on_ray, over, seeds=10), there, told=kill)
+    found = run_sweep(Sweep(on_ray, over, seeds=10), there, report=kill)
     assert killed
     expected = run_sweep(Sweep(base, over, seeds=10), here, jobs=1)
     assert len(list(there.iterdir())) == 40
@@ -181,21 +211,24 @@ def _bad_input(address: str, monkeypatch: pytest.MonkeyPatch, place: Path, joine
 
     with monkeypatch.context() as patch:
         patch.setattr(ray_cluster, "_TRIES", 0)
-        with make_pool(1, "ray", address) as pool:
+        with make_pool(Compute(1, "ray", address)) as pool:
             with pytest.raises(MachineError, match="could not run a task"):
                 list(pool.map(_end, {0: ()}, {0: place / "dead"}))
             with pytest.raises(InputError, match=f"joined the cluster at {address} already"):
-                make_pool(1, "ray", "127.0.0.1:1").__enter__()
+                make_pool(Compute(1, "ray", "127.0.0.1:1")).__enter__()
     with monkeypatch.context() as patch:
         patch.setattr(ray_cluster, "version", lambda name: "0.0")
-        with make_pool(1, "ray", address) as pool, pytest.raises(InputError, match="install the same version on both"):
+        with (
+            make_pool(Compute(1, "ray", address)) as pool,
+            pytest.raises(InputError, match="install the same version on both"),
+        ):
             list(pool.map(_place, {0: (0,)}))
     joined.close()
     with monkeypatch.context() as patch:
         patch.setattr(ray, "__version__", "2.59.0")
         words = r"runs Ray \S+ on Python \S+, which does not fit Ray 2.59.0 .*; Ray \S+ does: pip install 'ray=="
         with pytest.raises(InputError, match=words):
-            make_pool(1, "ray", address).__enter__()
+            make_pool(Compute(1, "ray", address)).__enter__()
 
 
 def test_without_an_address_a_cluster_is_started_and_stopped(
@@ -258,8 +291,11 @@ def test_an_address_where_no_cluster_answers_is_refused_in_seconds(
     assert time.perf_counter() - began < 10
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
-    assert f"Nothing listens at address = {free} (Connection refused); name the address" in err
-    with listening(b"HTTP/1.1 400 Bad Request\r\n\r\n") as address, pytest.raises(InputError, match="is no cluster"):
+    assert f"Nothing listens at --address {free} (Connection refused); name the address" in err
+    with (
+        listening(b"HTTP/1.1 400 Bad Request\r\n\r\n") as address,
+        pytest.raises(InputError, match="not a Ray cluster"),
+    ):
         ray_cluster.check_address(address)
 
 
@@ -272,26 +308,26 @@ def test_what_is_no_address_is_refused(address: str) -> None:
 def test_the_extra_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(InputError, match=r"not installed; run: pip install 'fedgauge\[ray\]'\."):
-        simulate(QUADRATIC, fedavg(0.1), local_steps=1, rounds=1, engine="ray")
+        simulate(QUADRATIC, fedavg(0.1), local_steps=1, rounds=1, compute=Compute(engine="ray"))
 
 
 def test_a_release_that_does_not_fit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     old = types.ModuleType("ray")
     old.__version__ = "2.9.3"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "ray", old)
-    with pytest.raises(InputError, match=r"Ray 2\.9\.3 does not fit; 2\.55 or newer does: pip install"):
-        simulate(QUADRATIC, fedavg(0.1), local_steps=1, rounds=1, engine="ray")
+    with pytest.raises(InputError, match=r"Ray 2\.9\.3 is too old; install 2\.55 or newer: pip install"):
+        simulate(QUADRATIC, fedavg(0.1), local_steps=1, rounds=1, compute=Compute(engine="ray"))
 
 
 @pytest.mark.parametrize(
     ("how", "words"),
     [
         ({"engine": "rey"}, "no engine 'rey'; did you mean ray"),
-        ({"address": "head:1"}, "for engine = ray; give the engine too"),
+        ({"address": "head:1"}, "needs engine = ray; set the engine too"),
     ],
 )
 def test_engines_that_there_are_not(how: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        simulate(QUADRATIC, fedavg(0.1), local_steps=1, rounds=1, **how)
-    with pytest.raises(InputError, match=r"run.engine|give the engine too"):
+        simulate(QUADRATIC, fedavg(0.1), local_steps=1, rounds=1, **grouped(**how))
+    with pytest.raises(InputError, match=r"run.engine|set the engine too"):
         Experiment.of({"source": "digits", "gamma": 0.1, **how})

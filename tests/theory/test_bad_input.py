@@ -10,9 +10,9 @@ import pytest
 
 from fedgauge.errors import InputError
 from fedgauge.theory import THEOREMS, evaluate
-from fedgauge.theory.corollaries import choose
+from fedgauge.theory.corollaries import corollary_rates
 from fedgauge.theory.propositions import lemma_b_2, lemma_b_4, proposition_5_3
-from fedgauge.theory.tune import best_gamma, best_local_steps
+from fedgauge.theory.search import best_gamma, best_local_steps
 
 CASES: list[tuple[str, dict[str, Any], str]] = [
     ("nonconvex", {"L_hh": 1}, "know no symbol L_hh; did you mean L_h?"),
@@ -76,10 +76,10 @@ BAD_CALLS: list[tuple[Any, str]] = [
     (lambda v: best_local_steps("nonconvex", budget=10, **v), "I is chosen under the budget; leave it out."),
     (lambda v: best_local_steps("nonconvex", budget=0.5, **drop(v, "I", "R")), "budget must pay for one round"),
     (lambda v: best_local_steps("nonconvex", budget=9, candidates=[0], **drop(v, "I", "R")), "I must be a whole"),
-    (lambda v: choose("4.5", **v), "There is no corollary 4.5; did you mean 4."),
-    (lambda v: choose("4.4", gamma=1, **v), "Corollary 4.4 chooses gamma itself; leave it out."),
-    (lambda v: choose("4.4", **drop(v, "L_h")), "nonconvex (Theorem 4.3, corrected) lacks L_h"),
-    (lambda v: choose("4.4", **{**v, "F": 0}), "Corollary 4.4 has no rate where L_g or F is 0"),
+    (lambda v: corollary_rates("4.5", **v), "There is no corollary 4.5; did you mean 4."),
+    (lambda v: corollary_rates("4.4", gamma=1, **v), "Corollary 4.4 chooses gamma itself; leave it out."),
+    (lambda v: corollary_rates("4.4", **drop(v, "L_h")), "nonconvex (Theorem 4.3, corrected) lacks L_h"),
+    (lambda v: corollary_rates("4.4", **{**v, "F": 0}), "Corollary 4.4 has no rate where L_g or F is 0"),
     (lambda v: lemma_b_4([[[0.0]]], 1, 0.1, 0.5, 0, 0, 1, 1, version="sharp"), "Lemma B.4 has no version 'sharp'"),
     (lambda v: lemma_b_2([0.0], 0.1, 0, 0, 1, 1), "models must end in the shape (any, any, any)"),
     (lambda v: proposition_5_3([[[1.0, 2.0], [0.0, 1.0]]], [[0.0, 0.0]], [[0.0, 0.0]]), "hessians must be symmetric"),

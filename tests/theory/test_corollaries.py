@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedgauge.theory.corollaries import COROLLARIES, choose
+from fedgauge.theory.corollaries import COROLLARIES, corollary_rates
 
 law = settings(deadline=None, max_examples=20)
 sizes = st.floats(-2, 2).map(lambda power: 10**power)
@@ -31,12 +31,12 @@ def constants(draw: st.DrawFn) -> dict[str, Any]:
 def test_smallest_number_of_rounds(corollary: str, values: dict[str, Any]) -> None:
     if corollary == "5.6":
         values["L_h"] = 0.0
-    fewest = choose(corollary, R=1, **values).R_min
-    choice = choose(corollary, R=fewest, **values)
+    fewest = corollary_rates(corollary, R=1, **values).R_min
+    choice = corollary_rates(corollary, R=fewest, **values)
     assert choice.bound.admissible
-    assert choose(corollary, R=7 * fewest, **values).bound.admissible
+    assert corollary_rates(corollary, R=7 * fewest, **values).bound.admissible
     if fewest > 1:
-        assert not choose(corollary, R=fewest - 1, **values).bound.admissible
+        assert not corollary_rates(corollary, R=fewest - 1, **values).bound.admissible
 
 
 @law
@@ -45,7 +45,7 @@ def test_4_4_stays_below_its_closed_form(values: dict[str, Any], R: int) -> None
     F, I, N, s2, z2, L_g, L_h = (values[name] for name in ("F", "I", "N", "sigma2", "zeta2", "L_g", "L_h"))  # noqa: E741
     local = ((20 * L_g**2 / N + 24 * L_h**2) * (I - 1) * s2 + 72 * L_h**2 * (I - 1) ** 2 * z2) / (R * I**2)
     closed = 8 * np.sqrt(F * L_g * s2 / (R * I * N)) + 8 * F * L_g / R + local
-    assert choose("4.4", R=R, **values).bound.total <= closed * (1 + 1e-9)
+    assert corollary_rates("4.4", R=R, **values).bound.total <= closed * (1 + 1e-9)
 
 
 @law
@@ -53,7 +53,7 @@ def test_4_4_stays_below_its_closed_form(values: dict[str, Any], R: int) -> None
 def test_5_6_compares_local_with_mini_batch(values: dict[str, Any], R: int, share: float) -> None:
     F, I, N, L_g = (values[name] for name in ("F", "I", "N", "L_g"))  # noqa: E741
     values |= {"L_h": 0.0, "sigma2": share * F * N * L_g / (R * I)}
-    choice = choose("5.6", R=R, **values)
+    choice = corollary_rates("5.6", R=R, **values)
     assert choice.conditions[0].holds
     assert choice.rival is not None
     assert choice.bound.total <= 3 * F * L_g / (R * I) * (1 + 1e-12)
@@ -62,7 +62,7 @@ def test_5_6_compares_local_with_mini_batch(values: dict[str, Any], R: int, shar
 
 def test_the_printed_cap_of_4_6_fails_for_one_participant(table: dict[str, Any]) -> None:
     del table["gamma"]
-    choice = choose("4.6", **{**table, "M": 1, "R": 10**6, "F": 1e9})
+    choice = corollary_rates("4.6", **{**table, "M": 1, "R": 10**6, "F": 1e9})
     assert choice.bound.admissible
     cap = 1 / (15 * table["I"] * table["L_g"])
     assert choice.gamma * choice.eta < cap
@@ -71,13 +71,13 @@ def test_the_printed_cap_of_4_6_fails_for_one_participant(table: dict[str, Any])
 
 def test_a_10_needs_more_than_24_rounds_where_heterogeneity_dwarfs_smoothness(table: dict[str, Any]) -> None:
     del table["gamma"]
-    assert choose("A.10", **table).R_min == 24
-    assert choose("A.10", **{**table, "L_h": 1000.0}).R_min > 1000
+    assert corollary_rates("A.10", **table).R_min == 24
+    assert corollary_rates("A.10", **{**table, "L_h": 1000.0}).R_min > 1000
 
 
 def test_arrays_of_rounds(table: dict[str, Any]) -> None:
     del table["gamma"]
     rounds = np.array([10, 1000])
-    many = choose("4.4", **{**table, "R": rounds})
+    many = corollary_rates("4.4", **{**table, "R": rounds})
     assert many.bound.admissible.tolist() == [False, True]
-    assert np.asarray(many.gamma)[1] == choose("4.4", **{**table, "R": 1000}).gamma
+    assert np.asarray(many.gamma)[1] == corollary_rates("4.4", **{**table, "R": 1000}).gamma

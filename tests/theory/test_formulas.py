@@ -15,12 +15,12 @@ from fedgauge.exact.expectation import expect
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.theory import THEOREMS, evaluate
 from fedgauge.theory.quadratic import drift_sum_root, geometric_sum
-from fedgauge.theory.tune import best_gamma
+from fedgauge.theory.search import best_gamma
 from fedgauge.values import Version
 
 
 def test_no_theorem_imports_torch() -> None:
-    code = "import fedgauge.theory.tune, fedgauge.theory.corollaries, fedgauge.theory.propositions, sys; "
+    code = "import fedgauge.theory.search, fedgauge.theory.corollaries, fedgauge.theory.propositions, sys; "
     subprocess.run([sys.executable, "-c", code + "assert 'torch' not in sys.modules"], check=True)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedgauge.theory import THEOREMS, evaluate
-from fedgauge.theory.tune import best_gamma, best_local_steps
+from fedgauge.theory.search import best_gamma, best_local_steps
 
 sizes = st.floats(-2, 2).map(lambda power: 10**power)
 

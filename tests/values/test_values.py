@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from typing import Any, get_args
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from fedgauge.errors import InputError
 from fedgauge.federation.participation import Participation
 from fedgauge.symbols import SYMBOLS
-from fedgauge.values import Bound, Condition, Constants, Estimate, Kind, Round, Source, Term, Trace, Value
+from fedgauge.values import Bound, Condition, Constants, Estimate, Kind, Round, Source, Term, Trace, Value, initial_gap
 
 numbers = st.floats(allow_nan=False)
 names = st.sampled_from(sorted(SYMBOLS))
@@ -126,3 +127,22 @@ def test_a_bound_on_a_grid_answers_point_by_point() -> None:
 def test_the_ratio_of_a_round_is_missing_where_it_is_zero_over_zero() -> None:
     assert Round(0, 1.0, 1.0, spread=0.0, deviation2=0.0).L_h_ratio is None
     assert Round(0, 1.0, 1.0, spread=4.0, deviation2=1.0).L_h_ratio == 0.5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "low", "high", "kind"),
+    [
+        ({"loss": 2.5, "floor": 0.0}, 0.0, 2.5, "upper"),  # all that is known of a loss
+        ({"loss": 2.5, "floor": 1.0, "ceiling": 1.5}, 1.0, 1.5, "upper"),
+        ({"loss": 2.5, "floor": 1.0, "ceiling": 1.0}, 1.5, 1.5, "exact"),
+        ({"loss": 2.5, "floor": 1.0, "ceiling": 1.0, "rounding": 0.25}, 1.25, 1.75, "upper"),
+        ({"loss": 1.0, "floor": 1.5, "ceiling": 1.5}, 0.0, 0.0, "exact"),  # rounding, not a gap below 0
+        ({"loss": 1.0, "floor": -math.inf, "ceiling": -math.inf}, math.inf, math.inf, "exact"),
+        ({"loss": -1.0, "floor": 0.0}, 0.0, math.inf, "upper"),  # a loss that may be negative has no floor at 0
+    ],
+)
+def test_the_initial_gap_lies_between_the_bounds_on_the_least_value(
+    arguments: dict[str, Any], low: float, high: float, kind: str
+) -> None:
+    gap = initial_gap(**arguments)
+    assert (gap.symbol, gap.low, gap.high, gap.value, gap.kind) == ("F", low, high, high, kind)

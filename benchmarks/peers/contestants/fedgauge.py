@@ -10,7 +10,7 @@ from torch.nn import functional
 
 import fedgauge
 from fedgauge.federation.supervised import SupervisedFederation
-from fedgauge.simulation.loop import Observer
+from fedgauge.simulation.options import Observer
 from peers.networks import make_network, values_of
 from peers.workloads import BATCH, GAMMA, Contestant, Over, Pauses
 
@@ -33,9 +33,8 @@ def main() -> None:
             local_steps=work.local_steps,
             rounds=rounds,
             participation=participation,
-            record_every=rounds + 1,
-            processes=contestant.processes,
-            observer=observer,
+            record=fedgauge.Recording(every=rounds + 1, observer=observer),
+            compute=fedgauge.Compute(processes=contestant.processes),
         )
 
     last = torch.from_numpy(simulate(work.check_rounds).model)

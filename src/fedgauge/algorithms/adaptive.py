@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from fedgauge.algorithms.base import Algorithm, Tensors, sgd_step
+from fedgauge.algorithms.base import Algorithm, SgdStep, Tensors
 from fedgauge.errors import fraction, positive
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def _adaptive(
         return model - eta * m / (v.sqrt() + tau), {"m": m, "v": v}
 
     parameters = {"gamma": gamma, "eta": eta, "tau": tau, "beta1": beta1, **parameters}
-    return Algorithm(name, parameters, step=sgd_step(gamma), update=update, init=init, sgd_rate=gamma)
+    return Algorithm(name, parameters, step=SgdStep(gamma), update=update, init=init)
 
 
 def fedadam(gamma: float, eta: float = 0.1, tau: float = 1e-3, beta1: float = 0.9, beta2: float = 0.99) -> Algorithm:

@@ -1,4 +1,4 @@
-"""What an algorithm is: a few pure functions on explicit state, run by the one round loop in ``simulate``.
+"""What an algorithm is: a few pure functions on explicit state, run by the round loop of ``simulate``.
 
 In round r the server holds the global model x and its own state s. Each participant i
 
@@ -14,8 +14,10 @@ arguments. What algorithms share they share by calling the functions below, neve
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from fedgauge.algorithms import shipping
 
 if TYPE_CHECKING:
     import torch
@@ -33,13 +35,15 @@ def begin_at_model(model: torch.Tensor, server: Tensors, memory: Tensors) -> Ten
     return {"x": model}
 
 
-def sgd_step(gamma: float) -> Callable[[Tensors, torch.Tensor], Tensors]:
+@dataclass(frozen=True)
+class SgdStep:
     """x_i <- x_i - gamma g_i(x_i)."""
 
-    def step(local: Tensors, gradient: torch.Tensor) -> Tensors:
-        return {"x": local["x"].sub(gradient, alpha=gamma)}
+    gamma: float
 
-    return step
+    def __call__(self, local: Tensors, gradient: torch.Tensor) -> Tensors:
+        """The local state after the step."""
+        return {"x": local["x"].sub(gradient, alpha=self.gamma)}
 
 
 def send_change(model: torch.Tensor, local: Tensors, steps: torch.Tensor) -> tuple[Tensors, Tensors]:
@@ -60,17 +64,17 @@ def move_by(eta: float) -> Callable[[torch.Tensor, Tensors, Tensors, float], tup
 class Algorithm:
     """An algorithm with its parameters bound.
 
+    It can be sent to other processes and machines as it is, with whatever functions it has.
+
     Attributes:
-        name: its name in the registry.
-        parameters: the numbers it was made with, enough to make it again.
+        name: its name in the registry, or ``module:factory`` for one of the user's own.
+        parameters: the numbers that it was made with, enough to make it again.
         init: server state from the first model.
         worker_init: what one worker remembers before its first round, from the first model.
         begin: local state from (model, server state, the participants' memories).
         step: local state from (local state, stochastic gradients at its ``"x"``).
         finish: (messages, memories) from (model, local state, steps taken by each row as a column).
         update: (model, server state) from (model, server state, averaged messages, fraction M/N of participants).
-        sgd_rate: gamma, where ``step`` is a plain SGD step and begins at the model; the federation may then take all
-            local steps in one go.
         repeats: whether one worker may run several times in a round; not where workers remember.
     """
 
@@ -82,5 +86,26 @@ class Algorithm:
     worker_init: Callable[[torch.Tensor], Tensors] = no_state
     begin: Callable[[torch.Tensor, Tensors, Tensors], Tensors] = begin_at_model
     finish: Callable[[torch.Tensor, Tensors, torch.Tensor], tuple[Tensors, Tensors]] = send_change
-    sgd_rate: float | None = None
     repeats: bool = True
+
+    @property
+    def sgd_rate(self) -> float | None:
+        """gamma, where local steps are plain SGD from the global model; a federation may then take them all at once."""
+        return self.step.gamma if isinstance(self.step, SgdStep) and self.begin is begin_at_model else None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Other processes get the functions themselves; what cannot be sent is refused in one sentence."""
+        content = {field.name: getattr(self, field.name) for field in fields(self)}
+        return _received, (shipping.pack(self.name, content),)
+
+    def __copy__(self) -> Algorithm:
+        """Nothing in it changes, so it is its own copy."""
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Algorithm:
+        """Nothing in it changes, so it is its own copy."""
+        return self
+
+
+def _received(content: bytes) -> Algorithm:
+    return Algorithm(**shipping.unpack(content))

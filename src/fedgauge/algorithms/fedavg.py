@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedgauge.algorithms.base import Algorithm, move_by, sgd_step
+from fedgauge.algorithms.base import Algorithm, SgdStep, move_by
 from fedgauge.errors import positive
 
 
@@ -23,4 +23,4 @@ def fedavg(gamma: float, eta: float = 1.0) -> Algorithm:
     {'gamma': 0.1, 'eta': 1.0}
     """
     gamma, eta = positive("gamma", gamma), positive("eta", eta)
-    return Algorithm("fedavg", {"gamma": gamma, "eta": eta}, step=sgd_step(gamma), update=move_by(eta), sgd_rate=gamma)
+    return Algorithm("fedavg", {"gamma": gamma, "eta": eta}, step=SgdStep(gamma), update=move_by(eta))

@@ -22,7 +22,7 @@ def fedprox(gamma: float, proximal: float = 0.1, eta: float = 1.0) -> Algorithm:
         proximal: the source's mu (here mu is the strong convexity); 0 is FedAvg.
         eta: global learning rate.
 
-    Source: Li et al. 2020, whose proximal problem is here approached by I steps of SGD.
+    Source: Li et al. 2020, whose proximal problem is solved approximately here, by I steps of SGD.
     """
     gamma, proximal, eta = positive("gamma", gamma), non_negative("proximal", proximal), positive("eta", eta)
 

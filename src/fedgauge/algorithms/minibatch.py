@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def minibatch(gamma: float, eta: float = 1.0) -> Algorithm:
-    r"""One step a round along the average of I N stochastic gradients, all at the global model.
+    r"""One step per round along the average of I N stochastic gradients, all at the global model.
 
     .. math::
         \bar x^{r+1} = \bar x^r - \eta\gamma\, \tfrac1M\sum_{i\in S_r} \tfrac1I\sum_{k<I} g_i(\bar x^r;\xi_{i,k})

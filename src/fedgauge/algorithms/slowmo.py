@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedgauge.algorithms.base import Algorithm, Tensors, sgd_step
+from fedgauge.algorithms.base import Algorithm, SgdStep, Tensors
 from fedgauge.errors import fraction, positive
 
 if TYPE_CHECKING:
@@ -35,4 +35,4 @@ def slowmo(gamma: float, beta: float = 0.5, eta: float = 1.0) -> Algorithm:
         return model - eta * gamma * u, {"u": u}
 
     parameters = {"gamma": gamma, "beta": beta, "eta": eta}
-    return Algorithm("slowmo", parameters, step=sgd_step(gamma), update=update, init=init, sgd_rate=gamma)
+    return Algorithm("slowmo", parameters, step=SgdStep(gamma), update=update, init=init)

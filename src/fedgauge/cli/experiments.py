@@ -29,7 +29,7 @@ def _annotation(key: Key) -> Any:
     flag = f"--{key.option.replace('_', '-')}"
     if key.option == "source":
         return Annotated[str, typer.Argument(help=SOURCE, show_default=False)]
-    if key.option == "model_option":
+    if key.name == "options":
         return Annotated[list[str] | None, typer.Option(flag, metavar="NAME=VALUE", help=said, show_default=False)]
     flags = (f"{flag}/--no-{flag[2:]}",) if kind is bool else (flag,)
     metavar = {"data": "DIRECTORY"}.get(key.option)
@@ -105,7 +105,7 @@ def experiment_from(options: Mapping[str, Any]) -> Experiment:
     for option, value in options.items():
         if option == "source" or value is None or value == []:
             continue
-        changes[option] = _options(value) if option == "model_option" else parse(option, hints[option], value)
+        changes[option] = _options(option, value) if option.endswith("_option") else parse(option, hints[option], value)
     if source.endswith(".toml"):
         return Experiment.read(source, changes)
     if (Path(source) / "experiment.toml").is_file():
@@ -156,13 +156,13 @@ def _numbers(option: str, value: str, kind: type, single: bool) -> Any:
     return numbers[0] if single and len(numbers) == 1 else numbers
 
 
-def _options(pairs: list[str]) -> dict[str, Any]:
-    """Options of a model: numbers, true and false as in TOML; anything else is text."""
+def _options(option: str, pairs: list[str]) -> dict[str, Any]:
+    """Options of a model or an algorithm: numbers, true and false as in TOML; anything else is text."""
     found = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not (name and equals):
-            raise InputError(f"--model-option must be NAME=VALUE, as in width=200, not {pair!r}.")
+            raise InputError(f"--{option.replace('_', '-')} must be NAME=VALUE, as in width=200, not {pair!r}.")
         try:
             found[name] = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:

@@ -16,13 +16,17 @@ if TYPE_CHECKING:
 def explore(
     out: Annotated[Path | None, typer.Option(help="Write the page here (.html) instead of serving it.")] = None,
     values: Annotated[
-        Path | None, typer.Option("--values", help="Start at these constants, as 'fedgauge measure --out' writes them.")
+        Path | None,
+        typer.Option(
+            "--values",
+            help="Start at these constants and at their run's own values; a file that 'fedgauge measure --out' wrote.",
+        ),
     ] = None,
     port: Annotated[int | None, typer.Option(help="Port to serve on \\[default: a free one].")] = None,
     browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     json: options.Json = False,
 ) -> None:
-    """Explore every theorem with sliders: one page that needs no network, served to this machine or written.
+    """Explore every theorem with sliders, on one page that needs no network; it is served to this machine or written.
 
     The page shows each bound's terms and conditions, all versions side by side, and where local SGD beats mini-batch
     SGD. It is served until Ctrl-C.
@@ -34,7 +38,7 @@ def explore(
 
     if out is not None:
         if port is not None:
-            raise InputError("--out writes the page and --port serves it; give one of them.")
+            raise InputError("--out writes the page and --port serves it; give only one of them.")
         if out.suffix not in (".html", ".htm"):
             raise InputError(f"out must be a file that ends in .html, not {str(out)!r}.")
         options.check_file(out)
@@ -73,7 +77,7 @@ def _open(address: str) -> None:
     import webbrowser
 
     if not webbrowser.open(address):
-        print(f"fedgauge: No browser could be opened for {address}; open it yourself.", file=sys.stderr)
+        print(f"fedgauge: No browser could be started; open {address} yourself.", file=sys.stderr)
 
 
 def _say(what: str, where: str, json: bool, first: Start) -> None:
@@ -81,6 +85,7 @@ def _say(what: str, where: str, json: bool, first: Start) -> None:
 
     if json:
         settings: dict[str, Any] = {"values": dict(first.values), "kinds": dict(first.kinds), "source": first.source}
+        settings["own"] = dict(first.own)
         options.print_json({what: where, **settings})
     else:
         print(f"Explorer at {where} (Ctrl-C ends it)" if what == "address" else f"Written: {where}")

@@ -20,11 +20,11 @@ def falsify(
     searches: Annotated[int, typer.Option(help="Directed searches for each theorem and version.")] = 6,
     seed: options.Seed = 0,
     keep: Annotated[int, typer.Option(help="Violations to save for each theorem and version.")] = 5,
-    jobs: Annotated[int | None, typer.Option(help="Processes \\[default: one a core].")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Processes \\[default: one per core].")] = None,
     out: Annotated[Path | None, typer.Option(help="Directory for result.json and each violation's files.")] = None,
     json: options.Json = False,
 ) -> None:
-    """Try to break the theorems: hold each against exact expectations on random and on sought-out quadratics.
+    """Try to break the theorems: compare each with exact expectations on random quadratics and on ones found by search.
 
     Example: fedgauge falsify partial --version printed --samples 500 --out broken
     """
@@ -34,11 +34,12 @@ def falsify(
     from fedgauge.errors import InputError, InterruptedCommandError
     from fedgauge.falsify import run, save
     from fedgauge.report.terminal import console
+    from fedgauge.results.searches import Falsification
 
     if out:
         options.check_directory(out)
         if (out / "result.json").exists():
-            raise InputError(f"{out} holds the result of an earlier search; name another directory.")
+            raise InputError(f"{out} holds the result of an earlier search; choose another directory.")
     with console.progress() as bar:
         task = bar.add_task("falsify", total=None)
         outcome = run(
@@ -49,10 +50,11 @@ def falsify(
             seed=seed,
             keep=keep,
             jobs=jobs,
-            told=lambda done, total: bar.update(task, completed=done, total=total),
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
     cases = save(outcome.cases, out) if out else []
     result = {
+        **Falsification.heading(),
         "command": command_line(),
         "versions": {"python": python_version(), **{name: version_of(name) for name in ("fedgauge", "numpy")}},
         "settings": outcome.settings,
@@ -73,6 +75,6 @@ def falsify(
 
         report.show(outcome, cases)
         if out:
-            print(f"Written: {out / 'result.json'}" + (f" and {len(cases)} cases beside it" if cases else ""))
+            print(f"Written: {out / 'result.json'}" + (f" and {len(cases)} cases next to it" if cases else ""))
     if not outcome.complete:
-        raise InterruptedCommandError("Interrupted; the numbers are of the part that was done.")
+        raise InterruptedCommandError("Interrupted; the numbers cover only what was done until then.")

@@ -84,19 +84,19 @@ def measure(
         experiment = replace(experiment, model=replace(experiment.model, name=None))
     names = tuple(name.strip() for name in (readings or "").split(",") if name.strip())
     # Imported here, as it takes seconds.
-    with console.steps() as told:
+    with console.steps() as progress:
         from fedgauge.experiment.prepare import prepare
-        from fedgauge.measurement.measuring import Asked
+        from fedgauge.measurement.measuring import MeasureOptions
         from fedgauge.measurement.measuring import measure as take
         from fedgauge.runs.export import read_model
 
-        asked = Asked(names, trajectory_rounds, seeds, near, most, tolerance, part, **_budget(budget))
-        prepared = prepare(experiment)
+        chosen = MeasureOptions(names, trajectory_rounds, seeds, near, most, tolerance, part, **_budget(budget))
+        setup = prepare(experiment)
         model, origin = None, "given"
         path = at or (run / "model.safetensors" if run else None)
         if path:
-            model, origin = read_model(path, prepared.federation), str(path)
-        found = take(experiment, model=model, origin=origin, asked=asked, prepared=prepared, told=told)
+            model, origin = read_model(path, setup.federation), str(path)
+        found = take(setup, model=model, origin=origin, options=chosen, progress=progress)
     from fedgauge.report.terminal import measurements
 
     if out:

@@ -15,6 +15,7 @@ import typer
 if TYPE_CHECKING:
     from fedgauge.algorithms.base import Algorithm
     from fedgauge.federation.participation import Participation
+    from fedgauge.simulation.options import Compute
 
 FederationFile = Annotated[Path, typer.Argument(help="The JSON file of a quadratic federation.", show_default=False)]
 Data = Annotated[
@@ -188,3 +189,11 @@ def seconds(name: str, text: str, other: str = "") -> float:
         examples = f"60s, 5m, 1h {other}" if other else "60s, 5m or 1h"
         raise InputError(f"--{name} must be a time{' or passes' if other else ''}, as in {examples}, not {text!r}.")
     return float(found[1]) * _UNITS[found[2]]
+
+
+def compute_from(jobs: int | None, engine: str | None, address: str | None) -> Compute:
+    """Where to compute, with this many jobs at once."""
+    from fedgauge.errors import count
+    from fedgauge.simulation.options import Compute
+
+    return Compute(None if jobs is None else count("jobs", jobs), engine or "local", address)

@@ -119,14 +119,14 @@ def plan(
     # Imported here, as it takes seconds.
     with console.doing() as told:
         from fedgauge.planning.candidates import KEYS
-        from fedgauge.planning.planner import Effort
+        from fedgauge.planning.planner import PlanOptions
         from fedgauge.planning.planner import plan as make
 
         chosen = options.values_over(over or [], KEYS)
         times = _seconds("spend", spend), _seconds("limit", limit)
-        effort = Effort(Effort.seeds if seeds is None else seeds, *times, jobs)
+        effort = PlanOptions(PlanOptions.seeds if seeds is None else seeds, *times, jobs)
         try:
-            found = make(experiment, goal=wanted, cost=price, over=chosen, effort=effort, directory=out, told=told)
+            found = make(experiment, goal=wanted, cost=price, over=chosen, options=effort, directory=out, progress=told)
         except KeyboardInterrupt:
             rest = (
                 f"repeat the same command to resume with the pilots in {out}" if out else "use --out to keep the pilots"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -93,7 +93,7 @@ def constants(file: options.FederationFile, json: options.Json = False) -> None:
             Estimate.exact("d0", float(away @ away), "|x0 - x*|^2"),
         ]
     if json:
-        answer = {e.symbol: {"value": e.value, "kind": e.kind} for e in found}
+        answer: dict[str, dict[str, Any]] = {e.symbol: {"value": e.value, "kind": e.kind} for e in found}
         answer["x_star"] = {"value": None if x_star is None else x_star.tolist(), "kind": "exact"}
         options.print_json(answer)
     else:
@@ -144,17 +144,16 @@ def expect(
         iterations=iterations,
     )
     if plot:
-        from fedgauge.report import figures
+        from fedgauge.report.notebook import draw_expectation
 
-        with figures.figure(plot, panels=2) as (left, right):
-            count = range(len(answer.loss))
-            common = {"title": chosen.name, "xlabel": answer.index}
-            figures.lines(left, count, {"E f": answer.loss}, ylabel="expected loss", log="", **common)
-            figures.lines(right, count, {"E |grad f|²": answer.grad2}, ylabel="expected |grad f|²", **common)
+        draw_expectation(answer, plot)
     if json:
         settings = {"algorithm": chosen.name, **chosen.parameters, "local_steps": local_steps, "rounds": rounds}
         options.print_json({**settings, "participation": participation.to_json(), **answer.to_json()})
     else:
         from fedgauge.report.terminal import console
+        from fedgauge.values.text import counted
 
-        console.show_expectation(f"{chosen.name} on {file}, {local_steps} local steps", answer)
+        console.show_expectation(f"{chosen.name} on {file}, {counted(local_steps, 'local step')}", answer)
+        if plot:
+            print(f"Written: {plot}")

@@ -29,10 +29,10 @@ def report(
     plan: Annotated[Path | None, typer.Option(help="A plan to show with it: plan.json of 'fedgauge plan'.")] = None,
     json: options.Json = False,
 ) -> None:
-    """Write one HTML file that shows all of it: verdict, federation, constants, bound against reality, plan, commands.
+    """Write one HTML file that shows everything: verdict, federation, constants, bound against reality, plan, commands.
 
-    The file needs no network and no JavaScript, can be printed, and may be sent to somebody. A run that is going on or
-    broke off is shown as far as it goes.
+    The file needs neither a network nor JavaScript, and you can print it or send it to somebody. A run that is still
+    going on, or that was cut short, is shown as far as it goes.
 
     Example: fedgauge report runs/first --measure measured/measure.json --out report.html
     Example: fedgauge report plan.json
@@ -40,7 +40,7 @@ def report(
     from fedgauge.errors import InputError
 
     if not source.exists():
-        raise InputError(f"There is no {source}; name a run's directory, or a JSON file of a measurement or a plan.")
+        raise InputError(f"There is no {source}; name a run's directory, or the JSON file of a measurement or a plan.")
     place = out or (source if source.is_dir() else source.parent) / "report.html"
     if place.suffix not in (".html", ".htm"):
         raise InputError(f"out must be a file that ends in .html, not {str(place)!r}.")
@@ -48,12 +48,14 @@ def report(
     from fedgauge.report.terminal import console
     from fedgauge.system.files import write_atomically
 
-    # From here, as what the page is made with takes seconds to import.
+    # Imported only now, because what makes the page takes seconds to import.
     with console.doing():
         from fedgauge.report.page.build import build
-        from fedgauge.report.page.findings import find
+        from fedgauge.results.background import background_of
+        from fedgauge.results.reading import read_results
 
-        made = build(find(source, measure, plan), command_line())
+        found = read_results(source, measure, plan)
+        made = build(found, background_of(found), command_line())
     write_atomically(place, made.html.encode())
     if json:
         options.print_json({"out": str(place), **made.data})

@@ -13,7 +13,6 @@ import typer
 
 from fedgauge.cli import options
 from fedgauge.reproduce import studies
-from fedgauge.simulation.engines.choice import check_engine
 
 app = typer.Typer(name="reproduce", no_args_is_help=True)
 
@@ -28,14 +27,16 @@ def _group() -> None:
 
 Scale = Annotated[
     studies.Scale,
-    typer.Option(help="smoke: does it work; laptop: minutes to an hour each; paper: as printed, days without a GPU."),
+    typer.Option(
+        help="smoke: checks that it works; laptop: minutes to an hour each; paper: as printed, days without a GPU."
+    ),
 ]
-Seeds = Annotated[int | None, typer.Option(help="How many \\[default: the scale's own].")]
-Jobs = Annotated[int | None, typer.Option(help="Processes \\[default: one a core].")]
+Seeds = Annotated[int | None, typer.Option(help="How many seeds \\[default: the scale's own].")]
+Jobs = Annotated[int | None, typer.Option(help="Number of processes \\[default: one per core].")]
 
 
 def _conclude(table: Any, result: dict[str, Any], out: Path | None, name: str, json: bool) -> None:
-    """Write a result's numbers and picture where that was asked for, and show it."""
+    """Write a result's numbers and picture if there is a directory for them, and show it."""
     if out:
         _write(table, result, out, name)
     if json:
@@ -55,8 +56,8 @@ def _write(table: Any, result: dict[str, Any], out: Path, name: str) -> None:
 
 
 @contextmanager
-def _going_on(out: Path | None) -> Iterator[None]:
-    """Say on Ctrl-C that the same command goes on, where something is kept."""
+def _resumable(out: Path | None) -> Iterator[None]:
+    """Say on Ctrl-C that the same command resumes, if something was kept."""
     from fedgauge.errors import InterruptedCommandError
 
     try:
@@ -64,16 +65,15 @@ def _going_on(out: Path | None) -> Iterator[None]:
     except KeyboardInterrupt:
         if out is None:
             raise
-        raise InterruptedCommandError(f"Interrupted; the same command goes on with the runs in {out}.") from None
+        raise InterruptedCommandError(f"Interrupted; run the same command again to resume from {out}.") from None
 
 
-def _check(out: Path | None, jobs: int | None = None, seeds: int | None = None) -> None:
-    """Refuse what cannot be, before anything is run."""
+def _check(out: Path | None, seeds: int | None = None) -> None:
+    """Refuse impossible options before anything is run."""
     from fedgauge.errors import count
 
-    for name, number in (("jobs", jobs), ("seeds", seeds)):
-        if number is not None:
-            count(name, number)
+    if seeds is not None:
+        count("seeds", seeds)
     if out:
         options.check_directory(out)
 
@@ -95,11 +95,11 @@ def table2(
     from fedgauge.report.terminal import console
     from fedgauge.reproduce import table2 as table
 
-    _check(out, jobs)
-    check_engine(engine, address)
-    with _going_on(out), console.doing() as told:
-        keep, say = out / "cells" if out else None, partial(told, "table 2")
-        result = table.run(seeds, seed, keep=keep, jobs=jobs, engine=engine, address=address, told=say)
+    _check(out)
+    compute = options.compute_from(jobs, engine, address)
+    with _resumable(out), console.doing() as progress:
+        keep, say = out / "cells" if out else None, partial(progress, "table 2")
+        result = table.run(seeds, seed, keep=keep, compute=compute, progress=say)
     _conclude(table, result, out, "table2", json)
 
 
@@ -124,11 +124,11 @@ def table1(
 
     if model not in table.PAPER:
         raise InputError(f"Table 1 has no model {model!r}; {nearest(model, table.PAPER)}")
-    _check(out, seeds=seeds)
-    check_engine(engine, address)
-    with _going_on(out), console.doing() as told:
+    _check(out, seeds)
+    compute = options.compute_from(None, engine, address)
+    with _resumable(out), console.doing() as progress:
         keep, place = out / "cells" if out else None, str(data) if data else None
-        result = table.run(studies.study(model), scale, seeds, place, keep, told, engine, address)
+        result = table.run(studies.study(model), scale, seeds, place, keep, progress, compute)
     _conclude(table, result, out, "table1", json)
 
 
@@ -183,20 +183,21 @@ def _figure(name: str) -> None:
         from fedgauge.reproduce import training_curves
 
         if out is None:
-            raise InputError(f"{name} needs --out, the directory that keeps its runs; name a new one.")
-        _check(out, jobs, seeds)
-        check_engine(engine, address)
-        where: dict[str, Any] = {"jobs": jobs, "engine": engine, "address": address}
-        with _going_on(out), console.doing() as told:
+            raise InputError(f"{name} needs --out, a directory that keeps its runs.")
+        _check(out, seeds)
+        compute = options.compute_from(jobs, engine, address)
+        with _resumable(out), console.doing() as progress:
             place = str(data) if data else None
-            result = training_curves.run(name, scale, runs or out / "runs", data=place, seeds=seeds, told=told, **where)
+            result = training_curves.run(
+                name, scale, runs or out / "runs", data=place, seeds=seeds, progress=progress, compute=compute
+            )
             if result is None:
                 raise KeyboardInterrupt
         _conclude(training_curves, result, out, name, json)
 
     figure.__doc__ = f"""Figure {name.removeprefix("fig")}: {studies.title(name)}.
 
-    Runs go side by side and are kept; the same command goes on, with more --seeds too.
+    Runs go side by side and are kept: the same command resumes, and more --seeds only add runs.
 
     Example: fedgauge reproduce {name} --scale laptop --data DIR --out results/{name}
     """
@@ -217,37 +218,60 @@ def everything(
     address: options.Address = None,
     json: options.Json = False,
 ) -> None:
-    """Every table and figure, then the ledger; what was finished before is not run again.
+    """Compute every table and figure, then the ledger; finished parts are not run again.
 
-    What cannot be run, as its data is not there, is named at the end, and the ledger says so.
+    What cannot be run because its data is missing is named at the end, and the ledger says so.
 
     Example: fedgauge reproduce all --scale laptop --data DIR --out results
     """
     from fedgauge.errors import InputError
     from fedgauge.report.terminal import console
-    from fedgauge.reproduce import parts
+    from fedgauge.reproduce import exhibits
 
     if out is None:
-        raise InputError("all needs --out, the directory that keeps its results; name a new one.")
-    _check(out, jobs)
-    check_engine(engine, address)
-    where = parts.Where(jobs, engine, address)
+        raise InputError("all needs --out, a directory that keeps its results.")
+    _check(out)
+    compute = options.compute_from(jobs, engine, address)
     failed: dict[str, str] = {}
-    with _going_on(out), console.doing() as told:
-        for part in parts.PARTS:
+    with _resumable(out), console.doing() as progress:
+        for exhibit in exhibits.EXHIBITS:
             try:
-                result = part.run(scale, out, str(data) if data else None, where, told)
+                result = exhibit.run(scale, out, str(data) if data else None, compute, progress)
             except InputError as error:
-                failed[part.name] = str(error)
+                failed[exhibit.name] = str(error)
                 continue
             if result is None:
                 raise KeyboardInterrupt
-            _write(part.module, result, out / part.name, part.picture)
+            _write(exhibit.module, result, out / exhibit.name, exhibit.picture)
     _ledger(out, out / "ledger.md", json)
     for name, why in failed.items():
         print(f"fedgauge: {name} was not run: {why}", file=sys.stderr)
     if failed:
         raise typer.Exit(1)
+
+
+@app.command()
+def draw(
+    results: Annotated[
+        Path, typer.Argument(help="Directory of results, as 'reproduce all' writes it.", show_default=False)
+    ],
+    json: options.Json = False,
+) -> None:
+    """Draw the pictures of stored results again; nothing is run.
+
+    Example: fedgauge reproduce draw results
+    """
+    from fedgauge.errors import InputError
+    from fedgauge.reproduce import exhibits
+
+    options.check_directory(results, "results")
+    drawn = [str(path) for path in exhibits.draw_stored(results)]
+    if not drawn:
+        raise InputError(f"There is no result in {results}; name a directory that 'fedgauge reproduce all' wrote.")
+    if json:
+        options.print_json({"pictures": drawn})
+    else:
+        print(f"Written: {', '.join(drawn)}")
 
 
 @app.command()
@@ -258,7 +282,7 @@ def ledger(
     out: Annotated[Path | None, typer.Option(help="Write the page here (.md), and its rows beside it (.json).")] = None,
     json: options.Json = False,
 ) -> None:
-    """The paper's claims, one by one, beside what the results say: reproduced, in order only, not, or not run.
+    """List the paper's claims beside what the results say: reproduced, only in order, not reproduced, or not run.
 
     Example: fedgauge reproduce ledger results --out results/ledger.md
     """
@@ -273,10 +297,11 @@ def ledger(
 
 def _ledger(results: Path, out: Path | None, json: bool) -> None:
     from fedgauge.reproduce import ledger as book
+    from fedgauge.results.paper import Ledger
     from fedgauge.system.files import write_atomically, write_json
 
     rows = book.rows(book.read(results))
-    made = {"verdicts": book.counts(rows), "claims": rows}
+    made = Ledger.from_json({"verdicts": book.counts(rows), "claims": rows}).to_json()
     if out:
         write_atomically(out, book.page(rows, book.pictures_in(results)).encode())
         write_json(out.with_suffix(".json"), made)
@@ -307,20 +332,18 @@ def lenses(
 
     Example: fedgauge reproduce lenses --source digits --out results/lenses
     """
-    from fedgauge.errors import InputError, count, positive
+    from fedgauge.errors import InputError, positive
     from fedgauge.report.terminal import console
     from fedgauge.reproduce import lens_orders
     from fedgauge.reproduce import lens_study as experiment
 
     if source not in ("mnist", "digits"):
         raise InputError(f"source must be mnist or digits, not {source!r}; the rates are set for these.")
-    if jobs is not None:
-        count("jobs", jobs)
+    compute = options.compute_from(jobs, engine, address)
     positive("target", target)
-    check_engine(engine, address)
     if out:
         options.check_directory(out)
-    with _going_on(out), console.progress() as bar:
+    with _resumable(out), console.progress() as bar:
         task = bar.add_task("lenses", total=None)
         result = experiment.run(
             source,
@@ -328,10 +351,8 @@ def lenses(
             seeds,
             seed,
             keep=out / "cells" if out else None,
-            jobs=jobs,
-            engine=engine,
-            address=address,
-            told=lambda done, total: bar.update(task, completed=done, total=total),
+            compute=compute,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
             target=target,
         )
     if out:
@@ -370,16 +391,13 @@ def certified(
 
     Example: fedgauge reproduce certified --source digits --seeds 20 --out results/certified
     """
-    from fedgauge.errors import count
     from fedgauge.report.terminal import console
     from fedgauge.reproduce import certified_bounds as table
 
-    if jobs is not None:
-        count("jobs", jobs)
-    check_engine(engine, address)
+    compute = options.compute_from(jobs, engine, address)
     if out:
         options.check_directory(out)
-    with _going_on(out), console.progress() as bar:
+    with _resumable(out), console.progress() as bar:
         task = bar.add_task("certified", total=None)
         result = table.run(
             source,
@@ -387,10 +405,8 @@ def certified(
             rounds,
             seeds,
             keep=out / "lines" if out else None,
-            jobs=jobs,
-            engine=engine,
-            address=address,
-            told=lambda done, total: bar.update(task, completed=done, total=total),
+            compute=compute,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
             theorems=theorem or (),
             local_steps=local_steps or (),
         )

@@ -87,15 +87,17 @@ def simulate(
         from fedgauge.runs.export import read_model
         from fedgauge.runs.observers import TensorBoard, make_observer, watching
         from fedgauge.simulation.loop import InterruptedRunError
+        from fedgauge.simulation.options import Keep
 
-        prepared = prepare(experiment)
-        first = read_model(start, prepared.federation) if start else None
+        setup = prepare(experiment)
+        first = read_model(start, setup.federation) if start else None
         observers = [make_observer(name, experiment.to_json()) for name in observer or []]
         observers += [TensorBoard(tensorboard)] if tensorboard else []
         observers.append(told(experiment.algorithm.name, experiment.run.rounds))
         with watching(observers) as each:
             try:
-                trace = execute(experiment, run=out, resume=resume, start=first, observer=each, prepared=prepared)
+                keep = Keep(out, resume) if out else None
+                trace = execute(experiment, keep=keep, start=first, observer=each, setup=setup)
             except InterruptedRunError as interrupt:
                 trace = interrupt.trace
     if plot:
@@ -105,7 +107,10 @@ def simulate(
     if json:
         options.print_json(trace.to_json())
     else:
-        console.show_trace(trace, prepared.federation.num_workers)
+        partition = setup.partition
+        parameters = partition.parameters if partition else None
+        federation = console.federation_line(experiment.to_json(), setup.num_workers, parameters)
+        console.show_trace(trace, setup.num_workers, federation)
         if out:
             print(f"The run is in {out}.")
     if trace.status == "stopped":
@@ -124,6 +129,7 @@ def demo(
     Example: fedgauge demo --out demo
     """
     from fedgauge.report.terminal import console
+    from fedgauge.results.searches import DemoResult
     from fedgauge.system.files import write_json
 
     options.check_directory(out)
@@ -134,19 +140,22 @@ def demo(
     with console.progress() as bar:
         task = bar.add_task("quadratics", total=None)
         result |= quadratics.run(lambda done, total: bar.update(task, completed=done, total=total))
+    result = DemoResult.from_json(result).to_json()
     write_json(out / "result.json", result)
     pictures = [*digits.save(result["digits"], out), *quadratics.save(result, out)]
     with console.steps() as steps:
         constants = digits.measure(out, steps)
     best = out / "runs" / f"I={digits.LOCAL_STEPS[-1]}"
     from fedgauge.report.page.build import build
-    from fedgauge.report.page.findings import find
+    from fedgauge.results.background import background_of
+    from fedgauge.results.reading import read_results
     from fedgauge.system.files import write_atomically
 
     command = shlex.join(
         ["fedgauge", "report", str(best), "--measure", str(constants), "--out", str(out / "report.html")]
     )
-    write_atomically(out / "report.html", build(find(best, constants), command).html.encode())
+    found = read_results(best, constants)
+    write_atomically(out / "report.html", build(found, background_of(found), command).html.encode())
     if json:
         options.print_json(result)
         return

@@ -33,9 +33,9 @@ def list_(
     Example: fedgauge runs list runs
     """
     from fedgauge.report.terminal import kept_runs
-    from fedgauge.runs.reader import find
+    from fedgauge.runs.reader import find_runs
 
-    found = find(directory)
+    found = find_runs(directory)
     if json:
         options.print_json([kept_runs.outline(run) for run in found])
     else:
@@ -49,9 +49,9 @@ def show(run: Run, json: options.Json = False) -> None:
     Example: fedgauge runs show runs/first
     """
     from fedgauge.report.terminal import kept_runs
-    from fedgauge.runs.reader import look
+    from fedgauge.runs.reader import read_run
 
-    found = look(run)
+    found = read_run(run)
     if json:
         options.print_json(found.to_json())
     else:
@@ -71,10 +71,10 @@ def compare(
     Example: fedgauge runs compare runs/first runs/second --plot compare.png
     """
     from fedgauge.report.terminal import kept_runs
-    from fedgauge.runs.reader import look
+    from fedgauge.runs.reader import read_run
 
     options.check_plot(plot)
-    found = [look(path) for path in run]
+    found = [read_run(path) for path in run]
     if plot:
         kept_runs.draw_comparison(plot, found)
     if json:
@@ -103,10 +103,10 @@ def check(
     from fedgauge.errors import InputError
     from fedgauge.measurement.trajectory import exceeded
     from fedgauge.report.terminal import kept_runs
-    from fedgauge.runs.reader import look
+    from fedgauge.runs.reader import read_run
     from fedgauge.theory.arguments import check_federation, read_constants
 
-    found = look(run)
+    found = read_run(run)
     check_federation(values, found.settings.get("federation"), f"the run in {run}")
     given = read_constants(values)
     limits: dict[str, float] = {name: given[name][0] for name in ("L_h", "L_g", "L_tilde") if name in given}
@@ -167,10 +167,10 @@ def export(
     Example: fedgauge runs export runs/first --tensorboard board --observer mytracker:csv
     """
     from fedgauge.errors import InputError
-    from fedgauge.report.terminal import console
     from fedgauge.runs.export import write_model, write_records
     from fedgauge.runs.observers import TensorBoard, make_observer, replay, watching
-    from fedgauge.runs.reader import find, look
+    from fedgauge.runs.reader import find_runs, read_run
+    from fedgauge.values.text import counted
 
     files = to or []
     if not (files or tensorboard or observer):
@@ -181,12 +181,12 @@ def export(
         options.check_file(path)
     if tensorboard:
         options.check_directory(tensorboard, "tensorboard")
-    many = not (run / "settings.json").is_file() and run.is_dir() and find(run)
+    many = not (run / "settings.json").is_file() and run.is_dir() and find_runs(run)
     if many and (tensorboard or observer or any(path.suffix in (".safetensors", ".pt") for path in files)):
         raise InputError(
             f"{run} holds {len(many)} runs, which can only be exported together as .json or .parquet; name one of them."
         )
-    found = many or [look(run)]
+    found = many or [read_run(run)]
     options.allow_own_modules()
     observers = [make_observer(name, found[0].experiment or found[0].settings) for name in observer or []]
     for path in files:
@@ -202,7 +202,7 @@ def export(
         options.print_json({"run": str(run), "runs": len(found), "records": records, "files": written, **board})
     else:
         recorded = tensorboard or observer or any(path.suffix in (".json", ".parquet") for path in files)
-        said = [console.counted(records, "record")] if recorded else []
+        said = [counted(records, "record")] if recorded else []
         print("Written: " + ", ".join([*said, *written]))
         if tensorboard:
             print(f"View it with: tensorboard --logdir {tensorboard}")

@@ -15,7 +15,7 @@ TheoremName = Annotated[
 ]
 Numbers = Annotated[
     list[str] | None,
-    typer.Argument(metavar="NAME=VALUE", help="Numbers, as L_h=0.1; they override the file.", show_default=False),
+    typer.Argument(metavar="NAME=VALUE", help="Numbers, as in L_h=0.1; they override the file.", show_default=False),
 ]
 VersionName = Annotated[str, typer.Option("--version", help="printed, corrected, sharp or prior.")]
 ValuesFile = Annotated[
@@ -35,7 +35,7 @@ def bound(
     listed: Annotated[bool, typer.Option("--list", help="Show all theorems and what each needs.")] = False,
     json: options.Json = False,
 ) -> None:
-    """Evaluate a convergence theorem: each term, each condition, each version, and whether it may be trusted.
+    """Evaluate a convergence theorem: each term, each condition, each version, and whether you can trust it.
 
     Names: F I R N M sigma2 zeta2 L_g L_h L_h_rms L_tilde gamma eta beta kappa tau G beta1 beta2 mu d0. A plain number
     counts as exact; sigma and zeta are squared where sigma2 and zeta2 are not given.
@@ -44,7 +44,7 @@ def bound(
     """
     from fedgauge.errors import InputError
     from fedgauge.theory import THEOREMS, find
-    from fedgauge.theory.answer import answer
+    from fedgauge.theory.answer import bound
     from fedgauge.theory.arguments import collect
 
     if listed:
@@ -53,8 +53,8 @@ def bound(
     if theorem is None:
         raise InputError(f"bound needs a theorem; choose one of {', '.join(THEOREMS)}.")
     found = find(theorem)
-    given, kinds = collect(found, numbers or (), values)
-    result = answer(theorem, version, kinds, **given)  # type: ignore[arg-type]  # the version is validated there
+    symbols, kinds = collect(found, numbers or (), values)
+    result = bound(theorem, version, kinds, **symbols)  # type: ignore[arg-type]  # the version is validated there
     _show(result, json, _typed(numbers, values))
 
 
@@ -82,7 +82,7 @@ def _list(json: bool) -> None:
 
 
 def _typed(numbers: list[str] | None, values: Path | None) -> bool:
-    """Whether a constant came as a plain number, of which nobody said how it was found."""
+    """Whether a constant came as a plain number, without a word on how it was found."""
     from fedgauge.theory.arguments import parse_numbers, read_object
 
     data = read_object(values) if values else {}
@@ -107,7 +107,8 @@ def tune(
     version: VersionName = "corrected",
     values: ValuesFile = None,
     budget: Annotated[
-        float | None, typer.Option(help="Choose I and R too: all rounds may cost this much.", show_default=False)
+        float | None,
+        typer.Option(help="Choose I and R too, with this much to spend on all rounds.", show_default=False),
     ] = None,
     communication: Annotated[float, typer.Option(help="Cost of a round's communication (with --budget).")] = 0.0,
     step: Annotated[float, typer.Option(help="Cost of a local step (with --budget).")] = 1.0,
@@ -117,50 +118,55 @@ def tune(
 ) -> None:
     """Find the gamma, and with a budget the local steps, for which a theorem's bound is least.
 
-    eta is as given (1 if it is not). Tuning both rates needs a floor under gamma: without one the best gamma is 0, and
-    L_h drops out of the bound.
+    eta is the number that you give, or 1. Tuning both rates needs a floor under gamma: without one the best gamma is 0,
+    and L_h drops out of the bound.
 
     Example: fedgauge tune nonconvex F=1 N=10 sigma2=1 zeta2=4 L_g=1 L_h=0.1 --budget 10000 --communication 10
     """
     from fedgauge.errors import InputError
     from fedgauge.theory import THEOREMS, find
-    from fedgauge.theory.answer import answer
+    from fedgauge.theory.answer import bound
     from fedgauge.theory.arguments import collect
-    from fedgauge.theory.tune import best_gamma, best_local_steps
+    from fedgauge.theory.search import best_gamma, best_local_steps
 
     if theorem is None:
         raise InputError(f"tune needs a theorem; choose one of {', '.join(THEOREMS)}.")
     found = find(theorem)
-    given, kinds = collect(found, numbers or (), values)
-    # A file may hold what is sought here; an argument that does is a mistake, and is answered below.
+    symbols, kinds = collect(found, numbers or (), values)
+    # A file may hold what is to be chosen here, which is ignored; an argument that does is refused below.
     typed = {argument.partition("=")[0].strip() for argument in numbers or ()}
     sought = ("gamma", *(("I", "R") if budget is not None else ()), *(("eta",) if free_eta else ()))
     for name in sought:
-        if name in given and name not in typed:
-            del given[name]
-    if free_eta and "eta" in given:
+        if name in symbols and name not in typed:
+            del symbols[name]
+    if free_eta and "eta" in symbols:
         raise InputError("eta is given and --free-eta asks to choose it; leave one of them out.")
-    eta = None if free_eta else given.pop("eta", 1.0)
-    shared: dict[str, Any] = {"version": version, "eta": eta, "gamma_min": gamma_min, **given}
+    eta = None if free_eta else symbols.pop("eta", 1.0)
+    shared: dict[str, Any] = {"version": version, "eta": eta, "gamma_min": gamma_min, **symbols}
     if budget is None:
         best = best_gamma(theorem, **shared)
     else:
         best = best_local_steps(theorem, budget=budget, communication=communication, step=step, **shared)
-        given |= {"I": best.I, "R": best.R}  # type: ignore[dict-item]  # one number each, as all that was given is
-    given |= {"gamma": best.gamma, "eta": best.eta}  # type: ignore[dict-item]
-    result = answer(theorem, version, kinds, sought, **given)  # type: ignore[arg-type]
+        symbols |= {"I": best.I, "R": best.R}  # type: ignore[dict-item]  # one number each, as in the arguments
+    symbols |= {"gamma": best.gamma, "eta": best.eta}  # type: ignore[dict-item]
+    result = bound(theorem, version, kinds, sought, **symbols)  # type: ignore[arg-type]
     _show(result, json, _typed(numbers, values))
 
 
 Range = Annotated[
-    tuple[float, float] | None, typer.Option(metavar="LOW HIGH", help="Its range; from 0 the axis is linear, else log.")
+    tuple[float, float] | None,
+    typer.Option(metavar="LOW HIGH", help="Its range; the axis is linear if it starts at 0, otherwise logarithmic."),
 ]
 
 
 def region(
     numbers: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME=VALUE", help="F N L_g and what is on no axis, as L_h=0.1.", show_default=False),
+        typer.Argument(
+            metavar="NAME=VALUE",
+            help="F, N, L_g and the symbols that are not on an axis, as in L_h=0.1.",
+            show_default=False,
+        ),
     ] = None,
     x: Annotated[str, typer.Option(help="Horizontal axis: sigma, I, R, L_h or zeta.")] = "sigma",
     y: Annotated[str, typer.Option(help="Vertical axis.")] = "I",
@@ -172,9 +178,9 @@ def region(
     plot: options.Plot = None,
     json: options.Json = False,
 ) -> None:
-    """Map where local SGD beats mini-batch SGD: by the bounds, and exactly on a matching family of quadratics.
+    """Map where local SGD beats mini-batch SGD: by the bounds, and exactly for a matching family of quadratics.
 
-    Both have the same rounds and gradients, and each its own best gamma. Equal Hessians (L_h = 0) are judged by
+    Both get the same rounds and gradients, and each uses its own best gamma. Equal Hessians (L_h = 0) are judged by
     Theorem 5.5, others by Theorem A.2, corrected.
 
     Example: fedgauge region --x zeta --y L_h --x-range 0.01 10 I=16 R=100 sigma=0.1 --plot region.png
@@ -195,7 +201,7 @@ def region(
             *axes,
             dim=dim,
             conditioning=conditioning,
-            told=lambda done, total: bar.update(task, completed=done, total=total),
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
             **fixed,
         )
     from fedgauge.report.terminal import regions
@@ -206,3 +212,5 @@ def region(
         options.print_json(result.to_json())
     else:
         regions.show(result)
+        if plot:
+            print(f"Written: {plot}")

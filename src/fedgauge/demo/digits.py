@@ -35,16 +35,16 @@ EXPERIMENT = {
 def run(directory: Path, told: Callable[[str, int], Callable[[int, Round | None], None]]) -> dict[str, Any]:
     """Run every I, each kept in a directory of its own; one that is there and finished is read."""
     from fedgauge.experiment.prepare import execute, prepare
+    from fedgauge.simulation.options import Keep
 
     base = Experiment.of(EXPERIMENT)
-    prepared = prepare(base)
+    setup = prepare(base)
     runs = []
     for local_steps in LOCAL_STEPS:
         trace = execute(
             base.changed({"local_steps": local_steps}),
-            prepared=prepared,
-            run=directory / f"I={local_steps}",
-            resume=True,
+            setup=setup,
+            keep=Keep(directory / f"I={local_steps}", resume=True),
             observer=told(f"digits, I = {local_steps}", ROUNDS),
         )
         reached = [record.round for record in trace.rounds if (record.accuracy or 0.0) >= TARGET]
@@ -59,14 +59,14 @@ def run(directory: Path, told: Callable[[str, int], Callable[[int, Round | None]
                 "seconds": trace.seconds[-1],
             }
         )
-    assert prepared.dataset is not None
-    assert prepared.partition is not None
-    counts = prepared.partition.label_counts(prepared.dataset.train_labels, prepared.dataset.num_classes)
+    assert setup.dataset is not None
+    assert setup.partition is not None
+    counts = setup.partition.label_counts(setup.dataset.train_labels, setup.dataset.num_classes)
     return {
         "experiment": base.to_json(),
         "target": TARGET,
         "label_counts": counts.tolist(),
-        "classes": list(prepared.dataset.classes),
+        "classes": list(setup.dataset.classes),
         "runs": runs,
     }
 
@@ -74,23 +74,22 @@ def run(directory: Path, told: Callable[[str, int], Callable[[int, Round | None]
 def measure(directory: Path, told: Callable[[str, int, int | None], None]) -> Path:
     """Measure the constants where the run with the most local steps ended, and write them beside the runs."""
     from fedgauge.experiment.prepare import prepare
-    from fedgauge.measurement.measuring import Asked
+    from fedgauge.measurement.measuring import MeasureOptions
     from fedgauge.measurement.measuring import measure as take
     from fedgauge.report.terminal import measurements
     from fedgauge.runs.export import read_model
-    from fedgauge.runs.reader import look
+    from fedgauge.runs.reader import read_run
 
     run, out = directory / "runs" / f"I={LOCAL_STEPS[-1]}", directory / "measured"
-    experiment = Experiment.from_json(look(run).experiment)
-    prepared, model = prepare(experiment), run / "model.safetensors"
+    experiment = Experiment.from_json(read_run(run).experiment)
+    setup, model = prepare(experiment), run / "model.safetensors"
     # A few rounds of one seed show what there is to see; the curvature takes no rounds at all.
     found = take(
-        experiment,
-        model=read_model(model, prepared.federation),
+        setup,
+        model=read_model(model, setup.federation),
         origin=str(model),
-        asked=Asked(rounds=3, seeds=1),
-        prepared=prepared,
-        told=told,
+        options=MeasureOptions(rounds=3, seeds=1),
+        progress=told,
     )
     return measurements.save(found, out)[0]
 

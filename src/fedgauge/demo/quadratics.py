@@ -15,6 +15,8 @@ from fedgauge.exact.expectation import expect
 from fedgauge.federation.generate import random_quadratics
 from fedgauge.report import figures
 from fedgauge.report.terminal import console
+from fedgauge.simulation.options import Recording
+from fedgauge.values import Round
 
 LOCAL_STEPS = (1, 2, 5, 10, 20, 50)
 ROUNDS, GAMMA, SEED = 300, 0.05, 0
@@ -36,13 +38,17 @@ def run(told: Callable[[int, int], None]) -> dict[str, Any]:
         for index, local_steps in enumerate(LOCAL_STEPS):
             before = (number * len(LOCAL_STEPS) + index) * ROUNDS
             algorithm = fedavg(GAMMA)
+
+            def observe(done: int, record: Round | None, before: int = before) -> None:
+                told(before + done, total)
+
             trace = simulate(
                 federation,
                 algorithm,
                 local_steps=local_steps,
                 rounds=ROUNDS,
                 seed=SEED,
-                observer=lambda done, record, before=before: told(before + done, total),  # type: ignore[misc]
+                record=Recording(observer=observe),
             )
             exact = expect(federation, algorithm, local_steps=local_steps, rounds=ROUNDS)
             runs.append(
@@ -93,15 +99,17 @@ def save(result: Mapping[str, Any], directory: Path) -> list[Path]:
             series = {f"I = {run['local_steps']}": run["excess"] for run in federation["runs"]}
             title = f"{name}: L_h = {federation['constants']['L_h']:.2g}"
             figures.lines(axes, range(ROUNDS + 1), series, title=title, xlabel="round", ylabel="f - f*")
-    with figures.figure(written[1]) as (axes,):
-        for name, federation in federations.items():
+    with figures.figure(written[1], width=5.4) as (axes,):
+        for (name, federation), colour in zip(
+            federations.items(), (figures.COLOURS[0], figures.COLOURS[4]), strict=True
+        ):
             steps = [run["local_steps"] for run in federation["runs"]]
-            (line,) = axes.plot(
-                steps, [run["expected_excess"][-1] for run in federation["runs"]], label=f"{name}, exact"
-            )
-            simulated = [run["excess"][-1] for run in federation["runs"]]
-            axes.plot(steps, simulated, "o", color=line.get_color(), label=f"{name}, simulated")
-        title = f"Error after {ROUNDS} rounds"
+            exact = [run["expected_excess"][-1] for run in federation["runs"]]
+            axes.plot(steps, exact, color=colour)
+            axes.plot(steps, [run["excess"][-1] for run in federation["runs"]], "o", color=colour)
+            figures.label_end(axes, steps, exact, f"{name}:\nL_h = {federation['constants']['L_h']:.2g}", colour)
+        title = f"Error after {ROUNDS} rounds (lines: exact, dots: simulated)"
         axes.set(xscale="log", yscale="log", xlabel="local steps I", ylabel="f - f*", title=title)
-        axes.legend()
+        axes.set_xticks(LOCAL_STEPS, [str(steps) for steps in LOCAL_STEPS])
+        axes.minorticks_off()
     return written

@@ -28,11 +28,13 @@ from typing import Any
 
 import numpy as np
 
+from fedgauge.algorithms import fingerprint
 from fedgauge.algorithms.base import Algorithm
 from fedgauge.errors import InputError, count
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.quadratic import Floats, QuadraticFederation
 from fedgauge.values import Value
+from fedgauge.values.display import Displayed
 
 FULL = Participation()
 
@@ -57,7 +59,7 @@ class Moments:
 
 
 @dataclass(frozen=True, eq=False)
-class Expectation(Value):
+class Expectation(Value, Displayed):
     """Exact expectations along a run.
 
     Attributes:
@@ -316,6 +318,11 @@ def expect(
     >>> expect(federation, fedavg(gamma=0.5), local_steps=1, rounds=2).grad2
     (0.0, 0.25, 0.3125)
     """
+    if fingerprint(algorithm) is not None:
+        raise InputError(
+            f"Exact expectations are those of fedgauge's own {algorithm.name}, and this one has other functions;"
+            " simulate it instead."
+        )
     if iterations is None:
         iterations = algorithm.name == "momentum"
     participation.check(federation.num_workers)

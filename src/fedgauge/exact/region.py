@@ -28,9 +28,12 @@ import numpy.typing as npt
 
 from fedgauge.errors import InputError, count, nearest, positive
 from fedgauge.federation.quadratic import QuadraticFederation
+from fedgauge.theory import Theorem, covering
 from fedgauge.theory.inputs import check_values
-from fedgauge.theory.tune import best_gamma, minimise
+from fedgauge.theory.rates import minimise
+from fedgauge.theory.search import best_gamma
 from fedgauge.values import Value
+from fedgauge.values.display import Displayed
 
 Floats = npt.NDArray[np.float64]
 
@@ -84,7 +87,7 @@ class Contest(Value):
 
 
 @dataclass(frozen=True, eq=False)
-class Region(Value):
+class Region(Value, Displayed):
     """Who wins where.
 
     Attributes:
@@ -230,7 +233,7 @@ def average_grad2(
     steps, batch = (np.ones_like(I), I) if minibatch else (I, np.ones_like(I))
     noise = gamma * gamma * sigma * sigma / (dim * N * batch)
     # Two kinds of workers: after k steps, x is power x - side gamma zeta sums, with noise times squares.
-    side = np.array([1.0, -1.0])[:, None, None]
+    side = np.array([1.0, -1.0]).reshape(2, *[1] * gamma.ndim)
     shrink = 1 - gamma * (curvature + side * L_h * differs)
     power, sums, squares = np.ones(shrink.shape), np.zeros(shrink.shape), np.zeros(shrink.shape)
     on_square, on_mean, alone = (np.zeros(shrink.shape[1:]) for _ in range(3))
@@ -260,15 +263,33 @@ def _contest(local: Floats, minibatch: Floats, local_gamma: Floats, minibatch_ga
     return Contest(local, minibatch, local_gamma, minibatch_gamma, log_ratio, winner)
 
 
+def contestants() -> dict[str, Theorem]:
+    """The theorems whose bounds are compared: mini-batch SGD, and local SGD with equal and with unequal Hessians.
+
+    >>> {role: theorem.locator for role, theorem in contestants().items()}
+    {'minibatch': 'Theorem 5.5', 'equal': 'Theorem 5.5', 'unequal': 'Theorem A.2'}
+    """
+    found = {
+        "minibatch": covering("minibatch"),
+        "equal": covering("fedavg", objectives="equal Hessians"),
+        "unequal": covering("fedavg", objectives="quadratic"),
+    }
+    missing = [role for role, theorem in found.items() if theorem is None]
+    if missing:
+        raise InputError(f"The map needs a theorem for each side, and none is registered for {', '.join(missing)}.")
+    return {role: theorem for role, theorem in found.items() if theorem is not None}
+
+
 def _by_bounds(points: Mapping[str, Floats], dim: int, conditioning: float) -> tuple[Floats, ...]:
     v: dict[str, Any] = {name: points[name] for name in ("F", "N", "L_g", "I", "R")}
     v["sigma2"] = points["sigma"] ** 2
     L_g, L_h = points["L_g"], points["L_h"]
     smallest = spectrum(1.0, dim, conditioning)[-1] * L_g
-    minibatch = best_gamma("minibatch", **v)
-    equal = best_gamma("equal-hessians", **v)
+    names = {role: theorem.name for role, theorem in contestants().items()}
+    minibatch = best_gamma(names["minibatch"], **v)
+    equal = best_gamma(names["equal"], **v)
     kappa = np.maximum(1 - np.minimum(smallest, L_g - L_h) / L_g, 1 - smallest / (L_g + L_h))
-    unequal = best_gamma("quadratic", **v, zeta2=points["zeta"] ** 2, L_h=L_h, L_tilde=L_g + L_h, kappa=kappa)
+    unequal = best_gamma(names["unequal"], **v, zeta2=points["zeta"] ** 2, L_h=L_h, L_tilde=L_g + L_h, kappa=kappa)
     cases = [points["I"] == 1, L_h == 0]
     total = np.select(cases, [minibatch.bound.total, equal.bound.total], unequal.bound.total)
     gamma = np.select(cases, [np.asarray(minibatch.gamma), np.asarray(equal.gamma)], np.asarray(unequal.gamma))
@@ -326,7 +347,7 @@ def compute(
     *,
     dim: int = 6,
     conditioning: float = 100.0,
-    told: Callable[[int, int], None] = lambda done, total: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
     **fixed: Any,
 ) -> Region:
     """Compute who wins where.
@@ -336,7 +357,7 @@ def compute(
         y: the vertical axis.
         dim: the family's dimension, at least 2.
         conditioning: the family's L_g over its smallest curvature.
-        told: called with the points done and their number.
+        progress: called with the number of points done and their total.
         **fixed: F, N, L_g and those of sigma, zeta, L_h, I, R that are on no axis; see :data:`DEFAULTS`.
 
     >>> region = compute(make_axis("sigma", points=3), make_axis("I", (1, 16), 2), L_h=0.0)
@@ -351,11 +372,11 @@ def compute(
     grid = {name: np.full(columns.size, float(value)) for name, value in values.items()}
     grid |= {x.name: columns.ravel(), y.name: rows.ravel()}
     pieces: list[tuple[tuple[Floats, ...], tuple[Floats, ...]]] = []
-    told(0, columns.size)
+    progress(0, columns.size)
     for first in range(0, columns.size, _CHUNK):
         part = {name: value[first : first + _CHUNK] for name, value in grid.items()}
         pieces.append((_by_bounds(part, dim, conditioning), _exactly(part, dim, conditioning)))
-        told(min(first + _CHUNK, columns.size), columns.size)
+        progress(min(first + _CHUNK, columns.size), columns.size)
 
     def joined(side: int) -> Contest:
         whole = (np.concatenate(part).reshape(columns.shape) for part in zip(*(p[side] for p in pieces), strict=True))

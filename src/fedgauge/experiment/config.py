@@ -38,6 +38,7 @@ from fedgauge.simulation.engines.choice import check_engine
 
 if TYPE_CHECKING:
     from fedgauge.pace.cost import Cost
+    from fedgauge.simulation.options import Compute, StopAt
 
 
 def _key(help: str, default: Any = None) -> Any:
@@ -109,7 +110,7 @@ class ModelSection:
 class AlgorithmSection:
     """Which algorithm to run, and its parameters."""
 
-    name: str = _key("The algorithm; see 'fedgauge algorithms'.", "fedavg")
+    name: str = _key("The algorithm; see 'fedgauge algorithms'; or package.module:factory.", "fedavg")
     gamma: float | None = _key("Local learning rate of the workers.")
     eta: float | None = _key("Global learning rate of the server [default: depends on the algorithm].")
     beta: float | None = _key("Momentum coefficient (momentum, slowmo).")
@@ -119,11 +120,25 @@ class AlgorithmSection:
         "Small number added to the denominator of the adaptive step (fedadam, fedadagrad, fedyogi)."
     )
     proximal: float | None = _key("Strength of the pull towards the global model (fedprox).")
+    options: Mapping[str, Any] = field(
+        default_factory=dict, metadata={"help": "A parameter of an algorithm of your own: decay=0.9."}
+    )
+
+    def __hash__(self) -> int:
+        return hash((self.name, json.dumps(self.parameters, sort_keys=True, default=str)))
 
     @property
-    def parameters(self) -> dict[str, float]:
+    def is_own(self) -> bool:
+        """Whether it is a function of the user's own, ``package.module:factory``."""
+        return ":" in self.name
+
+    @property
+    def parameters(self) -> dict[str, Any]:
         """The parameters that were given."""
-        return {key: value for key, value in vars(self).items() if key != "name" and value is not None}
+        known = {
+            key: value for key, value in vars(self).items() if key not in ("name", "options") and value is not None
+        }
+        return {**known, **self.options}
 
 
 @dataclass(frozen=True)
@@ -198,6 +213,21 @@ class RunSection:
         return dataclasses.replace(self, engine=None, address=None)
 
     @property
+    def compute(self) -> Compute:
+        """Where a round is computed."""
+        # Imported here, because it needs numpy, which the command's help does not wait for.
+        from fedgauge.simulation.options import Compute
+
+        return Compute(self.processes, self.engine or "local", self.address, self.chunk)
+
+    @property
+    def stop(self) -> StopAt:
+        """What ends the run before its last round."""
+        from fedgauge.simulation.options import StopAt
+
+        return StopAt(loss=self.target_loss, accuracy=self.target_accuracy, grad2=self.target_grad2)
+
+    @property
     def round_cost(self) -> Cost:
         """The cost of a round: the one that was given, or the default."""
         # Here, as it needs numpy, for which the command's help does not wait.
@@ -241,7 +271,7 @@ def keys() -> tuple[Key, ...]:
 
 def _keys() -> Iterator[Key]:
     called = {"data.name": "source", "data.dir": "data", "model.name": "model", "model.options": "model_option"}
-    called["algorithm.name"] = "algorithm"
+    called |= {"algorithm.name": "algorithm", "algorithm.options": "algorithm_option"}
     for section, kind in _SECTIONS.items():
         hints = typing.get_type_hints(kind)
         for item in dataclasses.fields(kind):
@@ -268,12 +298,15 @@ class Experiment:
     run: RunSection = field(default_factory=RunSection)
 
     def __post_init__(self) -> None:
-        if self.algorithm.gamma is None:
+        if self.algorithm.is_own:
+            pass  # its module is imported when it is needed, so that the experiment can be read without it
+        elif self.algorithm.gamma is None:
             raise InputError(
                 f"{self.algorithm.name} needs gamma, the local learning rate; give --gamma, or gamma in [algorithm];"
                 " see 'fedgauge simulate --help'."
             )
-        make_algorithm(self.algorithm.name, **self.algorithm.parameters)
+        else:
+            make_algorithm(self.algorithm.name, **self.algorithm.parameters)
         if self.data.is_quadratic:
             self._refuse_for_quadratics()
 
@@ -370,10 +403,11 @@ def _merged(sections: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str
         content = merged.setdefault(known[option].section, {})
         if not isinstance(content, dict):
             continue  # refused with the sections themselves
-        if option != "model_option":
+        if known[option].name != "options":
             value = {known[option].name: value}
         elif value is None:
-            value = {name: None for name in content if name != "name"}
+            names = {key.name for key in keys() if key.section == known[option].section}
+            value = {name: None for name in content if name not in names}
         for name, given in value.items():
             if given is None:
                 content.pop(name, None)
@@ -392,10 +426,10 @@ def _section(section: str, content: Mapping[str, Any]) -> Any:
     values: dict[str, Any] = {}
     options: dict[str, Any] = {}
     for name, value in content.items():
-        if section == "model" and name != "name":
-            options[name] = value
-        elif name in own:
+        if name in own and name != "options":
             values[name] = decoder(own[name].hint)(value, f"{section}.{name}")
+        elif section == "model" or (section == "algorithm" and ":" in str(content.get("name", ""))):
+            options[name] = value
         else:
             elsewhere = [key.section for key in keys() if key.name == name]
             hint = f"it belongs in [{elsewhere[0]}]." if elsewhere else nearest(name, own)

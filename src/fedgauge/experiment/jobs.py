@@ -21,17 +21,18 @@ from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
 from fedgauge.errors import InputError, MachineError
+from fedgauge.simulation.options import HERE, Compute
 from fedgauge.system.files import write_atomically
 from fedgauge.system.interrupts import held_back
 
 Key = TypeVar("Key")
-Told = Callable[[int], None]
-"""Called with the progress that all jobs have told of so far."""
+Report = Callable[[int], None]
+"""Called with the progress of all jobs so far."""
 _progress: Callable[[int], None] = lambda steps: None  # noqa: E731 - put in place by whoever runs jobs here
 
 
 def progress(steps: int) -> None:
-    """Tell, inside a job, of so many steps more."""
+    """Report, inside a job, this many further steps."""
     _progress(steps)
 
 
@@ -56,25 +57,22 @@ class Pool(Protocol):
     def __exit__(self, *failure: Any) -> None: ...
 
 
-def make_pool(
-    jobs: int | None = None, engine: str | None = None, address: str | None = None, told: Told = lambda steps: None
-) -> Pool:
+def make_pool(compute: Compute = HERE, report: Report = lambda steps: None) -> Pool:
     """Make a pool.
 
     Args:
-        jobs: how many at once; one a core if not given. One local job at a time is run in this process.
-        engine: ``local``, or ``ray`` for a cluster.
-        address: of the cluster; one is started here, and stopped in the end, if not given.
-        told: is told of the progress: on a cluster when a job has ended, elsewhere while it runs.
+        compute: where the jobs run. Its ``processes`` are the jobs at once: one per core by default; one local job at a
+            time runs in this process.
+        report: called with the progress of all jobs: on a cluster when a job has ended, elsewhere while it runs.
 
-    >>> with make_pool(jobs=1) as pool:
+    >>> with make_pool(Compute(processes=1)) as pool:
     ...     dict(pool.map(pow, {"a": (2, 3), "b": (3, 2)}))
     {'a': 8, 'b': 9}
     """
-    if engine == "ray":
-        return ClusterPool(jobs, address, told)
-    number = jobs or os.cpu_count() or 1
-    return InProcess(told) if number == 1 else ProcessPool(number, told)
+    if compute.engine == "ray":
+        return ClusterPool(compute.processes, compute.address, report)
+    number = compute.processes or os.cpu_count() or 1
+    return InProcess(report) if number == 1 else ProcessPool(number, report)
 
 
 def _arguments(job: tuple[Any, ...], directory: Path | None) -> tuple[Any, ...]:
@@ -84,8 +82,8 @@ def _arguments(job: tuple[Any, ...], directory: Path | None) -> tuple[Any, ...]:
 class InProcess:
     """One job after another, in this process."""
 
-    def __init__(self, told: Told = lambda steps: None) -> None:
-        self._told, self._done = told, 0
+    def __init__(self, report: Report = lambda steps: None) -> None:
+        self._report, self._done = report, 0
 
     def __enter__(self) -> Self:
         self._before = _progress
@@ -97,7 +95,7 @@ class InProcess:
 
     def _count(self, steps: int) -> None:
         self._done += steps
-        self._told(self._done)
+        self._report(self._done)
 
     def map(
         self,
@@ -169,13 +167,13 @@ class ProcessPool:
 
     Args:
         number: how many.
-        told: is told of the progress.
+        report: called with the progress.
         patience: seconds in which a job that nobody waits for any more may save what it has.
     """
 
-    def __init__(self, number: int, told: Told = lambda steps: None, patience: float = 30.0) -> None:
+    def __init__(self, number: int, report: Report = lambda steps: None, patience: float = 30.0) -> None:
         context = get_context("spawn")
-        self._told, self._counter, self._leave = told, context.Value("q", 0), context.Value("b", 0, lock=False)
+        self._report, self._counter, self._leave = report, context.Value("q", 0), context.Value("b", 0, lock=False)
         self._finished = threading.Event()
         beginning = (self._counter, self._leave, os.getpid(), patience)
         self._pool = ProcessPoolExecutor(number, context, initializer=_begin_process, initargs=beginning)
@@ -183,7 +181,7 @@ class ProcessPool:
     def __enter__(self) -> Self:
         def watch() -> None:
             while not self._finished.wait(0.5):
-                self._told(self._counter.value)
+                self._report(self._counter.value)
 
         threading.Thread(target=watch, daemon=True).start()
         return self
@@ -259,8 +257,8 @@ def _run_far(
 class ClusterPool:
     """Jobs as tasks of a cluster, one a core; what is lost with a process or a machine is run again."""
 
-    def __init__(self, jobs: int | None, address: str | None, told: Told = lambda steps: None) -> None:
-        self._jobs, self._address, self._told, self._done = jobs, address, told, 0
+    def __init__(self, jobs: int | None, address: str | None, report: Report = lambda steps: None) -> None:
+        self._jobs, self._address, self._report, self._done = jobs, address, report, 0
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -296,5 +294,5 @@ class ClusterPool:
             if directories and files is not None:
                 _write(directories[key], files)
             self._done += steps
-            self._told(self._done)
+            self._report(self._done)
             yield key, result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from fedgauge.algorithms import make_algorithm
+from fedgauge.algorithms.base import Algorithm
 from fedgauge.data.dataset import Dataset, standardise, warn_of_large_inputs
 from fedgauge.data.loading import load_dataset
 from fedgauge.data.partition import Partition
@@ -24,8 +25,10 @@ from fedgauge.federation.participation import Participation, check_draws
 from fedgauge.federation.protocols import Federation
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.federation.supervised import SupervisedFederation
-from fedgauge.pace.adaptive import CAP, Pace, auto
-from fedgauge.simulation.loop import Observer, simulate
+from fedgauge.pace.adaptive import CAP, adaptive_pace
+from fedgauge.simulation.loop import simulate
+from fedgauge.simulation.options import Evaluator, Keep, Observer, Recording
+from fedgauge.simulation.setup import Setup, Steps
 from fedgauge.values import Trace
 
 _BLOCK = 2048
@@ -61,40 +64,16 @@ class TestSet:
         return right / len(self.labels)
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """What an experiment consists of once its data is read.
+def prepare(experiment: Experiment) -> Setup:
+    """Read the data, share it out, make the model, and check that all of it fits together.
 
-    Attributes:
-        federation: what the workers compute.
-        participation: who takes part.
-        evaluator: the test set, where there is one.
-        dataset: the data, scaled; not for quadratics.
-        partition: who has what of it; not for quadratics.
-    """
-
-    federation: Federation
-    participation: Participation
-    evaluator: TestSet | None = None
-    dataset: Dataset | None = None
-    partition: Partition | None = None
-
-
-def prepare(experiment: Experiment) -> Prepared:
-    """Read the data, share it out, make the model, and see that all of it fits together.
-
-    >>> prepared = prepare(Experiment.of({"source": "digits", "gamma": 0.1}))
-    >>> prepared.federation.num_workers, prepared.federation.dim
+    >>> setup = prepare(Experiment.of({"source": "digits", "gamma": 0.1}))
+    >>> setup.federation.num_workers, setup.federation.dim
     (10, 7510)
     """
     if experiment.data.is_quadratic:
-        federation = QuadraticFederation.read(experiment.data.name)
-        check_draws(experiment.run.participants, experiment.run.sampling, federation.num_workers)
-        return Prepared(federation, participation_of(experiment))
+        return _setup(experiment, QuadraticFederation.read(experiment.data.name))
     dataset, partition = share_out(experiment)
-    check_draws(experiment.run.participants, experiment.run.sampling, partition.num_workers)
-    participation = participation_of(experiment, partition)
-    participation.check(partition.num_workers)
     supervised = _federation(experiment, dataset, partition)
     evaluator = None
     if dataset.num_test:
@@ -102,10 +81,70 @@ def prepare(experiment: Experiment) -> Prepared:
         evaluator = TestSet(supervised, _tensor(dataset.test_inputs[part]), _tensor(dataset.test_labels[part]))
     elif experiment.run.target_accuracy is not None:
         raise InputError(
-            f"target_accuracy needs examples to test on, and {dataset.name} has none; leave it out, or give x_test"
-            " and y_test."
+            f"target_accuracy needs examples to test on, and {dataset.name} has none; leave it out, or add x_test"
+            " and y_test to the data."
         )
-    return Prepared(supervised, participation, evaluator, dataset, partition)
+    return _setup(experiment, supervised, evaluator, dataset, partition)
+
+
+def _setup(
+    experiment: Experiment,
+    federation: Federation,
+    evaluator: Evaluator | None = None,
+    dataset: Dataset | None = None,
+    partition: Partition | None = None,
+) -> Setup:
+    run = experiment.run
+    check_draws(run.participants, run.sampling, federation.num_workers)
+    participation = participation_of(experiment, partition)
+    participation.check(federation.num_workers)
+    return Setup(
+        federation,
+        algorithm_of(experiment),
+        local_steps=_steps(experiment, federation, participation),
+        rounds=run.rounds,
+        participation=participation,
+        seed=run.seed,
+        compute=run.compute,
+        evaluator=evaluator,
+        dataset=dataset,
+        partition=partition,
+        experiment=_described(experiment, partition).to_json(),
+    )
+
+
+def prepare_again(experiment: Experiment, setup: Setup) -> Setup:
+    """The set-up of an experiment that has the data and model of another one, which are not read again."""
+    before = Experiment.from_json(setup.experiment)
+    kept = ("batch_size", "device") if before.data.partition_seed is not None else ("batch_size", "device", "seed")
+    same = before.data == _described(experiment, setup.partition).data and before.model == experiment.model
+    if not same or any(getattr(before.run, name) != getattr(experiment.run, name) for name in kept):
+        raise InputError("The set-up is that of an experiment with other data or another model; prepare this one.")
+    return _setup(experiment, setup.federation, setup.evaluator, setup.dataset, setup.partition)
+
+
+def setup_of(source: Federation | Experiment | Setup, algorithm: Algorithm | None = None, **how: Any) -> Setup:
+    """The set-up of an experiment; or of a federation, an algorithm and the fields of :class:`Setup` that are not None.
+
+    >>> from fedgauge import fedavg, random_quadratics
+    >>> setup_of(random_quadratics(4, 3), fedavg(gamma=0.1), local_steps=5, seed=None).local_steps
+    5
+    """
+    chosen = {name: value for name, value in how.items() if value is not None}
+    if isinstance(source, Experiment | Setup):
+        if algorithm is not None or chosen:
+            name = "algorithm" if algorithm is not None else next(iter(chosen))
+            what = "experiment" if isinstance(source, Experiment) else "set-up"
+            raise InputError(f"The {what} already says its {name}; change it there, or pass a federation instead.")
+        return source if isinstance(source, Setup) else prepare(source)
+    if algorithm is None:
+        raise InputError("A federation needs an algorithm beside it, such as fedavg(gamma=0.1).")
+    return Setup(source, algorithm, **chosen)
+
+
+def algorithm_of(experiment: Experiment) -> Algorithm:
+    """The algorithm of an experiment, with its parameters."""
+    return make_algorithm(experiment.algorithm.name, **experiment.algorithm.parameters)
 
 
 def share_out(experiment: Experiment) -> tuple[Dataset, Partition]:
@@ -198,65 +237,56 @@ def _told(error: Exception) -> str:
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
-def _steps(experiment: Experiment, prepared: Prepared) -> int | tuple[int, ...] | Pace:
+def _steps(experiment: Experiment, federation: Federation, participation: Participation) -> Steps:
     """The local steps as ``simulate`` takes them."""
     run = experiment.run
     if run.local_steps != "auto":
         return run.local_steps
-    return auto(run.round_cost, prepared.federation, prepared.participation, run.most_local_steps or CAP)
+    return adaptive_pace(run.round_cost, federation, participation, run.most_local_steps or CAP)
 
 
 def execute(
     experiment: Experiment,
     *,
-    run: str | Path | None = None,
-    resume: bool = False,
+    keep: str | Path | Keep | None = None,
     pause: int | None = None,
     start: torch.Tensor | None = None,
     observer: Observer | None = None,
-    prepared: Prepared | None = None,
+    setup: Setup | None = None,
 ) -> Trace:
     """Run an experiment.
 
     Args:
         experiment: what to run.
-        run: directory for the run; nothing is written without it.
-        resume: go on with the run in that directory.
-        pause: stop at the first record after so many rounds, to be resumed.
-        start: the first global model; the federation's own for the seed if not given.
-        observer: told of every round.
-        prepared: what :func:`prepare` gave for it, where that was called already.
+        keep: the directory of the run, or a :class:`~fedgauge.Keep` to resume one; nothing is written without it.
+        pause: stop at the first record at or after this round, to be resumed later.
+        start: the first global model; by default, the federation's own for the seed.
+        observer: called after every round.
+        setup: what :func:`prepare` returned for this experiment, or for one with the same data and model, if that was
+            called already.
 
     >>> trace = execute(Experiment.of({"source": "digits", "gamma": 0.1, "rounds": 2, "processes": 1}))
     >>> trace.status, bool(trace.losses[-1] < trace.losses[0]), bool(trace.accuracies[-1] > 0)
     ('finished', True, True)
     """
-    prepared = prepared or prepare(experiment)
-    chosen = experiment.run
+    setup, run = prepare_again(experiment, setup) if setup else prepare(experiment), experiment.run
+    kept = Keep.of(keep)
+    if kept is not None:
+        kept = replace(
+            kept, checkpoint_every=run.checkpoint_every, description=_described(experiment, setup.partition).to_toml()
+        )
     return simulate(
-        prepared.federation,
-        make_algorithm(experiment.algorithm.name, **experiment.algorithm.parameters),
-        local_steps=_steps(experiment, prepared),
-        rounds=chosen.rounds,
-        participation=prepared.participation,
-        seed=chosen.seed,
-        record_every=chosen.record_every,
-        target_loss=chosen.target_loss,
-        target_accuracy=chosen.target_accuracy,
-        target_grad2=chosen.target_grad2,
-        evaluator=prepared.evaluator,
-        watch=chosen.watch is not False,
+        setup.federation,
+        setup.algorithm,
+        local_steps=setup.local_steps,
+        rounds=run.rounds,
+        participation=setup.participation,
+        seed=setup.seed,
         start=start,
-        chunk=chosen.chunk,
-        processes=chosen.processes,
-        engine=chosen.engine or "local",
-        address=chosen.address,
-        run=run,
-        resume=resume,
-        pause=pause,
-        checkpoint_every=chosen.checkpoint_every,
-        observer=observer,
-        description=_described(experiment, prepared.partition).to_toml(),
+        stop=replace(run.stop, round=pause),
+        record=Recording(run.record_every, run.watch is not False, setup.evaluator, observer),
+        compute=setup.compute,
+        keep=kept,
     )
 
 

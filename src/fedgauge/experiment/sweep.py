@@ -19,11 +19,12 @@ import numpy as np
 from fedgauge.errors import InputError, count, nearest
 from fedgauge.experiment.config import Experiment, keys
 from fedgauge.experiment.jobs import make_pool, progress
+from fedgauge.experiment.sweep_result import SweepResult
 from fedgauge.values import Round, Trace
 
-_WHOLE = ("seed", "model_option", "engine", "address")
+_WHOLE = ("seed", "model_option", "algorithm_option", "engine", "address")
 """Keys that are the same for all runs, or that a sweep goes over by another name."""
-Told = Callable[[int, int, int], None]
+Progress = Callable[[int, int, int], None]
 """Called with rounds done, rounds in all, and runs that have ended."""
 
 
@@ -103,6 +104,7 @@ def shown(value: Any) -> str:
 def _run(cell: Cell, directory: str) -> dict[str, Any]:
     """One run."""
     from fedgauge.experiment.prepare import execute
+    from fedgauge.simulation.options import Keep
 
     done = 0
 
@@ -111,7 +113,7 @@ def _run(cell: Cell, directory: str) -> dict[str, Any]:
         progress(rounds - done)
         done = rounds
 
-    trace = execute(cell.experiment, run=directory, resume=True, observer=observer)
+    trace = execute(cell.experiment, keep=Keep(directory, resume=True), observer=observer)
     progress(cell.experiment.run.rounds - done)
     return _result(cell, trace)
 
@@ -149,14 +151,16 @@ def _ended(cell: Cell, directory: Path) -> Trace | None:
     return None if "start" in trace.settings else trace  # another first model, of which an experiment does not tell
 
 
-def run_sweep(sweep: Sweep, out: Path, jobs: int | None = None, told: Told = lambda done, total, ended: None) -> Any:
+def run_sweep(
+    sweep: Sweep, out: Path, jobs: int | None = None, report: Progress = lambda done, total, ended: None
+) -> Any:
     """Run all that is not finished in ``out``, and sum it up; where the experiment's engine is ray, on the cluster.
 
     Args:
         sweep: what to run.
         out: directory for the runs.
-        jobs: how many at once; one a core if not given, and all in this process if it is one.
-        told: is told of the progress.
+        jobs: how many at once; one per core by default; a single one runs in this process.
+        report: called with the progress.
 
     Returns:
         ``None`` where it was interrupted; else an object with one entry a combination, and all runs' curves.
@@ -170,14 +174,13 @@ def run_sweep(sweep: Sweep, out: Path, jobs: int | None = None, told: Told = lam
                 results[cell.name] = _result(cell, trace)
         missing = [cell for cell in cells if cell.name not in results]
         before = total - sum(cell.experiment.run.rounds for cell in missing)
-        told(before, total, len(results))
+        report(before, total, len(results))
         # Processes, and the data in each, take longer to come by than many a run takes to read.
         if missing:
             run = sweep.experiment.run
             number = min(jobs or os.cpu_count() or 1, len(missing)) if run.engine != "ray" else jobs
-            with make_pool(
-                number, run.engine, run.address, lambda done: told(before + done, total, len(results))
-            ) as pool:
+            compute = run.compute.with_processes(number)
+            with make_pool(compute, lambda done: report(before + done, total, len(results))) as pool:
                 asked = {cell.name: (cell,) for cell in missing}
                 for name, result in pool.map(_run, asked, {cell.name: out / cell.name for cell in missing}):
                     results[name] = result
@@ -193,6 +196,7 @@ def _summary(sweep: Sweep, results: Mapping[str, dict[str, Any]]) -> dict[str, A
         runs = [results[cell.name] for cell in cells if cell.values == values]
         combinations.append({"values": values, **_over_seeds(runs), "runs": runs})
     return {
+        **SweepResult.heading(),
         "experiment": sweep.experiment.to_json(),
         "over": {key: list(values) for key, values in sweep.over.items()},
         "seeds": sweep.seeds,

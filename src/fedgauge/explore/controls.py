@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedgauge.explore.run_settings import own_gap, own_theorem, own_values
 from fedgauge.symbols import symbol
 from fedgauge.theory.arguments import read_object, read_values
 from fedgauge.theory.inputs import COUNTS, FRACTIONS, MAY_BE_INFINITE, POSITIVE, rule
@@ -114,24 +115,28 @@ class Start:
         kinds: the kind of each constant that came from a file, and ``assumed`` for those that it does not have.
         labels: how each that came from the file was obtained, as it says.
         source: the file's name.
+        own: the counts and rates of the run that the constants were measured for, as far as the file says.
+        theorem: the theorem to show first; None for the first of all.
     """
 
     values: Mapping[str, float | None]
     kinds: Mapping[str, Kind] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     source: str = ""
+    own: Mapping[str, float] = field(default_factory=dict)
+    theorem: str | None = None
 
-    def given(self) -> dict[str, float]:
+    def spelled(self) -> dict[str, float]:
         """Return the values as the theorems spell them.
 
-        >>> start().given()["N"]
+        >>> start().spelled()["N"]
         10
         """
-        spelled: dict[str, float] = {}
+        found: dict[str, float] = {}
         for name, value in self.values.items():
             if value is not None:
-                spelled[CONTROLS[name].theorems_name] = value * value if name in SQUARED else value
-        return spelled
+                found[CONTROLS[name].theorems_name] = value * value if name in SQUARED else value
+        return found
 
     def theorem_kinds(self) -> dict[str, Kind]:
         """Return the kinds as the theorems spell their symbols."""
@@ -139,7 +144,10 @@ class Start:
 
 
 def start(path: Path | None = None) -> Start:
-    """Return where the sliders start: at the usual values, or at those of a file of constants.
+    """Return where the sliders start: at the usual values, or at those of a file of constants and of its run.
+
+    The counts and rates are those of the run that the constants were measured for, and F is f(x0) minus the least that
+    f can be, where the file or the run directory says them.
 
     >>> start().values["gamma"]
     0.003
@@ -156,16 +164,23 @@ def start(path: Path | None = None) -> Start:
     for name, control in CONTROLS.items():
         if control.theorems_name not in found:
             if name in CONSTANTS and control.start is not None:
-                kinds[name] = "assumed"  # the slider's own number says nothing of the file's federation
+                kinds[name] = "assumed"  # the slider's default is not a fact about this federation
             continue
         value, kinds[name] = found[control.theorems_name]
         values[name] = math.sqrt(value) if name in SQUARED else value
         sources = (control.theorems_name, name, "L_h_paper" if name == "L_h_rms" else name)
         entry = next((entries[source] for source in sources if source in entries), None)
         labels[name] = str(entry.get("method", "")) if isinstance(entry, Mapping) else ""
+    own = own_values(raw)
+    for name, value in own.items():
+        if name not in found:
+            values[name] = value
+    gap = own_gap(path, raw) if "F" not in found else None
+    if gap is not None:
+        values["F"], kinds["F"], labels["F"] = gap.value, gap.kind, gap.method
     if (values["M"] or 1) > (values["N"] or 1):
         values["M"] = values["N"]  # no more workers can be sampled than there are
-    return Start(values, kinds, labels, path.name)
+    return Start(values, kinds, labels, path.name, own, own_theorem(raw))
 
 
 def meaning(name: str) -> str:

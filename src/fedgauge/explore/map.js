@@ -50,11 +50,11 @@ function logRatio(values) {
   const { F, N, L_g, L_h, I, R, sigma, zeta } = values;
   const v = { F, N, L_g, L_h, I, R, sigma2: sigma * sigma, zeta2: zeta * zeta };
   if (I === 1) return 0;
-  const other = leastBound("minibatch", v);
-  if (L_h === 0) return Math.log(leastBound("equal-hessians", v) / other);
+  const other = leastBound(DATA.contest.minibatch, v);
+  if (L_h === 0) return Math.log(leastBound(DATA.contest.equal, v) / other);
   // With L_h <= L_g no curvature is negative, so that kappa is at most 1, below which it does not matter.
   const rest = { L_tilde: L_g + L_h, L_h_rms: L_h, kappa: 1 };
-  return Math.log(leastBound("quadratic", { ...v, ...rest }) / other);
+  return Math.log(leastBound(DATA.contest.unequal, { ...v, ...rest }) / other);
 }
 
 function winner(ratio) {
@@ -109,10 +109,10 @@ const field = document.getElementById("field");
 
 function showMap() {
   const why = whyNoMap();
-  const told = document.getElementById("map-said");
+  const said = document.getElementById("map-said");
   field.replaceChildren();
   if (why) {
-    told.textContent = why;
+    said.textContent = why;
     return;
   }
   const x = axes.x.value, y = axes.y.value;
@@ -145,7 +145,7 @@ function showMap() {
   const now = state.values.L_h <= state.values.L_g ? logRatio(state.values) : NaN;
   const verdict = { 1: "local SGD’s bound is", 0: "the two tie: local SGD’s bound is", [-1]: "mini-batch SGD is better: local SGD’s bound is" };
   const own = Number.isNaN(now) ? "" : ` At these values ${verdict[winner(now)]} ${shown(Math.exp(now))} times mini-batch SGD’s.`;
-  told.textContent = `Local SGD wins ${percent(won[1] / count)} of the map, mini-batch SGD ${percent(won[-1] / count)}.${own}`;
+  said.textContent = `Local SGD wins ${percent(won[1] / count)} of the map, mini-batch SGD ${percent(won[-1] / count)}.${own}`;
 }
 
 let asked = 0;
@@ -169,7 +169,7 @@ field.addEventListener("click", (event) => {
 });
 for (const axis of Object.values(axes)) axis.addEventListener("change", showMap);
 
-for (const id of ["actions", "controls", "map"]) document.getElementById(id).hidden = false;
+for (const id of ["actions", "controls", "steps", "map"]) document.getElementById(id).hidden = false;
 document.getElementById("still").hidden = true;
 document.documentElement.classList.add("live");
 restart();
@@ -177,4 +177,4 @@ follow(location.hash);
 show();
 
 // For the tests, which hold every number of the page against Python.
-window.fedgauge = { state, computeMap, set(values, kinds = {}) { Object.assign(state.values, values); state.kinds = kinds; show(); } };
+window.fedgauge = { state, computeMap, computeSteps, set(values, kinds = {}) { Object.assign(state.values, values); state.kinds = kinds; show(); } };

@@ -1,4 +1,4 @@
-"""The page: one HTML file that holds everything it needs and asks nobody for anything.
+"""The page: one HTML file that holds everything it needs and makes no requests.
 
 The tables are written here with the numbers at the starting values, so that they can be read without JavaScript; the
 script then only replaces numbers.
@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from fedgauge.exact.region import RANGES, TIE
+from fedgauge.exact.region import RANGES, TIE, contestants
 from fedgauge.explore.controls import CONTROLS, GROUPS, SQUARED, Control, Start, meaning
 from fedgauge.explore.recording import record
-from fedgauge.theory import THEOREMS, Theorem
-from fedgauge.theory.answer import Answer, answer
+from fedgauge.theory import THEOREMS, Theorem, find
+from fedgauge.theory.answer import Answer, bound
 from fedgauge.values import Condition, Version
 from fedgauge.web.mathml import math as math_of
 from fedgauge.web.mathml import quantity_html, symbol_math
@@ -32,22 +32,9 @@ VERSIONS: dict[Version, str] = {
     "sharp": "the same proof with more care",
     "prior": "the older kind of bound, with L̃ for L_g and L_h",
 }
-# One colour a name, so that a term is known again in another theorem.
-_COLOURS = {
-    "initial gap": 0,
-    "initial distance": 0,
-    "gradient noise": 1,
-    "local noise of the mean": 2,
-    "local noise of workers": 3,
-    "local divergence": 4,
-    "sampling divergence": 5,
-    "second moment, gradient noise": 5,
-    "second moment, local noise of workers": 6,
-    "second moment, local divergence": 7,
-}
 _PACKAGE = "fedgauge.explore"
 _SHARED_SCRIPTS = ("numbers.js", "writing.js")
-_SCRIPTS = ("state.js", "view.js", "map.js")
+_SCRIPTS = ("state.js", "view.js", "steps.js", "map.js")
 
 
 def _number(value: float, part: str) -> str:
@@ -59,10 +46,19 @@ def _formula(text: str) -> str:
     return "".join(f'<div class="line">{math_of(part)}</div>' for part in text.split(", "))
 
 
+def _term_key(theorem: str, name: str) -> str:
+    """A term's name after a patch of its colour, with its meaning where a pointer rests on it."""
+    facts = find(theorem).term_facts(name)
+    return (
+        f'<i class="key t{facts.colour}" aria-hidden="true"></i>'
+        f'<span title="{escape(facts.meaning, quote=True)}">{escape(name)}</span>'
+    )
+
+
 def _term_rows(found: Answer) -> Iterable[str]:
     for term, share in zip(found.bound.terms, found.shares, strict=True):
         yield (
-            f'<tr><th scope="row"><i class="key t{_COLOURS[term.name]}" aria-hidden="true"></i>{escape(term.name)}</th>'
+            f'<tr><th scope="row">{_term_key(found.theorem, term.name)}</th>'
             f"<td>{_number(float(term.value), 'term')}</td>"
             f'<td class="share" data-part="share">{percent(share)}</td></tr>'
             f'<tr class="formula"><td colspan="3">{_formula(term.formula)}</td></tr>'
@@ -113,7 +109,8 @@ def _bars(found: dict[Version, Answer]) -> str:
         left, pieces = 0.0, []
         for term, share in zip(one.bound.terms, one.shares, strict=True):
             pieces.append(
-                f'<rect class="t{_COLOURS[term.name]}" x="{left:.3f}" y="0" width="{share * width:.3f}" height="10"/>'
+                f'<rect class="t{find(one.theorem).term_facts(term.name).colour}" x="{left:.3f}" y="0" '
+                f'width="{share * width:.3f}" height="10"/>'
             )
             left += share * width
         rows.append(
@@ -122,10 +119,7 @@ def _bars(found: dict[Version, Answer]) -> str:
             f'<span class="sum">{_number(total, "bar")}</span></div>'
         )
     first = next(iter(found.values()))
-    legend = "".join(
-        f'<li><i class="key t{_COLOURS[term.name]}" aria-hidden="true"></i>{escape(term.name)}</li>'
-        for term in first.bound.terms
-    )
+    legend = "".join(f"<li>{_term_key(first.theorem, term.name)}</li>" for term in first.bound.terms)
     return (
         f'<div class="bars">{"".join(rows)}<ul class="legend">{legend}</ul>'
         '<label class="fill" hidden><input type="checkbox"> Give every bar the whole width</label></div>'
@@ -214,6 +208,7 @@ def _data(start: Start) -> dict[str, Any]:
         "theorems": theorems,
         "standings": STANDINGS,
         "axes": RANGES,
+        "contest": {name: theorem.name for name, theorem in contestants().items()},
         "tie": TIE,
         "start": {
             # JSON has no infinity; the script reads it from text.
@@ -221,6 +216,8 @@ def _data(start: Start) -> dict[str, Any]:
             "kinds": dict(start.kinds),
             "labels": dict(start.labels),
             "source": start.source,
+            "own": dict(start.own),
+            "theorem": start.theorem or next(iter(THEOREMS)),
         },
     }
 
@@ -238,7 +235,7 @@ def _script() -> str:
 
 
 def build(start: Start) -> str:
-    """Return the page with its sliders at the given values.
+    """Return the page with its sliders at the starting values.
 
     >>> from fedgauge.explore.controls import start
     >>> page = build(start())
@@ -248,7 +245,7 @@ def build(start: Start) -> str:
     with np.errstate(all="ignore"):
         found = {
             theorem.name: {
-                version: answer(theorem.name, version, start.theorem_kinds(), (), **start.given())
+                version: bound(theorem.name, version, start.theorem_kinds(), (), **start.spelled())
                 for version in theorem.versions
             }
             for theorem in THEOREMS.values()

@@ -14,7 +14,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from fedgauge.theory.base import Theorem, largest_gamma
 from fedgauge.values import Version
 
-# How JavaScript writes each function of numpy; page.js defines what Math lacks.
+# How JavaScript writes each function of numpy; web/numbers.js defines what Math lacks.
 _WRITTEN = {
     "add": "{}+{}",
     "subtract": "{}-{}",
@@ -75,14 +75,16 @@ class Recorded(NDArrayOperatorsMixin):
     def record_call(self, name: str, *arguments: Any) -> Recorded:
         """Record a function by its name."""
         if name not in _WRITTEN:
-            raise NotImplementedError(f"{name} has no JavaScript; add it to _WRITTEN and, if need be, to page.js.")
+            raise NotImplementedError(
+                f"{name} has no JavaScript; add it to _WRITTEN and, if needed, to web/numbers.js."
+            )
         return self._lines.add(_WRITTEN[name].format(*map(write, arguments)))
 
     def __array_ufunc__(self, function: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         if method != "__call__" or options:
             raise NotImplementedError(f"{function.__name__}.{method} cannot be recorded; call it plainly.")
         if function is np.isnan:
-            # A formula that asks is about to mend what is NaN; the mended one is right for other numbers too.
+            # A formula that asks is about to replace NaN; the replacement is right for other numbers too.
             return np.True_
         return self.record_call(function.__name__, *inputs)
 

@@ -3,7 +3,7 @@
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const CONTROLS = Object.fromEntries(DATA.controls.map((control) => [control.name, control]));
 const KINDS = ["exact", "upper", "lower", "sample", "assumed"];
-const state = { theorem: "nonconvex", values: {}, kinds: {}, labels: {}, source: "" };
+const state = { theorem: DATA.start.theorem, values: {}, kinds: {}, labels: {}, source: "" };
 
 function restart() {
   const { values, kinds, labels, source } = DATA.start;
@@ -111,7 +111,22 @@ function follow(hash) {
   return true;
 }
 
-// Read a file of constants as theory/given.py does; returns what is wrong with it, in one sentence, or nothing.
+// The counts and rates of the run that a file's constants were measured for, as far as the file says.
+function ownValues(data) {
+  const part = (thing, name) => {
+    const found = typeof thing === "object" && thing !== null ? thing[name] : null;
+    return typeof found === "object" && found !== null ? found : {};
+  };
+  const settings = part(data, "settings"), experiment = part(settings, "experiment");
+  const section = (name) => (Object.keys(part(experiment, name)).length ? part(experiment, name) : part(settings, name));
+  const run = Object.keys(part(experiment, "run")).length ? experiment.run : settings;
+  const algorithm = section("algorithm");
+  const said = { N: settings.num_workers, M: section("participation").participants, I: run.local_steps, R: run.rounds };
+  for (const name of ["gamma", "eta", "beta", "beta1", "beta2", "tau"]) said[name] = algorithm[name];
+  return Object.fromEntries(Object.entries(said).filter(([name, value]) => typeof value === "number" && !fault(name, value)));
+}
+
+// Read a file of constants as theory/arguments.py does, and its run as explore/run_settings.py does; returns what is wrong with it, in one sentence, or nothing.
 function load(text, source) {
   // Python writes Infinity and NaN, which JSON has not.
   const quoted = /"(?:[^"\\]|\\.)*"|-?\bInfinity\b|\bNaN\b/g;
@@ -150,6 +165,9 @@ function load(text, source) {
   if (!Object.keys(values).length) {
     return `${source} holds no constant that a theorem uses; choose what 'fedgauge measure --out' wrote.`;
   }
+  const own = ownValues(data);
+  for (const name in own) if (!(name in values)) values[name] = own[name];
+  DATA.start.own = own;
   if (values.M > values.N) return `${source} cannot be used: M must be at most N.`;
   Object.assign(state.values, values);
   Object.assign(state, { kinds, labels, source });

@@ -56,6 +56,7 @@ function showSliders() {
     range.setAttribute("aria-valuetext", shown(value));
     range.disabled = own === null;
     if (document.activeElement !== box) box.value = value === Infinity ? "inf" : String(value);
+    box.size = Math.max(6, box.value.length + 1);  // so that no digit is cut off
     box.disabled = own === null;
     box.removeAttribute("aria-invalid");
     if (tie) tie.checked = own === null;
@@ -80,7 +81,7 @@ function showLoaded() {
   document.getElementById("loaded").hidden = !state.source || !list.children.length;
 }
 
-// Everything that a change rewrites is looked up once: a slider that is dragged changes a thousand numbers a time.
+// Everything that a change rewrites is looked up once: a slider that is dragged changes a thousand numbers at a time.
 const cards = all(".version").map((root) => {
   const { theorem, version } = root.dataset;
   const cell = document.querySelector(`td[data-theorem="${theorem}"][data-version="${version}"]`);
@@ -186,7 +187,7 @@ function say(sentence, bad = false) {
 
 let waiting = 0;
 
-// A browser takes only so many changes of the address a second, so that they wait for a pause.
+// A browser limits how often the address may change per second, so that changes wait for a pause.
 function keepLink() {
   clearTimeout(waiting);
   waiting = setTimeout(() => history.replaceState(null, "", link()), 150);
@@ -206,6 +207,7 @@ function show() {
   showLoaded();
   showBounds();
   showNow();
+  showSteps();
   askForMap();
 }
 

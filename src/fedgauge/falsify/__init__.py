@@ -1,4 +1,4 @@
-"""A machine that tries to break the theorems: random and directed search on quadratics, where the truth is known.
+"""Tries to break the theorems, by random and directed search on quadratics, where the truth is known.
 
 >>> from fedgauge.falsify import run
 >>> found = run("strongly-convex", "printed", samples=5, searches=1, jobs=1)

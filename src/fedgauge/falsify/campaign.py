@@ -1,24 +1,22 @@
-"""The whole search: all theorems and versions, in several processes, counted and summed up."""
+"""The whole search: all theorems and versions, in several processes, with the results counted and summed up."""
 
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from fedgauge.errors import InputError, count, nearest
+from fedgauge.experiment.jobs import make_pool
 from fedgauge.falsify.check import FORMS
-from fedgauge.falsify.strategies import Case, Findings, climb, replayable, sample
+from fedgauge.falsify.strategies import Case, SearchFindings, climb, replayable, sample
 from fedgauge.randomness import check_seed
-from fedgauge.system.interrupts import held_back
+from fedgauge.simulation.options import Compute
 from fedgauge.theory import THEOREMS, find
 from fedgauge.values import Value, Version
 
@@ -54,7 +52,7 @@ class Row(Value):
         violations: how many of the checks the bound failed.
         smallest: the least bound/exact among them; below 1 where one failed.
         median: the median of bound/exact.
-        directed: tops that directed searches reached.
+        directed: problems that directed searches ended at.
         directed_violations: how many of those the bound failed.
         directed_smallest: the least bound/exact that they reached.
     """
@@ -75,7 +73,7 @@ class Row(Value):
 
 @dataclass(frozen=True)
 class Outcome:
-    """The answer of a search: one row a form, the worst cases, and whether it came to its end."""
+    """The answer of a search: one row per form, the worst cases, and whether the search was completed."""
 
     rows: tuple[Row, ...]
     cases: tuple[Case, ...]
@@ -84,16 +82,12 @@ class Outcome:
     complete: bool
 
 
-def _work(piece: Piece) -> tuple[Piece, Findings]:
-    theorem = THEOREMS[piece.theorem]
+def _work(piece: Piece) -> SearchFindings:
+    # Processes start with the theorems of the package; a theorem registered here is searched with one job.
+    theorem = find(piece.theorem)
     if piece.way == "directed":
-        return piece, climb(theorem, piece.version, piece.seed, piece.first)
-    return piece, sample(theorem, piece.version, piece.seed, piece.first, piece.number, piece.keep)
-
-
-def _ignore_interrupt() -> None:
-    # The first process hears Ctrl-C and ends the others when their piece is done.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+        return climb(theorem, piece.version, piece.seed, piece.first)
+    return sample(theorem, piece.version, piece.seed, piece.first, piece.number, piece.keep)
 
 
 @contextmanager
@@ -111,23 +105,8 @@ def _one_thread_each() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _results(pieces: list[Piece], jobs: int) -> Iterator[tuple[Piece, Findings]]:
-    if jobs == 1:
-        yield from map(_work, pieces)
-        return
-    with _one_thread_each():
-        pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_ignore_interrupt)
-        try:
-            with held_back():
-                pending = [pool.submit(_work, piece) for piece in pieces]
-            for done in as_completed(pending):
-                yield done.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
 def pairs(theorem: str | None = None, version: str | None = None) -> list[tuple[str, Version]]:
-    """The theorems and versions that a request names; all where it names none.
+    """Return the theorems and versions that a request names; all of them where it names none.
 
     >>> pairs("quadratic")
     [('quadratic', 'printed'), ('quadratic', 'corrected'), ('quadratic', 'sharp'), ('quadratic', 'prior')]
@@ -150,22 +129,22 @@ def run(
     seed: int = 0,
     keep: int = 5,
     jobs: int | None = None,
-    told: Callable[[int, int], None] = lambda done, total: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Outcome:
     """Try to break the theorems on quadratic federations.
 
     Args:
         theorem: which one; all if not given.
-        version: which version; all that there are if not given.
+        version: which version; all of them if not given.
         samples: random problems for each.
         searches: directed searches for each; the first starts from the theorem's named family, where it has one.
-        seed: of everything; the answer does not depend on ``jobs``.
+        seed: the seed of everything; the answer does not depend on ``jobs``.
         keep: how many violating cases of each version are kept.
-        jobs: processes; one a core if not given.
-        told: called with problems done and problems in all.
+        jobs: processes; one per core if not given.
+        progress: called with the number of problems done and their total.
 
     Returns:
-        What was found; an interrupted search returns what it had found by then.
+        What was found; an interrupted search returns what it had found until then.
 
     >>> outcome = run("minibatch", "corrected", samples=20, searches=0, jobs=1)
     >>> [(row.form, row.violations) for row in outcome.rows]
@@ -185,13 +164,14 @@ def run(
         for pair in wanted
     ]
     total, done, began = sum(piece.number for piece in pieces), 0, time.perf_counter()
-    results: dict[Piece, Findings] = {}
-    told(0, total)
+    results: dict[Piece, SearchFindings] = {}
+    progress(0, total)
     try:
-        for piece, findings in _results(pieces, jobs):
-            results[piece] = findings
-            done += piece.number
-            told(done, total)
+        with _one_thread_each(), make_pool(Compute(processes=jobs)) as pool:
+            for piece, findings in pool.map(_work, {piece: (piece,) for piece in pieces}):
+                results[piece] = findings
+                done += piece.number
+                progress(done, total)
     except KeyboardInterrupt:
         pass
     settings = {"theorem": theorem, "version": version, "samples": samples, "searches": searches, "seed": seed}
@@ -200,10 +180,10 @@ def run(
 
 
 def _sum_up(
-    wanted: list[tuple[str, Version]], results: Iterable[tuple[Piece, Findings]], keep: int
+    wanted: list[tuple[str, Version]], results: Iterable[tuple[Piece, SearchFindings]], keep: int
 ) -> tuple[tuple[Row, ...], tuple[Case, ...]]:
     """Merge in the order of the pieces, not in that in which they were done."""
-    found = {(way, *pair): Findings(*pair) for way in ("random", "directed") for pair in wanted}
+    found = {(way, *pair): SearchFindings(*pair) for way in ("random", "directed") for pair in wanted}
     for piece, findings in results:
         found[piece.way, piece.theorem, piece.version].merge(findings, keep)
     rows: list[Row] = []
@@ -212,14 +192,14 @@ def _sum_up(
         drawn, climbed = found["random", *pair], found["directed", *pair]
         seen = {*drawn.forms, *climbed.forms} or {"stated"}
         rows += [_row(form, drawn, climbed) for form in FORMS if form in seen]
-        both = Findings(*pair)
+        both = SearchFindings(*pair)
         both.merge(climbed, keep)
         both.merge(drawn, keep)
         cases += filter(replayable, both.cases)
     return tuple(rows), tuple(cases)
 
 
-def _row(form: str, drawn: Findings, climbed: Findings) -> Row:
+def _row(form: str, drawn: SearchFindings, climbed: SearchFindings) -> Row:
     random, directed = drawn.forms.get(form), climbed.forms.get(form)
     return Row(
         drawn.theorem,

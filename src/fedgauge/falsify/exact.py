@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedgauge.algorithms import make_algorithm
+from fedgauge.algorithms import make_algorithm, parameters_of
 from fedgauge.exact.expectation import States, divergence, states
-from fedgauge.falsify.problem import Problem, Setting
+from fedgauge.falsify.problem import QuadraticProblem
 from fedgauge.federation.participation import Participation, Sampling
 from fedgauge.federation.quadratic import Floats, QuadraticFederation
 from fedgauge.randomness import Purpose, Streams
+from fedgauge.theory import Theorem
 
 RUNS = 64
 """Runs of FedAdam where there is noise."""
@@ -26,7 +27,7 @@ ERRORS = 5.0
 
 @dataclass(frozen=True)
 class Measured:
-    """What the theorems ask of one run.
+    """What the theorems need to know about one run.
 
     Attributes:
         round_grad2: E‖∇f(x̄^r)‖² for r < R.
@@ -66,7 +67,7 @@ def _excess(federation: QuadraticFederation, mean: Floats, covariance: Floats) -
     return found
 
 
-def _end(run: States, problem: Problem, gamma: float) -> tuple[Floats, Floats]:
+def _end(run: States, problem: QuadraticProblem, gamma: float) -> tuple[Floats, Floats]:
     """Mean and covariance of the model whose expected loss the proof telescopes to."""
     d = problem.federation.dim
     m, C = run.mean[-1], run.covariance[-1]
@@ -86,18 +87,27 @@ def _averaged(run: States, d: int) -> tuple[Floats, Floats]:
     return (P @ m[..., None])[..., 0] + p, P @ C @ P.swapaxes(1, 2) + Q
 
 
+def parameters(problem: QuadraticProblem, theorem: Theorem, gamma: float) -> dict[str, float]:
+    """The parameters with which a problem runs a theorem's algorithm; the theorems cover beta1 = 0 only."""
+    known = {"gamma": gamma, "eta": problem.eta, "beta": problem.beta, "tau": problem.tau, "beta1": 0.0}
+    known["beta2"] = problem.beta2
+    return {name: known[name] for name in parameters_of(theorem.algorithm) if name in known}
+
+
 # A diverging run overflows to infinity, which is its answer.
 @np.errstate(over="ignore", invalid="ignore")
-def measure(
-    problem: Problem, setting: Setting, gamma: float, *, steps: bool, sampling: Sampling = "with-replacement"
-) -> Measured:
-    """Measure a run of FedAvg, momentum or mini-batch SGD exactly; ``steps``: at every averaged model too."""
+def measure(problem: QuadraticProblem, theorem: Theorem, gamma: float, *, sampling: Sampling | None = None) -> Measured:
+    """Measure a run of FedAvg, momentum or mini-batch SGD exactly, as a theorem describes it.
+
+    Args:
+        problem: the federation and how it is run.
+        theorem: gives the algorithm, the models that it bounds, and where it takes zeta.
+        gamma: the local rate.
+        sampling: who takes part, if not as the theorem has it.
+    """
     federation, d = problem.federation, problem.federation.dim
-    parameters = {"gamma": gamma, "eta": problem.eta}
-    if setting.algorithm == "momentum":
-        parameters["beta"] = problem.beta
-    who = Participation(sampling, problem.M) if setting.sampled else Participation()
-    algorithm = make_algorithm(setting.algorithm, **parameters)
+    who = Participation() if theorem.sampling == "full" else Participation(sampling or theorem.sampling, problem.M)
+    algorithm = make_algorithm(theorem.algorithm, **parameters(problem, theorem, gamma))
     run = states(federation, algorithm, local_steps=problem.I, rounds=problem.R, participation=who)
     mean, covariance = run.mean[:, :d], run.covariance[:, :d, :d]
     rounds = _grad2(federation, mean, covariance)[:-1]
@@ -108,17 +118,18 @@ def measure(
     return Measured(
         round_grad2=rounds,
         low_grad2=rounds,
-        step_grad2=_grad2(federation, *_averaged(run, d)).ravel() if steps else rounds,
+        step_grad2=_grad2(federation, *_averaged(run, d)).ravel()
+        if theorem.quantity.models == "local steps"
+        else rounds,
         excess=_excess(federation, mean, covariance),
         descent=-float(parts.sum()),
         descent_size=float(np.abs(parts).sum()),
-        # Theorem A.2 is the one that looks at the averaged models and takes zeta at the global ones.
-        zeta2=float((found[:, 0] if steps and setting.algorithm == "fedavg" else found).max()),
+        zeta2=float((found[:, 0] if theorem.zeta_at == "global models" else found).max()),
     )
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def measure_adam(problem: Problem, gamma: float, runs: int = RUNS) -> Measured:
+def measure_adam(problem: QuadraticProblem, gamma: float, runs: int = RUNS) -> Measured:
     """Run FedAdam (beta1 = 0): once without noise, otherwise ``runs`` times with the same draws for every gamma."""
     federation = problem.federation
     A, b, d = federation.hessians, federation.linear[:, None], federation.dim

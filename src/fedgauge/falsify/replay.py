@@ -1,4 +1,4 @@
-"""A violation as files and commands, so that anyone can see it again without this search.
+"""A violation as files and commands, so that anyone can reproduce it without this search.
 
 A case is a directory with the federation, the values of the bound, and what was found:
 
@@ -14,9 +14,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fedgauge.falsify.problem import SETTINGS
+from fedgauge.falsify.check import contraction_factor
+from fedgauge.falsify.exact import parameters
+from fedgauge.falsify.problem import is_simulated
 from fedgauge.falsify.strategies import Case
 from fedgauge.federation.quadratic import QuadraticFederation
+from fedgauge.theory import find
 
 
 def federation_of(case: Case) -> QuadraticFederation:
@@ -29,33 +32,30 @@ def federation_of(case: Case) -> QuadraticFederation:
 
 def _quantity(case: Case) -> str:
     """What to read off the answer of the first command."""
-    theorem, form = case.theorem, case.check.form
-    if theorem.startswith("strongly-convex"):
-        if form == "weighted" or (theorem == "strongly-convex" and case.version != "printed"):
-            return "the average of loss over r < R with weights q^-(r+1), q = 1 - mu gamma eta I/4 (sharp: /2)"
-        return "the last entry of loss (f* is 0)"
-    last = "t < R I" if theorem in ("equal-hessians", "quadratic", "momentum") else "r < R"
-    if form == "telescoped" or theorem == "momentum":
+    form, quantity = case.check.form, find(case.theorem).quantity_of(case.version)
+    if quantity.measure == "loss":
+        if form == "weighted" or quantity.taken == "weighted average":
+            q = contraction_factor(find(case.theorem), case.version, case.check.values)
+            return f"the average of loss over r < R with weights q^-(r+1), q = {q!r}"
+        whole = {"last": "the last entry of loss", "least": "the least loss over r < R"}
+        return f"{whole.get(quantity.taken, 'the average of loss over r < R')} (f* is 0)"
+    last = "t < R I" if quantity.models == "local steps" else "r < R"
+    if form == "telescoped" or quantity.taken == "average":
         return f"the average of grad2 over {last}"
     return f"the least grad2 over {last}"
 
 
 def commands(case: Case, directory: Path) -> list[str]:
     """The two commands that show the exact side and the bound of a case kept in ``directory``."""
-    p, setting, values = case.problem, SETTINGS[case.theorem], case.check.values
-    options: dict[str, Any] = {"algorithm": setting.algorithm, "gamma": values["gamma"], "eta": p.eta}
-    command = ["fedgauge", "expect", str(directory / "federation.json")]
-    if setting.algorithm == "momentum":
-        options["beta"] = p.beta
-    if setting.algorithm == "fedadam":
-        command[1] = "simulate"
-        options |= {"tau": p.tau, "beta1": 0.0, "beta2": p.beta2}
+    p, theorem, values = case.problem, find(case.theorem), case.check.values
+    options: dict[str, Any] = {"algorithm": theorem.algorithm, **parameters(p, theorem, values["gamma"])}
+    command = ["fedgauge", "simulate" if is_simulated(theorem) else "expect", str(directory / "federation.json")]
     options |= {"local-steps": p.I, "rounds": p.R}
-    if setting.sampled:
-        options |= {"participants": p.M, "sampling": "with-replacement"}
+    if theorem.sampling != "full":
+        options |= {"participants": p.M, "sampling": theorem.sampling}
     for name, value in options.items():
         command += [f"--{name}", str(value)]
-    if case.theorem in ("equal-hessians", "quadratic"):
+    if theorem.quantity.models == "local steps":
         command.append("--iterations")
     bound = ["fedgauge", "bound", case.theorem, "--version", case.version, "--values", str(directory / "values.json")]
     return [shlex.join([*command, "--json"]), shlex.join([*bound, "--json"])]

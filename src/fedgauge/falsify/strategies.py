@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedgauge.falsify.check import Check, check
-from fedgauge.falsify.problem import FAMILIES, SETTINGS, Problem, change, draw
+from fedgauge.falsify.check import BoundCheck, check
+from fedgauge.falsify.problem import QuadraticProblem, change, draw, is_simulated, named
 from fedgauge.randomness import Purpose, Streams
-from fedgauge.theory import THEOREMS, Theorem
+from fedgauge.theory import THEOREMS, Theorem, find
 from fedgauge.values import Version
 
 STEPS = 300
@@ -32,8 +32,8 @@ class Case:
     theorem: str
     version: Version
     origin: str
-    problem: Problem
-    check: Check
+    problem: QuadraticProblem
+    check: BoundCheck
 
     @property
     def rank(self) -> tuple[bool, bool, float]:
@@ -41,9 +41,9 @@ class Case:
         return self.origin == "named", self.check.form == "stated", -self.check.slack
 
 
-def simulated(theorem: str, problem: Problem) -> bool:
+def simulated(theorem: str, problem: QuadraticProblem) -> bool:
     """Whether the left-hand side is a mean over simulated runs."""
-    return SETTINGS[theorem].algorithm == "fedadam" and problem.federation.sigma2 > 0
+    return is_simulated(find(theorem)) and problem.federation.sigma2 > 0
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Form:
 
 
 @dataclass
-class Findings:
+class SearchFindings:
     """What a piece of work found about one version of a theorem."""
 
     theorem: str
@@ -65,7 +65,7 @@ class Findings:
     forms: dict[str, Form] = field(default_factory=dict)
     cases: list[Case] = field(default_factory=list)
 
-    def add(self, problem: Problem, checks: Iterable[Check], origin: str) -> None:
+    def add(self, problem: QuadraticProblem, checks: Iterable[BoundCheck], origin: str) -> None:
         """Count the checks of one problem."""
         checks = tuple(checks)
         self.vacuous += not checks
@@ -77,7 +77,7 @@ class Findings:
             if made.violated:
                 self.cases.append(Case(self.theorem, self.version, origin, problem, made))
 
-    def merge(self, other: Findings, keep: int) -> None:
+    def merge(self, other: SearchFindings, keep: int) -> None:
         """Add what another piece found, with the worst cases of both."""
         self.vacuous += other.vacuous
         for name, form in other.forms.items():
@@ -103,18 +103,18 @@ def _address(theorem: str) -> int:
     return list(THEOREMS).index(theorem)
 
 
-def sample(theorem: Theorem, version: Version, seed: int, first: int, count: int, keep: int = 5) -> Findings:
+def sample(theorem: Theorem, version: Version, seed: int, first: int, count: int, keep: int = 5) -> SearchFindings:
     """Try a theorem on random problems number ``first`` and following; all versions see the same federations."""
-    setting, found = SETTINGS[theorem.name], Findings(theorem.name, version)
+    found = SearchFindings(theorem.name, version)
     streams = Streams(seed, Purpose.FALSIFY)
     for index in range(first, first + count):
-        problem = draw(setting, streams.at(index, _address(theorem.name)))
-        found.add(problem, check(theorem, version, problem, setting), f"sample {index}")
+        problem = draw(theorem, streams.at(index, _address(theorem.name)))
+        found.add(problem, check(theorem, version, problem), f"sample {index}")
     found.cases = worst(found.cases, keep)
     return found
 
 
-def _height(checks: Iterable[Check], form: str) -> float:
+def _height(checks: Iterable[BoundCheck], form: str) -> float:
     """log(exact/bound) of a form: above 0 where it is violated, infinite where the bound is below 0."""
     for made in checks:
         if made.form == form and made.exact > 0:
@@ -122,29 +122,29 @@ def _height(checks: Iterable[Check], form: str) -> float:
     return -np.inf
 
 
-def climb(theorem: Theorem, version: Version, seed: int, start: int, steps: int = STEPS) -> Findings:
+def climb(theorem: Theorem, version: Version, seed: int, start: int, steps: int = STEPS) -> SearchFindings:
     """Change a problem little by little, keeping each change that brings the exact side closer to the bound.
 
     Start 0 is the theorem's named family, where it has one; the others are small random problems. The starts take the
     forms of the theorem in turn. The findings are of the top only, and of the named problem itself.
     """
-    setting, found = SETTINGS[theorem.name], Findings(theorem.name, version)
+    found = SearchFindings(theorem.name, version)
     generator = Streams(seed, Purpose.FALSIFY).at(start, _address(theorem.name), copy=1)
-    named = start == 0 and theorem.name in FAMILIES
-    problem = FAMILIES[theorem.name]() if named else draw(setting, generator, _SMALL)
-    checks = check(theorem, version, problem, setting)
+    example = named(theorem) if start == 0 else None
+    problem = example or draw(theorem, generator, _SMALL)
+    checks = check(theorem, version, problem)
     if not checks:
         found.add(problem, checks, f"directed {start}")
         return found
     form = checks[start % len(checks)].form
     height = _height(checks, form)
-    if named:
+    if example:
         found.add(problem, checks, "named")
     for _ in range(steps):
         if height == np.inf:
             break
-        other = change(problem, setting, generator)
-        seen = check(theorem, version, other, setting)
+        other = change(problem, theorem, generator)
+        seen = check(theorem, version, other)
         if (reached := _height(seen, form)) > height:
             problem, checks, height = other, seen, reached
     found.add(problem, checks, f"directed {start}")

@@ -1,7 +1,7 @@
-"""Random federations of quadratics with heterogeneity that is set, not found.
+"""Random federations of quadratics whose heterogeneity is set by the caller.
 
 f has Hessian A with eigenvalues between L_g / conditioning and L_g. The workers' Hessians spread around A by
-``hessian_spread`` (which sets L_h, and 0 makes it exactly 0) and their linear parts around b by ``linear_spread``
+``hessian_spread`` (which sets L_h; with 0 it is exactly 0) and their linear parts around b by ``linear_spread``
 (which is zeta at x = 0).
 """
 
@@ -55,12 +55,13 @@ def random_quadratics(
         shape: ``convex`` (every F_i is convex), ``mean-convex`` (f is, single workers need not be) or
             ``indefinite`` (f is not convex and has no least value).
         hessian_spread: from 0 to 1. Worker i has Hessian A^(1/2) (1 + spread S_i) A^(1/2) where ``convex``,
-            A + spread L_g S_i otherwise, with ‖S_i‖ at most 1 and reached, and sum zero. L_h is proportional to it.
+            A + spread L_g S_i otherwise, where the S_i sum to zero and the largest ‖S_i‖ is 1. L_h is proportional to
+            the spread.
         linear_spread: the largest ‖b_i - b‖.
         conditioning: largest over smallest absolute eigenvalue of A.
         smoothness: L_g.
         sigma2: total variance of the gradient noise.
-        seed: which federation; other arguments equal, spreads only stretch the same directions.
+        seed: chooses the federation; with the same seed, the spreads only stretch the same directions.
 
     >>> federation = random_quadratics(4, 3, hessian_spread=0.0, linear_spread=100.0)
     >>> federation.constants()["L_h"].value, round(float(federation.zeta([0.0] * 3).max()), 6)

@@ -1,8 +1,8 @@
 """The paper's models, and how to bring one's own.
 
-What the paper leaves open is a named choice here: no BatchNorm in VGG (under it F_i is no function of the model), one
-fully connected layer after VGG's convolutions (its form for 32x32 images), and 64 filters in the CNN's second
-convolution, which its printed 4096 inputs need.
+What the paper leaves open is a named choice here: no BatchNorm in VGG (under it F_i is not a function of the model
+alone), one fully connected layer after VGG's convolutions (its form for 32x32 images), and 64 filters in the CNN's
+second convolution, which its printed 4096 inputs need.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Model:
     """A model and its objective.
 
     Attributes:
-        name: how it is called.
-        make: makes the module, with parameters drawn anew from torch's generator.
+        name: what it is called.
+        make: makes a new module, with parameters drawn from torch's generator.
         loss: mean loss from (outputs, targets).
         l2: weight of half the squared norm of the parameters in the objective.
     """

@@ -71,8 +71,8 @@ class Participation(Value):
         if self.weights is not None:
             array = np.asarray(self.weights, dtype=float)
             if not (np.isfinite(array).all() and (array >= 0).all() and array.sum() > 0):
-                given = ", ".join(f"{weight:g}" for weight in array)
-                raise InputError(f"weights must be finite numbers of at least 0 that are not all 0, not {given}.")
+                listed = ", ".join(f"{weight:g}" for weight in array)
+                raise InputError(f"weights must be finite numbers of at least 0 that are not all 0, not {listed}.")
             object.__setattr__(self, "weights", tuple(array.tolist()))
 
     def check(self, num_workers: int) -> None:
@@ -98,7 +98,7 @@ class Participation(Value):
         return self._scaled.copy()
 
     def cohort(self, num_workers: int, seed: int, round: int) -> Cohort:
-        """The participants of a round, the same for the same seed and round wherever it is asked."""
+        """The participants of a round: the same for the same seed and round wherever it is computed."""
         self.check(num_workers)
         M = self.num_participants(num_workers)
         if self.sampling == "full":
@@ -114,7 +114,7 @@ class Participation(Value):
         return Cohort(drawn, copies, self._share(num_workers, drawn))
 
     def _share(self, num_workers: int, workers: Indices) -> Floats:
-        """N w_i / M of these workers, without a look at the others."""
+        """N w_i / M of these workers, computed without the others."""
         scale = num_workers / self.num_participants(num_workers)
         if self.weights is None:
             return np.full(len(workers), scale * (1.0 / num_workers))
@@ -123,7 +123,7 @@ class Participation(Value):
 
     @cached_property
     def _scaled(self) -> Floats:
-        """The weights as an array that sums to one, made once: there may be a hundred thousand."""
+        """The weights as an array that sums to one, made only once, as there may be a hundred thousand of them."""
         weights = np.array(self.weights)
         scaled: Floats = weights / weights.sum()
         return scaled

@@ -32,7 +32,7 @@ Floats = npt.NDArray[np.float64]
 
 _FILE_KEYS = ("hessians", "linear", "constant", "sigma2", "start")
 _ROUNDING = 1e-12
-"""Below this fraction of the largest eigenvalue, an eigenvalue is taken for zero."""
+"""An eigenvalue below this fraction of the largest one counts as zero."""
 
 
 _LARGEST = 1e150
@@ -178,15 +178,15 @@ class QuadraticFederation:
         try:
             data = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise InputError(f"{path} is not valid JSON ({error}); mend the file or write it anew.") from None
+            raise InputError(f"{path} is not valid JSON ({error}); fix the file, or write it again.") from None
         return cls.from_json(data, str(path))
 
     @classmethod
     def from_json(cls, data: Any, where: str = "The federation") -> Self:
         """Make a federation from what :meth:`to_json` returned."""
         if not isinstance(data, Mapping):
-            entries, given = ", ".join(_FILE_KEYS), type(data).__name__
-            raise InputError(f"{where} must hold a JSON object with the entries {entries}, not a {given}.")
+            entries, kind = ", ".join(_FILE_KEYS), type(data).__name__
+            raise InputError(f"{where} must hold a JSON object with the entries {entries}, not a {kind}.")
         for key in data:
             if key not in _FILE_KEYS:
                 raise InputError(f"{where} has an unknown entry {key!r}; {nearest(key, _FILE_KEYS)}")
@@ -214,7 +214,7 @@ class QuadraticFederation:
         return data
 
     def write(self, path: str | Path) -> None:
-        """Write the federation to a JSON file, exactly: every float is read back bit by bit."""
+        """Write the federation to a JSON file, exactly: every float is read back bit for bit."""
         write_atomically(Path(path), json.dumps(self.to_json()).encode())
 
     # -- what is known exactly ---------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ class QuadraticFederation:
     def constants(self) -> Constants:
         """The constants of the theory, each exact to rounding.
 
-        L_h is the tight one; ``L_h_paper`` is Proposition 5.3's max‖A_i - A‖, which is valid, never smaller, and
+        L_h is the tight one; ``L_h_paper`` is Proposition 5.3's max‖A_i - A‖, which is valid, is never smaller, and
         can exceed L_tilde. mu is the smallest eigenvalue of A, negative where f is not convex, and 0 where it is zero
         to rounding: a flat direction that rounding made to rise would pass for strong convexity.
         """

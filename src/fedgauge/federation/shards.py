@@ -23,8 +23,8 @@ Samples = tuple[torch.Tensor, torch.Tensor]
 class Shards(Protocol):
     """Who has which samples, as two arrays: a :class:`fedgauge.Partition`, or anything of its form.
 
-    Shards may share samples. A hundred thousand of them are two arrays here, where a list of arrays would take longer
-    to make than a round takes to run.
+    Shards may share samples. As two arrays, a hundred thousand shards are made in less time than a list of arrays,
+    which would take longer to make than a round takes to run.
     """
 
     @property
@@ -40,14 +40,29 @@ def flat(shards: Shards | Sequence[Any]) -> tuple[Indices, Indices]:
     """Sizes of the shards, and their samples one after another."""
     if isinstance(shards, Shards):
         return np.asarray(shards.sizes, dtype=np.int64), np.asarray(shards.indices, dtype=np.int64)
-    sizes = np.array([len(shard) for shard in shards], dtype=np.int64)
-    if not len(sizes):
-        return sizes, sizes
-    return sizes, np.concatenate([np.asarray(shard, dtype=np.int64) for shard in shards])
+    if not isinstance(shards, Sequence | np.ndarray):
+        raise InputError(f"shards must list the samples of each worker, not be of type {type(shards).__name__}.")
+    order = [_indices(worker, shard) for worker, shard in enumerate(shards)]
+    sizes = np.array([len(shard) for shard in order], dtype=np.int64)
+    return sizes, np.concatenate(order) if order else sizes
+
+
+def _indices(worker: int, shard: Any) -> Indices:
+    """A worker's samples as whole numbers."""
+    try:
+        found = np.asarray(shard)
+    except (TypeError, ValueError, RuntimeError):
+        found = np.empty((0, 0))
+    if found.ndim != 1 or (len(found) and found.dtype.kind not in "iu"):
+        raise InputError(
+            f"shards must hold the indices of each worker's samples, but those of worker {worker} are no list of whole"
+            " numbers; to give each worker's own inputs and targets, use federate(model, loss, shards)."
+        )
+    return found.astype(np.int64, copy=False)
 
 
 class ShardedData:
-    """Inputs and targets of all workers, and the places of each one's own."""
+    """Inputs and targets of all workers, and where each worker's own are."""
 
     def __init__(self, inputs: torch.Tensor, targets: torch.Tensor, sizes: Indices, order: Indices) -> None:
         if not len(sizes) or sizes.min() <= 0:
@@ -96,7 +111,7 @@ class ShardedData:
         return self.held(slice(*self.offsets[worker : worker + 2].tolist()))
 
     def part(self, sizes: Indices, places: Indices) -> ShardedData:
-        """The same data with other shards: the samples at these places of the shards here, so many for each worker."""
+        """The same data with other shards: the samples at these places of the present ones, ``sizes`` per worker."""
         other = copy(self)
         other.offsets, other.samples = np.concatenate([[0], np.cumsum(sizes)]), self.numbers(places)
         return other

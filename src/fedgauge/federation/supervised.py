@@ -13,42 +13,20 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import nn
-from torch.nn import functional
 
-from fedgauge.errors import InputError, count, nearest, non_negative
-from fedgauge.federation.kernels.autograd import Autograd
-from fedgauge.federation.kernels.convolutional import ConvolutionalChain
-from fedgauge.federation.kernels.dense import DenseStack
+from fedgauge.errors import InputError, count, non_negative
+from fedgauge.federation import kernels
+from fedgauge.federation.checks import as_tensor, check_data, check_loss, check_module, check_output, joined
+from fedgauge.federation.flat import FlatModule, flatten
 from fedgauge.federation.kernels.losses import Loss
 from fedgauge.federation.protocols import Indices
-from fedgauge.federation.shards import BLOCK, ShardedData, Shards, flat
+from fedgauge.federation.shards import ShardedData, Shards, flat
 from fedgauge.randomness import Purpose, Streams
 
 _OnRows = Callable[[slice, torch.Tensor, torch.Tensor], tuple[torch.Tensor, ...]]
 """Means over a batch of samples for these rows, from its inputs and targets of (rows, batch, ...)."""
 
-_PATHS = {
-    "auto": "the fastest that fits",
-    "dense": "{rows} workers to a product, backward written out",
-    "convolutional": "a worker at a time, local steps written out",
-    "plain": "autograd, a worker at a time",
-}
-
 _log = logging.getLogger(__name__)
-
-
-def _check_module(module: nn.Module) -> None:
-    """Refuse modules under which F_i is no function of the parameters alone."""
-    if not any(True for _ in module.parameters()):
-        raise InputError("The model has no parameters to learn; give a module that has some.")
-    for name, part in module.named_modules():
-        if isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0 and part.training:
-            raise InputError(f"Dropout ({name}) makes the loss random for equal models; set its p to 0 or remove it.")
-        if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.training:
-            raise InputError(
-                f"BatchNorm ({name}) makes a worker's loss depend on the batch and on running statistics, not on the"
-                " model alone; use GroupNorm, or freeze its statistics with module.eval()."
-            )
 
 
 class SupervisedFederation:
@@ -59,36 +37,40 @@ class SupervisedFederation:
     divided by the batch size, whatever the size of the shard.
 
     Args:
-        model: a function that makes the module (called anew, and seeded, for every run's first model), or a module
-            whose present parameters are the first model.
+        model: a function that makes the module (called again, with its own seed, for every run's first model), or a
+            module whose present parameters are the first model.
         loss: mean loss from (outputs, targets).
-        inputs: the data, first axis over samples.
-        targets: labels or values, one per sample.
+        inputs: the data as a tensor or a numpy array, first axis over samples. Fractions of a numpy array take the
+            model's number type; a tensor is used as it is.
+        targets: labels or values, one per sample, as a tensor or a numpy array.
         shards: for every worker the indices of its samples, or all of them in the two arrays of :class:`Shards`.
         batch_size: samples in a mini-batch.
         l2: weight of the squared norm in the objective.
-        path: ``auto``, ``dense`` (several workers in one product), ``convolutional`` (a worker at a time, local steps
-            written out) or ``plain`` (any module, a worker at a time, by autograd).
+        path: ``auto``, or the name of a kernel of :data:`fedgauge.federation.kernels.KERNELS`: ``dense`` (several
+            workers in one product), ``convolutional`` (one worker at a time, local steps written out) or ``plain``
+            (any module, one worker at a time, by autograd).
         device: where to compute.
 
     Attributes:
         path: the path that was taken; it is logged too.
 
+    See :func:`federate` for data that are one pair of inputs and targets per worker.
+
     >>> x, y, shards = torch.randn(8, 3), torch.arange(8) % 2, [range(4), range(4, 8)]
-    >>> federation = SupervisedFederation(lambda: nn.Linear(3, 2), functional.cross_entropy, x, y, shards)
+    >>> federation = SupervisedFederation(lambda: nn.Linear(3, 2), nn.functional.cross_entropy, x, y, shards)
     >>> federation.num_workers, federation.dim, federation.path
     (2, 8, 'dense')
     """
 
     processes: int | None = None
-    """A round is long enough that processes pay: one a core unless told otherwise."""
+    """A round is long enough for several processes to pay off: one per core unless the user sets another number."""
 
     def __init__(
         self,
         model: nn.Module | Callable[[], nn.Module],
         loss: Loss,
-        inputs: torch.Tensor,
-        targets: torch.Tensor,
+        inputs: torch.Tensor | npt.NDArray[Any],
+        targets: torch.Tensor | npt.NDArray[Any],
         shards: Shards | Sequence[Any],
         *,
         batch_size: int = 20,
@@ -98,101 +80,45 @@ class SupervisedFederation:
     ) -> None:
         self.batch_size = count("batch_size", batch_size)
         self.l2 = non_negative("l2", l2)
-        if path not in _PATHS:
-            raise InputError(f"There is no path {path!r}; {nearest(path, _PATHS)}")
-        if len(inputs) != len(targets):
-            raise InputError(f"inputs and targets must be of one length, not {len(inputs)} and {len(targets)}.")
-        if inputs.is_floating_point() and not all(
-            bool(torch.isfinite(part).all()) for part in torch.split(inputs, BLOCK)
-        ):
-            raise InputError("inputs must be finite, but hold NaN or infinity; clean the data.")
-        if not targets.is_floating_point():
-            targets = targets.to(torch.int64)
-        self._make = None if isinstance(model, nn.Module) else model
-        module = model if isinstance(model, nn.Module) else self._made(0)
-        _check_module(module)
+        kernels.check_path(path)
+        self._make = model if not isinstance(model, nn.Module) and callable(model) else None
+        module = check_module(model if self._make is None else self._made(0))
         self.module = module.to(device)
-        self.loss = loss
-        self._first = self.flatten(module)
-        self._data = ShardedData(inputs.to(device), targets.to(device), *flat(shards))
-        self._plain = Autograd(module, loss)
-        self._check_output()
-        self._rows = self._choose(path)
+        self.loss = check_loss(loss)
+        self._first, self._flat = flatten(module), FlatModule(module)
+        number = self._first.dtype
+        x, y = check_data(as_tensor("inputs", inputs, number), as_tensor("targets", targets, number))
+        self._data = ShardedData(x.to(device), y.to(device), *flat(shards))
+        twice = torch.zeros(2, dtype=torch.int64, device=self.inputs.device)
+        samples = self._data.inputs_of(twice), self._data.targets_of(twice)
+        check_output(self.module, self.loss, self._first, samples, self.targets)
+        learner = kernels.Learner(self.module, self.loss, self._first, self.inputs, self.targets)
+        self._rows = kernels.choose(learner, path)
         self.path = self._rows.name
-        _log.info("path %s: %s", self.path, _PATHS[self.path].format(rows=self._rows.rows))
-
-    def _choose(self, path: str) -> Autograd | DenseStack:
-        """The fastest path for the module and the loss, or the one that is asked for."""
-        soft = self.loss is functional.cross_entropy and self.targets.is_floating_point()
-        given = (self.module, self.loss, self._first)
-        dense = None if soft or path not in ("auto", "dense") else DenseStack.of(*given)
-        if path == "dense" and dense is None:
-            raise InputError("path dense needs a chain of Linear and ReLU under cross-entropy or squared error.")
-        images = self.inputs.ndim == 4 and not soft and path in ("auto", "convolutional")
-        chain = ConvolutionalChain.of(*given) if images else None
-        if path == "convolutional" and chain is None:
-            raise InputError(
-                "path convolutional needs images and a chain of Conv2d, MaxPool2d, ReLU, Flatten and Linear under"
-                " cross-entropy or squared error."
-            )
-        return dense or (self._plain if chain is None else Autograd(self.module, self.loss, chain))
+        _log.info("path %s: %s", self.path, self._rows.summary)
 
     def __getstate__(self) -> dict[str, Any]:
-        """ProcessPool processes get everything but what makes the first model, which is often a lambda."""
+        """Other processes get everything but what makes the first model, which is often a lambda."""
         return {**self.__dict__, "_make": None}
 
     def _made(self, seed: int) -> nn.Module:
-        """A module made anew with torch's own generator seeded, which is put back afterwards."""
+        """A new module, made with torch's own generator seeded; its state is restored afterwards."""
         if self._make is None:
             return self.module
         with torch.random.fork_rng():
             torch.manual_seed(int(Streams(seed, Purpose.START).at().integers(2**63)))
             return self._make()
 
-    def _check_output(self) -> None:
-        """Try the model on two samples, so that what does not fit is said here and not in the middle of a run."""
-        twice = torch.zeros(2, dtype=torch.int64, device=self.inputs.device)
-        x, y = self._data.inputs_of(twice), self._data.targets_of(twice)
-        before = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
-        try:
-            with torch.no_grad():
-                outputs = self._plain.outputs(self.unflatten(self._first), x)
-        except (RuntimeError, ValueError, IndexError) as error:
-            reason = str(error).split("\n")[0].rstrip(".")
-            raise InputError(f"The model does not take inputs of shape {tuple(x.shape[1:])} ({reason}).") from None
-        for name, buffer in self.module.named_buffers():
-            if not torch.equal(before[name], buffer):
-                raise InputError(
-                    f"The model changes its buffer {name} when it is called, so a worker's loss is not a function of"
-                    " the parameters alone; freeze it with module.eval()."
-                )
-        if self.targets.dtype == torch.int64 and self.loss is functional.cross_entropy:
-            classes, labels = outputs.shape[-1], (int(self.targets.min()), int(self.targets.max()))
-            if outputs.ndim != 2 or labels[0] < 0 or labels[1] >= classes:
-                raise InputError(
-                    f"The model gives {tuple(outputs.shape[1:])} outputs a sample, which does not fit labels"
-                    f" {labels[0]} to {labels[1]}; give it one output a class."
-                )
-        try:
-            value = self.loss(outputs, y)
-        except (RuntimeError, ValueError, IndexError) as error:
-            shapes = f"outputs of shape {tuple(outputs.shape)} and targets of shape {tuple(y.shape)}"
-            raise InputError(f"The loss does not take {shapes} ({str(error).rstrip('.')}).") from None
-        if value.ndim:
-            raise InputError(
-                f"The loss must be one number, the mean over the batch, not of shape {tuple(value.shape)}."
-            )
-
     # -- the flat model ----------------------------------------------------------------------------------------
 
     @staticmethod
     def flatten(module: nn.Module) -> torch.Tensor:
         """A module's parameters as one vector, in the order of ``named_parameters``."""
-        return torch.cat([parameter.detach().reshape(-1) for parameter in module.parameters()])
+        return flatten(module)
 
     def unflatten(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
         """The parameters by name, as views of a flat model."""
-        return self._plain.parts(row)
+        return self._flat.parts(row)
 
     @property
     def num_workers(self) -> int:
@@ -205,7 +131,7 @@ class SupervisedFederation:
         return len(self._first)
 
     def chunk(self, participants: int) -> int:
-        """As many rows as the path computes best at once, and at most half of them, so that two processes can share."""
+        """As many rows as the path computes best at once, but at most half, so that two processes can share them."""
         return min(self._rows.rows, -(-participants // 2))
 
     @cached_property
@@ -221,8 +147,8 @@ class SupervisedFederation:
         return sha.hexdigest()
 
     def start(self, seed: int) -> torch.Tensor:
-        """The first global model: made anew for the seed, or the given module's."""
-        return self._first.clone() if self._make is None else self.flatten(self._made(seed)).to(self._first.device)
+        """The first global model: made for the seed, or the given module's."""
+        return self._first.clone() if self._make is None else flatten(self._made(seed)).to(self._first.device)
 
     # -- data --------------------------------------------------------------------------------------------------
 
@@ -267,7 +193,10 @@ class SupervisedFederation:
         if isinstance(size, int) and not isinstance(size, bool):
             return np.minimum(sizes, count("size", size))
         if not (isinstance(size, float) and 0 < size <= 1):
-            raise InputError(f"size must be a number of samples a worker, or a part of them above 0.0, not {size!r}.")
+            raise InputError(
+                f"size must be a whole number of samples per worker, or a fraction of them above 0.0 and up to 1.0, not"
+                f" {size!r}."
+            )
         taken: Indices = np.maximum(np.rint(size * sizes), 1).astype(np.int64)
         return taken
 
@@ -277,14 +206,14 @@ class SupervisedFederation:
         """A federation whose shards are uniformly random subsets of the workers' shards; the data are not copied.
 
         Args:
-            size: samples a worker (all, where it has fewer), or the part of them as a float.
+            size: samples per worker (all, where it has fewer), or the fraction of them as a float.
             streams: where the subsets come from; worker i's is drawn at the address (round, i, copy).
             round: of the address.
             copy: of the address; subsets at two addresses are independent.
-            workers: whose subsets, as workers 0, 1, … of the new federation; all workers' if not given.
+            workers: whose subsets to take, as workers 0, 1, … of the new federation; all workers if not given.
 
         >>> x, y, shards = torch.randn(8, 3), torch.arange(8) % 2, [range(4), range(4, 8)]
-        >>> whole = SupervisedFederation(lambda: nn.Linear(3, 2), functional.cross_entropy, x, y, shards)
+        >>> whole = SupervisedFederation(lambda: nn.Linear(3, 2), nn.functional.cross_entropy, x, y, shards)
         >>> whole.subset(3, Streams(0, Purpose.SUBSET)).sizes(np.arange(2))
         array([3, 3])
         """
@@ -432,3 +361,39 @@ class SupervisedFederation:
         """All local steps of plain SGD at once: what repeated steps along ``stochastic_gradients`` give."""
         decay = 1.0 - gamma * self.l2
         return self._rows.descend(models, draws, self._data.inputs_of, self._data.targets_of, gamma, decay)
+
+
+def federate(
+    model: nn.Module | Callable[[], nn.Module],
+    loss: Loss,
+    shards: Sequence[tuple[Any, Any]],
+    *,
+    batch_size: int = 20,
+    l2: float = 0.0,
+    path: str = "auto",
+    device: str = "cpu",
+) -> SupervisedFederation:
+    """Make a federation from a model, a loss and each worker's own data.
+
+    Args:
+        model: a torch module, or a function that makes one.
+        loss: mean loss from (outputs, targets).
+        shards: one (inputs, targets) pair per worker, tensors or numpy arrays. Fractions of numpy arrays take the
+            model's number type.
+        batch_size: samples in a mini-batch.
+        l2: weight of the squared norm in the objective.
+        path: as for :class:`SupervisedFederation`.
+        device: where to compute.
+
+    >>> generator = np.random.default_rng(0)
+    >>> shards = [(generator.normal(size=(size, 3)), generator.integers(2, size=size)) for size in (40, 60)]
+    >>> made = federate(lambda: nn.Linear(3, 2), nn.functional.cross_entropy, shards)
+    >>> made.num_workers, made.sizes(np.arange(2))
+    (2, array([40, 60]))
+    """
+    with torch.random.fork_rng():
+        module = check_module(model() if callable(model) and not isinstance(model, nn.Module) else model)
+    inputs, targets, places = joined(shards, next(module.parameters()).dtype)
+    return SupervisedFederation(
+        model, loss, inputs, targets, places, batch_size=batch_size, l2=l2, path=path, device=device
+    )

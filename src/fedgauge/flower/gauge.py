@@ -32,7 +32,7 @@ from fedgauge.flower.mod import ASKED, MEAN, MODEL, SAID, SEEN, flat, own_arrays
 from fedgauge.flower.noise import Noise
 from fedgauge.flower.result import write_measurement
 from fedgauge.runs.directory import RunDirectory
-from fedgauge.simulation.loop import compare
+from fedgauge.simulation.rounds import compare
 from fedgauge.simulation.workers import Secants, Spread, Sums
 from fedgauge.system.files import write_json
 from fedgauge.values import Round, Trace

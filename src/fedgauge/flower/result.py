@@ -21,7 +21,7 @@ from fedgauge.planning.goal import Goal
 from fedgauge.planning.theory_plan import TheoryPlan
 from fedgauge.runs.directory import read_json, read_trace
 from fedgauge.system.files import write_json
-from fedgauge.values import Estimate, Trace
+from fedgauge.values import Estimate, Trace, initial_gap
 
 _NOISE = (
     "How far a stochastic gradient is from its mean, at the last model and along the run, for the batch size in use."
@@ -51,8 +51,9 @@ def measurement_of(
         found.append(_noise(noise2, weights))
     if trace.rounds and trace.rounds[0].round == 0:
         loss = trace.rounds[0].loss
-        gap = Estimate("F", loss, min(loss, 0.0), loss, "upper", "f at the first model, less 0")
-        found.append(Reading("first model", "How far f has to fall, as a loss is at least 0.", (gap,)))
+        found.append(
+            Reading("first model", "How far f has to fall, as a loss is at least 0.", (initial_gap(loss, 0.0),))
+        )
     last = trace.rounds[-1] if trace.rounds else None
     point = {"run": "this run", "round": trace.stopped_at}
     if last is not None:

@@ -44,7 +44,7 @@ from fedgauge.flower.result import write_measurement
 from fedgauge.flower.server import num_workers, tested_with
 from fedgauge.flower.shard import Shard
 from fedgauge.runs.directory import RunDirectory
-from fedgauge.simulation.loop import compare
+from fedgauge.simulation.rounds import compare
 from fedgauge.simulation.workers import Secants, Spread, Sums
 from fedgauge.values import Round, Trace
 from fedgauge.values import Status as Ending

@@ -12,10 +12,9 @@ import torch
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedgauge.algorithms import make_algorithm
 from fedgauge.errors import InputError, MachineError, positive
 from fedgauge.experiment.config import Experiment
-from fedgauge.experiment.prepare import TestSet, participation_of, share_out
+from fedgauge.experiment.prepare import TestSet, algorithm_of, participation_of, share_out
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.flower.client import form_of
@@ -24,8 +23,9 @@ from fedgauge.flower.fleet import EVENTS, Fleet
 from fedgauge.flower.noise import Noise
 from fedgauge.flower.result import write_measurement
 from fedgauge.flower.shard import Shard, experiment_of, held_out
-from fedgauge.pace.adaptive import CAP, auto
-from fedgauge.simulation.loop import Observer, simulate
+from fedgauge.pace.adaptive import CAP, adaptive_pace
+from fedgauge.simulation.loop import simulate
+from fedgauge.simulation.options import Compute, Keep, Observer, Recording
 from fedgauge.simulation.workers import Work
 from fedgauge.values import Trace
 
@@ -104,7 +104,7 @@ def run_on(
     participation = _participation(experiment, [said[worker]["examples"] for worker in range(N)])
     steps: Any = run.local_steps
     if steps == "auto":
-        steps = auto(run.round_cost, federation, participation, run.most_local_steps or CAP)
+        steps = adaptive_pace(run.round_cost, federation, participation, run.most_local_steps or CAP)
     kept: list[Noise] = []
     adapts = run.local_steps == "auto"
     schedule = Schedule(
@@ -126,24 +126,15 @@ def run_on(
 
     trace = simulate(
         federation,
-        make_algorithm(experiment.algorithm.name, **experiment.algorithm.parameters),
+        algorithm_of(experiment),
         local_steps=steps,
         rounds=run.rounds,
         participation=participation,
         seed=run.seed,
-        record_every=run.record_every,
-        target_loss=run.target_loss,
-        target_accuracy=run.target_accuracy,
-        target_grad2=run.target_grad2,
-        evaluator=evaluator,
-        watch=run.watch is not False,
-        chunk=1,
-        run=place,
-        resume=resume,
-        checkpoint_every=run.checkpoint_every,
-        observer=observer,
-        description=experiment.to_toml(),
-        engine=make_engine,
+        record=Recording(every=run.record_every, evaluator=evaluator, watch=run.watch is not False, observer=observer),
+        stop=run.stop,
+        compute=Compute(chunk=1, engine=make_engine),
+        keep=None if place is None else Keep(place, resume, run.checkpoint_every, experiment.to_toml()),
     )
     # A run that had ended before has its measurement, unless it was killed in between.
     if place and trace.status != "stopped" and (kept or not (place / "measure.json").exists()):

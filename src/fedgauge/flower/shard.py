@@ -13,11 +13,12 @@ from torch import nn
 
 from fedgauge.errors import InputError
 from fedgauge.experiment.config import Experiment
-from fedgauge.experiment.prepare import Prepared, prepare
+from fedgauge.experiment.prepare import TestSet, prepare
 from fedgauge.federation.kernels.losses import Loss
 from fedgauge.federation.protocols import Indices
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.randomness import Streams
+from fedgauge.simulation.setup import Setup
 
 RUN_KEYS = ("out", "resume", "timeout", "wait", "noise")
 """Keys of a run's configuration that say how the server runs it."""
@@ -88,18 +89,18 @@ def held_out(experiment: Experiment) -> Shard:
     >>> len(shard.targets), shard.test
     (50, True)
     """
-    prepared = prepare(experiment)
-    whole = _supervised(prepared)
-    if prepared.evaluator is None:
+    setup = prepare(experiment)
+    whole = _supervised(setup)
+    if not isinstance(setup.evaluator, TestSet):
         inputs, targets = whole.shard(0)
         return _like(whole, inputs[:1].clone(), targets[:1].clone())
-    return _like(whole, prepared.evaluator.inputs, prepared.evaluator.labels, test=True)
+    return _like(whole, setup.evaluator.inputs, setup.evaluator.labels, test=True)
 
 
-def _supervised(prepared: Prepared) -> SupervisedFederation:
-    if not isinstance(prepared.federation, SupervisedFederation):
+def _supervised(setup: Setup) -> SupervisedFederation:
+    if not isinstance(setup.federation, SupervisedFederation):
         raise InputError("Nodes have data of their own, and a federation of quadratics has none; name a data set.")
-    return prepared.federation
+    return setup.federation
 
 
 def _like(whole: SupervisedFederation, inputs: torch.Tensor, targets: torch.Tensor, test: bool = False) -> Shard:

@@ -22,7 +22,7 @@ from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.measurement import softmax
 from fedgauge.measurement.gram import Design, Floats, eigenvalues
 from fedgauge.system.threads import one_thread
-from fedgauge.values import Constants, Estimate, Kind, Value
+from fedgauge.values import Constants, Estimate, Kind, Value, initial_gap
 
 _EPS = float(np.finfo(np.float64).eps)
 
@@ -141,10 +141,10 @@ def _softmax(design: Design, first: Floats, batch: int, l2: float, radius: float
 def _solved(design: Design, first: Floats, l2: float, found: list[Estimate], passes: int) -> Certified:
     """Add what the minimiser tells: f*, F and d0."""
     at_first = softmax.evaluate(design, first, l2)
-    start = at_first.loss + at_first.loss_error
     if l2 == 0:
         # Without strong convexity a small gradient proves no gap; but cross-entropy is never negative.
-        found.append(_upper("F", 0.0, start, "f(x0) - 0: without l2 the gradient bounds no gap, but f >= 0"))
+        method = "f(x0) - 0: without l2 the gradient bounds no gap, but f >= 0"
+        found.append(initial_gap(at_first.loss, 0.0, rounding=at_first.loss_error, method=method))
         return Certified(design.num_workers, Constants(tuple(found)), design.flat(first), at_first.loss, np.inf)
     best = softmax.minimise(design, l2, passes)
     at_best = softmax.evaluate(design, best, l2)
@@ -152,10 +152,10 @@ def _solved(design: Design, first: Floats, l2: float, found: list[Estimate], pas
     gap = slope**2 / (2 * l2) + at_best.loss_error
     near = float(np.linalg.norm(first - best)) * (1 + 8 * _EPS)
     floor, ceiling = at_best.loss - gap, at_best.loss + at_best.loss_error
-    least = max(at_first.loss - at_first.loss_error - ceiling, 0.0)
+    method = "f(x0) - f(x) + |grad f(x)|^2/(2 l2)"
     found += [
         Estimate("f_star", floor, floor, ceiling, "lower", "f(x) - |grad f(x)|^2/(2 l2)"),
-        _upper("F", least, max(start - floor, 0.0), "f(x0) - f(x) + |grad f(x)|^2/(2 l2)"),
+        initial_gap(at_first.loss, floor, ceiling, rounding=at_first.loss_error, method=method),
         _upper("d0", max(near - slope / l2, 0.0) ** 2, (near + slope / l2) ** 2, "(|x0 - x| + |grad f(x)|/l2)^2"),
     ]
     return Certified(design.num_workers, Constants(tuple(found)), design.flat(best), at_best.loss, gap)

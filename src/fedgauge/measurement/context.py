@@ -34,9 +34,9 @@ class Context:
     Attributes:
         meter: the workers.
         model: the flat model.
-        steps: the local steps to take, where they were given.
-        partition: who has which examples, where it was given.
-        labels: of all examples, where they were given.
+        steps: the local steps to take, if any.
+        partition: who has which examples, if it is known.
+        labels: of all examples, if they are known.
         tolerance: of the Hessians' eigenvectors.
     """
 
@@ -48,7 +48,7 @@ class Context:
     tolerance: float = 1e-3
 
     def has(self, needs: Needs) -> bool:
-        """Whether what such a lens needs was given."""
+        """Whether there is everything that such a lens needs."""
         if needs == "local models":
             return self.steps is not None
         return needs != "labels" or (self.partition is not None and self.labels is not None)
@@ -93,8 +93,8 @@ class Context:
     def offsets(self) -> list[Ritz]:
         """The largest absolute eigenvalue of every H_i - H, in order of worker."""
         shares = self.meter.shares
-        asked = self.meter.ask("Hessian passes", 0, "offsets", self.model, shares, self.tolerance)
-        found = dict(pair for part in asked for pair in part)
+        parts = self.meter.ask("Hessian passes", 0, "offsets", self.model, shares, self.tolerance)
+        found = dict(pair for part in parts for pair in part)
         self.meter.cost["Hessian passes"] += sum(ritz.products for ritz in found.values())
         return [found[worker] for worker in range(len(shares))]
 

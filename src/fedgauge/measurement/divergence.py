@@ -21,17 +21,18 @@ from fedgauge.errors import InputError, count
 from fedgauge.federation.first_model import check_model
 from fedgauge.measurement import intervals
 from fedgauge.measurement.local import LocalSteps
+from fedgauge.measurement.parts import OUTLIERS, find_outliers
 from fedgauge.measurement.passes import Meter, OutOfBudgetError, Passes
 from fedgauge.measurement.reading import Reading
 from fedgauge.randomness import Purpose, Streams
 from fedgauge.simulation.workers import Lane
 from fedgauge.values import Estimate, Kind
+from fedgauge.values.text import counted
 
 Floats = npt.NDArray[np.float64]
 
 MEANING = "How far the workers' gradients are from their mean at this model; elsewhere they may be further."
 ALONE = "There is one worker, so that zeta is 0 by definition."
-OUTLIERS = "distance above median + 3 * 1.4826 * MAD of all workers' distances"
 
 _GROUP = 8
 """Local models held at once."""
@@ -115,19 +116,6 @@ def _exact(symbol: str, value: float, method: str, cost: dict[str, float]) -> Es
     return Estimate(symbol, value, value, value, "lower", method, cost)
 
 
-def find_outliers(distances: Floats) -> tuple[float, list[int]]:
-    """The limit of the rule :data:`OUTLIERS`, and who is beyond it.
-
-    >>> find_outliers(np.array([1.0, 1.1, 0.9, 1.0, 5.0]))[1]
-    [4]
-    """
-    median = float(np.median(distances))
-    spread = 1.4826 * float(np.median(np.abs(distances - median)))
-    # Where most workers are alike the spread is 0, and rounding must not make outliers of them.
-    limit = median + 3 * spread + 1e-6 * median
-    return limit, np.flatnonzero(distances > limit).tolist()
-
-
 def _local(
     meter: Meter, model: torch.Tensor, iterates: LocalSteps, at: Sequence[int], number: int
 ) -> tuple[Estimate, dict[str, Any]]:
@@ -152,7 +140,7 @@ def _local(
     value, low, high = map(float, found[largest][0].root())
     number = len(found[largest][1])
     cost = {"gradient passes": meter.cost["gradient passes"] - before}
-    method = f"|grad F_i - grad f| at x_i after {largest} local steps, {number} of {N} workers"
+    method = f"|grad F_i - grad f| at x_i after {counted(largest, 'local step')}, {number} of {N} workers"
     kind: Kind = "lower" if number == N else "sample"
     details = {
         "algorithm": {"name": iterates.algorithm.name, **iterates.algorithm.parameters},

@@ -36,6 +36,7 @@ from fedgauge.measurement.passes import Meter, OutOfBudgetError, said
 from fedgauge.measurement.probes import Steps
 from fedgauge.measurement.reading import Reading
 from fedgauge.values import Estimate
+from fedgauge.values.text import counted
 
 MEANING = "Measures of heterogeneity from the literature at this one model, each by its own definition."
 
@@ -102,7 +103,7 @@ def _diversity(context: Context) -> Estimate | Missing:
 def _stepped(context: Context, symbol: str, value: float) -> Estimate:
     gamma, number, exact = context.stepping
     how = "exact gradients" if exact else "mini-batches"
-    method = f"{number} local steps of rate {gamma:g} with {how}"
+    method = f"{counted(number, 'local step')} of rate {gamma:g} with {how}"
     return _exact(symbol, value, method) if exact else Estimate(symbol, value, 0.0, math.inf, "sample", method)
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
-from fedgauge.algorithms import make_algorithm
 from fedgauge.algorithms.base import Algorithm
 from fedgauge.errors import InputError, count
 from fedgauge.measurement.passes import Passes
@@ -35,10 +33,6 @@ class LocalSteps:
         count("steps", self.steps, least=0)
         count("round", self.round, least=0)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Other processes make the algorithm, which holds functions, again from its name and numbers."""
-        return _remade, (self.algorithm.name, dict(self.algorithm.parameters), self.steps, self.round)
-
     def after(self, steps: int) -> LocalSteps:
         """The same run stopped after another number of steps."""
         return replace(self, steps=steps)
@@ -55,7 +49,3 @@ class LocalSteps:
         if not bool(torch.isfinite(local["x"]).all()):
             raise InputError(f"Local models are not finite after {self.steps} steps; measure with a smaller gamma.")
         return local["x"]
-
-
-def _remade(name: str, numbers: dict[str, float], steps: int, round: int) -> LocalSteps:
-    return LocalSteps(make_algorithm(name, **numbers), steps, round)

@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import torch
 
-from fedgauge.algorithms import make_algorithm
 from fedgauge.algorithms.base import Algorithm
 from fedgauge.errors import InputError, count, nearest
 from fedgauge.experiment.config import Experiment
-from fedgauge.experiment.prepare import Prepared, prepare
+from fedgauge.experiment.prepare import setup_of
 from fedgauge.federation.first_model import check_model
+from fedgauge.federation.participation import Participation
 from fedgauge.federation.protocols import Federation
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.federation.supervised import SupervisedFederation
@@ -30,15 +30,16 @@ from fedgauge.measurement.passes import Meter, OutOfBudgetError, said
 from fedgauge.measurement.reading import Measurement, Reading
 from fedgauge.measurement.sampled import sampled_deviation, sampled_divergence
 from fedgauge.measurement.trajectory import near_convergence, trajectory
-from fedgauge.simulation.loop import Observer
+from fedgauge.simulation.options import Compute, Observer
+from fedgauge.simulation.setup import Setup
 from fedgauge.values import Round
 
-Told = Callable[[str, int, int | None], None]
-"""Told what is being done, how far it is, and how far it goes where that is known."""
+Progress = Callable[[str, int, int | None], None]
+"""Progress what is being done, how far it is, and how far it goes where that is known."""
 
 
 @dataclass(frozen=True)
-class Asked:
+class MeasureOptions:
     """What is to be measured, and how.
 
     Attributes:
@@ -83,12 +84,11 @@ class Asked:
 class Session:
     """What the readings share while they are taken."""
 
-    experiment: Experiment
-    prepared: Prepared
-    asked: Asked
+    setup: Setup
+    options: MeasureOptions
     model: torch.Tensor
     meter: Meter
-    told: Told
+    progress: Progress
     until: float
     taken: list[Reading] = field(default_factory=list)
 
@@ -97,41 +97,20 @@ class Session:
         return time.monotonic() > self.until
 
     @property
-    def fixed_steps(self) -> int | tuple[int, ...]:
-        """The experiment's local steps, which must not adapt themselves while something is measured."""
-        return fixed_steps(self.experiment)
-
-    @property
     def local_steps(self) -> LocalSteps | None:
-        """The experiment's local steps, where all workers make the same number."""
-        steps = self.experiment.run.local_steps
-        return LocalSteps(self.algorithm, steps) if isinstance(steps, int) else None
-
-    @property
-    def algorithm(self) -> Algorithm:
-        """The experiment's algorithm."""
-        return make_algorithm(self.experiment.algorithm.name, **self.experiment.algorithm.parameters)
+        """The local steps, if all workers take the same number."""
+        steps = self.setup.fixed_steps
+        return LocalSteps(self.setup.algorithm, steps) if isinstance(steps, int) else None
 
     def observer(self, what: str, total: int) -> Observer:
-        """Something that ``simulate`` can tell of its rounds."""
-        return lambda done, _: self.told(what, done, total)
-
-
-def fixed_steps(experiment: Experiment) -> int | tuple[int, ...]:
-    """The local steps of an experiment; refuse those that adapt themselves."""
-    steps = experiment.run.local_steps
-    if steps == "auto":
-        raise InputError(
-            "Measuring needs a number of local steps, not auto, under which what is measured would change with it;"
-            " give --local-steps, as in --local-steps 10."
-        )
-    return steps
+        """An observer of ``simulate`` that reports its rounds as progress."""
+        return lambda done, _: self.progress(what, done, total)
 
 
 def _certified(session: Session) -> Iterable[Reading]:
     """What holds at every model: known of a quadratic from its matrices, proved of a convex model from its data."""
-    federation = session.prepared.federation
-    if session.prepared.participation.weights is not None:
+    federation = session.setup.federation
+    if session.setup.participation.weights is not None:
         raise InputError("Constants are certified for workers that count alike; leave out the weights.")
     if isinstance(federation, QuadraticFederation):
         meaning = "Exact, and the same at every model: a quadratic's matrices."
@@ -139,8 +118,8 @@ def _certified(session: Session) -> Iterable[Reading]:
         return
     if not isinstance(federation, SupervisedFederation):
         raise InputError("Only quadratics, linear and softmax regression can be certified; take another reading.")
-    session.told("certified", 0, None)
-    found = certify(federation, start=federation.start(session.experiment.run.seed))
+    session.progress("certified", 0, None)
+    found = certify(federation, start=federation.start(session.setup.seed))
     meaning = (
         "Proved from the data for every model, F and d0 from the run's first one: bounds fed with it are certified."
     )
@@ -158,25 +137,25 @@ def _default(federation: Federation) -> tuple[str, ...]:
 
 
 def _trajectory(session: Session) -> Iterable[Reading]:
-    experiment, asked = session.experiment, session.asked
-    done = 0
+    setup, options = session.setup, session.options
+    before = latest = 0
 
-    def observer(_: int, record: Round | None) -> None:
-        nonlocal done
-        done += 1
-        session.told("trajectory", done, asked.rounds * asked.seeds)
+    def observer(rounds: int, record: Round | None) -> None:
+        nonlocal before, latest
+        if rounds < latest:  # the next seed's run has begun
+            before += latest
+        latest = rounds
+        session.progress("trajectory", before + rounds, options.rounds * options.seeds)
 
     mean, most = trajectory(
-        session.prepared.federation,
-        session.algorithm,
+        setup.federation,
+        setup.algorithm,
         session.model,
-        local_steps=session.fixed_steps,
-        rounds=asked.rounds,
-        seeds=[experiment.run.seed + number for number in range(asked.seeds)],
-        weights=session.prepared.participation.weights,
-        processes=experiment.run.processes,
-        engine=experiment.run.engine or "local",
-        address=experiment.run.address,
+        local_steps=setup.fixed_steps,
+        rounds=options.rounds,
+        seeds=[setup.seed + number for number in range(options.seeds)],
+        weights=setup.participation.weights,
+        compute=setup.compute,
         stop=session.time_is_up,
         observer=observer,
     )
@@ -186,7 +165,7 @@ def _trajectory(session: Session) -> Iterable[Reading]:
 
 
 def _curvature(session: Session) -> Iterable[Reading]:
-    yield curvature(session.meter, session.model, session.asked.tolerance)
+    yield curvature(session.meter, session.model, session.options.tolerance)
 
 
 def _divergence(session: Session) -> Iterable[Reading]:
@@ -199,22 +178,23 @@ def _noise(session: Session) -> Iterable[Reading]:
 
 def _sampled(session: Session) -> Iterable[Reading]:
     """From parts of the data: what is asked for where a pass over all of it takes too long."""
-    part = session.asked.part
+    part = session.options.part
     yield sampled_divergence(session.meter, session.model, size=part)
     if session.local_steps:
         yield sampled_deviation(session.meter, session.model, session.local_steps, size=part)
 
 
 def _lenses(session: Session) -> Iterable[Reading]:
-    algorithm, steps, prepared = session.experiment.algorithm, session.experiment.run.local_steps, session.prepared
+    setup, steps = session.setup, session.setup.fixed_steps
+    equal = steps if isinstance(steps, int) else None
     yield lenses(
         session.meter,
         session.model,
-        gamma=algorithm.gamma if isinstance(steps, int) else None,
-        local_steps=steps if isinstance(steps, int) else None,
-        partition=prepared.partition,
-        labels=prepared.dataset.train_labels if prepared.dataset else None,
-        tolerance=session.asked.tolerance,
+        gamma=setup.algorithm.parameters.get("gamma") if equal else None,
+        local_steps=equal,
+        partition=setup.partition,
+        labels=setup.dataset.train_labels if setup.dataset else None,
+        tolerance=session.options.tolerance,
     )
 
 
@@ -222,7 +202,7 @@ def _parts(session: Session) -> Iterable[Reading]:
     """Where zeta and L_h come from; the direction of L_h is curvature's where that was taken."""
     curved = next((reading for reading in session.taken if "L_h" in reading.directions), None)
     direction = curved.directions["L_h"] if curved else None
-    found = decompose(session.meter, session.model, direction, session.asked.tolerance)
+    found = decompose(session.meter, session.model, direction, session.options.tolerance)
     meaning = "Where zeta and L_h at this model come from: which workers, which parameters."
     notes = [
         f"{part.symbol}: {_named(part.outliers)} out (median + 3 robust deviations is {part.threshold:.3g})."
@@ -251,85 +231,94 @@ USUAL = ("divergence", "noise", "trajectory", "curvature", "parts")
 
 
 def measure(
-    experiment: Experiment,
+    source: Federation | Experiment | Setup,
+    algorithm: Algorithm | None = None,
     *,
+    local_steps: int | Sequence[int] | None = None,
+    participation: Participation | None = None,
+    seed: int | None = None,
+    compute: Compute | None = None,
     model: torch.Tensor | None = None,
     origin: str = "given",
-    asked: Asked | None = None,
-    prepared: Prepared | None = None,
-    told: Told | None = None,
+    options: MeasureOptions | None = None,
+    progress: Progress = lambda what, done, total: None,
 ) -> Measurement:
-    """Measure the constants of an experiment's federation.
+    """Measure the constants of a federation.
 
     Args:
-        experiment: data, partition and model; and the algorithm and local steps whose trajectory is measured.
-        model: where to measure, a flat model; trained until near convergence if not given.
+        source: a federation; or an experiment, which says everything up to ``compute`` by itself.
+        algorithm: whose trajectory is measured.
+        local_steps: I, or one number per worker; 10 by default.
+        participation: its weights count; everybody takes part while something is measured.
+        seed: of all randomness.
+        compute: where it is computed.
+        model: where to measure, as a flat model; by default, one that is trained until near convergence.
         origin: where that model comes from, for the record.
-        asked: which readings, with how much effort.
-        prepared: what :func:`fedgauge.experiment.prepare.prepare` gave for it, where that was called already.
-        told: called with what is being done and how far it is.
+        options: which readings are taken, and how much they may cost.
+        progress: called with what is being done and how far it is.
 
     Returns:
-        The readings that were taken. Where the budget ends or Ctrl-C is pressed these are some of them, and
-        ``complete`` is false.
+        The readings that were taken. If the budget ends or Ctrl-C is pressed, these are some of them, and ``complete``
+        is false.
 
-    >>> found = measure(Experiment.of({"source": "digits", "gamma": 0.1, "processes": 1}), asked=Asked(
-    ...     ("trajectory", "curvature"), rounds=2, seeds=2, fall=0.2))
+    >>> from fedgauge import fedavg, random_quadratics
+    >>> options = MeasureOptions(("trajectory", "curvature"), rounds=2, seeds=2, fall=0.2)
+    >>> found = measure(random_quadratics(4, 3), fedavg(gamma=0.1), local_steps=5, options=options)
     >>> happened, possible = (found.reading(name).constants["L_h"].value for name in ("trajectory", "curvature"))
     >>> happened < possible, found.complete
     (True, True)
     """
-    asked = asked or Asked()
-    told = told or (lambda what, done, total: None)
-    prepared = prepared or prepare(experiment)
-    federation, began = prepared.federation, time.monotonic()
-    asked = replace(asked, readings=asked.readings or _default(federation))
-    until = began + (float("inf") if asked.seconds is None else asked.seconds)
+    setup = setup_of(
+        source, algorithm, local_steps=local_steps, participation=participation, seed=seed, compute=compute
+    )
+    steps = setup.fixed_steps  # refused before anything is computed if they adapt
+    federation, began = setup.federation, time.monotonic()
+    options = options or MeasureOptions()
+    options = replace(options, readings=options.readings or _default(federation))
+    until = began + (float("inf") if options.seconds is None else options.seconds)
     point: dict[str, Any] = {"origin": origin}
     meter = Meter(
         federation,
-        weights=prepared.participation.weights,
-        seed=experiment.run.seed,
-        processes=experiment.run.processes,
-        engine=experiment.run.engine or "local",
-        address=experiment.run.address,
-        chunk=experiment.run.chunk,
+        weights=setup.participation.weights,
+        seed=setup.seed,
+        compute=setup.compute,
         until=until,
-        passes=asked.passes,
-        told=lambda what, done: told(what, int(done), None),
+        passes=options.passes,
+        progress=lambda what, done: progress(what, int(done), None),
     )
-    fixed_steps(experiment)
     with meter:
-        session = Session(experiment, prepared, asked, federation.start(experiment.run.seed), meter, told, until)
+        session = Session(setup, options, federation.start(setup.seed), meter, progress, until)
         if model is None:
             session.model, point = _train(session)
         else:
             session.model = check_model(federation, model)
         complete = _take(session, point)
     cost = {**meter.cost, "seconds": time.monotonic() - began}
-    settings = {"experiment": experiment.to_json(), "asked": _plain(asked), "federation": federation.digest}
+    settings: dict[str, Any] = {"experiment": dict(setup.experiment), "asked": _plain(options)}
+    settings["federation"] = federation.digest
+    if not setup.experiment:
+        settings["algorithm"] = {"name": setup.algorithm.name, **setup.algorithm.parameters}
+        settings["local_steps"] = steps
     return Measurement(settings, point, tuple(session.taken), complete, cost)
 
 
 def _train(session: Session) -> tuple[torch.Tensor, dict[str, Any]]:
-    experiment, asked = session.experiment, session.asked
-    model, said_of = near_convergence(
-        session.prepared.federation,
-        session.algorithm,
-        local_steps=session.fixed_steps,
-        fall=asked.fall,
-        most=asked.most,
-        seed=experiment.run.seed,
-        weights=session.prepared.participation.weights,
-        processes=experiment.run.processes,
-        engine=experiment.run.engine or "local",
-        address=experiment.run.address,
+    setup, options = session.setup, session.options
+    model, how = near_convergence(
+        setup.federation,
+        setup.algorithm,
+        local_steps=setup.fixed_steps,
+        fall=options.fall,
+        most=options.most,
+        seed=setup.seed,
+        weights=setup.participation.weights,
+        compute=setup.compute,
         stop=session.time_is_up,
-        observer=session.observer("training", asked.most),
+        observer=session.observer("training", options.most),
     )
-    reached, rounds = said_of["reached"], said_of["round"]
+    reached, rounds = how["reached"], how["round"]
     origin = "trained until near convergence" if reached else f"after {rounds} rounds, not near convergence"
-    return model, {"origin": origin, **said_of}
+    return model, {"origin": origin, **how}
 
 
 def _take(session: Session, point: dict[str, Any]) -> bool:
@@ -345,7 +334,7 @@ def _take(session: Session, point: dict[str, Any]) -> bool:
         raise InputError("The loss is not finite at this model: it has diverged; measure an earlier one.")
     failures = []
     try:
-        for name in session.asked.readings:
+        for name in session.options.readings:
             try:
                 for reading in READINGS[name](session):
                     session.taken.append(reading)
@@ -362,10 +351,10 @@ def _take(session: Session, point: dict[str, Any]) -> bool:
         if not taken and isinstance(reason, KeyboardInterrupt):
             raise
         return False
-    if failures and len(failures) == len(session.asked.readings):
+    if failures and len(failures) == len(session.options.readings):
         raise failures[0]
     return True
 
 
-def _plain(asked: Asked) -> dict[str, Any]:
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(asked).items()}
+def _plain(options: MeasureOptions) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(options).items()}

@@ -18,7 +18,7 @@ import torch
 
 from fedgauge.errors import InputError, count
 from fedgauge.federation.first_model import check_model
-from fedgauge.federation.supervised import SupervisedFederation
+from fedgauge.federation.protocols import HasKnownNoise, HasModule, HasSampleNoise, HasSamples, Rows, StochasticRows
 from fedgauge.measurement import intervals
 from fedgauge.measurement.intervals import Interval
 from fedgauge.measurement.passes import Meter, OutOfBudgetError, Passes
@@ -32,7 +32,7 @@ Floats = npt.NDArray[np.float64]
 MEANING = "How far a stochastic gradient is from its mean at this model, for the batch size in use."
 
 _PAIRS = 8
-"""In one ask: between two of them the budget is looked at."""
+"""Pairs in one request to the workers; the budget is checked between requests."""
 _BATCHES, _SINGLES = 1, 2
 """Copies in the addresses of the draws."""
 
@@ -59,25 +59,30 @@ def noise(meter: Meter, model: torch.Tensor, *, samples: int | None = None, draw
     (0.5, 'exact')
     """
     model = check_model(meter.federation, model)
-    federation: Any = meter.federation
+    federation = meter.federation
+    N = federation.num_workers
     count("draws", draws, least=4)
-    data = isinstance(federation, SupervisedFederation)
-    if samples is not None and not data:
-        raise InputError("samples are drawn from data, which this federation has none of; set draws instead.")
+    if samples is not None and not isinstance(federation, HasSampleNoise):
+        raise InputError("samples are drawn from data, but this federation has none; set draws instead.")
     if samples is not None:
         count("samples", samples, least=4)
     drawn = _draw(meter, model, draws // 2, None)
     notes = list(drawn.notes)
     cost = drawn.cost
-    method = f"{2 * drawn.number} stochastic gradients a worker, in pairs"
-    if data:
-        found, kind, cost = _of_data(meter, model, samples)
-        method = f"variance of {2 * found.number} samples a worker, in pairs" if samples else "variance of all samples"
+    method = f"{2 * drawn.number} stochastic gradients per worker, in pairs"
+    kind: Kind = "sample"
+    replaced: dict[str, Any] = {}
+    if isinstance(federation, HasSampleNoise):
+        found, kind, cost = _of_data(meter, federation, model, samples)
+        replaced = _without_replacement(federation, found.each)
+        method = (
+            f"variance of {2 * found.number} samples per worker, in pairs" if samples else "variance of all samples"
+        )
         notes += found.notes
-    elif hasattr(federation, "sigma2"):
-        found, kind, method = Variances.exact(np.full(federation.num_workers, federation.sigma2)), "exact", "as given"
+    elif isinstance(federation, HasKnownNoise):
+        found, kind, method = Variances.exact(np.full(N, federation.sigma2)), "exact", "as given"
     else:
-        found, kind = drawn, "sample"
+        found = drawn
     estimates = [
         _estimate("sigma", found.largest(), kind, f"{method}; largest", cost),
         _estimate("sigma_rms", found.mean(meter.shares), kind, f"{method}; root mean square over workers", cost),
@@ -86,12 +91,12 @@ def noise(meter: Meter, model: torch.Tensor, *, samples: int | None = None, draw
     details = {
         "variance of each worker": found.each.tolist(),
         "worker": int(found.each.argmax()),
-        "batch size": getattr(federation, "batch_size", None),
-        "G": _where(federation, drawn),
+        "batch size": federation.batch_size if isinstance(federation, HasSamples) else None,
+        "G": _where(meter.federation, drawn),
         "drawn": drawn.summary(meter.shares),
-        **(_without_replacement(federation, found.each) if data else {}),
+        **replaced,
     }
-    if kind == "sample" and federation.num_workers > 1:
+    if kind == "sample" and N > 1:
         notes.append("The largest of several estimates errs upwards; its interval allows for that, sigma_rms has none.")
     return Reading("noise", MEANING, tuple(estimates), details, tuple(notes))
 
@@ -101,9 +106,9 @@ class Variances:
     """The variance of each worker's stochastic gradient, and what is known of its error.
 
     Attributes:
-        each: one variance a worker.
+        each: one variance per worker.
         spread: sample variance of the terms that each is the mean of.
-        number: of those terms; 0 where there is no error.
+        number: how many terms; 0 where there is no error.
         totals: the weighted mean over workers of each term.
         entry: the largest absolute entry of a gradient seen, with its worker and its number in the flat model.
         notes: what a reader must know.
@@ -137,7 +142,7 @@ class Variances:
         return intervals.of_mean(self.totals)
 
     def scaled(self, by: float) -> Variances:
-        """Those of a gradient whose variance is so many times as large."""
+        """Those of a gradient whose variance is ``by`` times as large."""
         totals = [total * by for total in self.totals]
         return Variances(self.each * by, self.spread * by**2, self.number, totals, notes=self.notes)
 
@@ -150,15 +155,16 @@ class Variances:
         }
 
 
-def _of_data(meter: Meter, model: torch.Tensor, samples: int | None) -> tuple[Variances, Kind, Mapping[str, float]]:
-    """sigma_i^2 of a batch from single samples: all of them, or so many of each worker."""
-    federation: Any = meter.federation
+def _of_data(
+    meter: Meter, federation: HasSampleNoise, model: torch.Tensor, samples: int | None
+) -> tuple[Variances, Kind, Mapping[str, float]]:
+    """sigma_i^2 of a batch from single samples: all of them, or ``samples`` of each worker."""
     if samples is not None:
         found = _draw(meter, model, samples // 2, 1)
         return found.scaled(1 / federation.batch_size), "sample", found.cost
     meter.check_budget(2, "the noise of all samples")
     before = meter.cost["gradient passes"]
-    each = np.empty(federation.num_workers)
+    each = np.empty(meter.federation.num_workers)
     # A gradient, and the same passes again for the squared norms of the samples' gradients.
     for workers, variances in meter.ask("gradient passes", 2, _whole, model):
         each[workers] = variances
@@ -168,18 +174,25 @@ def _of_data(meter: Meter, model: torch.Tensor, samples: int | None) -> tuple[Va
 
 def _whole(passes: Passes, lane: Lane, model: torch.Tensor) -> tuple[list[int], list[float]]:
     """The variance of one sample's gradient for each worker of a lane, over its whole shard."""
-    federation: Any = passes.federation
     found: list[float] = []
     for (workers, _, _), _ in lane.chunks(passes.chunk):
-        found += federation.sample_variances(model, workers).tolist()
+        found += _samples(passes.federation).sample_variances(model, workers).tolist()
     return lane.cohort.workers.tolist(), found
 
 
+def _samples(federation: Rows) -> HasSampleNoise:
+    """The federation, if its samples' gradients can be looked at one by one."""
+    if not isinstance(federation, HasSampleNoise):
+        raise InputError("Single samples' gradients need a federation of data, which this one is not; set draws.")
+    return federation
+
+
 def _draw(meter: Meter, model: torch.Tensor, pairs: int, batch_size: int | None) -> Variances:
-    """The variance of each worker's stochastic gradient from so many pairs of them, as far as the budget goes."""
+    """The variance of each worker's stochastic gradient from ``pairs`` pairs of them, as far as the budget goes."""
     N, before = meter.federation.num_workers, meter.cost["gradient passes"]
-    federation: Any = meter.federation
-    each = 2 * meter.sample_passes * (1.0 if batch_size is None else batch_size / federation.batch_size)
+    each = 2 * meter.sample_passes
+    if batch_size is not None:
+        each *= batch_size / _samples(meter.federation).batch_size
     meter.check_budget(2 * each, "two pairs of gradients, the least that has an interval")
     sums, squares = np.zeros(N), np.zeros(N)
     totals: list[float] = []
@@ -200,7 +213,7 @@ def _draw(meter: Meter, model: torch.Tensor, pairs: int, batch_size: int | None)
     except OutOfBudgetError as error:
         if len(totals) < 2:
             raise
-        notes = (f"{error} {2 * len(totals)} of {2 * pairs} gradients a worker were drawn.",)
+        notes = (f"{error} {2 * len(totals)} of {2 * pairs} gradients per worker were drawn.",)
     number = len(totals)
     spread = np.maximum(squares - sums**2 / number, 0.0) / (number - 1)
     cost = {"gradient passes": meter.cost["gradient passes"] - before}
@@ -214,7 +227,9 @@ def _pairs(
 
     With it the weighted sums over the workers, and the largest entry seen, with its worker and place.
     """
-    federation: Any = passes.federation if batch_size is None else passes.federation.with_batch_size(batch_size)  # type: ignore[attr-defined]
+    federation: StochasticRows = passes.federation
+    if batch_size is not None:
+        federation = _samples(passes.federation).with_batch_size(batch_size)
     streams = Streams(passes.seed, Purpose.MEASURE)
     terms, entry = [], (-1.0, 0, 0)
     totals = np.zeros(number)
@@ -241,19 +256,19 @@ def _estimate(symbol: str, squared: Interval, kind: Kind, method: str, cost: Map
     return Estimate(symbol, value, low, high, kind, method, cost)
 
 
-def _where(federation: Any, drawn: Variances) -> dict[str, Any]:
+def _where(federation: Rows, drawn: Variances) -> dict[str, Any]:
     """The worker and the parameter whose gradient's entry was the largest."""
     worker, place = drawn.place
     found: dict[str, Any] = {"worker": worker, "entry": place, "of draws": 2 * drawn.number}
-    if isinstance(federation, SupervisedFederation):
+    if isinstance(federation, HasModule):
         numbers = federation.unflatten(torch.arange(federation.dim))
         found["parameter"] = next(name for name, part in numbers.items() if bool((part == place).any()))
     return found
 
 
-def _without_replacement(federation: SupervisedFederation, variances: Floats) -> dict[str, Any]:
+def _without_replacement(federation: HasSamples, variances: Floats) -> dict[str, Any]:
     """What the variances would be for batches of distinct samples: a whole shard has no noise."""
-    sizes, B = federation.sizes(np.arange(federation.num_workers)), federation.batch_size
+    sizes, B = federation.sizes(np.arange(len(variances))), federation.batch_size
     factors = np.maximum(sizes - B, 0) / np.maximum(sizes - 1, 1)
     each = variances * factors
     return {"without replacement": {"largest": float(each.max()), "of each worker": each.tolist()}}

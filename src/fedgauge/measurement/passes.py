@@ -19,11 +19,12 @@ import torch
 
 from fedgauge.errors import InputError, positive
 from fedgauge.federation.participation import Cohort, Participation
-from fedgauge.federation.protocols import Federation, Indices
+from fedgauge.federation.protocols import Federation, HasSamples, Indices
 from fedgauge.measurement.lanczos import Ritz, keep_worst, largest
 from fedgauge.measurement.probes import Probes
 from fedgauge.randomness import Purpose, Streams
 from fedgauge.simulation.engines.local import Engine, make_engine
+from fedgauge.simulation.options import HERE, Compute
 from fedgauge.simulation.workers import Lane, lanes
 from fedgauge.system.threads import one_thread
 
@@ -88,7 +89,7 @@ class Passes(Probes):
         """Weighted sum of the workers' Hessians times one vector."""
         product = _zeros(model)
         for (workers, _, weights), _ in lane.chunks(self.chunk):
-            product += self.federation.pooled_hessian(model, vector, workers, weights)
+            product += self.curved.pooled_hessian(model, vector, workers, weights)
         return product
 
     def products(self, lane: Lane, model: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
@@ -122,9 +123,7 @@ class Passes(Probes):
 
             def product(vector: Floats, one: npt.NDArray[np.int64] = one) -> Floats:
                 rows = torch.from_numpy(vector).to(model).unsqueeze(0)
-                answer: Floats = (
-                    self.federation.hessian_products(model.unsqueeze(0), rows, one)[0].double().cpu().numpy()
-                )
+                answer: Floats = self.curved.hessian_products(model.unsqueeze(0), rows, one)[0].double().cpu().numpy()
                 return answer
 
             keep_worst(found, worker, largest(product, len(model), tolerance, streams.at(worker=worker + 1)))
@@ -134,7 +133,7 @@ class Passes(Probes):
         return lane.chunks(self.chunk)
 
     def _times(self, model: torch.Tensor, rows: torch.Tensor, workers: npt.NDArray[np.int64]) -> torch.Tensor:
-        return self.federation.hessian_products(model.expand(len(workers), -1), rows.to(model.dtype), workers)
+        return self.curved.hessian_products(model.expand(len(workers), -1), rows.to(model.dtype), workers)
 
 
 def _zeros(model: torch.Tensor) -> torch.Tensor:
@@ -148,13 +147,10 @@ class Meter:
         federation: whose workers.
         weights: w_i of f = sum_i w_i F_i; equal if not given.
         seed: of the random directions and samples that estimators draw.
-        chunk: how many workers' rows are held at once; what the federation computes fastest if not given.
-        processes: how many share a pass; as :func:`fedgauge.simulate` chooses if not given.
-        engine: where passes are computed, as for :func:`fedgauge.simulate`.
-        address: of the cluster.
+        compute: where passes are computed.
         until: no pass begins after this moment of ``time.monotonic``.
         passes: no pass begins that would make them more than so many, of all kinds together.
-        told: called before every pass with what it is and how many were made of it.
+        progress: called before every pass with what it is and how many of them were made.
 
     Attributes:
         cost: how many passes of each kind were made; a gradient pass is every worker's gradient once.
@@ -173,31 +169,28 @@ class Meter:
         *,
         weights: tuple[float, ...] | None = None,
         seed: int = 0,
-        chunk: int | None = None,
-        processes: int | None = None,
-        engine: str = "local",
-        address: str | None = None,
+        compute: Compute = HERE,
         until: float = math.inf,
         passes: float | None = None,
-        told: Callable[[str, float], None] | None = None,
+        progress: Callable[[str, float], None] | None = None,
     ) -> None:
         self.federation, self.seed, self.weights = federation, seed, weights
         N = federation.num_workers
         self.shares = Participation(weights=weights).objective(N)
         self.everyone = Participation(weights=weights).cohort(N, seed, 0)
-        self.chunk = federation.chunk(N) if chunk is None else chunk
-        self._place = (processes, engine, address)
+        self.chunk = compute.chunk or federation.chunk(N)
+        self._compute = compute
         self.cost: Counter[str] = Counter()
         self._until = until
         self.passes = None if passes is None else positive("passes", passes)
-        self._told = told or (lambda what, done: None)
+        self._progress = progress or (lambda what, done: None)
         self._stack = ExitStack()
         self._engine: Engine | None = None
 
     def __enter__(self) -> Self:
         self._stack.enter_context(one_thread())
-        passes: Any = Passes(self.federation, self.chunk, self.seed)
-        self._engine = self._stack.enter_context(make_engine(passes, *self._place))
+        passes = Passes(self.federation, self.chunk, self.seed)
+        self._engine = self._stack.enter_context(make_engine(passes, self._compute))
         return self
 
     def __exit__(self, *failure: Any) -> None:
@@ -239,7 +232,7 @@ class Meter:
         if self.passes is not None and sum(self.cost.values()) + passes > self.passes * (1 + 1e-9):
             raise OutOfBudgetError(f"The {self.passes:g} passes that were allowed are used up.")
         self.cost[what] += float(passes)  # type: ignore[assignment]  # half a pass counts as half
-        self._told(what, self.cost[what])
+        self._progress(what, self.cost[what])
         if callable(method):
             method, arguments = "call", (method, *arguments)
         cohort = self.everyone
@@ -250,8 +243,8 @@ class Meter:
     @property
     def sample_passes(self) -> float:
         """How many gradient passes one stochastic gradient of every worker is."""
-        federation: Any = self.federation
-        if not hasattr(federation, "batch_size"):
+        federation = self.federation
+        if not isinstance(federation, HasSamples):
             return 1.0
         everyone = np.arange(federation.num_workers)
         return float(federation.batch_size * len(everyone) / federation.sizes(everyone).sum())

@@ -1,4 +1,4 @@
-"""Passes over a lane of workers for the lenses and the decomposition, which :class:`meter.Passes` has among others.
+"""Passes over a lane of workers for the lenses and the decomposition, which ``passes.Passes`` inherits.
 
 Each sees a chunk of rows at a time and returns numbers or sums, so that memory does not grow with the workers.
 """
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fedgauge.federation.protocols import Federation, Indices
+from fedgauge.federation.protocols import Federation, HasCurvature, Indices, curvature_of
 from fedgauge.measurement.lanczos import Ritz, keep_worst, largest
 from fedgauge.randomness import Purpose, Streams
 from fedgauge.simulation.workers import Lane, Spread
@@ -51,6 +51,11 @@ class Probes:
     def __init__(self, federation: Federation, chunk: int, seed: int) -> None:
         self.federation, self.chunk, self.seed = federation, chunk, seed
 
+    @property
+    def curved(self) -> HasCurvature:
+        """The federation's products with Hessians; refused in one sentence where it has none."""
+        return curvature_of(self.federation)
+
     # -- squares by block of parameters ------------------------------------------------------------------------
 
     def gradient_parts(
@@ -70,7 +75,7 @@ class Probes:
         found = []
         for (workers, _, _), _ in lane.chunks(self.chunk):
             size = len(workers)
-            rows = self.federation.hessian_products(model.expand(size, -1), vector.expand(size, -1), workers)
+            rows = self.curved.hessian_products(model.expand(size, -1), vector.expand(size, -1), workers)
             found.append(_by_block(rows.double() - centre, starts))
         return lane.cohort.workers, np.concatenate(found)
 
@@ -140,7 +145,7 @@ class Probes:
                 total = torch.zeros_like(model, dtype=torch.float64)
                 for first in range(0, len(everyone), self.chunk):
                     part = slice(first, first + self.chunk)
-                    total += self.federation.pooled_hessian(model, direction, everyone[part], weights[part])
+                    total += self.curved.pooled_hessian(model, direction, everyone[part], weights[part])
                 answer: Floats = total.cpu().numpy()
                 return answer
 

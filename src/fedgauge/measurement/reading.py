@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from fedgauge.values import Constants, Estimate, Value
+from fedgauge.values import Constants, Estimate, Result, Value
+from fedgauge.values.display import Displayed
 
 Directions = Mapping[str, npt.NDArray[np.float64]]
 
@@ -56,7 +57,7 @@ _SAFEST = {"exact": 0, "upper": 1, "lower": 2, "sample": 3, "assumed": 4}
 
 
 @dataclass(frozen=True, eq=False)
-class Measurement(Value):
+class Measurement(Result, Displayed):
     """All readings of one federation at one model.
 
     Attributes:
@@ -66,6 +67,9 @@ class Measurement(Value):
         complete: whether all that was asked for was measured.
         cost: passes and seconds of all of it.
     """
+
+    kind: ClassVar[str] = "measurement"
+    written_by: ClassVar[str] = "measure"
 
     settings: Mapping[str, Any]
     point: Mapping[str, Any]

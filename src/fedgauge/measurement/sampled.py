@@ -21,7 +21,7 @@ import torch
 
 from fedgauge.errors import InputError, count, positive
 from fedgauge.federation.first_model import check_model
-from fedgauge.federation.supervised import SupervisedFederation
+from fedgauge.federation.protocols import HasSubsets, Rows
 from fedgauge.measurement import intervals
 from fedgauge.measurement.divergence import ALONE
 from fedgauge.measurement.intervals import Interval
@@ -58,9 +58,9 @@ def sampled_divergence(
     Args:
         meter: the workers, of a federation of data.
         model: the flat model.
-        size: samples of each worker in a subset, or the part of them as a float. A repetition takes two subsets: with
-            0.01 it costs 0.02 gradient passes. Products of very small subsets are skewed, and intervals of few of them
-            cover less than they say (docs/theory.md): a few dozen samples a worker are enough.
+        size: samples of each worker in a subset, or the fraction of them as a float. A repetition takes two subsets:
+            with 0.01 it costs 0.02 gradient passes. Products of very small subsets are skewed, and intervals of few of
+            them cover less than they say (docs/theory.md): a few dozen samples per worker are enough.
         tolerance: stop where the interval of zeta_rms^2 reaches no further than this part of it to either side.
         most: repetitions, where it never does.
 
@@ -69,9 +69,10 @@ def sampled_divergence(
         the squares, which may be negative.
 
     >>> from torch import nn
+    >>> from fedgauge.federation.supervised import SupervisedFederation
     >>> x, y, shards = torch.randn(80, 3), torch.arange(80) % 2, [range(40), range(40, 80)]
     >>> federation = SupervisedFederation(lambda: nn.Linear(3, 2), nn.functional.cross_entropy, x, y, shards)
-    >>> with Meter(federation, processes=1) as meter:
+    >>> with Meter(federation) as meter:
     ...     reading = sampled_divergence(meter, federation.start(0), size=0.25, most=20)
     >>> [estimate.symbol for estimate in reading.estimates], reading.details["repetitions"] <= 20
     (['zeta_rms', 'grad2'], True)
@@ -99,7 +100,10 @@ def sampled_divergence(
     if meter.federation.num_workers == 1:
         notes = (*notes, ALONE)
     elif zeta2.low <= 0:
-        notes = (*notes, "zeta_rms cannot be told from 0 with so few samples; allow more of them, or more repetitions.")
+        notes = (
+            *notes,
+            "zeta_rms cannot be distinguished from 0; allow more samples, or more repetitions.",
+        )
     return Reading("sampled divergence", DIVERGENCE, estimates, details, notes)
 
 
@@ -118,7 +122,7 @@ def sampled_deviation(
         meter: the workers, of a federation of data.
         model: the flat global model.
         local: the local steps that lead to the local models, which are made again for every repetition so that none
-            is kept; or the local models themselves, one row a worker.
+            is kept; or the local models themselves, one row per worker.
         size: as for :func:`sampled_divergence`; a repetition takes four subset gradients of each worker.
         tolerance: stop where the interval of deviation2 reaches no further than this part of it to either side.
         most: repetitions, where it never does.
@@ -147,8 +151,8 @@ def sampled_deviation(
         raise InputError("The local models do not differ, so that nothing deviates; give at least one step of them.")
 
     def once(repetition: int) -> tuple[float]:
-        asked = meter.ask("gradient passes", cost, _deviations, model, mean, steps, size, repetition, rows=rows)
-        first, second = (torch.stack(side).sum(dim=0) for side in zip(*asked, strict=True))
+        parts = meter.ask("gradient passes", cost, _deviations, model, mean, steps, size, repetition, rows=rows)
+        first, second = (torch.stack(side).sum(dim=0) for side in zip(*parts, strict=True))
         return (float(first @ second),)
 
     found = _repeat(meter, once, tolerance, most)
@@ -174,21 +178,28 @@ def _estimate(symbol: str, interval: Interval, method: str, cost: Mapping[str, f
 
 
 def _part(meter: Meter, size: int | float) -> float:
-    """The part of all samples that a subset has, which is what a pass over it costs."""
-    federation = meter.federation
-    if not isinstance(federation, SupervisedFederation):
-        raise InputError("Only a federation of data can be sampled; measure this one exactly, with divergence.")
-    taken, held = federation.subset_sizes(size), federation.sizes(np.arange(federation.num_workers))
+    """The fraction of all samples that a subset has, which is what a pass over it costs."""
+    N, federation = meter.federation.num_workers, _subsets(meter.federation)
+    taken, held = federation.subset_sizes(size), federation.sizes(np.arange(N))
     if (taken == held).all():
         raise InputError(f"size = {size} takes every sample of every worker; take fewer, or measure exactly.")
     return float(taken.sum() / held.sum())
 
 
+def _subsets(federation: Rows) -> HasSubsets:
+    """The federation, if it has samples of which subsets can be taken."""
+    if not isinstance(federation, HasSubsets):
+        raise InputError(
+            "Only a federation of data can be sampled, which this one is not; measure it exactly, with divergence."
+        )
+    return federation
+
+
 def _repeat(meter: Meter, once: Callable[[int], tuple[float, ...]], tolerance: float, most: int) -> Repeated:
     """Repeat until the first quantity's interval is narrow enough, or the budget is used up.
 
-    Whether it is, is asked only where it should be by what was seen, and the number at most doubles in between: to ask
-    after every repetition would stop at the first interval that is narrow by chance.
+    The interval is checked only when it should be narrow enough by what was seen before, and the number of repetitions
+    at most doubles in between: a check after each repetition would stop at the first interval that is narrow by chance.
     """
     positive("tolerance", tolerance)
     count("most", most, least=2)
@@ -218,9 +229,8 @@ def _gradients(
     passes: Passes, workers: npt.NDArray[np.int64], size: int | float, repetition: int, half: int
 ) -> Callable[[torch.Tensor], torch.Tensor]:
     """The workers' gradients over a subset of their samples, in float64, as a function of their models."""
-    federation: Any = passes.federation
     streams = Streams(passes.seed, Purpose.SUBSET)
-    subset = federation.subset(size, streams, round=repetition, copy=half, workers=workers)
+    subset = _subsets(passes.federation).subset(size, streams, round=repetition, copy=half, workers=workers)
     everyone = np.arange(len(workers))
     return lambda models: subset.gradients(models, everyone).double()
 

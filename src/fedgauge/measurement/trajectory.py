@@ -26,7 +26,8 @@ from fedgauge.federation.protocols import Federation
 from fedgauge.measurement.intervals import of_runs
 from fedgauge.measurement.passes import OutOfBudgetError, said
 from fedgauge.measurement.reading import Reading
-from fedgauge.simulation.loop import InterruptedRunError, Observer, Stop, simulate
+from fedgauge.simulation.loop import InterruptedRunError, simulate
+from fedgauge.simulation.options import HERE, Compute, Observer, Recording, StopAt
 from fedgauge.values import Estimate, Kind, Round, Trace
 
 MEAN = "What happened on average along FedAvg's own steps from this model, as the paper estimates it."
@@ -49,10 +50,8 @@ def trajectory(
     rounds: int = 10,
     seeds: Sequence[int] = (0,),
     weights: tuple[float, ...] | None = None,
-    processes: int | None = None,
-    engine: str = "local",
-    address: str | None = None,
-    stop: Stop | None = None,
+    compute: Compute = HERE,
+    stop: Callable[[Sequence[Round]], bool] | None = None,
     observer: Observer | None = None,
 ) -> tuple[Reading, Reading]:
     """Run an algorithm from a model with all workers taking part, and read the constants off its rounds.
@@ -65,11 +64,9 @@ def trajectory(
         rounds: of each run.
         seeds: of the runs' mini-batches.
         weights: w_i of f = sum_i w_i F_i; equal if not given.
-        processes: how many share a round.
-        engine: where it is computed, as for :func:`fedgauge.simulate`.
-        address: of the cluster.
-        stop: asked at every round whether time is up; what was seen by then counts.
-        observer: told of every round.
+        compute: where it is computed.
+        stop: called at every round with the records so far; true where time is up. What was seen by then counts.
+        observer: called after every round.
 
     Returns:
         Two readings: the mean over rounds and seeds (of the squares, as the paper has it), with an interval of 95%; and
@@ -94,11 +91,9 @@ def trajectory(
                 participation=Participation(weights=weights),
                 seed=seed,
                 start=model,
-                stop=stop,
-                processes=processes,
-                engine=engine,
-                address=address,
-                observer=observer,
+                record=Recording(observer=observer),
+                stop=StopAt(when=stop),
+                compute=compute,
             )
         except InterruptedRunError as interrupt:
             trace, reason = interrupt.trace, said(interrupt)
@@ -208,10 +203,8 @@ def near_convergence(
     most: int = 1000,
     seed: int = 0,
     weights: tuple[float, ...] | None = None,
-    processes: int | None = None,
-    engine: str = "local",
-    address: str | None = None,
-    stop: Stop | None = None,
+    compute: Compute = HERE,
+    stop: Callable[[Sequence[Round]], bool] | None = None,
     observer: Observer | None = None,
 ) -> tuple[torch.Tensor, dict[str, Any]]:
     """Train until the loss has all but stopped to fall.
@@ -242,13 +235,9 @@ def near_convergence(
         rounds=most,
         participation=Participation(weights=weights),
         seed=seed,
-        record_every=window,
-        watch=False,
-        stop=lambda records: settled(records) or (stop is not None and stop(records)),
-        processes=processes,
-        engine=engine,
-        address=address,
-        observer=observer,
+        record=Recording(every=window, watch=False, observer=observer),
+        stop=StopAt(when=lambda records: settled(records) or (stop is not None and stop(records))),
+        compute=compute,
     )
     if trace.status == "diverged":
         raise InputError(

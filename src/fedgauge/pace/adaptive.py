@@ -351,7 +351,9 @@ def _rises_from_a_quarter(state: PaceState, I: int) -> bool:  # noqa: E741
     return I >= 4 and all(mean + error < 0 for mean, error in rises)
 
 
-def auto(cost: Cost, federation: Federation, participation: Participation | None = None, cap: int = CAP) -> Pace:
+def adaptive_pace(
+    cost: Cost, federation: Federation, participation: Participation | None = None, cap: int = CAP
+) -> Pace:
     """The pace for a federation whose rounds have this cost.
 
     Args:
@@ -362,7 +364,7 @@ def auto(cost: Cost, federation: Federation, participation: Participation | None
 
     >>> from fedgauge import Cost, fedavg, random_quadratics, simulate
     >>> federation = random_quadratics(4, 3)
-    >>> pace = auto(Cost.parse("cross-silo"), federation)
+    >>> pace = adaptive_pace(Cost.parse("cross-silo"), federation)
     >>> trace = simulate(federation, fedavg(gamma=0.1), local_steps=pace, rounds=20)
     >>> trace.rounds[0].looked, trace.rounds[0].taken, trace.rounds[1].elapsed > 1
     ((1, 2, 4, 8, 16, 32, 64), 64, True)

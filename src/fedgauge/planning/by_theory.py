@@ -21,12 +21,11 @@ from fedgauge.pace.cost import Cost
 from fedgauge.planning import theorem_inputs as inputs
 from fedgauge.planning.goal import Goal
 from fedgauge.planning.theory_plan import End, Practice, TheoryPlan
-from fedgauge.theory import find
+from fedgauge.theory import covering, find
+from fedgauge.theory.rates import refuse_free_rates
 from fedgauge.theory.search import Choice, Point, Task, relaxed, solve, trace
-from fedgauge.theory.tune import refuse_free_eta
 from fedgauge.values import Constants, Version
 
-_ONE_ETA = ("equal-hessians", "quadratic")  # they hold for eta = 1 only
 _STEP = 0.01  # of the logarithm of a constant, for the elasticities
 
 __all__ = ["TheoryPlan", "theory_plan"]
@@ -51,16 +50,16 @@ def theory_plan(
     Args:
         constants: F (d0 and mu for ``strongly-convex``), sigma, zeta, L_g, L_h, and L_tilde for the prior bound.
         goal: a ``grad2`` to reach or have within a budget; for ``strongly-convex`` a ``loss``.
-        cost: of a round, completed: the bytes of a model and the time of a step are known.
+        cost: the cost of a round, with the bytes of a model and the time of a step filled in.
         num_workers: N.
         participants: how they are chosen; all where None, and with a number M that many draws with replacement.
         eta: the global rate; None to have it chosen, which needs ``gamma_min``.
         gamma_min: a floor under gamma.
-        theorem: one of :data:`~fedgauge.theory.search.PLANNED`; None takes ``partial`` where workers are
-            drawn, be it M = N of them, ``equal-hessians`` where L_h is 0 for sure and eta is 1, and ``nonconvex``
-            otherwise.
+        theorem: one of :func:`~fedgauge.theory.planning_theorems`; None takes the one whose facts fit: ``partial``
+            where workers are drawn, even M = N of them, ``equal-hessians`` where L_h is certainly 0 and eta is 1, and
+            ``nonconvex`` otherwise.
         version: ``corrected``, or ``sharp`` where there is such; ``prior`` and ``printed`` for comparison.
-        practice: the I, gamma and eta that somebody uses, to be held against the conditions.
+        practice: the I, gamma and eta in use, to be compared with the conditions.
         cap: the most local steps to consider.
 
     >>> from fedgauge.values import Estimate
@@ -83,18 +82,17 @@ def theory_plan(
         positive("gamma_min", gamma_min)
     check_cost(cost)
     name = inputs.choose_theorem(constants, theorem, goal, who, eta)
-    if name == "partial":
-        inputs.check_large_eta(who, M, (eta, practice[2]) if practice else (eta,))
     statement, notes = find(name), []
+    inputs.check_large_eta(statement, who, M, (eta, practice[2]) if practice else (eta,))
     if theorem is None and version not in statement.versions:
         version = "corrected"
-    if eta is None and name in _ONE_ETA:
+    if eta is None and statement.eta == "one":
         eta = 1.0
         notes.append(f"{statement.locator} holds for eta = 1 only.")
     if eta is None and gamma_min is None:
-        raise refuse_free_eta(statement)
+        raise refuse_free_rates(statement)
     found = inputs.collect(constants, name, version)
-    gap = "d0" if "d0" in found else "F"
+    gap = statement.gap
     start = found[gap].at("value")
     if not (math.isfinite(start) and start > 0):
         what = "f has no least value, or none is known" if math.isinf(start) else "there is nothing left to gain"
@@ -104,7 +102,7 @@ def theory_plan(
     values = {symbol: item.at("value") for symbol, item in found.items()} | counts
     task = Task(name, version, values, cost, M, target, goal.budget, eta, gamma_min, count("cap", cap))
     choice = solve(task)
-    notes += _remarks(constants, name, choice, task)
+    notes += _remarks(constants, choice, task)
     if who.sampling.startswith("with-") and M == N:
         notes.append("M = N draws with replacement are not all workers: some are drawn twice and others not at all.")
     prior, prior_curve = _prior(constants, task, counts, notes)
@@ -130,37 +128,42 @@ def theory_plan(
 
 
 def _who(participants: int | None) -> Participation:
-    """Who takes part where only their number is given, as an experiment has it."""
+    """Who takes part where only their number is given, with an experiment's default."""
     if participants is None:
         return Participation()
     return Participation("with-replacement", count("participants", participants))
 
 
 def check_cost(cost: Cost) -> None:
-    """Refuse a cost that leaves something open, or by which a round is free."""
+    """Refuse a cost that is incomplete, or for which a round is free."""
     if cost.step is None or (cost.bytes is None and math.isfinite(cost.bandwidth)):
         missing = "step" if cost.step is None else "bytes"
-        raise InputError(f"The cost's {missing} is open; complete it for a federation, or give {missing}=NUMBER.")
+        raise InputError(
+            f"The cost's {missing} is missing; complete the cost for a federation, or give {missing}=NUMBER."
+        )
     if not cost.round(1, 1) > 0:
         raise InputError("A round must cost something, not 0 s; give the cost a fixed part, a bandwidth or a step.")
 
 
-def _remarks(constants: Constants, theorem: str, choice: Choice, task: Task) -> list[str]:
+def _remarks(constants: Constants, choice: Choice, task: Task) -> list[str]:
     """What is special about these constants and this choice."""
     notes = []
+    theorem = find(task.theorem)
     L_h, zeta = (inputs.look_up(constants, symbol) for symbol in ("L_h", "zeta2"))
     if inputs.is_zero(L_h, task.values["L_g"]) and inputs.is_zero(zeta):
         notes.append("The workers are identical (zeta = L_h = 0): averaging them only divides the noise.")
     elif inputs.is_zero(L_h, task.values["L_g"]):
         notes.append("The workers share one Hessian (L_h = 0): drift cancels in the average, however large zeta is.")
-    if theorem == "equal-hessians":
-        notes.append("Theorem 5.5 speaks of the averaged models after every local step, not of the rounds' ends alone.")
+    if theorem.objectives == "equal Hessians":
+        notes.append(
+            f"{theorem.locator} is about the averaged models after every local step, not only those after a round."
+        )
     if zeta is not None and zeta.estimate.symbol == "zeta_rms" and "zeta2" in task.values:
         notes.append("zeta is the root mean square over workers, which is all that the proof uses.")
     if choice.I == task.cap > 1 and choice.R > 1:
         notes.append(f"I is at its cap of {task.cap}; more local steps might be better.")
     least = constants.get("f_star")
-    if task.theorem == "strongly-convex" and task.target is not None and least is not None and least.kind != "exact":
+    if theorem.quantity.measure == "loss" and task.target is not None and least is not None and least.kind != "exact":
         notes.append(f"The goal is counted from the upper end of f*, {least.high:g}.")
     return notes
 
@@ -168,27 +171,31 @@ def _remarks(constants: Constants, theorem: str, choice: Choice, task: Task) -> 
 def _prior(
     constants: Constants, task: Task, counts: Mapping[str, float], notes: list[str]
 ) -> tuple[Choice | None, tuple[Point, ...]]:
-    """The choice of the bound that knows L_tilde only, and so cannot know that Hessians are equal."""
-    name = "nonconvex" if task.theorem == "equal-hessians" else task.theorem
+    """The choice of the bound with L_tilde alone, which cannot know that the Hessians are equal."""
+    own = find(task.theorem)
+    wider = covering(own.algorithm, own.sampling, "smooth") if own.objectives == "equal Hessians" else own
+    assert wider is not None, "FedAvg on smooth objectives has a theorem"
+    name = wider.name
     try:
         found = inputs.collect(constants, name, "prior")
         values = {symbol: item.at("value") for symbol, item in found.items()} | dict(counts)
-        asked = replace(task, theorem=name, version="prior", values=values)
-        choice = solve(asked)
+        other = replace(task, theorem=name, version="prior", values=values)
+        choice = solve(other)
     except InputError as error:
         notes.append(f"The prior bound chooses nothing: {error}")
         return None, ()
-    return choice, trace(asked, choice)
+    return choice, trace(other, choice)
 
 
 def _minibatch(task: Task, num_workers: int, notes: list[str]) -> Choice | None:
-    if task.theorem == "strongly-convex":
+    own, rival = find(task.theorem), covering("minibatch")
+    if rival is None or own.quantity.measure != rival.quantity.measure:
         notes.append("Mini-batch SGD's theorem bounds |grad f|^2, not f, so that the two are not compared.")
         return None
-    if task.theorem == "partial":
+    if own.sampling != rival.sampling:
         notes.append("Mini-batch SGD is planned with all workers in a round, as its theorem asks, and pays for them.")
     version: Version = "prior" if task.version == "prior" else "corrected"
-    other = replace(task, theorem="minibatch", version=version, participants=num_workers, eta=1.0, gamma_min=None)
+    other = replace(task, theorem=rival.name, version=version, participants=num_workers, eta=1.0, gamma_min=None)
     try:
         return solve(other)
     except InputError as error:  # a budget may pay for M workers and not for all
@@ -208,7 +215,7 @@ def _end(task: Task, values: Mapping[str, float]) -> End:
 
 
 def _sensitivity(task: Task, symbols: list[str], near: int) -> dict[str, float]:
-    """Elasticities by central differences, with I and the rates chosen anew; one-sided at the edge of the allowed."""
+    """Elasticities by central differences, with I and the rates chosen again; one-sided at the limits."""
     middle = relaxed(task, near)
     found = {}
     for symbol in symbols:
@@ -232,7 +239,7 @@ def _sensitivity(task: Task, symbols: list[str], near: int) -> dict[str, float]:
 def _practice(task: Task, local_steps: int, gamma: float, eta: float) -> Practice:
     count("practice's I", local_steps)
     used = replace(task, eta=positive("practice's eta", eta), gamma_min=None)
-    bound = used.bound(local_steps, positive("practice's gamma", gamma))
+    bound = used.free.bound(local_steps, positive("practice's gamma", gamma))
     rounds = used.rounds(local_steps, gamma) if bound.admissible and task.target is not None else math.inf
     if bound.admissible and task.budget is not None:
         rounds = float(np.floor(task.budget / task.seconds(local_steps)))

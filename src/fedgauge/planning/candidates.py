@@ -6,12 +6,13 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
-from fedgauge.algorithms import make_algorithm
+from fedgauge.algorithms import fingerprint, make_algorithm
 from fedgauge.errors import InputError, count, nearest, positive
 from fedgauge.experiment.config import Experiment
 from fedgauge.pace.cost import Cost
+from fedgauge.simulation.setup import Setup
 from fedgauge.values import Value
 
 CAP = 128
@@ -50,6 +51,33 @@ class Candidate(Value):
         chosen: dict[str, Any] = {"local_steps": self.I, "gamma": self.gamma, "eta": self.eta}
         drawn = num_workers > self.M or experiment.run.participants is not None
         return {**chosen, "participants": self.M} if drawn else chosen
+
+    def applied(self, setup: Setup) -> Setup:
+        """A set-up with this candidate's local steps, rates and participants."""
+        rates = {name: value for name, value in self._rates.items() if name in setup.algorithm.parameters}
+        algorithm = make_algorithm(setup.algorithm.name, **{**setup.algorithm.parameters, **rates})
+        who = setup.participation
+        if who.sampling != "full":
+            who = replace(who, participants=self.M)
+        elif setup.num_workers > self.M:
+            who = replace(who, sampling="with-replacement", participants=self.M)
+        return replace(setup, algorithm=algorithm, local_steps=self.I, participation=who)
+
+    @property
+    def _rates(self) -> dict[str, float]:
+        return {"gamma": self.gamma, "eta": self.eta}
+
+
+class Trial(NamedTuple):
+    """A candidate with a seed."""
+
+    candidate: Candidate
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """The name of its directory."""
+        return f"{self.candidate.name},seed={self.seed}"
 
 
 @dataclass(frozen=True)
@@ -116,51 +144,55 @@ def _neighbours(ladder: Sequence[Any], value: Any) -> Iterator[Any]:
         yield from (ladder[place] for place in (at - 1, at + 1) if 0 <= place < len(ladder))
 
 
-def space_of(
-    experiment: Experiment, num_workers: int, cost: Cost, over: Mapping[str, Sequence[Any]] | None = None
-) -> Space:
-    """The space around an experiment's own values, or over the values that are named.
+def space_of(setup: Setup, cost: Cost, over: Mapping[str, Sequence[Any]] | None = None) -> Space:
+    """The space around a set-up's own values, or over the values that are named.
 
     Args:
-        experiment: the user's.
-        num_workers: N.
+        setup: the user's federation, algorithm, local steps and participation.
         cost: of a round, complete.
-        over: for some of ``local_steps``, ``gamma``, ``eta`` and ``participants`` the values to choose from; one value
-            fixes it.
+        over: for some of ``local_steps``, ``gamma``, ``eta`` and ``participants``, the values to choose from; a single
+            value fixes it.
 
-    >>> experiment = Experiment.of({"source": "digits", "gamma": 0.1, "local_steps": 10})
-    >>> space = space_of(experiment, 10, Cost("given", fixed=1.0, step=0.1), {"gamma": [0.1]})
+    >>> from fedgauge import fedavg, random_quadratics
+    >>> setup = Setup(random_quadratics(10, 3), fedavg(gamma=0.1), local_steps=10)
+    >>> space = space_of(setup, Cost("given", fixed=1.0, step=0.1), {"gamma": [0.1]})
     >>> space.local_steps, space.participants
     ((1, 2, 4, 8, 10, 16, 32, 64, 128), (10,))
     """
-    given = {key: _values(key, values) for key, values in (over or {}).items()}
-    run, rates = experiment.run, experiment.algorithm
-    if not isinstance(run.local_steps, int):
+    chosen = {key: _values(key, values) for key, values in (over or {}).items()}
+    N, who, parameters = setup.num_workers, setup.participation, setup.algorithm.parameters
+    if not isinstance(setup.local_steps, int):
         raise InputError("A plan chooses one number of local steps for all workers; give local_steps as one number.")
-    assert rates.gamma is not None  # an experiment has one
-    M = num_workers if run.participants is None else run.participants
-    eta = make_algorithm(rates.name, **rates.parameters).parameters.get("eta")
-    own = Candidate(run.local_steps, _tidy(rates.gamma), 1.0 if eta is None else float(eta), M)
-    steps = given.get("local_steps") or sorted({*_ladder(1, _STEPS, CAP), own.I})
-    gammas = given.get("gamma") or [_tidy(own.gamma * _RATES**power) for power in range(-2, 3)]
-    etas = given.get("eta") or ([own.eta] if eta is None else sorted({own.eta / 2, own.eta, own.eta * 2}))
-    people = given.get("participants") or _participants(experiment, num_workers, cost, own)
+    if fingerprint(setup.algorithm) is not None or "gamma" not in parameters:
+        raise InputError(
+            f"A plan makes {setup.algorithm.name} again with other rates, which needs an algorithm that fedgauge knows"
+            " by name, or module:factory, with a parameter gamma; name one, or choose local steps by hand."
+        )
+    eta = parameters.get("eta")
+    own = Candidate(
+        setup.local_steps, _tidy(parameters["gamma"]), 1.0 if eta is None else float(eta), who.num_participants(N)
+    )
+    steps = chosen.get("local_steps") or sorted({*_ladder(1, _STEPS, CAP), own.I})
+    gammas = chosen.get("gamma") or [_tidy(own.gamma * _RATES**power) for power in range(-2, 3)]
+    etas = chosen.get("eta") or ([own.eta] if eta is None else sorted({own.eta / 2, own.eta, own.eta * 2}))
+    people = chosen.get("participants") or _participants(setup, cost, own)
+    asked_for_all = setup.experiment.get("run", {}).get("sampling") == "full"
     for number in people:
-        if number > num_workers:
-            raise InputError(f"participants must be at most the {num_workers} workers, not {number}; name fewer.")
-        if run.sampling == "full" and number < num_workers:
+        if number > N:
+            raise InputError(f"participants must be at most the {N} workers, not {number}; name fewer.")
+        if asked_for_all and number < N:
             raise InputError(
-                f"sampling = full lets all {num_workers} workers take part, which contradicts participants = {number};"
+                f"sampling = full lets all {N} workers take part, which contradicts participants = {number};"
                 " leave out one of the two."
             )
-    free = tuple(key for key in KEYS if key not in given)
+    free = tuple(key for key in KEYS if key not in chosen)
     return Space(tuple(steps), tuple(gammas), tuple(etas), tuple(people), own, free)
 
 
-def _participants(experiment: Experiment, num_workers: int, cost: Cost, own: Candidate) -> list[int]:
-    """M as it is; and fewer where that is allowed and could save a part of a round that is worth having."""
+def _participants(setup: Setup, cost: Cost, own: Candidate) -> list[int]:
+    """M as it is; and fewer if that is allowed and could save enough of a round to matter."""
     messages = cost.per_participant * own.M / cost.round(own.I, own.M)
-    if experiment.run.sampling == "full" or messages < _WORTH:
+    if setup.experiment.get("run", {}).get("sampling") == "full" or messages < _WORTH:
         return [own.M]
     return sorted({max(1, round(own.M / _FEWER**power)) for power in range(3)})
 

@@ -9,50 +9,46 @@ import numpy as np
 
 from fedgauge.errors import InputError
 from fedgauge.experiment.config import Experiment
-from fedgauge.experiment.prepare import Prepared, prepare
+from fedgauge.experiment.prepare import prepare
 from fedgauge.federation.quadratic import QuadraticFederation
-from fedgauge.measurement.measuring import Asked, measure
+from fedgauge.measurement.measuring import MeasureOptions, measure
 from fedgauge.measurement.reading import Measurement, whole
 from fedgauge.pace.cost import Cost
 from fedgauge.planning.by_theory import theory_plan
 from fedgauge.planning.goal import Goal
 from fedgauge.planning.theorem_inputs import check_participation
 from fedgauge.planning.theory_plan import TheoryPlan
+from fedgauge.simulation.setup import Setup
 from fedgauge.theory.arguments import check_federation, read_constants, read_object
-from fedgauge.values import Constants, Estimate, Kind
+from fedgauge.values import Constants, Estimate, initial_gap
 
 _LOOKED = 3  # rounds of the trajectory from the first model
 
 
-def at_start(experiment: Experiment, prepared: Prepared) -> Measurement:
-    """The constants at the first model: exact ones of quadratics, and for all what a few rounds show."""
-    federation = prepared.federation
-    certain = ("certified",) if isinstance(federation, QuadraticFederation) else ()
-    asked = Asked((*certain, "divergence", "noise", "trajectory"), rounds=_LOOKED, seeds=1)
-    start = federation.start(experiment.run.seed)
-    return whole(measure(experiment, model=start, origin="first model", asked=asked, prepared=prepared))
+def at_start(setup: Setup) -> Measurement:
+    """The constants at the first model: exact ones for quadratics, and for all what a few rounds show."""
+    certain = ("certified",) if isinstance(setup.federation, QuadraticFederation) else ()
+    options = MeasureOptions((*certain, "divergence", "noise", "trajectory"), rounds=_LOOKED, seeds=1)
+    start = setup.federation.start(setup.seed)
+    return whole(measure(setup, model=start, origin="first model", options=options))
 
 
-def floor_of(prepared: Prepared) -> float:
-    """The least that f can be: known of quadratics, whatever their weights, and 0 of a loss."""
-    federation = prepared.federation
+def floor_of(setup: Setup) -> float:
+    """The least that f can be: known for quadratics, whatever their weights, and 0 for a loss."""
+    federation = setup.federation
     if not isinstance(federation, QuadraticFederation):
         return 0.0
-    if prepared.participation.weights is not None:
-        w = prepared.participation.objective(federation.num_workers)
+    if setup.participation.weights is not None:
+        w = setup.participation.objective(federation.num_workers)
         hessian, linear = np.tensordot(w, federation.hessians, 1), w @ federation.linear
         federation = QuadraticFederation([hessian], [linear], [w @ federation.constant])
     return float(federation.minimiser()[1])
 
 
 def with_gap(constants: Constants, loss: float, floor: float, quadratic: bool) -> Constants:
-    """The constants with F, the way that f has still to go: exact of quadratics, and at most f itself of losses."""
-    kind: Kind = "exact" if quadratic else "upper"
-    method = "f at the first model less its least value" + ("" if quadratic else ", which is at least 0")
-    gap = loss - floor
-    return Constants(
-        (*(item for item in constants.values() if item.symbol != "F"), Estimate("F", gap, gap, gap, kind, method))
-    )
+    """The constants with F, the way that f still has to go: exact for quadratics, at most f itself for losses."""
+    gap = initial_gap(loss, floor, floor if quadratic else None)
+    return Constants((*(item for item in constants.values() if item.symbol != "F"), gap))
 
 
 def _read(path: Path) -> Constants:
@@ -71,29 +67,29 @@ def _read(path: Path) -> Constants:
 def theory_of(
     experiment: Experiment, goal: Goal, cost: Cost, *, values: Path | None = None, theorem: str | None = None
 ) -> TheoryPlan:
-    """The plan that a theorem certifies for an experiment, and what it says of the experiment's own rates.
+    """The plan that a theorem certifies for an experiment, and what it says about the experiment's own rates.
 
     Args:
         experiment: the federation, with I, gamma and eta as practice.
-        goal: of the squared gradient norm, or of the loss by the theorem of strongly convex objectives.
-        cost: of a round.
+        goal: a squared gradient norm, or a loss by the theorem for strongly convex objectives.
+        cost: the cost of a round.
         values: a file of constants; measured at the first model if not given.
-        theorem: which; the one that fits if not given.
+        theorem: which one; the one that fits if not given.
     """
-    prepared = prepare(experiment)
-    federation, run, rates = prepared.federation, experiment.run, experiment.algorithm
+    setup = prepare(experiment)
+    federation, run, rates = setup.federation, experiment.run, experiment.algorithm
     if rates.name != "fedavg":
         raise InputError(f"Theory plans FedAvg, and not {rates.name}; leave out the algorithm, or plan by pilots.")
     if not isinstance(run.local_steps, int):
         raise InputError("A plan chooses one number of local steps for all workers; give local_steps as one number.")
-    check_participation(prepared.participation, federation.num_workers)
+    check_participation(setup.participation, federation.num_workers)
     if values:
         check_federation(values, federation.digest, experiment.data.name)
-    measured = at_start(experiment, prepared)
+    measured = at_start(setup)
     quadratic = isinstance(federation, QuadraticFederation)
     constants = _read(values) if values else measured.constants
     if "F" not in constants:
-        constants = with_gap(constants, float(measured.point["loss"]), floor_of(prepared), quadratic)
+        constants = with_gap(constants, float(measured.point["loss"]), floor_of(setup), quadratic)
     assert rates.gamma is not None  # an experiment has one
     eta = 1.0 if rates.eta is None else rates.eta
     return theory_plan(
@@ -101,7 +97,7 @@ def theory_of(
         goal=goal,
         cost=cost.completed(federation),
         num_workers=federation.num_workers,
-        participants=prepared.participation,
+        participants=setup.participation,
         eta=eta,
         theorem=theorem,
         practice=(run.local_steps, rates.gamma, eta),

@@ -1,12 +1,13 @@
-"""Pilot runs: candidates from a common start, each with several seeds, run as far as asked and no further.
+"""Pilot runs: candidates from a common start, each with several seeds, run only as far as needed.
 
-A pilot is a run in a directory of its own that pauses and goes on, so that nothing is run twice: not by the next rung
-of a race, not by a plan that was interrupted, and not by a plan for another cost of a round, which the run itself does
-not depend on.
+A pilot is a run in a directory of its own that is paused and resumed, so that nothing is run twice: not by the next
+rung of a race, not by a plan that was interrupted, and not by a plan for another cost of a round, on which the run
+itself does not depend.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 import shutil
 import tempfile
@@ -16,176 +17,215 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+import cloudpickle
+import numpy as np
+import torch
+
+from fedgauge.errors import InputError
 from fedgauge.experiment.config import Experiment
 from fedgauge.experiment.jobs import make_pool
+from fedgauge.experiment.prepare import prepare
+from fedgauge.federation.protocols import HasSamples
 from fedgauge.pace.cost import Cost
-from fedgauge.planning.candidates import Candidate
+from fedgauge.planning.candidates import Trial
 from fedgauge.planning.forecast import Curve, Scale
+from fedgauge.planning.goal import Goal
+from fedgauge.simulation.loop import simulate
+from fedgauge.simulation.options import HERE, Compute, Keep, Recording, StopAt
+from fedgauge.simulation.setup import Setup
 from fedgauge.values import Round, Status, Trace
 
-_OFTEN = 16  # local steps between records at the most
+_OFTEN = 16  # at most this many local steps between records
 _FOREVER = 10**9  # rounds of a pilot: it is paused, or reaches its goal, long before
 
 
-class Trial(NamedTuple):
-    """A candidate with a seed."""
+class Shipped(NamedTuple):
+    """A set-up from Python, with its first model, as another process gets it."""
 
-    candidate: Candidate
-    seed: int
+    content: bytes
+    digest: str
 
-    @property
-    def name(self) -> str:
-        """Of its directory."""
-        return f"{self.candidate.name},seed={self.seed}"
+    @classmethod
+    def of(cls, setup: Setup) -> Self:
+        """Ship a set-up; refuse one that cannot be sent to another process."""
+        try:
+            # What makes the first model stays behind, so the model itself goes along.
+            content = cloudpickle.dumps((setup, setup.federation.start(setup.seed)))
+        except Exception as error:  # whatever the user's own classes raise
+            raise InputError(
+                f"The federation cannot be sent to other processes ({type(error).__name__}: {error});"
+                " plan with jobs = 1."
+            ) from error
+        return cls(content, hashlib.sha256(content).hexdigest())
 
 
-class Job(NamedTuple):
-    """A trial as another process runs it: the experiment, the seed of its start, and how far."""
+class PilotJob(NamedTuple):
+    """A trial as another process runs it.
 
-    experiment: Experiment
-    start: int
+    Attributes:
+        source: the experiment, a set-up that was shipped, or in this process the set-up itself.
+        trial: the candidate and the seed's offset.
+        goal: what it stops at.
+        record_every: a round out of how many is recorded.
+        rounds: where it pauses.
+    """
+
+    source: Experiment | Shipped | Setup
+    trial: Trial
+    goal: Goal
+    record_every: int
     rounds: int
 
 
 @lru_cache(maxsize=1)
-def _prepared(experiment: Experiment) -> Any:
-    """The federation, made once for all candidates on the same data."""
-    from fedgauge.experiment.prepare import prepare
-
-    return prepare(experiment)
-
-
-def _shared(experiment: Experiment) -> Experiment:
-    """The experiment without what candidates differ in."""
-    return Experiment(
-        data=experiment.data,
-        model=experiment.model,
-        algorithm=replace(experiment.algorithm, gamma=1.0, eta=None),
-        run=replace(
-            experiment.run,
-            participants=None,
-            sampling=None,
-            seed=0,
-            local_steps=1,
-            record_every=1,
-            target_accuracy=None,
-        ),
-    )
+def _prepared(experiment: Experiment) -> tuple[Setup, torch.Tensor]:
+    """The set-up of an experiment, made once for all candidates, with its first model."""
+    setup = prepare(experiment)
+    return setup, setup.federation.start(setup.seed)
 
 
-def run_pilot(job: Job, directory: str) -> tuple[list[dict[str, Any]], Status]:
+_unpacked: dict[str, tuple[Setup, torch.Tensor]] = {}
+
+
+def _setup(source: Experiment | Shipped | Setup) -> tuple[Setup, torch.Tensor]:
+    if isinstance(source, Setup):
+        return source, source.federation.start(source.seed)
+    if isinstance(source, Experiment):
+        return _prepared(source)
+    if source.digest not in _unpacked:
+        _unpacked.clear()
+        _unpacked[source.digest] = cloudpickle.loads(source.content)
+    return _unpacked[source.digest]
+
+
+def run_pilot(job: PilotJob, directory: str) -> tuple[list[dict[str, Any]], Status]:
     """Run a trial up to a round, or to its goal; its records so far and how it stands."""
-    trace = _execute(job, directory)
+    trace = _run(job, directory)
     return [record.to_json() for record in trace.rounds], trace.status
 
 
-def _execute(job: Job, directory: str) -> Trace:
-    from fedgauge.experiment.prepare import execute, participation_of
-
-    experiment = job.experiment
-    prepared = _prepared(_shared(experiment))
-    prepared = replace(prepared, participation=participation_of(experiment, prepared.partition))
-    return execute(
-        experiment,
-        run=directory,
-        resume=True,
-        pause=job.rounds,
-        start=prepared.federation.start(job.start),
-        prepared=prepared,
+def _run(job: PilotJob, directory: str) -> Trace:
+    shared, start = _setup(job.source)
+    setup, goal = job.trial.candidate.applied(shared), job.goal
+    description = job_experiment(job, shared).to_toml() if shared.experiment else None
+    target: dict[str, Any] = {} if goal.value is None else {goal.quantity: goal.value}
+    return simulate(
+        setup.federation,
+        setup.algorithm,
+        local_steps=setup.local_steps,
+        rounds=_FOREVER,
+        participation=setup.participation,
+        seed=shared.seed + job.trial.seed,
+        start=start,
+        stop=StopAt(**target, round=job.rounds),
+        record=Recording(job.record_every, watch=False, evaluator=setup.evaluator),
+        compute=Compute(processes=1, chunk=shared.compute.chunk),
+        # The state is saved whenever the pilot pauses.
+        keep=Keep(directory, resume=True, checkpoint_every=_FOREVER, description=description),
     )
+
+
+def job_experiment(job: PilotJob, shared: Setup) -> Experiment:
+    """The experiment that a trial is, for the record in its directory."""
+    experiment = Experiment.from_json(shared.experiment)
+    run, data = experiment.run, experiment.data
+    changes: dict[str, Any] = {
+        **job.trial.candidate.changes(experiment, shared.num_workers),
+        "rounds": _FOREVER,
+        "seed": run.seed + job.trial.seed,
+        "record_every": job.record_every,
+        "watch": False,
+        "processes": 1,
+        "checkpoint_every": _FOREVER,
+    }
+    if job.goal.value is not None:
+        changes[f"target_{job.goal.quantity}"] = job.goal.value
+    if not data.is_quadratic:
+        changes["partition_seed"] = run.seed if data.partition_seed is None else data.partition_seed
+    experiment = experiment.changed(changes)
+    return replace(experiment, run=experiment.run.here)
 
 
 class Pilots:
     """Runs trials and gives their curves.
 
     Args:
-        experiment: what all trials share; its seed is that of the common start and of the partition.
+        setup: what all trials share; its seed is that of the common start.
         scale: the goal, as an error.
         cost: of a round, complete.
-        num_workers: N.
-        samples: of all workers; a record takes a pass over them, and records as much time as the steps between them.
-        directory: where the runs are kept; a temporary one if not given.
-        jobs: how many run at once; one a core if not given, and all in this process if it is one.
-        told: is told the number of trials run so far and in all of this rung.
+        directory: where the runs are kept; by default, a temporary one.
+        jobs: how many run at once; by default one per core, and one runs in this process.
+        progress: called with the number of trials that have run, and of all in this rung.
     """
 
     def __init__(
         self,
-        experiment: Experiment,
+        setup: Setup,
         scale: Scale,
         cost: Cost,
-        num_workers: int,
-        samples: int = 0,
         directory: Path | None = None,
         jobs: int | None = None,
-        told: Callable[[int, int], None] = lambda done, total: None,
+        progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
-        self._experiment, self._scale, self._cost, self._told = experiment, scale, cost, told
-        self._num_workers, self._samples, self._directory = num_workers, samples, directory
-        self._crew = make_pool(jobs, experiment.run.engine, experiment.run.address)
+        self._setup, self._scale, self._cost, self._progress = setup, scale, cost, progress
+        self._directory = directory
+        # A run over nodes of their own has no pilots there; they are simulated here.
+        place = setup.compute if isinstance(setup.compute.engine, str) else HERE
+        self._pool = make_pool(place.with_processes(jobs))
+        self._source: Experiment | Shipped | Setup
+        if setup.experiment:
+            self._source = Experiment.from_json(setup.experiment)
+        else:
+            self._source = setup if jobs == 1 and place.engine == "local" else Shipped.of(setup)
+        # A record takes a pass over all samples, and records may take as long as the steps between them.
+        self._samples, self._batch = 0, 20
+        federation = setup.federation
+        if isinstance(federation, HasSamples):
+            self._samples = int(federation.sizes(np.arange(setup.num_workers)).sum())
+            self._batch = federation.batch_size
         self._place: Path
         self._known: dict[Trial, Curve] = {}
 
     def __enter__(self) -> Self:
         self._place = self._directory or Path(tempfile.mkdtemp(prefix="fedgauge-plan-"))
-        self._crew.__enter__()
+        self._pool.__enter__()
         return self
 
     def __exit__(self, *failure: Any) -> None:
-        self._crew.__exit__(*failure)
+        self._pool.__exit__(*failure)
         if self._directory is None:
             shutil.rmtree(self._place, ignore_errors=True)
 
-    def experiment(self, trial: Trial) -> Experiment:
-        """The experiment that a trial is."""
-        run, goal = self._experiment.run, self._scale.goal
-        partition = run.seed if self._experiment.data.partition_seed is None else self._experiment.data.partition_seed
-        changes: dict[str, Any] = {
-            **trial.candidate.changes(self._experiment, self._num_workers),
-            "rounds": _FOREVER,
-            "seed": run.seed + trial.seed,
-            "record_every": self._record_every(trial.candidate),
-            "watch": False,
-            "processes": 1,
-            "checkpoint_every": _FOREVER,  # it is saved when it pauses
-        }
-        if goal.value is not None:
-            changes[f"target_{goal.quantity}"] = goal.value
-        if not self._experiment.data.is_quadratic:
-            changes["partition_seed"] = partition
-        experiment = self._experiment.changed(changes)
-        return replace(experiment, run=experiment.run.here)
-
-    def _record_every(self, candidate: Candidate) -> int:
-        drawn = (self._experiment.run.batch_size or 20) * candidate.I * candidate.M
-        return max(1, min(_OFTEN // candidate.I, round(self._samples / drawn)))
+    def _job(self, trial: Trial, rounds: int) -> PilotJob:
+        candidate = trial.candidate
+        every = max(1, min(_OFTEN // candidate.I, round(self._samples / (self._batch * candidate.I * candidate.M))))
+        return PilotJob(self._source, trial, self._scale.goal, every, rounds)
 
     def run(self, trials: Sequence[Trial], seconds: Sequence[float]) -> list[Curve]:
-        """Run each trial for so many seconds of the cost model, or to its goal, and give what is known of it then."""
-        jobs: dict[Trial, Job] = {}
+        """Run each trial for this many seconds of the cost model, or to its goal, and return what is then known."""
+        jobs: dict[Trial, PilotJob] = {}
         for trial, wanted in zip(trials, seconds, strict=True):
             each = trial.candidate.seconds(self._cost)
             known = self._known.get(trial)
             if known is None or (known.status == "stopped" and known.end < wanted * (1 - 1e-9)):
-                rounds = max(1, math.ceil(wanted / each * (1 - 1e-9)))
-                jobs[trial] = Job(self.experiment(trial), self._experiment.run.seed, rounds)
+                jobs[trial] = self._job(trial, max(1, math.ceil(wanted / each * (1 - 1e-9))))
         for trial, (records, status) in self._results(jobs).items():
-            rounds_ = [Round.from_json(record) for record in records]
-            self._known[trial] = self._scale.curve(rounds_, trial.candidate.seconds(self._cost), status)
-        # A run that is kept may be further than was asked for now, which the one who asks is not to know.
+            rounds = [Round.from_json(record) for record in records]
+            self._known[trial] = self._scale.curve(rounds, trial.candidate.seconds(self._cost), status)
+        # A run that is kept may already be further than this rung goes, which the race must not see.
         return [self._known[trial].until(wanted) for trial, wanted in zip(trials, seconds, strict=True)]
 
     def model(self, trial: Trial) -> tuple[Any, tuple[Round, ...]]:
-        """The model that a trial which has run came to, and its records."""
-        trace = _execute(Job(self.experiment(trial), self._experiment.run.seed, 1), str(self._place / trial.name))
+        """The model that a trial reached, and its records."""
+        trace = _run(self._job(trial, 1), str(self._place / trial.name))
         return trace.model, trace.rounds
 
-    def _results(self, jobs: Mapping[Trial, Job]) -> dict[Trial, tuple[list[dict[str, Any]], Status]]:
+    def _results(self, jobs: Mapping[Trial, PilotJob]) -> dict[Trial, tuple[list[dict[str, Any]], Status]]:
         # The longest first, so that no process waits for one that began late.
         order = sorted(jobs, key=lambda trial: -jobs[trial].rounds * trial.candidate.I * trial.candidate.M)
-        asked, places = {trial: (jobs[trial],) for trial in order}, {trial: self._place / trial.name for trial in order}
+        places = {trial: self._place / trial.name for trial in order}
         found: dict[Trial, tuple[list[dict[str, Any]], Status]] = {}
-        for trial, result in self._crew.map(run_pilot, asked, places):
+        for trial, result in self._pool.map(run_pilot, {trial: (jobs[trial],) for trial in order}, places):
             found[trial] = result
-            self._told(len(found), len(jobs))
+            self._progress(len(found), len(jobs))
         return {trial: found[trial] for trial in jobs}

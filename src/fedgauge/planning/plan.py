@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from fedgauge.experiment.config import Experiment
 from fedgauge.pace.cost import Cost
@@ -15,14 +15,15 @@ from fedgauge.planning.forecast import Scale
 from fedgauge.planning.goal import Goal
 from fedgauge.planning.race import Race
 from fedgauge.planning.theory_plan import TheoryPlan
-from fedgauge.values import Constants, Value
+from fedgauge.values import Constants, Result
+from fedgauge.values.display import Displayed
 from fedgauge.values.text import lasting, rounds, short
 
 _DERIVED = ("goal_words", "choice", "reached", "verdict", "toml")
 
 
 @dataclass(frozen=True, eq=False)
-class Plan(Value):
+class Plan(Result, Displayed):
     """A plan by trial, with the theory's beside it.
 
     Attributes:
@@ -43,6 +44,9 @@ class Plan(Value):
         notes: what a reader must know.
         wall: seconds that planning took here.
     """
+
+    kind: ClassVar[str] = "plan"
+    written_by: ClassVar[str] = "plan"
 
     experiment: Mapping[str, Any]
     scale: Scale
@@ -78,8 +82,8 @@ class Plan(Value):
 
     @property
     def toml(self) -> str:
-        """The experiment as a file that ``fedgauge simulate`` runs."""
-        return Experiment.from_json(self.experiment).to_toml()
+        """The experiment as a file that ``fedgauge simulate`` runs; empty if the federation comes from Python."""
+        return Experiment.from_json(self.experiment).to_toml() if self.experiment else ""
 
     @property
     def why(self) -> str:

@@ -12,26 +12,29 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedgauge.algorithms import make_algorithm
+from fedgauge.algorithms.base import Algorithm
 from fedgauge.errors import InputError, count
 from fedgauge.experiment.config import Experiment
-from fedgauge.experiment.prepare import Prepared, participation_of, prepare
+from fedgauge.experiment.prepare import setup_of
 from fedgauge.federation.participation import Participation
-from fedgauge.federation.supervised import SupervisedFederation
-from fedgauge.measurement.measuring import Asked, measure
+from fedgauge.federation.protocols import Federation
+from fedgauge.federation.quadratic import QuadraticFederation
+from fedgauge.measurement.measuring import MeasureOptions, measure
 from fedgauge.pace.cost import Cost
 from fedgauge.planning import explain
 from fedgauge.planning.by_theory import check_cost, theory_plan
-from fedgauge.planning.candidates import Candidate, Space, space_of
+from fedgauge.planning.candidates import Candidate, Space, Trial, space_of
 from fedgauge.planning.explain import Seen
 from fedgauge.planning.forecast import Scale
 from fedgauge.planning.goal import Goal
 from fedgauge.planning.measured import at_start, floor_of, with_gap
-from fedgauge.planning.pilots import Pilots, Trial
+from fedgauge.planning.pilots import Pilots
 from fedgauge.planning.plan import Plan
 from fedgauge.planning.race import Entry, Race, race
 from fedgauge.planning.theory_plan import TheoryPlan
 from fedgauge.simulation.loop import simulate
+from fedgauge.simulation.options import Compute
+from fedgauge.simulation.setup import Setup
 from fedgauge.values import Constants, Round
 from fedgauge.values.text import lasting, short
 
@@ -40,12 +43,12 @@ _PATIENCE = 20.0  # a goal is given up after so many times what the user's own s
 _ROOM = 1.5  # rounds that the experiment gets beyond what its slowest seed took
 _LOOKED = 3  # rounds that are looked at to explain the choice
 
-Told = Callable[[str, int, int | None], None]
-"""Told what is being done, how far it is, and how far it goes where that is known."""
+Progress = Callable[[str, int, int | None], None]
+"""Progress what is being done, how far it is, and how far it goes where that is known."""
 
 
 @dataclass(frozen=True)
-class Effort:
+class PlanOptions:
     """How much planning may take.
 
     Attributes:
@@ -75,8 +78,7 @@ class Effort:
 class _Task:
     """What is planned, and what is known before the first pilot."""
 
-    experiment: Experiment
-    prepared: Prepared
+    setup: Setup
     scale: Scale
     cost: Cost
     space: Space
@@ -85,103 +87,101 @@ class _Task:
 
     @property
     def num_workers(self) -> int:
-        return self.prepared.federation.num_workers
+        return self.setup.num_workers
 
 
 def plan(
-    experiment: Experiment,
+    source: Federation | Experiment | Setup,
+    algorithm: Algorithm | None = None,
     *,
     goal: Goal,
     cost: Cost,
     over: Mapping[str, Sequence[Any]] | None = None,
-    effort: Effort | None = None,
+    setup: Mapping[str, Any] | None = None,
+    options: PlanOptions | None = None,
     directory: str | Path | None = None,
-    told: Told = lambda what, done, total: None,
+    progress: Progress = lambda what, done, total: None,
 ) -> Plan:
-    """Plan the local steps, rates and participants of an experiment, by pilot runs from its first model.
+    """Plan the local steps, rates and participants of a federation, by pilot runs from its first model.
 
     Args:
-        experiment: data, model and algorithm; its own values are the middle of what is tried.
-        goal: what to reach soonest, or to have best within a budget.
+        source: a federation; or an experiment, which says the algorithm and everything else by itself.
+        algorithm: its rates are the middle of what is tried.
+        goal: what to reach soonest, or what to have best within a budget.
         cost: of a round; what it leaves open is measured here.
-        over: for some of ``local_steps``, ``gamma``, ``eta`` and ``participants`` the values to choose from.
-        effort: how much planning may take.
-        directory: keeps the pilots, so that planning goes on where it was interrupted; a temporary one if not given.
-        told: is told of the progress.
+        over: for some of ``local_steps``, ``gamma``, ``eta`` and ``participants``, the values to choose from.
+        setup: further fields of :class:`~fedgauge.Setup`, such as ``local_steps``, ``participation``, ``evaluator``.
+        options: how much planning may take.
+        directory: keeps the pilots, so that planning can be interrupted and resumed; by default, a temporary one.
+        progress: called with what is being done and how far it is.
 
     Returns:
-        The plan; where no candidate reaches the goal one that says so, and how near it came.
+        The plan. If no candidate reaches the goal, it says so, and how near the best one came.
 
-    >>> from fedgauge.federation.generate import random_quadratics
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as place:
-    ...     random_quadratics(4, 3, hessian_spread=0.0).write(f"{place}/equal.json")
-    ...     found = plan(
-    ...         Experiment.of({"source": f"{place}/equal.json", "gamma": 0.1}), goal=Goal("grad2", 1e-6),
-    ...         cost=Cost("given", fixed=1.0, step=0.001), over={"gamma": [0.1]}, effort=Effort(jobs=1))
+    >>> from fedgauge import fedavg, random_quadratics
+    >>> found = plan(
+    ...     random_quadratics(4, 3, hessian_spread=0.0), fedavg(gamma=0.1), goal=Goal("grad2", 1e-6),
+    ...     cost=Cost("given", fixed=1.0, step=0.001), over={"gamma": [0.1]}, options=PlanOptions(jobs=1))
     >>> found.choice.I, found.reached
     (128, True)
     """
-    effort, began = effort or Effort(), time.monotonic()
-    _refuse_other_targets(experiment, goal)
-    told("measuring", 0, None)
-    prepared = prepare(experiment)
-    federation = prepared.federation
-    if goal.quantity == "accuracy" and prepared.evaluator is None:
+    options, began = options or PlanOptions(), time.monotonic()
+    if isinstance(source, Experiment):
+        _refuse_other_targets(source, goal)
+    progress("measuring", 0, None)
+    shared = setup_of(source, algorithm, **(setup or {}))
+    if goal.quantity == "accuracy" and shared.evaluator is None:
         raise InputError("The goal accuracy needs examples to test on, and there are none; choose a loss.")
-    N = federation.num_workers
-    cost = cost.completed(federation)
+    cost = cost.completed(shared.federation)
     check_cost(cost)
-    floor = floor_of(prepared)
+    floor = floor_of(shared)
     scale = Scale(goal, floor)
-    space = space_of(experiment, N, cost, over)
-    measured = at_start(experiment, prepared)
-    constants = with_gap(measured.constants, float(measured.point["loss"]), floor, experiment.data.is_quadratic)
-    task = _Task(experiment, prepared, scale, cost, space, constants, began)
+    space = space_of(shared, cost, over)
+    measured = at_start(shared)
+    quadratic = isinstance(shared.federation, QuadraticFederation)
+    constants = with_gap(measured.constants, float(measured.point["loss"]), floor, quadratic)
+    task = _Task(shared, scale, cost, space, constants, began)
     before = explain.from_constants(constants, constants["F"].value, float(measured.point["grad2"]))
     _refuse_small_budget(goal, cost, space)
-    _refuse_met(goal, prepared, experiment.run.seed, measured.point)
+    _refuse_met(goal, shared, measured.point)
     # Everyone's first run is a round of moderate local steps, or one of its own where that is longer.
     horizon = cost.round(math.sqrt(min(space.local_steps) * max(space.local_steps)), max(space.participants))
     fields = _candidates(space, before, cost, horizon)
-    samples = int(federation.sizes(np.arange(N)).sum()) if isinstance(federation, SupervisedFederation) else 0
     place = Path(directory) / "pilots" / goal.name if directory else None
 
     def time_is_up() -> bool:
-        return effort.spend is not None and time.monotonic() - began > effort.spend
+        return options.spend is not None and time.monotonic() - began > options.spend
 
     leader = "pilots"
 
-    def say(who: str, spent: float) -> None:
+    def lead(who: str, spent: float) -> None:
         nonlocal leader
         leader = f"pilots, {who} ahead"
 
     def ran(done: int, total: int) -> None:
-        told(leader, done, total)
+        progress(leader, done, total)
 
-    with Pilots(experiment, scale, cost, N, samples, place, effort.jobs, ran) as pilots:
+    with Pilots(shared, scale, cost, place, options.jobs, ran) as pilots:
         found = race(
             fields[:_FIELD],
             pilots.run,
             target=scale.target,
             budget=goal.budget,
             first=horizon,
-            limit=effort.limit or _PATIENCE * experiment.run.rounds * space.own.seconds(cost),
-            seeds=effort.seeds,
+            limit=options.limit or _PATIENCE * shared.rounds * space.own.seconds(cost),
+            seeds=options.seeds,
             more=space.beside,
             time_is_up=time_is_up,
-            told=say,
+            progress=lead,
         )
         _refuse_divergence(found, pilots, before)
-        told("explaining", 0, None)
-        trial = Trial(found.winner, 0)
-        model, records = pilots.model(trial)
+        progress("explaining", 0, None)
+        model, records = pilots.model(Trial(found.winner, 0))
         if goal.budget is not None:
             # A run that is kept may be further than the budget goes.
             end = goal.budget / found.winner.seconds(cost) * (1 + 1e-9)
             records = tuple(record for record in records if record.round <= end)
-        made = pilots.experiment(trial)
-    seen = _after(made, prepared, torch.from_numpy(model), records, found.winner)
+    seen = _after(found.winner.applied(shared), torch.from_numpy(model), records, found.winner)
     theory, notes = _theory(task, records, found.winner)
     return _plan(task, found, records, seen, theory, [*_left_out(len(fields)), *notes])
 
@@ -210,9 +210,9 @@ def _refuse_small_budget(goal: Goal, cost: Cost, space: Space) -> None:
         )
 
 
-def _refuse_met(goal: Goal, prepared: Prepared, seed: int, point: Mapping[str, Any]) -> None:
-    start = prepared.federation.start(seed)
-    accuracy = prepared.evaluator.accuracy(start) if prepared.evaluator else None
+def _refuse_met(goal: Goal, setup: Setup, point: Mapping[str, Any]) -> None:
+    start = setup.federation.start(setup.seed)
+    accuracy = setup.evaluator.accuracy(start) if setup.evaluator else None
     first = Round(0, float(point["loss"]), float(point["grad2"]), accuracy=accuracy)
     if goal.value is not None and goal.reached(first):
         found = short(goal.best([first]))
@@ -243,23 +243,21 @@ def _refuse_divergence(found: Race, pilots: Pilots, before: Seen) -> None:
 # -- what is measured before and after ---------------------------------------------------------------------------
 
 
-def _after(
-    made: Experiment, prepared: Prepared, model: torch.Tensor, records: Sequence[Round], winner: Candidate
-) -> Seen:
-    """What a few rounds more of the winner show, from where its pilot came to."""
-    algorithm = make_algorithm(made.algorithm.name, **made.algorithm.parameters)
+def _after(setup: Setup, model: torch.Tensor, records: Sequence[Round], winner: Candidate) -> Seen:
+    """What a few more rounds of the winner show, from where its pilot ended."""
+    here = replace(setup, participation=Participation(weights=setup.participation.weights))
     trace = simulate(
-        prepared.federation,
-        algorithm,
+        here.federation,
+        here.algorithm,
         local_steps=winner.I,
         rounds=_LOOKED,
-        participation=Participation(weights=prepared.participation.weights),
+        participation=here.participation,
         start=model,
-        seed=made.run.seed,
-        processes=1,
+        seed=here.seed,
+        compute=Compute(processes=1),
     )
     rounds = [record for record in trace.rounds if record.deviation2 is not None]
-    measured = measure(made, model=model, asked=Asked(("noise",)), prepared=prepared)
+    measured = measure(here, model=model, options=MeasureOptions(("noise",)))
 
     def mean(name: str) -> float:
         values = [getattr(record, name) for record in rounds if getattr(record, name) is not None]
@@ -296,15 +294,9 @@ def _left_out(number: int) -> list[str]:
     ]
 
 
-def _who(task: _Task, winner: Candidate) -> Participation:
-    """Who takes part in the winner's rounds."""
-    made = task.experiment.changed(winner.changes(task.experiment, task.num_workers))
-    return participation_of(made, task.prepared.partition)
-
-
 def _theory(task: _Task, records: Sequence[Round], winner: Candidate) -> tuple[TheoryPlan | None, list[str]]:
     """What a theorem certifies for the same end: the squared gradient norm that the winner came to."""
-    algorithm = task.experiment.algorithm.name
+    algorithm = task.setup.algorithm.name
     if algorithm != "fedavg":
         return None, [f"Theory plans FedAvg, and not {algorithm}."]
     goal, notes = task.scale.goal, []
@@ -322,7 +314,7 @@ def _theory(task: _Task, records: Sequence[Round], winner: Candidate) -> tuple[T
             goal=goal,
             cost=task.cost,
             num_workers=task.num_workers,
-            participants=_who(task, winner),
+            participants=winner.applied(task.setup).participation,
             eta=winner.eta,
             practice=(winner.I, winner.gamma, winner.eta),
         ), notes
@@ -352,12 +344,10 @@ def _plan(
         seconds, low, high = best.score, best.low, best.high
         slowest = max(best.scores)
     rounds = max(1, round(seconds / each))
-    changes = {**winner.changes(task.experiment, task.num_workers), "rounds": max(1, math.ceil(slowest / each - 1e-9))}
-    if goal.value is not None:
-        changes |= {"rounds": math.ceil(_ROOM * slowest / each), f"target_{goal.quantity}": goal.value}
+    most = max(1, math.ceil(slowest / each - 1e-9)) if goal.value is None else math.ceil(_ROOM * slowest / each)
     steps = sorted({*space.local_steps, winner.I})
     return Plan(
-        experiment=task.experiment.changed(changes).to_json(),
+        experiment=_experiment(task, winner, most),
         scale=task.scale,
         cost=cost,
         space=space,
@@ -374,6 +364,17 @@ def _plan(
         notes=(*_remarks(space, seen, winner, cost), *notes),
         wall=time.monotonic() - task.began,
     )
+
+
+def _experiment(task: _Task, winner: Candidate, rounds: int) -> dict[str, Any]:
+    """The sections of the experiment to run; none where the federation comes from Python."""
+    if not task.setup.experiment:
+        return {}
+    experiment, goal = Experiment.from_json(task.setup.experiment), task.scale.goal
+    changes = {**winner.changes(experiment, task.num_workers), "rounds": rounds}
+    if goal.value is not None:
+        changes[f"target_{goal.quantity}"] = goal.value
+    return experiment.changed(changes).to_json()
 
 
 def _remarks(space: Space, seen: Seen, winner: Candidate, cost: Cost) -> list[str]:

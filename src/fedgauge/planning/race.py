@@ -20,9 +20,8 @@ from typing import Protocol
 import numpy as np
 from scipy import stats
 
-from fedgauge.planning.candidates import Candidate
+from fedgauge.planning.candidates import Candidate, Trial
 from fedgauge.planning.forecast import Curve
-from fedgauge.planning.pilots import Trial
 from fedgauge.values import Value
 
 _GROWTH = 1.6  # of a candidate's time from one turn to the next
@@ -192,7 +191,7 @@ def race(
     seeds: int = 3,
     more: Callable[[Candidate], Sequence[Candidate]] = lambda leader: (),
     time_is_up: Callable[[], bool] = lambda: False,
-    told: Callable[[str, float], None] = lambda who, spent: None,
+    progress: Callable[[str, float], None] = lambda who, spent: None,
 ) -> Race:
     """Find the candidate that reaches the target soonest, or has the least error when the budget is spent.
 
@@ -206,7 +205,7 @@ def race(
         seeds: of the finals.
         more: the neighbours of a candidate; those of the best that came to the goal are tried whatever they promise.
         time_is_up: whether the budget for planning is spent.
-        told: is told who leads and how much was spent, whenever that changes.
+        progress: called with who leads and how much was spent, whenever that changes.
     """
     course = _Course(run, target, budget, limit)
     _enter(course, candidates, first, time_is_up)
@@ -228,7 +227,7 @@ def race(
         # Those that promise nothing run on only where nobody else does.
         hopeful = [c for c in running if math.isfinite(course.score(c))]
         leaders = (hopeful or running)[:_TOGETHER]
-        told(leaders[0].name, course.spent)
+        progress(leaders[0].name, course.spent)
         course.run([Trial(c, 0) for c in leaders], [_further(course, c, bar) for c in leaders])
     if not ready:
         if all(course.curve(c).diverged for c in course.field):

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from fedgauge.errors import InputError, nearest
-from fedgauge.federation.participation import Participation
+from fedgauge.federation.participation import Participation, Sampling
 from fedgauge.planning.goal import Goal
-from fedgauge.theory import find
-from fedgauge.theory.search import PLANNED
+from fedgauge.theory import Theorem, find, planning_theorems
+from fedgauge.theory.facts import Objectives
 from fedgauge.values import Constants, Estimate, Kind
 
 End = Literal["value", "best", "worst"]
@@ -23,7 +23,7 @@ _STANDS: dict[str, tuple[tuple[str, int], ...]] = {
 }
 
 
-class Given(NamedTuple):
+class SymbolValue(NamedTuple):
     """A symbol of a theorem: the estimate that it is taken from, and to which power."""
 
     estimate: Estimate
@@ -38,7 +38,7 @@ class Given(NamedTuple):
         return float(self.estimate.low if low else self.estimate.high) ** self.power
 
 
-def look_up(constants: Constants, symbol: str) -> Given | None:
+def look_up(constants: Constants, symbol: str) -> SymbolValue | None:
     """What the constants have for a theorem's symbol.
 
     >>> look_up(Constants((Estimate("sigma", 2.0, 1.0, 3.0, "sample", "batches"),)), "sigma2").at("worst")
@@ -47,116 +47,151 @@ def look_up(constants: Constants, symbol: str) -> Given | None:
     for name, power in _STANDS.get(symbol, ((symbol, 1),)):
         estimate = constants.get(name)
         if estimate is not None:
-            return Given(estimate, power)
+            return SymbolValue(estimate, power)
     return None
 
 
-def collect(constants: Constants, theorem: str, version: str = "corrected") -> dict[str, Given]:
-    """The constants that a theorem needs, or one sentence with those that are missing and how to come by them."""
-    found: dict[str, Given] = {}
+def collect(constants: Constants, theorem: str, version: str = "corrected") -> dict[str, SymbolValue]:
+    """Return the constants that a theorem needs, or say in one sentence which are missing and how to get them."""
+    found: dict[str, SymbolValue] = {}
     missing: list[str] = []
     statement = find(theorem)
     for symbol in statement.needed(version):  # type: ignore[arg-type]  # evaluated, and so checked, later
         if symbol in ("I", "R", "N", "M", "gamma"):
             continue
-        given = look_up(constants, symbol)
-        if given is None:
+        item = look_up(constants, symbol)
+        if item is None:
             missing.append(symbol)
         else:
-            found[symbol] = given
+            found[symbol] = item
     if missing:
         raise InputError(_say_missing(theorem, missing))
     for symbol in ("L_h_rms", "L_h"):
-        given = look_up(constants, symbol) if symbol in statement.optional else None
-        if given is not None and version != "prior":
-            found[symbol] = given
+        item = look_up(constants, symbol) if symbol in statement.optional else None
+        if item is not None and version != "prior":
+            found[symbol] = item
     return found
 
 
 def _say_missing(theorem: str, missing: Iterable[str]) -> str:
     names = ", ".join(missing)
     return (
-        f"A plan by {theorem} ({find(theorem).locator}) lacks {names}; measure with 'fedgauge measure' (of quadratics "
-        f"'fedgauge constants' gives all), or give as numbers what you know."
+        f"A plan by {theorem} ({find(theorem).locator}) lacks {names}; measure with 'fedgauge measure' (for quadratics "
+        f"'fedgauge constants' gives all of them), or give the numbers that you know."
     )
 
 
-def kinds(found: dict[str, Given]) -> dict[str, Kind]:
+def kinds(found: dict[str, SymbolValue]) -> dict[str, Kind]:
     """The kind of each constant."""
-    return {symbol: given.estimate.kind for symbol, given in found.items()}
+    return {symbol: item.estimate.kind for symbol, item in found.items()}
 
 
-def is_zero(given: Given | None, scale: float = 0.0) -> bool:
-    """Whether a constant is surely zero, up to the rounding of numbers of the given size."""
-    return given is not None and given.estimate.certain and given.at("value") <= 1e-12 * scale
+def is_zero(item: SymbolValue | None, scale: float = 0.0) -> bool:
+    """Whether a constant is certainly zero, up to the rounding of numbers of size ``scale``."""
+    return item is not None and item.estimate.certain and item.at("value") <= 1e-12 * scale
 
 
 def check_participation(who: Participation, num_workers: int) -> int:
-    """How many take part in a round; refuse those of whom no theorem here speaks."""
+    """Return how many take part in a round; refuse participation that no theorem here covers."""
     M = who.num_participants(num_workers)
     if num_workers < M:
         raise InputError(f"participants must be at most the {num_workers} workers, not {M}; sample fewer.")
     who.check(num_workers)
     if who.weights is not None:
-        raise InputError("The theorems speak of workers that count alike; leave out the weights, or plan by trial.")
-    if who.sampling == "with-replacement-shared":
+        raise InputError("The theorems are about workers with equal weights; leave out the weights, or plan by trial.")
+    if not any(covers_for_plan(theorem, who.sampling) for theorem in planning_theorems()):
+        covered = dict.fromkeys(
+            sampling
+            for theorem in planning_theorems()
+            for sampling in (theorem.sampling, *(other.sampling for other in theorem.also_covers))
+            if covers_for_plan(theorem, sampling)
+        )
         raise InputError(
-            f"{find('partial').locator} gives every draw of a worker noise of its own, and {who.sampling} does not;"
-            " choose with-replacement or without-replacement, or plan by trial."
+            f"No theorem that plans covers the sampling {who.sampling}; choose {' or '.join(covered)}, or plan by "
+            "trial."
         )
     return M
 
 
-def check_large_eta(who: Participation, participants: int, etas: Iterable[float | None]) -> None:
-    """Refuse rates at which Theorem 4.5 needs more than its conditions say, since its draws are not independent.
+def covers_for_plan(theorem: Theorem, sampling: Sampling) -> bool:
+    """Whether the bound of a theorem, with nothing added, holds for a sampling."""
+    covered = theorem.coverage(sampling)
+    return covered is not None and covered.extra is None
 
-    The proof then asks for gamma eta <= 1/(2 I L_g). Up to M = 8 that follows from gamma eta <= M/(16 I L_g), and up to
-    eta = 5 sqrt(3) from gamma <= 1/(10 sqrt(3) I L_g).
-    """
-    if who.sampling == "with-replacement" or participants <= 8:
+
+def check_large_eta(theorem: Theorem, who: Participation, participants: int, etas: Iterable[float | None]) -> None:
+    """Refuse global rates that need more than the theorem's conditions where workers are sampled in another way."""
+    covered = theorem.coverage(who.sampling)
+    if covered is None or covered.largest_eta is None:
         return
+    largest = covered.largest_eta(participants)
     for eta in etas:
-        if eta is None or eta > 5 * math.sqrt(3):
+        if math.isfinite(largest) and (eta is None or eta > largest):
             raise InputError(
-                f"With the sampling {who.sampling} of more than 8 workers {find('partial').locator} covers eta up to"
-                f" 5 sqrt(3) = 8.66, not {'one that is free' if eta is None else f'{eta:g}'}; lower it, or sample with"
-                " replacement."
+                f"With the sampling {who.sampling} of {participants} workers {theorem.locator} covers eta up to"
+                f" {covered.largest_eta_text}, not {'one that is free' if eta is None else f'{eta:g}'}; lower it, or"
+                f" choose the sampling {theorem.sampling}."
             )
 
 
-def choose_theorem(constants: Constants, theorem: str | None, goal: Goal, who: Participation, eta: float | None) -> str:
-    """The theorem that a plan rests on, as asked for or as the federation has it.
+# The theorem for the narrowest class of objectives that the federation belongs to says most.
+_NARROWNESS: tuple[Objectives, ...] = ("equal Hessians", "strongly convex", "quadratic", "smooth")
 
-    Only sampling that is ``full`` is full participation: of M = N draws with replacement some are of the same worker.
+
+def _fitting(constants: Constants, goal: Goal, who: Participation, eta: float | None) -> Theorem:
+    """The theorem whose facts fit the federation; one that only misses the goal where none fits in everything.
 
     L_h = 0 means that the workers share one constant Hessian: moving the local models about their mean changes no
-    averaged gradient, so each worker's Hessian is that of f, wherever the others are. So Theorem 5.5 holds.
+    averaged gradient, so each worker's Hessian is that of f, wherever the others are.
+    """
+    L_h, L_g = look_up(constants, "L_h"), look_up(constants, "L_g")
+    known: set[Objectives] = {"smooth", *(("strongly convex",) if goal.quantity == "loss" else ())}
+    if is_zero(L_h, L_g.at("value") if L_g else 0.0):
+        known.add("equal Hessians")
+    covering = [theorem for theorem in planning_theorems() if covers_for_plan(theorem, who.sampling)]
+    admitted = [
+        theorem for theorem in covering if theorem.objectives in known and (theorem.eta != "one" or eta in (1.0, None))
+    ]
+    matching = [theorem for theorem in admitted if theorem.quantity.measure == goal.quantity]
+
+    def rank(theorem: Theorem) -> tuple[bool, int]:
+        return theorem.sampling != who.sampling, _NARROWNESS.index(theorem.objectives)
+
+    return min(matching or admitted or covering, key=rank)
+
+
+def choose_theorem(constants: Constants, theorem: str | None, goal: Goal, who: Participation, eta: float | None) -> str:
+    """The theorem that a plan rests on: the one named, or the one whose facts fit the federation.
+
+    Only the sampling ``full`` is full participation: of M = N draws with replacement some are of the same worker.
     """
     for symbol in _CHOSEN:
         if symbol in constants:
             raise InputError(
-                f"{symbol} is given among the constants and is to be chosen; leave it out, or give it as practice."
+                f"{symbol} is among the constants, but a plan chooses it; leave it out, or give it as practice."
             )
-    if theorem is None:
-        L_h, L_g = look_up(constants, "L_h"), look_up(constants, "L_g")
-        equal = is_zero(L_h, L_g.at("value") if L_g else 0.0) and eta in (1.0, None)
-        full = "strongly-convex" if goal.quantity == "loss" else "equal-hessians" if equal else "nonconvex"
-        theorem = full if who.sampling == "full" else "partial"
-    if theorem not in PLANNED:
-        find(theorem)
-        raise InputError(f"Theory plans FedAvg, so {theorem} has no plan; {nearest(theorem, PLANNED)}")
-    if who.sampling != "full" and theorem != "partial":
-        raise InputError(
-            f"{theorem} speaks of all workers in every round, not of {who.participants} that are drawn"
-            f" {who.sampling.replace('-', ' ')}; choose partial."
+    chosen = _fitting(constants, goal, who, eta) if theorem is None else find(theorem)
+    able = [one.name for one in planning_theorems()]
+    if chosen.name not in able:
+        raise InputError(f"Theory plans FedAvg, so {chosen.name} has no plan; {nearest(chosen.name, able)}")
+    if not covers_for_plan(chosen, who.sampling):
+        others = ", ".join(one.name for one in planning_theorems() if covers_for_plan(one, who.sampling))
+        speaks = (
+            "all workers in every round"
+            if chosen.sampling == "full"
+            else f"workers drawn {chosen.sampling.replace('-', ' ')}"
         )
-    wanted = "loss" if theorem == "strongly-convex" else "grad2"
-    if goal.quantity != wanted:
-        raise InputError(
-            f"{theorem} ({find(theorem).locator}) bounds {'f - f*' if wanted == 'loss' else '|grad f|^2'}, which says "
-            f"nothing of a goal of {goal.quantity}; ask for {wanted}, or plan by trial."
+        drawn = (
+            "all" if who.sampling == "full" else f"{who.participants} that are drawn {who.sampling.replace('-', ' ')}"
         )
-    return theorem
+        raise InputError(f"{chosen.name} is about {speaks}, not {drawn}; choose {others}.")
+    measure = chosen.quantity.measure
+    if goal.quantity != measure:
+        raise InputError(
+            f"{chosen.name} ({chosen.locator}) bounds {'f - f*' if measure == 'loss' else '|grad f|^2'}, which says "
+            f"nothing about a goal of {goal.quantity}; ask for {measure}, or plan by trial."
+        )
+    return chosen.name
 
 
 def target_of(goal: Goal, constants: Constants) -> tuple[float | None, dict[str, Kind]]:

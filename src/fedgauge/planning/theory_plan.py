@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from fedgauge.pace.cost import Cost
 from fedgauge.planning.goal import Goal
-from fedgauge.theory.answer import Answer, answer
+from fedgauge.theory.answer import Answer, bound
 from fedgauge.theory.search import Choice, Point
-from fedgauge.values import Condition, Kind, Value
+from fedgauge.values import Condition, Kind, Result, Value
+from fedgauge.values.display import Displayed
 from fedgauge.values.text import compare, lasting, rounds, short, whole
 
 _DERIVED = ("bound", "certified", "dominant", "binding", "winner", "verdict")
@@ -32,7 +33,7 @@ class End(Value):
 
 @dataclass(frozen=True)
 class Practice(Value):
-    """What the theorem says of the rates that somebody uses.
+    """What the theorem says about the rates in use.
 
     Attributes:
         I: local steps.
@@ -54,7 +55,7 @@ class Practice(Value):
 
     @property
     def times(self) -> float:
-        """How many times gamma is the largest that is admitted: above 1 no theorem speaks of the run."""
+        """How many times gamma is the largest that is admitted: above 1 no theorem covers the run."""
         return self.gamma / self.gamma_max if self.gamma_max > 0 else math.inf
 
     @property
@@ -74,12 +75,12 @@ class Practice(Value):
 
 
 @dataclass(frozen=True)
-class TheoryPlan(Value):
+class TheoryPlan(Result, Displayed):
     """The plan that a theorem certifies, and its reasons.
 
     Attributes:
         goal: what it is for.
-        cost: of a round.
+        cost: the cost of a round.
         choice: theorem, I, gamma, eta, R, seconds and bound.
         M: participants in a round.
         cap: the most local steps that were considered.
@@ -91,11 +92,14 @@ class TheoryPlan(Value):
         worst: with every constant at the worse end; a bound is monotone, so that seconds (or the bound) lie between.
         prior: what the bound with L_tilde in place of L_g and L_h would have chosen; None where L_tilde is missing.
         minibatch: the best plan of mini-batch SGD, with all workers in a round; None where the theorem bounds f.
-        practice: what the theorem says of the user's rates.
-        notes: what a reader must know.
+        practice: what the theorem says about your rates.
+        notes: what a reader should know.
         curve: the best for some of the I.
         prior_curve: the same of the prior bound.
     """
+
+    kind: ClassVar[str] = "theory-plan"
+    written_by: ClassVar[str] = "plan --mode theory"
 
     goal: Goal
     cost: Cost
@@ -117,7 +121,7 @@ class TheoryPlan(Value):
 
     @property
     def I(self) -> int:  # noqa: E743, N802
-        """Local steps a round."""
+        """Local steps per round."""
         return self.choice.I
 
     @property
@@ -137,7 +141,7 @@ class TheoryPlan(Value):
 
     @property
     def seconds(self) -> float:
-        """That the rounds take by the cost model."""
+        """The time that the rounds take by the cost model."""
         return self.choice.seconds
 
     @property
@@ -145,13 +149,13 @@ class TheoryPlan(Value):
         """The theorem at the choice: terms, conditions, versions."""
         rates = {"I": self.I, "R": float(self.R), "gamma": self.gamma, "eta": self.eta}
         kinds = {name: kind for name, kind in self.kinds.items() if name in self.values}
-        found = answer(self.choice.theorem, self.choice.version, kinds, ("I", "R", "gamma"), **{**self.values, **rates})
+        found = bound(self.choice.theorem, self.choice.version, kinds, ("I", "R", "gamma"), **{**self.values, **rates})
         # What is certified is that the goal is met, for which f* is needed as much as what enters the bound.
         return replace(found, bound=replace(found.bound, kinds={**found.bound.kinds, **self.kinds}))
 
     @property
     def certified(self) -> bool:
-        """Whether the bound holds for sure: the version is sound, its conditions hold, every constant is safe."""
+        """Whether the bound is certain to hold: the version is sound, its conditions hold, every constant is safe."""
         return self.answer.standing == "certified"
 
     @property
@@ -193,7 +197,7 @@ class TheoryPlan(Value):
         return "; ".join(parts) + "."
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plan as an object, with the bound and the verdict beside what it was made of."""
+        """Return the plan as an object, with the bound and the verdict added."""
         found = self.answer
         derived = (found.to_json(), self.certified, found.dominant.name, found.to_json()["binding"], self.winner)
         return {**super().to_json(), **dict(zip(_DERIVED, (*derived, self.verdict), strict=True))}

@@ -1,8 +1,8 @@
-"""Certified bounds on real data: softmax regression, whose constants are proved, beside what runs do.
+"""Certified bounds on real data: softmax regression, whose constants are proved, set beside runs.
 
 Four theorems are evaluated at the constants that :func:`fedgauge.certify` proves, with the rate that makes each bound
-least, and FedAvg (or momentum) is run at that rate with many seeds. The paper's own experiments have rates far outside
-its conditions.
+least, and FedAvg (or momentum) is run at that rate with many seeds. The rates of the paper's own experiments are far
+outside its conditions.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ import numpy as np
 from fedgauge.errors import InputError, count, nearest
 from fedgauge.experiment.jobs import make_pool
 from fedgauge.report.terminal import console
-from fedgauge.reproduce.cells import Job, run_cells
+from fedgauge.reproduce.cells import CellJob, run_cells
+from fedgauge.results.certified_bounds import CertifiedBounds
+from fedgauge.simulation.options import HERE, Compute, Recording
 from fedgauge.theory import find
-from fedgauge.theory.answer import answer
-from fedgauge.theory.tune import best_gamma
+from fedgauge.theory.answer import bound
+from fedgauge.theory.search import best_gamma
 from fedgauge.values import Kind, Version
 
 PERCENTS = (50, 100)
@@ -34,13 +36,13 @@ OWN: Mapping[str, Mapping[str, float]] = {
     "momentum": {"beta": BETA},
     "strongly-convex": {},
 }
-"""The theorems, with what each needs beside the constants, I and R."""
+"""The theorems, each with the values that it needs besides the constants, I and R."""
 SOURCES = ("digits", "mnist")
-# An exact pass over MNIST takes as long as many rounds.
+# One exact pass over MNIST takes as long as many rounds.
 RECORD_EVERY = {"digits": 5, "mnist": 50}
 
 
-class Cell(NamedTuple):
+class LineToRun(NamedTuple):
     """One line of the table, before it is run."""
 
     source: str
@@ -56,13 +58,13 @@ class Cell(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What its file is called."""
+        """The name of its file."""
         return f"{self.source}-{self.percent}-{self.theorem}-I{self.local_steps}-R{self.rounds}-{self.seeds}"
 
 
 @lru_cache(maxsize=1)
 def federation(source: str, data: str | None, percent: int) -> Any:
-    """Softmax regression from the model 0, on the paper's partition; at 100% as much a worker as every label has."""
+    """Softmax regression from the model 0, on the paper's partition; at 100% each worker has one label only."""
     import torch
 
     from fedgauge.data.dataset import standardise
@@ -100,7 +102,7 @@ def bounds(theorem: str, values: Mapping[str, Any], kinds: Mapping[str, Kind]) -
         if version not in find(theorem).versions:
             continue
         gamma, eta = tuned(theorem, version, values)
-        result = answer(theorem, version, kinds, **{**values, "gamma": gamma, "eta": eta})
+        result = bound(theorem, version, kinds, **{**values, "gamma": gamma, "eta": eta})
         versions[version] = {
             "gamma": gamma,
             "eta": eta,
@@ -111,8 +113,8 @@ def bounds(theorem: str, values: Mapping[str, Any], kinds: Mapping[str, Kind]) -
     return {"new": "sharp" if "sharp" in versions else "corrected", "versions": versions}
 
 
-def measured(cell: Cell) -> dict[str, list[float]]:
-    """What the theorem bounds, in every seed's run: its least value and its mean over the recorded rounds r < R."""
+def measured(cell: LineToRun) -> dict[str, list[float]]:
+    """The quantity that the theorem bounds, in each seed's run: its least value and its mean over the records r < R."""
     from fedgauge.algorithms import fedavg, momentum
     from fedgauge.federation.participation import Participation
     from fedgauge.simulation.loop import simulate
@@ -129,10 +131,8 @@ def measured(cell: Cell) -> dict[str, list[float]]:
             rounds=cell.rounds,
             participation=sampled,
             seed=seed,
-            record_every=RECORD_EVERY[cell.source],
-            watch=False,
-            chunk=WORKERS,
-            processes=1,
+            record=Recording(every=RECORD_EVERY[cell.source], watch=False),
+            compute=Compute(chunk=WORKERS, processes=1),
         )
         seen = trace.losses - cell.f_star if cell.theorem == "strongly-convex" else trace.grad2
         least.append(float(seen[:-1].min()))
@@ -146,10 +146,8 @@ def run(
     rounds: int = 200,
     seeds: int = 20,
     keep: Path | None = None,
-    jobs: int | None = None,
-    engine: str | None = None,
-    address: str | None = None,
-    told: Callable[[int, int], None] = lambda done, total: None,
+    compute: Compute = HERE,
+    progress: Callable[[int, int], None] = lambda done, total: None,
     theorems: Sequence[str] = (),
     local_steps: Sequence[int] = (),
 ) -> dict[str, Any]:
@@ -159,14 +157,12 @@ def run(
         source: digits or mnist.
         data: directory of data.
         rounds: R.
-        seeds: runs for each line.
-        keep: directory where finished lines are kept, so that an interrupted table goes on.
-        jobs: processes; one a core if not given.
-        engine: ``local``, or ``ray`` for a cluster.
-        address: of the cluster; one is started here if not given.
-        told: called with lines done and lines in all.
-        theorems: only these.
-        local_steps: these I instead of the table's.
+        seeds: how many runs for each line.
+        keep: directory where finished lines are kept, so that an interrupted command can be resumed.
+        compute: where the work is done, and how many processes at once.
+        progress: called with the number of lines done and of all lines.
+        theorems: which theorems; all by default.
+        local_steps: which I; those of the table by default.
     """
     for name in theorems:
         if name not in OWN:
@@ -174,27 +170,31 @@ def run(
     if source not in SOURCES:
         raise InputError(f"source must be one of {', '.join(SOURCES)}, not {source!r}.")
     count("seeds", seeds)
-    # The theorems speak of the rounds before the last, of which a sparse record must have some.
+    # The theorems are about the rounds before the last, and a sparse record must have some of these.
     count("rounds", rounds, least=RECORD_EVERY[source])
     place = str(data) if data else os.environ.get("FEDGAUGE_DATA")
     lines: list[dict[str, Any]] = []
-    cells: list[Cell] = []
+    cells: list[LineToRun] = []
     constants = {}
-    asked = {f"{source}-{percent}-constants": (source, place, percent) for percent in PERCENTS}
+    wanted_constants = {f"{source}-{percent}-constants": (source, place, percent) for percent in PERCENTS}
     certified = run_cells(
-        _constants, {name: Job([*one], one) for name, one in asked.items()}, keep, make_pool(1), lambda *_: None
+        _constants,
+        {name: CellJob([*one], one) for name, one in wanted_constants.items()},
+        keep,
+        make_pool(Compute(processes=1)),
+        lambda *_: None,
     )
     for percent, found in zip(PERCENTS, certified.values(), strict=True):
-        constants[percent] = found["constants"]
+        constants[str(percent)] = found["constants"]
         for theorem, own in ((name, own) for name, own in OWN.items() if name in (theorems or OWN)):
             for I in local_steps or LOCAL_STEPS:  # noqa: E741
                 line = bounds(theorem, {**found["values"], **own, "I": I, "R": rounds}, found["kinds"])
                 best = line["versions"][line["new"]]
                 lines.append({"percent": percent, "theorem": theorem, "I": I, "R": rounds, **line})
                 rates = best["gamma"], best["eta"]
-                cells.append(Cell(source, place, percent, I, rounds, theorem, *rates, found["f_star"], seeds))
-    wanted = {cell.name: Job([*cell], (cell,)) for cell in cells}
-    done = run_cells(measured, wanted, keep, make_pool(jobs, engine, address), lambda _, *done: told(*done))
+                cells.append(LineToRun(source, place, percent, I, rounds, theorem, *rates, found["f_star"], seeds))
+    wanted = {cell.name: CellJob([*cell], (cell,)) for cell in cells}
+    done = run_cells(measured, wanted, keep, make_pool(compute), lambda _, *done: progress(*done))
     for line, runs in zip(lines, done.values(), strict=True):
         bound = line["versions"][line["new"]]["bound"]
         line |= {
@@ -208,7 +208,7 @@ def run(
         }
     settings = {"source": source, "workers": WORKERS, "l2": L2, "batch_size": 20, "rounds": rounds, "seeds": seeds}
     settings |= {"record_every": RECORD_EVERY[source], "M": PARTICIPANTS, "beta": BETA}
-    return {"settings": settings, "constants": constants, "lines": lines}
+    return CertifiedBounds.from_json({"settings": settings, "constants": constants, "lines": lines}).to_json()
 
 
 def _constants(source: str, data: str | None, percent: int) -> dict[str, Any]:
@@ -251,7 +251,7 @@ def show(result: Mapping[str, Any]) -> None:
             )
         )
     caption = (
-        "mean: of what is bounded, over recorded rounds and seeds; worst: the largest of the runs' least values;"
-        " prior/new: with L_tilde against corrected, each at its best rate"
+        "mean: of the bounded quantity, over recorded rounds and seeds; worst: the largest of the runs' least values;"
+        " prior/new: the bound with L_tilde divided by the corrected one, each at its best rate"
     )
     console.table(f"Certified bounds on {result['settings']['source']}", head, lines, caption, padding=0)

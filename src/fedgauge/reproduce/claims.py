@@ -1,12 +1,13 @@
-"""The paper's claims about its experiments, and what our results say of each.
+"""The paper's claims about its experiments, and what our results say about each of them.
 
 A verdict is computed from the numbers of a result and from nothing else:
 
 - ``reproduced``: the claim holds, and not by chance, and sizes agree within a factor of two where the paper prints any.
-  A curve ends better than another by more than their deviations over seeds together; a constant is below another with
-  every seed; one that grows has means that never fall, and rises in all by more than the deviations of its ends;
-- ``reproduced in order but not in size``: the order holds, and the sizes do not;
-- ``not reproduced``: it does not hold, or not by so much;
+  A curve is better than another if it ends better by more than the sum of their deviations over seeds; a constant is
+  below another if it is with every seed; a constant grows if its mean never falls, and the whole rise exceeds the sum
+  of the deviations at both ends;
+- ``reproduced in order but not in size``: the order holds, and the sizes do not agree;
+- ``not reproduced``: the claim does not hold, or not clearly enough;
 - ``not run``: there is no result.
 """
 
@@ -22,24 +23,24 @@ from fedgauge.reproduce import table1, training_curves
 from fedgauge.reproduce.studies import FIGURES, STUDIES, Panel
 
 Verdict = Literal["reproduced", "reproduced in order but not in size", "not reproduced", "not run"]
-Result = Mapping[str, Any]
+ResultData = Mapping[str, Any]
 _SIZE = 2.0
-"""A factor within which sizes agree."""
+"""Sizes agree if they are within this factor of each other."""
 _MUCH = 0.2
-"""The part of another that a constant much below it is at the most."""
+"""A constant is much below another if it is at most this part of it."""
 _RATIO = 0.1
-"""A part by which a ratio of rounds may miss the paper's."""
+"""The relative error that is allowed between a ratio of rounds and the paper's."""
 
 
 class Found(NamedTuple):
-    """What a result says of a claim."""
+    """What a result says about a claim."""
 
     verdict: Verdict
     ours: str
 
 
-class Effort(NamedTuple):
-    """What a result took."""
+class ResultCost(NamedTuple):
+    """The scale, seeds and seconds that a result took."""
 
     scale: str
     seeds: int | None
@@ -54,24 +55,24 @@ class Claim:
         text: what is claimed.
         where: in the paper.
         paper: its numbers, or the order.
-        result: the name of the result that tells, as the command and its directory are called.
+        result: the name of the result that decides it, which is also that of its command and its directory.
         options: of that command.
-        judge: what a result says of it.
-        effort: what the result took.
+        judge: what a result says about it.
+        cost: what the result took.
     """
 
     text: str
     where: str
     paper: str
     result: str
-    judge: Callable[[Result], Found | None]
-    effort: Callable[[Result], Effort]
+    judge: Callable[[ResultData], Found | None]
+    cost: Callable[[ResultData], ResultCost]
     options: str = ""
 
-    def found(self, results: Mapping[str, Result]) -> Found:
-        """The verdict, given all results by name."""
-        told = self.judge(results[self.result]) if self.result in results else None
-        return told or Found("not run", "–")
+    def found(self, results: Mapping[str, ResultData]) -> Found:
+        """The verdict from all results by name."""
+        judged = self.judge(results[self.result]) if self.result in results else None
+        return judged or Found("not run", "–")
 
 
 def _verdict(order: bool, size: bool = True) -> Verdict:
@@ -83,7 +84,7 @@ def _verdict(order: bool, size: bool = True) -> Verdict:
 # -- the figures' curves -------------------------------------------------------------------------------------------
 
 
-def _ends(result: Result, panel: Panel) -> dict[int, tuple[float, float]]:
+def _ends(result: ResultData, panel: Panel) -> dict[int, tuple[float, float]]:
     """Mean and deviation of a panel's quantity at the last round that all of its curves have."""
     found = training_curves.of(result, panel)
     common = set.intersection(*(set(each["rounds"]) for each in found.values())) if found else set()
@@ -104,7 +105,7 @@ def _better(panel: Panel, one: tuple[float, float], other: tuple[float, float]) 
     return gap > one[1] + other[1]
 
 
-def _told(panel: Panel, ends: Mapping[int, tuple[float, float]], seeds: int) -> str:
+def _described(panel: Panel, ends: Mapping[int, tuple[float, float]], seeds: int) -> str:
     def shown(value: float, deviation: float) -> str:
         if panel.quantity == "accuracy":
             return f"{value:.1%}" + (f" ± {deviation:.1%}" if seeds > 1 else "")
@@ -113,41 +114,41 @@ def _told(panel: Panel, ends: Mapping[int, tuple[float, float]], seeds: int) -> 
     return "; ".join(f"I = {steps}: {shown(*end)}" for steps, end in ends.items())
 
 
-def _every_step(panel: Panel) -> Callable[[Result], Found | None]:
+def _every_step(panel: Panel) -> Callable[[ResultData], Found | None]:
     """More local steps are better, each time."""
 
-    def judge(result: Result) -> Found | None:
+    def judge(result: ResultData) -> Found | None:
         ends = _ends(result, panel)
         if len(ends) < 2:
             return None
         order = all(_better(panel, more, fewer) for fewer, more in pairwise(ends.values()))
-        return Found(_verdict(order), _told(panel, ends, result["studies"][panel.study]["seeds"]))
+        return Found(_verdict(order), _described(panel, ends, result["studies"][panel.study]["seeds"]))
 
     return judge
 
 
-def _largest(panel: Panel) -> Callable[[Result], Found | None]:
+def _largest(panel: Panel) -> Callable[[ResultData], Found | None]:
     """The largest I is better than all others."""
 
-    def judge(result: Result) -> Found | None:
+    def judge(result: ResultData) -> Found | None:
         ends = _ends(result, panel)
         if len(ends) < 2:
             return None
         *others, largest = ends.values()
         order = all(_better(panel, largest, other) for other in others)
-        return Found(_verdict(order), _told(panel, ends, result["studies"][panel.study]["seeds"]))
+        return Found(_verdict(order), _described(panel, ends, result["studies"][panel.study]["seeds"]))
 
     return judge
 
 
-def _curve_effort(study: str) -> Callable[[Result], Effort]:
-    def effort(result: Result) -> Effort:
+def _curve_cost(study: str) -> Callable[[ResultData], ResultCost]:
+    def cost(result: ResultData) -> ResultCost:
         made = result["studies"].get(study)
         if made is None:
-            return Effort("–", None, None)
-        return Effort(result["scale"], made["seeds"], sum(each["seconds"] for each in made["combinations"]))
+            return ResultCost("–", None, None)
+        return ResultCost(result["scale"], made["seeds"], sum(each["seconds"] for each in made["combinations"]))
 
-    return effort
+    return cost
 
 
 def _curve_claims() -> Iterator[Claim]:
@@ -158,16 +159,16 @@ def _curve_claims() -> Iterator[Claim]:
             where = f"Figure {name.removeprefix('fig')}({letters[panel]})"
             if panel.quantity == "loss":
                 text = f"{study}, {panel.percent}%: at equal rounds more local steps lower the training loss"
-                yield Claim(text, where, "falls with I", name, _every_step(panel), _curve_effort(panel.study))
+                yield Claim(text, where, "falls with I", name, _every_step(panel), _curve_cost(panel.study))
             best = "lowest training loss" if panel.quantity == "loss" else "highest test accuracy"
             text = f"{study}, {panel.percent}%: the largest I ends with the {best}"
-            yield Claim(text, where, "largest I best", name, _largest(panel), _curve_effort(panel.study))
+            yield Claim(text, where, "largest I best", name, _largest(panel), _curve_cost(panel.study))
 
 
 # -- Table 1 -------------------------------------------------------------------------------------------------------
 
 
-def _column(result: Result, symbol: str) -> list[tuple[float, float]]:
+def _column(result: ResultData, symbol: str) -> list[tuple[float, float]]:
     """A constant's mean and deviation for each X, by the paper's estimator."""
     return [tuple(row["readings"]["trajectory"][symbol]) for row in result["rows"]]
 
@@ -176,7 +177,7 @@ def _listed(values: Sequence[tuple[float, float]]) -> str:
     return ", ".join(f"{value:.3g} ± {float(f'{deviation:.1g}'):g}" for value, deviation in values)
 
 
-def _sized(result: Result, symbol: str) -> bool:
+def _sized(result: ResultData, symbol: str) -> bool:
     """Whether a constant agrees with the paper's in size, at every X."""
     printed = table1.PAPER[result["settings"]["study"]][symbol]
     return all(
@@ -185,8 +186,8 @@ def _sized(result: Result, symbol: str) -> bool:
     )
 
 
-def _grows(symbol: str) -> Callable[[Result], Found | None]:
-    def judge(result: Result) -> Found:
+def _grows(symbol: str) -> Callable[[ResultData], Found | None]:
+    def judge(result: ResultData) -> Found:
         values = _column(result, symbol)
         (first, low), (last, high) = values[0], values[-1]
         order = all(a <= b for (a, _), (b, _) in pairwise(values)) and last - first > low + high
@@ -195,7 +196,7 @@ def _grows(symbol: str) -> Callable[[Result], Found | None]:
     return judge
 
 
-def _parts(result: Result, *symbols: str) -> dict[int, list[float]]:
+def _parts(result: ResultData, *symbols: str) -> dict[int, list[float]]:
     """For each X the sum of some constants over L_tilde, seed by seed."""
     parts: dict[int, list[float]] = {row["percent"]: [] for row in result["rows"]}
     for cell in result["cells"]:
@@ -206,21 +207,21 @@ def _parts(result: Result, *symbols: str) -> dict[int, list[float]]:
 
 
 def _printed_parts(printed: table1.Printed, *symbols: str) -> list[float]:
-    """The same by the paper's means."""
+    """The same from the paper's means."""
     return [sum(printed[symbol][X][0] for symbol in symbols) / printed["L_tilde"][X][0] for X in table1.PERCENTS]
 
 
-def _below(*symbols: str, part: float = 1.0, printed: Sequence[float] = ()) -> Callable[[Result], Found | None]:
-    """Constants together are at most a part of L_tilde with every seed; as large a part as in print, where asked."""
+def _below(*symbols: str, part: float = 1.0, printed: Sequence[float] = ()) -> Callable[[ResultData], Found | None]:
+    """The sum of some constants is at most a part of L_tilde with every seed, and in size as printed, if given."""
 
-    def judge(result: Result) -> Found:
+    def judge(result: ResultData) -> Found:
         parts = _parts(result, *symbols)
         ours = [fmean(each) for each in parts.values()]
-        # Nothing in print is no size to miss.
+        # Where the paper prints no size, there is none to disagree with.
         sized = all(1 / _SIZE <= one / other <= _SIZE for one, other in zip(ours, printed, strict=False))
         largest = max(value for each in parts.values() for value in each)
-        told = f"{_shares(ours)} of L_tilde; the largest with one seed {largest:.3g}"
-        return Found(_verdict(largest <= part, sized), told)
+        ours_text = f"{_shares(ours)} of L_tilde; the largest with one seed {largest:.3g}"
+        return Found(_verdict(largest <= part, sized), ours_text)
 
     return judge
 
@@ -229,7 +230,7 @@ def _shares(parts: Sequence[float]) -> str:
     return ", ".join(f"{part:.3g}" for part in parts)
 
 
-def _same(result: Result) -> Found:
+def _same(result: ResultData) -> Found:
     """L_g is the same at every X, to within the spread over seeds."""
     values = _column(result, "L_g")
     order = max(value - deviation for value, deviation in values) <= min(
@@ -239,14 +240,14 @@ def _same(result: Result) -> Found:
 
 
 def _seconds(cells: Sequence[Mapping[str, Any]]) -> float | None:
-    """Of all cells, where they say."""
+    """Seconds of all cells together; None where one does not say."""
     seconds = [cell.get("seconds") for cell in cells]
     return None if None in seconds else sum(filter(None, seconds))
 
 
-def _table1_effort(result: Result) -> Effort:
+def _table1_cost(result: ResultData) -> ResultCost:
     settings, cells = result["settings"], [cell["measured"] for cell in result["cells"]]
-    return Effort(settings["scale"], settings["seeds"], _seconds(cells))
+    return ResultCost(settings["scale"], settings["seeds"], _seconds(cells))
 
 
 def _table1_claims() -> Iterator[Claim]:
@@ -274,13 +275,13 @@ def _table1_claims() -> Iterator[Claim]:
             ),
         ):
             options = "" if name == "mlp" else f"--model {name}"
-            yield Claim(f"{study}: {text}", "Table 1", paper, result, judge, _table1_effort, options)
+            yield Claim(f"{study}: {text}", "Table 1", paper, result, judge, _table1_cost, options)
 
 
 # -- Table 2, Figure 1, partial participation ----------------------------------------------------------------------
 
 
-def _rounds(result: Result, **column: Any) -> dict[tuple[int, int], list[int]]:
+def _rounds(result: ResultData, **column: Any) -> dict[tuple[int, int], list[int]]:
     """Rounds of one column of Table 2, by number of workers and problem."""
     place = next(
         index
@@ -290,20 +291,20 @@ def _rounds(result: Result, **column: Any) -> dict[tuple[int, int], list[int]]:
     return {(cell["workers"], cell["problem"]): cell["rounds"][place] for cell in result["cells"]}
 
 
-def _ratio(steps: int) -> Callable[[Result], Found | None]:
-    def judge(result: Result) -> Found:
+def _ratio(steps: int) -> Callable[[ResultData], Found | None]:
+    def judge(result: ResultData) -> Found:
         one = _rounds(result, half="steps", local_steps=1, batch=1)
         many = _rounds(result, half="steps", local_steps=steps, batch=1)
         ratios = [median(one[key]) / median(many[key]) for key in one]
         order = all(abs(ratio / steps - 1) <= _RATIO for ratio in ratios)
-        told = f"{min(ratios):.2f} to {max(ratios):.2f} over {len(ratios)} problems"
-        return Found(_verdict(order), told)
+        ours_text = f"{min(ratios):.2f} to {max(ratios):.2f} over {len(ratios)} problems"
+        return Found(_verdict(order), ours_text)
 
     return judge
 
 
-def _product(result: Result) -> Found:
-    """Rates of one product take the same rounds, to within the one by which a goal between two rounds may fall."""
+def _product(result: ResultData) -> Found:
+    """Rates with the same product take the same number of rounds, give or take one."""
     columns = [_rounds(result, half="rates", eta=each["eta"]) for each in result["columns"] if each["half"] == "rates"]
     apart = max(
         abs(a - b) for column in columns for key in column for a, b in zip(column[key], columns[0][key], strict=True)
@@ -312,8 +313,8 @@ def _product(result: Result) -> Found:
     return Found(_verdict(apart <= 1), f"at most {apart} round apart, of {low} to {high}")
 
 
-def _mini_batch(result: Result) -> Found:
-    """As many gradients in a round: local steps take fewer rounds than mini-batches of that size."""
+def _mini_batch(result: ResultData) -> Found:
+    """With equally many gradients per round, local steps take fewer rounds than mini-batches."""
     local, batch = (_rounds(result, half="steps", local_steps=steps, batch=size) for steps, size in ((5, 1), (1, 5)))
     ratios = [median(batch[key]) / median(local[key]) for key in local]
     return Found(
@@ -321,20 +322,20 @@ def _mini_batch(result: Result) -> Found:
     )
 
 
-def _table2_effort(result: Result) -> Effort:
+def _table2_cost(result: ResultData) -> ResultCost:
     # A smaller scale has fewer problems, each of the paper's size.
-    return Effort("paper", result["settings"]["seeds"], _seconds(result["cells"]))
+    return ResultCost("paper", result["settings"]["seeds"], _seconds(result["cells"]))
 
 
-def _stays(result: Result) -> Found:
+def _stays(result: ResultData) -> Found:
     near, far = result["panels"]
-    told = f"{near['gap']:.2g} of a drift of {near['drift']:.2g} at L_h = {near['L_h']:.2g}"
-    told += f"; {far['gap']:.2g} of {far['drift']:.2g} at {far['L_h']:.2g}"
-    return Found(_verdict(near["gap"] < near["drift"] / 10 < far["gap"]), told)
+    ours_text = f"{near['gap']:.2g} of a drift of {near['drift']:.2g} at L_h = {near['L_h']:.2g}"
+    ours_text += f"; {far['gap']:.2g} of {far['drift']:.2g} at {far['L_h']:.2g}"
+    return Found(_verdict(near["gap"] < near["drift"] / 10 < far["gap"]), ours_text)
 
 
-def _adds(result: Result) -> Found:
-    """Without L_h nothing is left with everyone, and more is left the fewer take part."""
+def _adds(result: ResultData) -> Found:
+    """At L_h = 0 nothing is left if all workers take part, and the fewer take part, the more is left."""
     least = min(line["L_h"] for line in result["lines"])
     left = {line["M"]: line["left"] for line in result["lines"] if line["L_h"] == least}
     everyone, *fewer = (left[M] for M in sorted(left, reverse=True))
@@ -342,8 +343,8 @@ def _adds(result: Result) -> Found:
     return Found(_verdict(order), "; ".join(f"M = {M}: {left[M]:.2g}" for M in sorted(left, reverse=True)))
 
 
-def _no_effort(result: Result) -> Effort:
-    return Effort("exact", None, None)
+def _no_cost(result: ResultData) -> ResultCost:
+    return ResultCost("exact", None, None)
 
 
 CLAIMS: tuple[Claim, ...] = (
@@ -353,7 +354,7 @@ CLAIMS: tuple[Claim, ...] = (
         "a sketch",
         "fig1",
         _stays,
-        _no_effort,
+        _no_cost,
     ),
     *_table1_claims(),
     Claim(
@@ -362,7 +363,7 @@ CLAIMS: tuple[Claim, ...] = (
         "927 : 187",
         "table2",
         _ratio(5),
-        _table2_effort,
+        _table2_cost,
     ),
     Claim(
         "Ten local steps take a tenth of the rounds, L_h = 0",
@@ -370,7 +371,7 @@ CLAIMS: tuple[Claim, ...] = (
         "927 : 95",
         "table2",
         _ratio(10),
-        _table2_effort,
+        _table2_cost,
     ),
     Claim(
         "Only the product of eta and gamma matters, L_h = 0",
@@ -378,7 +379,7 @@ CLAIMS: tuple[Claim, ...] = (
         "86 ± 1.6 four times",
         "table2",
         _product,
-        _table2_effort,
+        _table2_cost,
     ),
     Claim(
         "Five local steps beat mini-batches of five, L_h = 0",
@@ -386,7 +387,7 @@ CLAIMS: tuple[Claim, ...] = (
         "187 against 927",
         "table2",
         _mini_batch,
-        _table2_effort,
+        _table2_cost,
     ),
     *_curve_claims(),
     Claim(
@@ -395,6 +396,6 @@ CLAIMS: tuple[Claim, ...] = (
         "a term without L_h",
         "sampling",
         _adds,
-        _no_effort,
+        _no_cost,
     ),
 )

@@ -54,7 +54,7 @@ def rank_correlation(x: Floats, y: Floats) -> float:
 
 
 def _tensor(cells: Sequence[Mapping[str, Any]], names: Sequence[str], key: str, entry: str) -> Floats:
-    """One number a partition and seed; what is missing is no number."""
+    """One number per partition and seed; NaN where it is missing."""
     rows = [[cell[key].get(entry, np.nan) for cell in cells if cell["partition"] == name] for name in names]
     return np.array(rows, dtype=np.float64)
 
@@ -62,9 +62,9 @@ def _tensor(cells: Sequence[Mapping[str, Any]], names: Sequence[str], key: str, 
 def orders(cells: Sequence[Mapping[str, Any]], names: Sequence[str], seed: int = 0) -> dict[str, Any]:
     """Compare every lens with the slowdown of every I.
 
-    Partitions are ordered by medians over seeds. The interval holds 95% of what resampling the seeds of each partition
-    gives; with three seeds it is rough, and with one there is none. ``without_one`` is the least and the largest tau
-    where one partition is left out. Tau over all cells takes each seed of a partition for one of its own.
+    Partitions are ordered by medians over seeds. The interval holds 95% of the values that resampling the seeds of each
+    partition gives; with three seeds it is rough, and with one there is none. ``without_one`` has the least and the
+    largest tau when one partition is left out. Tau over all cells treats each seed of a partition as a partition.
     """
     lenses = sorted({entry for cell in cells for entry in cell["lenses"]})
     found: dict[str, Any] = {}
@@ -90,14 +90,14 @@ def orders(cells: Sequence[Mapping[str, Any]], names: Sequence[str], seed: int =
 
 
 def _median(values: Floats) -> Floats:
-    """Over seeds, the last axis."""
+    """The median over seeds, which are the last axis."""
     with np.errstate(invalid="ignore"):  # the mean of two infinities
         found: Floats = np.median(values, axis=-1)
     return np.where(np.isnan(found) & np.isinf(values).any(axis=-1), np.inf, found)
 
 
 def _interval(shown: Floats, harm: Floats, seed: int) -> tuple[float, float]:
-    """What holds 95% of tau, the seeds of every partition drawn anew."""
+    """The interval that holds 95% of tau when the seeds of every partition are resampled."""
     drawn = Streams(seed, Purpose.SAMPLING).at().integers(shown.shape[1], size=(RESAMPLES, *shown.shape))
     rows = np.arange(len(shown))[:, None]
     found = taus(_median(shown[rows, drawn]), _median(harm[rows, drawn]))
@@ -172,27 +172,27 @@ def markdown(result: Mapping[str, Any]) -> str:
 
 def page(result: Mapping[str, Any], command: str) -> str:
     """A page of the result: what was run and how it is counted, the tables and the picture."""
-    given = result["settings"]
+    settings = result["settings"]
     local = list(result["orders"])
     versions = ", ".join(f"{name} {version(name)}" for name in ("fedgauge", "torch", "numpy", "scipy"))
     return f"""# Which lens orders federations as local steps slow them
 
     {command}
 
-{given["examples"]} examples of {given["source"]} at most, shared out to {given["workers"]} workers in
-{len(result["partitions"])} ways; the paper's MLP, FedAvg with gamma {given["gamma"]:g}, eta 1, batch
-{given["batch_size"]}; f is the mean over all examples; {given["seeds"]} seeds from {given["seed"]}, each that of the
-partition, the first model and the batches. {versions}, Python {platform.python_version()}.
+{settings["examples"]} examples of {settings["source"]} at most, shared out to {settings["workers"]} workers in
+{len(result["partitions"])} ways; the paper's MLP, FedAvg with gamma {settings["gamma"]:g}, eta 1, batch
+{settings["batch_size"]}; f is the mean over all examples; {settings["seeds"]} seeds from {settings["seed"]}, each used
+for the partition, the first model and the batches. {versions}, Python {platform.python_version()}.
 Numbers: [lenses.json](lenses.json).
 
-**Slowdown** of I is I · rounds(I) / rounds(1) to a training loss of {given["target"]:g}, the crossing interpolated
+**Slowdown** of I is I · rounds(I) / rounds(1) to a training loss of {settings["target"]:g}, the crossing interpolated
 between records: gradient steps, as a multiple of what they are where the workers average after every one. Beyond
-{given["most_slowdown"]} it is not waited for and counts as infinite.
+{settings["most_slowdown"]} it is not waited for and counts as infinite.
 
-**Lenses** look at the model after {given["measured_at"]} rounds with I = 1
+**Lenses** look at the model after {settings["measured_at"]} rounds with I = 1
 ([definitions](../guide.md#other-lenses)), those of local models after one round of I = {local[-1]}. `L_h seen` and
 `L_tilde seen` are that round's ratios; `L_h`, `L_tilde`, `L_g` and `delta` are of the Hessians over
-{given["hessian_examples"]} examples of each worker, and so include what such a sample adds.
+{settings["hessian_examples"]} examples of each worker, and so include what such a sample adds.
 
 ![Kendall's tau of every lens, and three lenses against the slowdown](lenses.png)
 
@@ -219,7 +219,7 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
         errors = np.maximum([middle - ends[:, 0], ends[:, 1] - middle], 0.0)
         left.errorbar(middle, range(len(lenses)), xerr=errors, fmt="o", capsize=2)
         left.set_yticks(range(len(lenses)), lenses)
-        left.axvline(0.0, color="k", linewidth=0.8)
+        left.axvline(0.0, color=figures.INK, linewidth=0.8)
         left.set(
             xlim=(-1.05, 1.05), xlabel="Kendall's tau with the slowdown", title=f"Which lens orders them, I = {main}"
         )

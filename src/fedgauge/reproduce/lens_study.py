@@ -5,10 +5,10 @@ training loss with I = 1, 10 and 40 local steps, and
 
     slowdown(I) = I · rounds(I) / rounds(1),
 
-gradient steps to that loss, as a multiple of what they are when the workers average after every step: 1 where local
-steps lose nothing. The lenses look at the model after a fixed number of rounds with I = 1, where nobody has drifted
-yet; Hessians are over some of each worker's examples. All examples weigh the same, so that f is the same on every
-partition but for examples that are dropped.
+the number of gradient steps to that loss, divided by what it is when the workers average after every step: 1 where
+local steps lose nothing. The lenses look at the model after a fixed number of rounds with I = 1, where no worker has
+drifted yet; Hessians are taken over some of each worker's examples. All examples have the same weight, so that f is the
+same on every partition except for examples that are dropped.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ from fedgauge.errors import InputError, count, nearest
 from fedgauge.experiment.jobs import make_pool
 from fedgauge.federation.participation import Participation
 from fedgauge.randomness import Purpose, Streams, check_seed
-from fedgauge.reproduce.cells import Job, run_cells
+from fedgauge.reproduce.cells import CellJob, run_cells
 from fedgauge.reproduce.lens_orders import Floats, orders
+from fedgauge.results.paper import LensStudy
+from fedgauge.simulation.options import HERE, Compute, Recording
 
 if TYPE_CHECKING:
     from fedgauge.federation.supervised import SupervisedFederation
@@ -70,7 +72,7 @@ SETTINGS: Mapping[str, Any] = {
     "tolerance": 0.05,
 }
 
-Told = Callable[[int, int], None]
+Progress = Callable[[int, int], None]
 
 
 def steps_to(trace: Trace, target: float, local_steps: int) -> float:
@@ -86,8 +88,8 @@ def steps_to(trace: Trace, target: float, local_steps: int) -> float:
     return math.inf
 
 
-class Problem(NamedTuple):
-    """One partition: the workers, how they weigh, and the data behind them."""
+class PartitionedProblem(NamedTuple):
+    """One partition: the workers, their weights, and the data behind them."""
 
     federation: SupervisedFederation
     participation: Participation
@@ -98,13 +100,13 @@ class Problem(NamedTuple):
 
 @lru_cache(maxsize=1)
 def _examples(source: str, data: str | None, number: int) -> tuple[Any, Labels]:
-    """So many of the training examples, the same for every partition and seed."""
+    """Some of the training examples, the same for every partition and seed."""
     dataset = standardise(load_dataset(source, data), "unit")
     chosen = np.sort(Streams(0, Purpose.MEASURE).at(round=8).permutation(dataset.num_train)[:number])
     return dataset.train_inputs[chosen], dataset.train_labels[chosen]
 
 
-def problem(source: str, data: str | None, name: str, seed: int, settings: Mapping[str, Any]) -> Problem:
+def problem(source: str, data: str | None, name: str, seed: int, settings: Mapping[str, Any]) -> PartitionedProblem:
     """Share the examples out; the seed is that of the partition and of the first model too."""
     import torch
 
@@ -123,7 +125,7 @@ def problem(source: str, data: str | None, name: str, seed: int, settings: Mappi
         partition,
         batch_size=settings["batch_size"],
     )
-    return Problem(federation, Participation(weights=partition.weights), partition, inputs, labels)
+    return PartitionedProblem(federation, Participation(weights=partition.weights), partition, inputs, labels)
 
 
 def measure_cell(source: str, data: str | None, name: str, seed: int, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,7 +137,13 @@ def measure_cell(source: str, data: str | None, name: str, seed: int, settings: 
 
 
 def _train(
-    shared: Problem, seed: int, settings: Mapping[str, Any], local_steps: int, rounds: int, every: int, **how: Any
+    shared: PartitionedProblem,
+    seed: int,
+    settings: Mapping[str, Any],
+    local_steps: int,
+    rounds: int,
+    every: int,
+    **how: Any,
 ) -> Trace:
     from fedgauge.algorithms import fedavg
     from fedgauge.simulation.loop import simulate
@@ -147,17 +155,16 @@ def _train(
         rounds=rounds,
         participation=shared.participation,
         seed=seed,
-        record_every=every,
-        watch=False,
-        processes=1,
         **how,
+        record=Recording(every=every, watch=False),
+        compute=Compute(processes=1),
     )
 
 
 def _slowdowns(
-    shared: Problem, seed: int, settings: Mapping[str, Any]
+    shared: PartitionedProblem, seed: int, settings: Mapping[str, Any]
 ) -> tuple[dict[str, float], dict[str, float | None]]:
-    """The slowdown of each I, and the steps behind it; one beyond the most that is waited for is infinite."""
+    """The slowdown of each I, and the steps behind it; infinite where the run was given up."""
     target = settings["target"]
 
     def taken(local_steps: int, rounds: int) -> float:
@@ -169,7 +176,7 @@ def _slowdowns(
     once = taken(1, settings["most_rounds"])
     if math.isinf(once):
         raise InputError(
-            f"The loss did not come to {target:g} within {settings['most_rounds']} rounds even with one local step;"
+            f"The loss did not reach {target:g} within {settings['most_rounds']} rounds even with one local step;"
             " set a higher target."
         )
     found, steps = {}, {"1": once}
@@ -180,7 +187,7 @@ def _slowdowns(
     return found, {local: None if math.isinf(number) else number for local, number in steps.items()}
 
 
-def _looked(shared: Problem, seed: int, settings: Mapping[str, Any]) -> dict[str, Any]:
+def _looked(shared: PartitionedProblem, seed: int, settings: Mapping[str, Any]) -> dict[str, Any]:
     """What every lens shows at the model after some rounds with one local step."""
     import torch
 
@@ -193,7 +200,7 @@ def _looked(shared: Problem, seed: int, settings: Mapping[str, Any]) -> dict[str
     trace = _train(shared, seed, settings, 1, rounds, rounds)
     model = torch.from_numpy(trace.model).to(shared.federation.start(0))
     found: dict[str, float] = {}
-    with Meter(shared.federation, weights=weights, seed=seed, processes=1) as meter:
+    with Meter(shared.federation, weights=weights, seed=seed, compute=Compute(processes=1)) as meter:
         reading = lenses(
             meter,
             model,
@@ -206,7 +213,7 @@ def _looked(shared: Problem, seed: int, settings: Mapping[str, Any]) -> dict[str
     names = {"L_h": "L_h seen", "L_tilde": "L_tilde seen"}
     found |= {names.get(one.symbol, one.symbol): one.value for one in whole(reading).estimates}
     smaller = _fewer(shared, seed, settings["hessian_examples"])
-    with Meter(smaller, weights=weights, seed=seed, processes=1) as meter:
+    with Meter(smaller, weights=weights, seed=seed, compute=Compute(processes=1)) as meter:
         bent = curvature(meter, model, settings["tolerance"])
         delta = lenses(meter, model, only=["delta"], tolerance=settings["tolerance"])
     found |= {one.symbol: one.value for one in (*whole(bent).estimates, *whole(delta).estimates)}
@@ -217,8 +224,8 @@ def _looked(shared: Problem, seed: int, settings: Mapping[str, Any]) -> dict[str
     return {"loss": trace.rounds[-1].loss, "grad2": reading.details["grad2"], "lenses": found}
 
 
-def _fewer(shared: Problem, seed: int, examples: int) -> SupervisedFederation:
-    """The same workers, each with so many of its examples: Hessians of all of them take too long."""
+def _fewer(shared: PartitionedProblem, seed: int, examples: int) -> SupervisedFederation:
+    """The same workers, each with some of its examples: Hessians over all of them take too long."""
     import torch
 
     from fedgauge.federation.supervised import SupervisedFederation
@@ -238,11 +245,9 @@ def run(
     seeds: int = 3,
     seed: int = 0,
     keep: Path | None = None,
-    jobs: int | None = None,
-    engine: str | None = None,
-    address: str | None = None,
+    compute: Compute = HERE,
     partitions: Sequence[str] | None = None,
-    told: Told = lambda done, total: None,
+    progress: Progress = lambda done, total: None,
     **changes: Any,
 ) -> dict[str, Any]:
     """Run every partition with every seed, and compare the lenses' orders with that of the slowdown.
@@ -252,13 +257,11 @@ def run(
         data: its directory.
         seeds: how many.
         seed: the first.
-        keep: directory where finished cells are kept, so that an interrupted run goes on.
-        jobs: processes; one a core if not given.
-        engine: ``local``, or ``ray`` for a cluster.
-        address: of the cluster; one is started here if not given.
-        partitions: which of :data:`PARTITIONS`; all if not given.
-        told: called with cells done and cells in all.
-        **changes: of :data:`SETTINGS`.
+        keep: directory where finished cells are kept, so that an interrupted command can be resumed.
+        compute: where the work is done, and how many processes at once.
+        partitions: which of :data:`PARTITIONS`; all by default.
+        progress: called with the number of cells done and of all cells.
+        **changes: settings that differ from :data:`SETTINGS`.
     """
     count("seeds", seeds)
     check_seed(seed)
@@ -268,15 +271,17 @@ def run(
             raise InputError(f"There is no partition {name!r}; {nearest(name, PARTITIONS)}")
     settings = {**SETTINGS, **changes}
     wanted = [(name, one) for one in range(seed, seed + seeds) for name in names]
-    asked = {_name(source, *key): Job([source, data, *key, settings], (source, data, *key, settings)) for key in wanted}
-    found = run_cells(measure_cell, asked, keep, make_pool(jobs, engine, address), lambda _, *done: told(*done))
-    ordered = [*found.values()]
-    return {
-        "settings": {"source": source, "seeds": seeds, "seed": seed, **settings},
-        "partitions": {name: dict(PARTITIONS[name]) for name in names},
-        "orders": orders(ordered, names, seed),
-        "cells": ordered,
+    wanted_cells = {
+        _name(source, *key): CellJob([source, data, *key, settings], (source, data, *key, settings)) for key in wanted
     }
+    found = run_cells(measure_cell, wanted_cells, keep, make_pool(compute), lambda _, *done: progress(*done))
+    ordered = [*found.values()]
+    return LensStudy(
+        settings={"source": source, "seeds": seeds, "seed": seed, **settings},
+        partitions={name: dict(PARTITIONS[name]) for name in names},
+        orders=orders(ordered, names, seed),
+        cells=tuple(ordered),
+    ).to_json()
 
 
 def _name(source: str, partition: str, seed: int) -> str:

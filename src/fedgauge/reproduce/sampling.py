@@ -1,7 +1,7 @@
-"""Partial participation adds an error that a small L_h cannot reduce (the claim behind Theorem 4.5), without chance.
+"""Partial participation adds an error that a small L_h cannot reduce (the claim behind Theorem 4.5), computed exactly.
 
 Quadratics whose Hessians differ not at all, a little and much, without gradient noise; FedAvg with all workers and with
-fewer. What E‖∇f‖² is left after so many rounds is computed, not simulated. With all workers and L_h = 0 nothing is
+fewer. The E‖∇f‖² that is left after all rounds is computed, not simulated. With all workers and L_h = 0 nothing is
 left; with fewer, the workers that happen to be drawn pull the model their way, whatever L_h is.
 """
 
@@ -17,6 +17,7 @@ from fedgauge.federation.generate import random_quadratics
 from fedgauge.federation.participation import Participation
 from fedgauge.report import figures
 from fedgauge.report.terminal import console
+from fedgauge.results.paper import SamplingResult
 
 WORKERS, DIM = 10, 20
 SPREADS = (0.0, 0.1, 0.5)
@@ -47,11 +48,11 @@ def run() -> dict[str, Any]:
                 }
             )
     settings = {"N": WORKERS, "d": DIM, "local_steps": LOCAL_STEPS, "gamma": GAMMA, "rounds": ROUNDS, "sigma": 0.0}
-    return {"settings": settings, "lines": lines}
+    return SamplingResult(settings, tuple(lines)).to_json()
 
 
 def show(result: Mapping[str, Any]) -> None:
-    """Print what is left."""
+    """Print the error that is left."""
     rows = [(console.number(line["L_h"]), str(line["M"]), f"{line['left']:.3g}") for line in result["lines"]]
     console.table(f"E‖∇f‖² after {ROUNDS} rounds, exact", ("L_h", f"M of {WORKERS}", "left"), rows)
 

@@ -1,8 +1,8 @@
-"""Figure 1 from real numbers: local models that drift apart while their average stays by the centralised model.
+"""Figure 1 from real numbers: local models that drift apart while their average stays close to the centralised model.
 
 Two workers with quadratics in the plane pull in directions far apart. In the first panel their Hessians are nearly the
 same, so L_h is small, and the average of the local models follows gradient descent on f; in the second they are not,
-and it leaves. zeta, which earlier theory looks at alone, tells the wrong way round: it is larger in the first.
+and it leaves. zeta would order them the wrong way round: it is larger in the first.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import numpy as np
 from fedgauge.federation.quadratic import Floats, QuadraticFederation
 from fedgauge.report import figures
 from fedgauge.report.terminal import console
+from fedgauge.results.paper import Sketch
+from fedgauge.values.text import counted
 
 GAMMA, STEPS = 0.08, 30
 START = np.array([-2.0, -1.5])
@@ -23,13 +25,13 @@ PULL = np.array([[3.0, -1.5], [-3.0, 1.5]])
 """The workers' linear terms, about their mean 0: they set zeta."""
 HESSIAN = np.array([[1.0, 0.2], [0.2, 0.6]])
 APART = np.array([[0.8, -0.1], [-0.1, -0.4]])
-"""What the workers' Hessians differ by, one way and the other."""
+"""How the workers' Hessians differ: plus this for one of them, minus this for the other."""
 PANELS = {"small L_h": 0.05, "large L_h": 1.0}
-"""How much of it each panel has."""
+"""The part of that difference in each panel."""
 
 
 def federation(part: float) -> QuadraticFederation:
-    """The two workers, with so much of the difference between their Hessians."""
+    """The two workers, with some part of the difference between their Hessians."""
     return QuadraticFederation(
         hessians=np.stack([HESSIAN + part * APART, HESSIAN - part * APART]), linear=PULL, start=START
     )
@@ -68,7 +70,7 @@ def run() -> dict[str, Any]:
                 "gap": float(np.linalg.norm(average[-1] - central[-1])),
             }
         )
-    return {"figure": "fig1", "gamma": GAMMA, "local_steps": STEPS, "panels": panels}
+    return Sketch("fig1", GAMMA, STEPS, tuple(panels)).to_json()
 
 
 def show(result: Mapping[str, Any]) -> None:
@@ -78,23 +80,23 @@ def show(result: Mapping[str, Any]) -> None:
         for panel in result["panels"]
     ]
     head = ("panel", "zeta at the start", "L_h", "local models from their average", "average from the centralised")
-    console.table(f"Figure 1, after {result['local_steps']} local steps", head, rows)
+    console.table(f"Figure 1, after {counted(result['local_steps'], 'local step')}", head, rows)
 
 
 def draw(result: Mapping[str, Any], path: Path) -> None:
     """Picture the paths."""
     with figures.figure(path, panels=len(result["panels"]), width=4.4, height=3.6) as drawn:
         for axes, panel in zip(drawn, result["panels"], strict=True):
-            for key, style, label in (
-                ("first", "C0-", "worker 1"),
-                ("second", "C1-", "worker 2"),
-                ("central", "k--", "centralised"),
-                ("average", "C2-", "average of the workers"),
+            for key, colour, style, label in (
+                ("first", figures.COLOURS[0], "-", "worker 1"),
+                ("second", figures.COLOURS[1], "-", "worker 2"),
+                ("central", figures.INK, "--", "centralised"),
+                ("average", figures.COLOURS[4], "-", "average of the workers"),
             ):
                 path_of = np.array(panel[key])
-                axes.plot(path_of[:, 0], path_of[:, 1], style, label=label)
-                axes.plot(*path_of[-1], style[:-1].rstrip("-") + "o", markersize=5)
-            axes.plot(*panel["central"][0], "k*", markersize=9)
+                axes.plot(path_of[:, 0], path_of[:, 1], style, color=colour, label=label)
+                axes.plot(*path_of[-1], "o", color=colour, markersize=5)
+            axes.plot(*panel["central"][0], "*", color=figures.INK, markersize=9)
             axes.set(
                 title=f"{panel['name']}: L_h = {panel['L_h']:.2g}, zeta = {panel['zeta']:.2g} at the start",
                 xlabel="first coordinate",

@@ -1,7 +1,7 @@
 """The paper's experiments on networks, each at three scales.
 
-``paper`` has the settings that the paper prints; ``laptop`` ends within an hour or two on two cores; ``smoke`` shows in
-a minute that the command works, and nothing else. What the paper leaves open is a choice here, the same at every scale
+``paper`` has the settings that the paper prints; ``laptop`` ends within an hour or two on two cores; ``smoke`` only
+shows, within a minute, that the command works. What the paper leaves open is a choice here, the same at every scale
 unless the table below says otherwise:
 
 - the local steps of the curves (of which the paper names the largest, 40 for the MLP and 80 for the CNN), and R;
@@ -23,7 +23,7 @@ from fedgauge.experiment.config import Experiment
 Scale = Literal["smoke", "laptop", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
 PERCENTS = (50, 75)
-"""Of one label, in the figures."""
+"""The percentages of one label in the figures."""
 ETA = 2.0
 
 
@@ -36,10 +36,10 @@ class Size:
         rounds: R.
         seeds: how many.
         keys: of the experiment, that differ from the paper's.
-        near: rounds of training at the most before the constants are measured.
-        measured: rounds over which they are.
-        readings: of the constants.
-        table: keys of the experiment that differ while they are measured.
+        near: the largest number of training rounds before the constants are measured.
+        measured: the number of rounds over which they are measured.
+        readings: which readings are taken.
+        table: keys of the experiment that differ while the constants are measured.
     """
 
     local_steps: tuple[int, ...]
@@ -57,9 +57,9 @@ class Study:
     """One of the paper's networks on its data.
 
     Attributes:
-        name: by which it is asked for.
-        title: how figures call it.
-        keys: of the experiment, as the paper prints them.
+        name: its name on the command line.
+        title: its name in figures.
+        keys: keys of the experiment, as the paper prints them.
         sizes: by scale.
     """
 

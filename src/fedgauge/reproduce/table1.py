@@ -22,8 +22,10 @@ from fedgauge.experiment.jobs import make_pool
 from fedgauge.experiment.prepare import prepare
 from fedgauge.report import figures
 from fedgauge.report.terminal import console
-from fedgauge.reproduce.cells import Job, run_cells
+from fedgauge.reproduce.cells import CellJob, run_cells
 from fedgauge.reproduce.studies import ETA, Scale, Size, Study
+from fedgauge.results.paper import ConstantsRow, Table1
+from fedgauge.simulation.options import HERE, Compute, Recording
 
 SYMBOLS = ("L_h", "L_tilde", "L_g")
 PERCENTS = (25, 50, 75, 100)
@@ -50,7 +52,7 @@ PAPER: Mapping[str, Printed] = {
         "L_g": dict.fromkeys(PERCENTS, (360.85, 1.86)),
     },
 }
-"""Mean and deviation, as printed; the MLP's rows for 25% and 50% are the same, and L_g is one number a model."""
+"""Mean and deviation, as printed; the MLP's rows for 25% and 50% are the same, and there is one L_g per model."""
 LOCAL_STEPS = 10
 FALL, WINDOW = 0.01, 10
 VARIED_PERCENT = 50
@@ -59,11 +61,11 @@ VARIED = [(steps, gamma) for gamma in (0.01, 0.1) for steps in (1, 5, 10, 40)]
 ALONG = (0, 3, 10, 30, 100)
 """Rounds after the first model at which it is measured too."""
 
-Told = Callable[[str, int, int], None]
+Progress = Callable[[str, int, int], None]
 
 
 def experiment(study: Study, scale: Scale, percent: int, seed: int, data: str | None = None) -> Experiment:
-    """The paper's setting at X per cent; the seed is also that of the partition."""
+    """The paper's setting at X percent; the seed is also that of the partition."""
     # No label of MNIST but one has a tenth of the data: at 100% a worker whose label runs out gets others.
     own = {"fill": True, **study.sizes[scale].table}
     return study.experiment(scale, data, percent=percent, seed=seed, local_steps=LOCAL_STEPS, **own)
@@ -71,13 +73,13 @@ def experiment(study: Study, scale: Scale, percent: int, seed: int, data: str | 
 
 def _cell(setting: Experiment, size: Size) -> dict[str, Any]:
     """Train, then measure what happens and what is possible."""
-    from fedgauge.measurement.measuring import Asked, measure
+    from fedgauge.measurement.measuring import MeasureOptions, measure
     from fedgauge.measurement.reading import whole
 
-    asked = Asked(size.readings, rounds=size.measured, seeds=1, fall=FALL, most=size.near)
+    options = MeasureOptions(size.readings, rounds=size.measured, seeds=1, fall=FALL, most=size.near)
     began = time.monotonic()
-    made = whole(measure(setting, asked=asked)).to_json()
-    # Where the data lies is no part of a result that goes to others.
+    made = whole(measure(setting, options=options)).to_json()
+    # A result that is passed on does not say where the data is on this machine.
     made["settings"]["experiment"]["data"].pop("dir", None)
     return {**made, "seconds": time.monotonic() - began}
 
@@ -90,7 +92,7 @@ def _dependence(setting: Experiment, size: Size) -> dict[str, Any]:
 
     federation, gamma = prepare(setting).federation, setting.algorithm.gamma or 0.0
     algorithm, seed = fedavg(gamma, ETA), setting.run.seed
-    near, said = near_convergence(
+    near, how_near = near_convergence(
         federation, algorithm, local_steps=LOCAL_STEPS, fall=FALL, window=WINDOW, most=size.near, seed=seed
     )
     varied = []
@@ -108,14 +110,13 @@ def _dependence(setting: Experiment, size: Size) -> dict[str, Any]:
                 algorithm,
                 local_steps=LOCAL_STEPS,
                 rounds=rounds,
-                record_every=rounds,
                 seed=seed,
-                watch=False,
+                record=Recording(every=rounds, watch=False),
             )
             model = torch.from_numpy(trace.model).to(model)
         found, _ = trajectory(federation, algorithm, model, local_steps=LOCAL_STEPS, rounds=3)
         along.append({"round": rounds, **_values(whole(found).to_json())})
-    return {"near": said, "varied": varied, "along": along}
+    return {"near": how_near, "varied": varied, "along": along}
 
 
 def _values(reading: Mapping[str, Any]) -> dict[str, float]:
@@ -128,21 +129,19 @@ def run(
     seeds: int | None = None,
     data: str | None = None,
     keep: Path | None = None,
-    told: Told = lambda what, done, total: None,
-    engine: str | None = None,
-    address: str | None = None,
+    progress: Progress = lambda what, done, total: None,
+    compute: Compute = HERE,
 ) -> dict[str, Any]:
     """Measure every cell.
 
     Args:
         study: which of the paper's networks, on its data.
         scale: how large.
-        seeds: of partition, first model and mini-batches, for each percentage; the scale's own if not given.
+        seeds: how many seeds of partition, first model and mini-batches for each percentage; by default the scale's.
         data: directory of data.
-        keep: directory where finished cells are kept, so that an interrupted table goes on.
-        told: called with what was measured last, cells done and cells in all.
-        engine: ``local`` for one cell after another, each on all cores; ``ray`` for all side by side on a cluster.
-        address: of the cluster; one is started here if not given.
+        keep: directory where finished cells are kept, so that an interrupted command can be resumed.
+        progress: called with the cell that was measured last, the number of cells done and of all cells.
+        compute: where: on this machine one cell after another, each on all cores; on a Ray cluster all side by side.
     """
     if study.name not in PAPER:
         raise InputError(f"Table 1 has no {study.title}; its models are {', '.join(PAPER)}.")
@@ -151,40 +150,41 @@ def run(
     of = f"{study.name}-{scale}"
     names = {f"cell-{of}-{percent}-{seed}": (percent, seed) for percent in PERCENTS for seed in range(seeds)}
     made = {name: (_cell, experiment(study, scale, *key, data), size) for name, key in names.items()}
-    # The MLP alone is small enough to be measured time and again.
+    # Only the MLP is small enough to be measured again and again.
     if study.name == "mlp" and scale != "smoke":
         made[f"dependence-{of}"] = (_dependence, experiment(study, scale, VARIED_PERCENT, 0, data), size)
+    far = compute.engine == "ray"
     jobs = {
-        name: Job([setting.to_json(), size.near, size.measured, size.readings], (make, setting, size, engine == "ray"))
+        name: CellJob([setting.to_json(), size.near, size.measured, size.readings], (make, setting, size, far))
         for name, (make, setting, size) in made.items()
     }
-    found = run_cells(_made, jobs, keep, make_pool(None if engine == "ray" else 1, engine, address), told)
+    found = run_cells(_made, jobs, keep, make_pool(compute.with_processes(None if far else 1)), progress)
     cells = [{"percent": key[0], "seed": key[1], "measured": found[name]} for name, key in names.items()]
-    result = {
-        "settings": {"study": study.name, "scale": scale, "seeds": seeds, "local_steps": LOCAL_STEPS, "eta": ETA}
+    return Table1(
+        settings={"study": study.name, "scale": scale, "seeds": seeds, "local_steps": LOCAL_STEPS, "eta": ETA}
         | {"gamma": study.keys["gamma"], "fall": FALL, "window": WINDOW, "most": size.near, "rounds": size.measured},
-        "rows": [_row(percent, cells, size.readings) for percent in PERCENTS],
-        "paper": PAPER[study.name],
-        "cells": cells,
-    }
-    return result | ({"dependence": found[f"dependence-{of}"]} if f"dependence-{of}" in found else {})
+        rows=tuple(_row(percent, cells, size.readings) for percent in PERCENTS),
+        paper={symbol: {str(X): pair for X, pair in held.items()} for symbol, held in PAPER[study.name].items()},
+        cells=tuple(cells),
+        dependence=found.get(f"dependence-{of}", {}),
+    ).to_json()
 
 
 def _made(
     make: Callable[[Experiment, Size], dict[str, Any]], setting: Experiment, size: Size, beside: bool
 ) -> dict[str, Any]:
-    """A cell; one of several side by side has a process to itself."""
+    """A cell; if several are computed side by side, each has one process."""
     return make(setting.changed({"processes": 1}) if beside else setting, size)
 
 
-def _row(percent: int, cells: Sequence[Mapping[str, Any]], asked: Sequence[str]) -> dict[str, Any]:
+def _row(percent: int, cells: Sequence[Mapping[str, Any]], names: Sequence[str]) -> ConstantsRow:
     mine = [cell["measured"] for cell in cells if cell["percent"] == percent]
     readings = {}
-    for name in ("trajectory", "trajectory maximum", *(name for name in asked if name != "trajectory")):
+    for name in ("trajectory", "trajectory maximum", *(name for name in names if name != "trajectory")):
         found = [_values(reading) for cell in mine for reading in cell["readings"] if reading["name"] == name]
         readings[name] = {symbol: _spread([values[symbol] for values in found]) for symbol in SYMBOLS}
     rounds = [cell["point"]["round"] for cell in mine]
-    return {"percent": percent, "readings": readings, "rounds": rounds, "losses": [c["point"]["loss"] for c in mine]}
+    return ConstantsRow(percent, readings, tuple(rounds), tuple(c["point"]["loss"] for c in mine))
 
 
 def _spread(values: Sequence[float]) -> tuple[float, float]:

@@ -22,14 +22,16 @@ from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.randomness import Purpose, Streams, check_seed
 from fedgauge.report import figures
 from fedgauge.report.terminal import console
-from fedgauge.reproduce.cells import Job, run_cells
+from fedgauge.reproduce.cells import CellJob, run_cells
+from fedgauge.results.paper import RoundsColumn, Table2
+from fedgauge.simulation.options import HERE, Compute, StopAt
 
 DIM, SIGMA2, TARGET = 100, 0.01, 0.8
 WORKERS = (2, 5, 10)
 MOST_ROUNDS = 5000
 
 
-class Setting(NamedTuple):
+class Table2Setting(NamedTuple):
     """One column of the table: its rates, local steps and mini-batch size s, and what the paper prints."""
 
     half: str
@@ -50,15 +52,15 @@ class Setting(NamedTuple):
 
 
 SETTINGS = (
-    Setting("rates", 1, 0.005, 10, 1, "86 ± 1.6"),
-    Setting("rates", 2, 0.0025, 10, 1, "86 ± 1.6"),
-    Setting("rates", 5, 0.001, 10, 1, "86 ± 1.6"),
-    Setting("rates", 10, 0.0005, 10, 1, "86 ± 1.6"),
-    Setting("steps", 1, 0.005, 1, 1, "927 ± 3.4"),
-    Setting("steps", 1, 0.005, 1, 5, "927 ± 3.4"),
-    Setting("steps", 1, 0.005, 1, 10, "925 ± 1.7"),
-    Setting("steps", 1, 0.005, 5, 1, "187 ± 2.3"),
-    Setting("steps", 1, 0.005, 10, 1, "95 ± 2.4"),
+    Table2Setting("rates", 1, 0.005, 10, 1, "86 ± 1.6"),
+    Table2Setting("rates", 2, 0.0025, 10, 1, "86 ± 1.6"),
+    Table2Setting("rates", 5, 0.001, 10, 1, "86 ± 1.6"),
+    Table2Setting("rates", 10, 0.0005, 10, 1, "86 ± 1.6"),
+    Table2Setting("steps", 1, 0.005, 1, 1, "927 ± 3.4"),
+    Table2Setting("steps", 1, 0.005, 1, 5, "927 ± 3.4"),
+    Table2Setting("steps", 1, 0.005, 1, 10, "925 ± 1.7"),
+    Table2Setting("steps", 1, 0.005, 5, 1, "187 ± 2.3"),
+    Table2Setting("steps", 1, 0.005, 10, 1, "95 ± 2.4"),
 )
 
 
@@ -87,7 +89,7 @@ def literal_reading(num_workers: int, seed: int) -> dict[str, Any]:
     }
 
 
-def rounds_to_target(num_workers: int, problem_seed: int, setting: Setting, noise_seed: int) -> int | None:
+def rounds_to_target(num_workers: int, problem_seed: int, setting: Table2Setting, noise_seed: int) -> int | None:
     """Rounds until f <= 0.8; ``None`` if it was not reached."""
     from fedgauge.simulation.loop import simulate
 
@@ -96,8 +98,8 @@ def rounds_to_target(num_workers: int, problem_seed: int, setting: Setting, nois
         fedavg(setting.gamma, setting.eta),
         local_steps=setting.local_steps,
         rounds=MOST_ROUNDS,
-        target_loss=TARGET,
         seed=noise_seed,
+        stop=StopAt(loss=TARGET),
     )
     return trace.stopped_at if trace.status == "target" else None
 
@@ -116,37 +118,33 @@ def run(
     seeds: int = 12,
     seed: int = 0,
     keep: Path | None = None,
-    jobs: int | None = None,
-    engine: str | None = None,
-    address: str | None = None,
-    told: Callable[[int, int], None] = lambda done, total: None,
+    compute: Compute = HERE,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
     """Run the whole table.
 
     Args:
         seeds: how many problems for each number of workers.
         seed: the first of them.
-        keep: directory where finished cells are kept, so that an interrupted table goes on.
-        jobs: processes; one a core if not given.
-        engine: ``local``, or ``ray`` for a cluster.
-        address: of the cluster; one is started here if not given.
-        told: called with cells done and cells in all.
+        keep: directory where finished cells are kept, so that an interrupted command can be resumed.
+        compute: where the work is done, and how many processes at once.
+        progress: called with the number of cells done and of all cells.
     """
     count("seeds", seeds)
     check_seed(seed)
     # Noise alone is shown on the first problem of each N.
     wanted = [(n, s, 5 if s == seed else 1) for n in WORKERS for s in range(seed, seed + seeds)]
-    asked = {"cell-{}-{}-{}".format(*key): Job([*key, DIM, SIGMA2, TARGET], key) for key in wanted}
-    cells = run_cells(_cell, asked, keep, make_pool(jobs, engine, address), lambda _, *done: told(*done))
-    return {
-        "settings": {"dim": DIM, "sigma2": SIGMA2, "target": TARGET, "seeds": seeds, "seed": seed},
-        "columns": [_column(index, setting, cells.values()) for index, setting in enumerate(SETTINGS)],
-        "literal": {n: literal_reading(n, seed) for n in WORKERS},
-        "cells": [*cells.values()],
-    }
+    wanted_cells = {"cell-{}-{}-{}".format(*key): CellJob([*key, DIM, SIGMA2, TARGET], key) for key in wanted}
+    cells = run_cells(_cell, wanted_cells, keep, make_pool(compute), lambda _, *done: progress(*done))
+    return Table2(
+        settings={"dim": DIM, "sigma2": SIGMA2, "target": TARGET, "seeds": seeds, "seed": seed},
+        columns=tuple(_column(index, setting, cells.values()) for index, setting in enumerate(SETTINGS)),
+        literal={str(n): literal_reading(n, seed) for n in WORKERS},
+        cells=(*cells.values(),),
+    ).to_json()
 
 
-def _column(index: int, setting: Setting, cells: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def _column(index: int, setting: Table2Setting, cells: Iterable[Mapping[str, Any]]) -> RoundsColumn:
     ours = {}
     for n in WORKERS:
         runs = [cell["rounds"][index] for cell in cells if cell["workers"] == n]
@@ -154,14 +152,14 @@ def _column(index: int, setting: Setting, cells: Iterable[Mapping[str, Any]]) ->
             raise InputError(f"A run did not reach f = {TARGET} within {MOST_ROUNDS} rounds; choose another seed.")
         first = [noisy[0] for noisy in runs]
         noisy = max(runs, key=len)
-        ours[n] = {
+        ours[str(n)] = {
             "median": median(first),
             "mean": mean(first),
             "low": min(first),
             "high": max(first),
             "noise_deviation": stdev(noisy),
         }
-    return {**setting._asdict(), "label": setting.label, "ours": ours}
+    return RoundsColumn(**setting._asdict(), label=setting.label, ours=ours)
 
 
 def show(result: Mapping[str, Any]) -> None:
@@ -170,7 +168,7 @@ def show(result: Mapping[str, Any]) -> None:
         columns = [column for column in result["columns"] if column["half"] == half]
         rows = [("paper", *(column["paper"] for column in columns))]
         for n in WORKERS:
-            cells = [column["ours"][n] for column in columns]
+            cells = [column["ours"][str(n)] for column in columns]
             rows.append((f"N = {n}", *(f"{cell['median']:g}" for cell in cells)))
             rows.append(("   range", *(f"{cell['low']}–{cell['high']}" for cell in cells)))
             rows.append(("   ± noise", *(f"{cell['noise_deviation']:.1f}" for cell in cells)))
@@ -195,16 +193,18 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
             (right, rates, list(range(len(rates)))),
         ):
             for n, marker in zip(WORKERS, "os^", strict=True):
-                ours = [c["ours"][n] for c in columns]
+                ours = [c["ours"][str(n)] for c in columns]
                 middle = [cell["median"] for cell in ours]
                 below = [cell["median"] - cell["low"] for cell in ours]
                 above = [cell["high"] - cell["median"] for cell in ours]
                 shifted = [value * 1.02**n if axes is left else value + 0.03 * n for value in x]
                 axes.errorbar(shifted, middle, yerr=[below, above], fmt=marker, capsize=3, label=f"ours, N = {n}")
-            axes.plot(x, [float(c["paper"].split()[0]) for c in columns], "k*", markersize=10, label="paper")
+            axes.plot(
+                x, [float(c["paper"].split()[0]) for c in columns], "*", color=figures.INK, markersize=10, label="paper"
+            )
             axes.set_ylabel("rounds to f = 0.8")
         left.set(xscale="log", yscale="log", xlabel="local steps I", title="More local steps, fewer rounds")
-        left.plot([1, 10], [927, 92.7], "k:", linewidth=1, label="1 / I")
+        left.plot([1, 10], [927, 92.7], ":", color=figures.INK, linewidth=1, label="1 / I")
         left.set_xticks([1, 5, 10], ["1", "5", "10"])
         left.minorticks_off()
         right.set(ylim=(0, None), xlabel="(eta, gamma)", title="Only the product of the rates matters")

@@ -1,7 +1,7 @@
 """Figures 2 to 9: training loss and test accuracy against rounds, for several local steps, at 50% and 75% of one label.
 
-Figures share runs: the accuracy of Figure 3 is that of Figure 2's runs. Each run is kept, so what was interrupted, or
-is asked for with more seeds, goes on.
+Figures share runs: the accuracy in Figure 3 is that of Figure 2's runs. Each run is kept, so that the same command
+resumes after an interruption, and can be repeated with more seeds.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from fedgauge.experiment.sweep import Sweep, run_sweep, shown
 from fedgauge.report import figures
 from fedgauge.report.terminal import console
 from fedgauge.reproduce.studies import FIGURES, QUANTITIES, STUDIES, Panel, Scale, title
+from fedgauge.results.paper import CurvesFigure
+from fedgauge.simulation.options import HERE, Compute
 
-Told = Callable[[str, int, int | None], None]
-"""Told what is run, how many of its rounds are done and how many there are."""
+Progress = Callable[[str, int, int | None], None]
+"""Called with what is run, how many of its rounds are done, and how many there are."""
 
 
 def run(
@@ -26,26 +28,22 @@ def run(
     *,
     data: str | None = None,
     seeds: int | None = None,
-    jobs: int | None = None,
-    engine: str | None = None,
-    address: str | None = None,
-    told: Told = lambda what, done, total: None,
+    compute: Compute = HERE,
+    progress: Progress = lambda what, done, total: None,
 ) -> dict[str, Any] | None:
     """Run what a figure shows.
 
     Args:
         name: of the figure.
         scale: how large.
-        runs: directory that keeps the runs, those of one study and scale in one of its own.
+        runs: directory that keeps the runs; each study and scale has a directory of its own in it.
         data: directory of data.
-        seeds: how many; the scale's own if not given.
-        jobs: runs at once; one a core if not given.
-        engine: ``local``, or ``ray`` for a cluster.
-        address: of the cluster; one is started here if not given.
-        told: is told of the progress.
+        seeds: how many; by default the scale's.
+        compute: where the work is done, and how many processes at once.
+        progress: called with what is run, the rounds done and all rounds.
 
     Returns:
-        ``None`` where it was interrupted.
+        ``None`` if it was interrupted.
     """
     found = {}
     for key in dict.fromkeys(panel.study for panel in FIGURES[name]):
@@ -53,20 +51,20 @@ def run(
         size = study.sizes[scale]
         percents = [float(p) for p in dict.fromkeys(panel.percent for panel in FIGURES[name] if panel.study == key)]
         sweep = Sweep(
-            study.experiment(scale, data, percent=percents[0], engine=engine, address=address),
+            study.experiment(scale, data, percent=percents[0], engine=compute.engine, address=compute.address),
             {"local_steps": size.local_steps, "percent": percents},
             seeds or size.seeds,
         )
         cells = len(sweep.cells)
 
         def tell(done: int, total: int, ended: int, cells: int = cells, what: str = study.title) -> None:
-            told(f"{what}, {ended} of {cells} runs, rounds", done, total)
+            progress(f"{what}, {ended} of {cells} runs, rounds", done, total)
 
-        made = run_sweep(sweep, runs / f"{key}-{scale}", jobs, tell)
+        made = run_sweep(sweep, runs / f"{key}-{scale}", compute.processes, tell)
         if made is None:
             return None
         found[key] = _lean(made)
-    return {"figure": name, "title": title(name), "scale": scale, "studies": found}
+    return CurvesFigure.from_json({"figure": name, "title": title(name), "scale": scale, "studies": found}).to_json()
 
 
 def _lean(made: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,19 +7,18 @@ import dataclasses
 import io
 import json
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedgauge.errors import InputError
+from fedgauge.federation.protocols import HasModule, Rows
 from fedgauge.runs.reader import FoundRun
 from fedgauge.system.files import write_atomically, write_json
 from fedgauge.values import Round
 
 if TYPE_CHECKING:
     import torch
-
-    from fedgauge.federation.protocols import Federation
 
 _ABOUT = b"fedgauge.runs.directory"
 """The entry of a Parquet file's own notes that says which runs its rows are of."""
@@ -122,7 +121,7 @@ def write_model(path: str | Path, run: str | Path) -> None:
     )
     if found is None:
         raise InputError(
-            f"The run in {run} has no final model: model.safetensors is missing; resume the run to mend it."
+            f"The run in {run} has no final model: model.safetensors is missing; resume the run to fix it."
         )
     if path.suffix == ".safetensors":
         write_atomically(path, found.read_bytes())
@@ -137,7 +136,7 @@ def write_model(path: str | Path, run: str | Path) -> None:
         raise InputError(f"A model is written to a file that ends in .safetensors or .pt, not to {str(path)!r}.")
 
 
-def read_model(path: str | Path, federation: Federation) -> torch.Tensor:
+def read_model(path: str | Path, federation: Rows) -> torch.Tensor:
     """Read a model as one of a federation's, from a ``.safetensors`` file or one of ``torch.save``.
 
     It is flat under the name ``model``, or a ``state_dict`` of the federation's module. Of what such a file pickles
@@ -149,11 +148,11 @@ def read_model(path: str | Path, federation: Federation) -> torch.Tensor:
 
     path = Path(path)
     tensors = _tensors(path)
-    module: Any = getattr(federation, "module", None)
     if set(tensors) == {"model"} and tensors["model"].ndim == 1:
         return check_model(federation, tensors["model"])
-    if module is None:
+    if not isinstance(federation, HasModule):
         raise InputError(f"{path} must hold one flat model, named model, for a federation without a module.")
+    module = federation.module
     wanted = dict(module.named_parameters())
     for name, parameter in wanted.items():
         if name not in tensors:
@@ -165,13 +164,12 @@ def read_model(path: str | Path, federation: Federation) -> torch.Tensor:
             )
     known = set(wanted) | set(dict(module.named_buffers()))
     if extra := [name for name in tensors if name not in known]:
-        raise InputError(f"{path} has {extra[0]}, which the model has not; give a state_dict of that model.")
+        raise InputError(f"{path} has {extra[0]}, which the model does not have; give a state_dict of that model.")
     module = copy.deepcopy(module)
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             parameter.copy_(tensors[name])
-    flatten: Callable[[Any], torch.Tensor] = getattr(federation, "flatten")  # noqa: B009 - the protocol has none
-    return check_model(federation, flatten(module))
+    return check_model(federation, federation.flatten(module))
 
 
 def _tensors(path: Path) -> Mapping[str, torch.Tensor]:

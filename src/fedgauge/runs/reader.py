@@ -122,7 +122,7 @@ def _paced(settings: Mapping[str, Any], rounds: Sequence[Round]) -> list[float]:
     return taken
 
 
-def look(path: str | Path, model: bool = True) -> FoundRun:
+def read_run(path: str | Path, model: bool = True) -> FoundRun:
     """Read a run as far as it goes; nothing of it is changed or locked.
 
     Args:
@@ -158,13 +158,13 @@ def look(path: str | Path, model: bool = True) -> FoundRun:
     )
 
 
-def find(directory: str | Path) -> list[FoundRun]:
+def find_runs(directory: str | Path) -> list[FoundRun]:
     """The runs in a directory and below, by path."""
     directory = Path(directory)
     if not directory.is_dir():
         raise InputError(f"There is no directory {directory}; name one that holds runs.")
     places = [settings.parent for settings in sorted(directory.rglob("settings.json"))]
-    return [look(place, model=False) for place in places if any((place / name).exists() for name in _BESIDE)]
+    return [read_run(place, model=False) for place in places if any((place / name).exists() for name in _BESIDE)]
 
 
 def _check_digests(path: Path, result: Mapping[str, Any], model: bool, notes: list[str]) -> None:

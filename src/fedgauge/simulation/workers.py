@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fedgauge.algorithms import make_algorithm
 from fedgauge.algorithms.base import Algorithm, Tensors
 from fedgauge.federation.participation import Cohort
 from fedgauge.federation.protocols import Federation
@@ -158,10 +157,9 @@ class Work:
         self._noise = Streams(seed, Purpose.NOISE)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """ProcessPool processes make the algorithm, which holds functions, again from its name and numbers."""
+        """Other processes get what it was made from."""
         steps = int(self._steps[0]) if self._equal_steps else self._steps.tolist()
-        name, numbers = self.algorithm.name, dict(self.algorithm.parameters)
-        return _remade, (self.federation, name, numbers, steps, self._seed, self.chunk)
+        return type(self), (self.federation, self.algorithm, steps, self._seed, self.chunk)
 
     def evaluate(self, lane: Lane, model: torch.Tensor) -> tuple[float, torch.Tensor]:
         """Weighted sums of the workers' losses and gradients at one model."""
@@ -266,7 +264,3 @@ class Work:
                     local = {name: torch.where(still, moved[name], local[name]) for name in moved}
             begin = end
             yield local, column
-
-
-def _remade(federation: Federation, name: str, numbers: dict[str, float], steps: Any, seed: int, chunk: int) -> Work:
-    return Work(federation, make_algorithm(name, **numbers), steps, seed, chunk)

@@ -10,7 +10,7 @@ from fedgauge.errors import InputError
 
 
 def find_own(name: str, what: str) -> Callable[..., Any]:
-    """The function of that name, which makes ``what``.
+    """Import the function ``package.module:function``, which makes ``what``.
 
     >>> find_own("math:hypot", "model")(3, 4)
     5.0

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedgauge.errors import InputError, nearest
+from fedgauge.federation.participation import Sampling
 from fedgauge.theory import (
     equal_hessians,
     fedadam,
@@ -30,6 +31,7 @@ from fedgauge.theory import (
     strongly_convex,
 )
 from fedgauge.theory.base import Theorem
+from fedgauge.theory.facts import Measure, Objectives
 from fedgauge.values import Bound, Kind, Version
 
 THEOREMS: dict[str, Theorem] = {
@@ -47,7 +49,29 @@ THEOREMS: dict[str, Theorem] = {
     )
 }
 
-__all__ = ["THEOREMS", "Theorem", "evaluate", "find"]
+__all__ = [
+    "COROLLARIES",
+    "THEOREMS",
+    "CorollaryRates",
+    "Inequality",
+    "Theorem",
+    "Tuned",
+    "best_gamma",
+    "best_local_steps",
+    "corollary_rates",
+    "covering",
+    "evaluate",
+    "find",
+    "lemma_b_1",
+    "lemma_b_2",
+    "lemma_b_3",
+    "lemma_b_4",
+    "planning_theorems",
+    "proposition_5_1",
+    "proposition_5_2",
+    "proposition_5_3",
+    "proposition_5_4",
+]
 
 
 def find(name: str) -> Theorem:
@@ -62,20 +86,55 @@ def find(name: str) -> Theorem:
     return THEOREMS[name]
 
 
+def covering(
+    algorithm: str,
+    sampling: Sampling = "full",
+    objectives: Objectives = "smooth",
+    measure: Measure = "grad2",
+) -> Theorem | None:
+    """Look for the theorem about an algorithm, or None where there is none.
+
+    Args:
+        algorithm: its name, as in ``fedgauge.algorithms.ALGORITHMS``.
+        sampling: who takes part in a round.
+        objectives: what is known of the workers' objectives.
+        measure: what is to be bounded, ``grad2`` or ``loss``.
+
+    >>> covering("fedavg").name, covering("fedavg", "with-replacement").name, covering("scaffold")
+    ('nonconvex', 'partial', None)
+    """
+    wanted = (algorithm, sampling, objectives, measure)
+    for theorem in THEOREMS.values():
+        if (theorem.algorithm, theorem.sampling, theorem.objectives, theorem.quantity.measure) == wanted:
+            return theorem
+    return None
+
+
+def planning_theorems(algorithm: str = "fedavg") -> tuple[Theorem, ...]:
+    """Return the theorems that can plan an algorithm: their bounds have a form whose best rate can be searched.
+
+    >>> [theorem.name for theorem in planning_theorems()]
+    ['nonconvex', 'partial', 'equal-hessians', 'quadratic', 'strongly-convex']
+    """
+    return tuple(
+        theorem for theorem in THEOREMS.values() if theorem.rate_shape is not None and theorem.algorithm == algorithm
+    )
+
+
 def evaluate(
     name: str, version: Version = "corrected", kinds: Mapping[str, Kind] | None = None, **values: Any
 ) -> Bound:
-    """Evaluate a theorem at given numbers.
+    """Evaluate a theorem at numbers of your own.
 
-    A rate outside the conditions is no mistake: the bound comes back with a condition that does not hold.
+    A rate outside the conditions is not an error: the bound is returned with a condition that does not hold.
 
     Args:
         name: the theorem, one of :data:`THEOREMS`.
-        version: ``printed``, ``corrected``, ``sharp`` or ``prior``, as far as the theorem has it.
+        version: ``printed``, ``corrected``, ``sharp`` or ``prior``; not every theorem has all of them.
         kinds: the kind of each measured constant; one that may be too small makes the bound a plug-in.
         **values: F I R N M sigma2 zeta2 L_g L_h L_tilde gamma eta beta kappa tau G beta1 beta2 mu d0 (and L_h_rms for
-            ``quadratic``), each a number or an array; arrays broadcast. Those that the theorem does not use are
-            checked and left aside.
+            ``quadratic``), each a number or an array; arrays broadcast. Symbols that the theorem does not use are
+            checked and then ignored.
 
     Returns:
         The bound, whose terms add up to ``total``; ``gamma_max`` is the largest admissible gamma.
@@ -86,3 +145,19 @@ def evaluate(
     ([4.005, 1.006, 0.275], [True, True, False])
     """
     return find(name).evaluate(version, kinds, **values)
+
+
+# These look theorems up here, so that they can only be imported once everything above is defined.
+from fedgauge.theory.corollaries import COROLLARIES, CorollaryRates, corollary_rates  # noqa: E402
+from fedgauge.theory.propositions import (  # noqa: E402
+    Inequality,
+    lemma_b_1,
+    lemma_b_2,
+    lemma_b_3,
+    lemma_b_4,
+    proposition_5_1,
+    proposition_5_2,
+    proposition_5_3,
+    proposition_5_4,
+)
+from fedgauge.theory.search import Tuned, best_gamma, best_local_steps  # noqa: E402

@@ -1,4 +1,4 @@
-"""A theorem's answer at given numbers, ready to be shown: shares, what dominates, what binds, and a verdict."""
+"""A theorem's answer at some numbers, ready to be shown: shares, the largest term, the binding condition, a verdict."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from fedgauge.theory import find
 from fedgauge.values import Bound, Condition, Kind, Term, Value, Version, is_safe
+from fedgauge.values.display import Displayed
 
 Standing = Literal["certified", "as printed", "plug-in", "not certified"]
 _RATES = ("gamma", "gamma eta")
@@ -23,7 +24,7 @@ class Other(Value):
         total: the bound; None where symbols are missing.
         admissible: whether its conditions hold.
         gamma_max: the largest gamma that they admit.
-        missing: the symbols that it needs and was not given.
+        missing: the symbols that it needs and that were not given.
     """
 
     total: float | None = None
@@ -33,12 +34,12 @@ class Other(Value):
 
 
 @dataclass(frozen=True)
-class Answer(Value):
-    """A bound at single numbers, with what a reader asks of it.
+class Answer(Value, Displayed):
+    """A bound at single numbers, with what a reader wants to know about it.
 
     Attributes:
         theorem: its name.
-        bound: the version asked for.
+        bound: the version that was chosen.
         values: every number that entered, defaults included.
         versions: all versions of the theorem at the same numbers.
         chosen: the symbols that a search chose.
@@ -81,7 +82,7 @@ class Answer(Value):
 
     @property
     def standing(self) -> Standing:
-        """What the bound is worth."""
+        """How far the bound can be trusted."""
         if self.failed:
             return "not certified"
         if self.uncertain:
@@ -153,7 +154,7 @@ def _condition(condition: Condition) -> dict[str, Any]:
         "limit": condition.limit,
         "value": condition.value,
         "holds": bool(condition.holds),
-        "margin": None if np.isnan(margin) else margin,  # 0 <= 0 holds with no margin to speak of
+        "margin": None if np.isnan(margin) else margin,  # 0 <= 0 holds without any margin
     }
 
 
@@ -179,14 +180,14 @@ def _other(name: str, version: Version, values: Mapping[str, Any]) -> Other:
     return Other(float(bound.total), bool(bound.admissible), float(bound.gamma_max))
 
 
-def answer(
+def bound(
     name: str,
     version: Version = "corrected",
     kinds: Mapping[str, Kind] | None = None,
     chosen: tuple[str, ...] = (),
     **values: float,
 ) -> Answer:
-    """Evaluate a theorem at single numbers, beside its other versions.
+    """Evaluate a theorem at single numbers, together with its other versions.
 
     Args:
         name: the theorem.
@@ -196,7 +197,7 @@ def answer(
         **values: the theorem's symbols.
 
     >>> values = dict(F=1, I=4, R=1000, N=8, sigma2=1, zeta2=1, L_g=1, L_h=0.5, gamma=0.0134)
-    >>> found = answer("nonconvex", kinds={"L_h": "lower"}, **values)
+    >>> found = bound("nonconvex", kinds={"L_h": "lower"}, **values)
     >>> found.dominant.name, found.versions["prior"].missing
     ('initial gap', ('L_tilde',))
     >>> print(found.verdict)
@@ -204,7 +205,7 @@ def answer(
     bound is the initial gap; gamma could be 1.7 times as large before gamma <= 1/(2 sqrt(30) I L_g) fails.
     """
     theorem = find(name)
-    bound = theorem.evaluate(version, kinds, **values)
+    found = theorem.evaluate(version, kinds, **values)
     used = {symbol: value.item() for symbol, value in theorem.prepare(version, values).items()}
     versions: dict[str, Other] = {other: _other(name, other, values) for other in theorem.versions}
-    return Answer(name, bound, used, versions, chosen)
+    return Answer(name, found, used, versions, chosen)

@@ -1,10 +1,10 @@
-"""What a user gives a theorem: numbers from a JSON file and from NAME=VALUE, spelled as the theorems spell them.
+"""The numbers for a theorem: from a JSON file and from NAME=VALUE arguments, under the theorems' own names.
 
 A file is an object of ``name: number`` or ``name: {"value": number, "kind": kind}``, as ``fedgauge constants --json``
-prints it, or what ``fedgauge measure`` writes. A plain number counts as exact: whoever writes it vouches for it. Four
-symbols are translated where the theorems' own is not given beside them: sigma and zeta (or zeta_rms) are squared to
-sigma2 and zeta2, and L_h_paper, which is never below L_h_rms, stands for it. What the theorem does not use is left
-aside.
+prints it, or what ``fedgauge measure`` writes. A plain number counts as exact: you vouch for it. Four
+symbols are translated unless the theorems' own name is given too: sigma and zeta (or zeta_rms) are squared to
+sigma2 and zeta2, and L_h_paper, which is never below L_h_rms, stands for it. What the theorem does not use is
+ignored.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def parse_numbers(arguments: Iterable[str]) -> dict[str, float]:
 
 
 def _tidy(number: float) -> float:
-    """Write a whole number as one, and one beyond all floats as infinite."""
+    """Make a whole number an int, and a number too large for a float infinite."""
     try:
         plain = float(number)
     except OverflowError:
@@ -66,7 +66,7 @@ def read_object(path: Path) -> Mapping[str, Any]:
     except UnicodeDecodeError:
         raise InputError(f"Cannot read {path}: it is not text; name a JSON file of symbols and numbers.") from None
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not valid JSON ({error}); mend the file or write it anew.") from None
+        raise InputError(f"{path} is not valid JSON ({error}); fix the file or write it again.") from None
     if not isinstance(data, Mapping):
         raise InputError(f'{path} must hold a JSON object, as {{"L_g": 1.0, "sigma2": 0.1}}, not a {_kind_of(data)}.')
     return data
@@ -85,23 +85,25 @@ def read_constants(path: Path) -> dict[str, tuple[float, Kind]]:
 
 
 def check_federation(path: Path, digest: str | None, what: str) -> None:
-    """Refuse constants that were measured on another federation, where both say which.
+    """Refuse constants that were measured on another federation, as far as both files say which.
 
     Args:
         path: the file of constants.
-        digest: of the federation that they are wanted for.
-        what: how that is called.
+        digest: the digest of the federation that they are wanted for.
+        what: its name, for the message.
     """
     settings = read_object(path).get("settings")
     measured = settings.get("federation") if isinstance(settings, Mapping) else None
     if digest and measured and measured != digest:
-        raise InputError(f"{path} is of another federation than {what}; measure this one with 'fedgauge measure'.")
+        raise InputError(
+            f"{path} was measured on another federation than {what}; measure this one with 'fedgauge measure'."
+        )
 
 
 def read_values(path: Path) -> dict[str, tuple[float, Kind]]:
     """Read what any theorem uses of a file's constants, spelled as the theorems spell it, and check it.
 
-    Whatever else the file holds is left aside; one that holds nothing of use is of another kind, and is refused.
+    Whatever else the file holds is ignored. A file with nothing that a theorem uses is refused.
     """
     wanted = {*ACCEPTED, *_SPELLED}
     found = _spell({name: _entry(name, item) for name, item in _constants(path).items() if name in wanted})
@@ -135,7 +137,7 @@ def _entry(name: str, data: Any) -> tuple[float, Kind]:
 
 
 def _spell(entries: Mapping[str, tuple[float, Kind]]) -> dict[str, tuple[float, Kind]]:
-    """Translate the names that theorems spell otherwise, and drop those that none of them knows."""
+    """Translate the names that theorems spell differently, and drop those that no theorem knows."""
     spelled = {name: entry for name, entry in entries.items() if name in ACCEPTED}
     for name, other in _SPELLED.items():
         if name in entries and other not in entries:
@@ -150,7 +152,7 @@ def collect(
     """Merge a file of values with NAME=VALUE arguments, which override it.
 
     Args:
-        theorem: whose symbols are sought; the file's others are left aside, whatever they are.
+        theorem: whose symbols are wanted; all others in the file are ignored.
         arguments: NAME=VALUE each.
         path: a JSON file.
 
@@ -164,9 +166,9 @@ def collect(
     used = {*theorem.needs, *theorem.optional, *(theorem.needed("prior") if "prior" in theorem.versions else ())}
     used |= {name for name, other in _SPELLED.items() if other in used}
     data = _constants(path) if path else {}
-    given = parse_numbers(arguments)
-    _check_names(theorem, [*data, *given])
+    typed = parse_numbers(arguments)
+    _check_names(theorem, [*data, *typed])
     from_file = _spell({name: _entry(name, item) for name, item in data.items() if name in used})
-    from_arguments = _spell({name: (value, "exact") for name, value in given.items()})
+    from_arguments = _spell({name: (value, "exact") for name, value in typed.items()})
     merged = {**from_file, **from_arguments}
     return {name: value for name, (value, _) in merged.items()}, {name: kind for name, (_, kind) in merged.items()}

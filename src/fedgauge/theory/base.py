@@ -1,7 +1,7 @@
-"""What the theorems share: the record of one and the pieces that a bound is built of.
+"""What the theorems share: the record of a theorem and the pieces that bounds are built from.
 
-A theorem's file gives one function from values to a :class:`Statement`. Everything here broadcasts: a value may be a
-number or an array, and a bound is then evaluated at all points in one go.
+A theorem's file defines one function from values to a :class:`Statement`. Everything here broadcasts: a value may be a
+number or an array, and a bound is then evaluated at all points at once.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 import numpy as np
 
 from fedgauge.errors import InputError
+from fedgauge.federation.participation import Sampling
+from fedgauge.theory.facts import Counterexample, Coverage, GlobalRate, Objectives, Quantity, RateShape, TermFacts
 from fedgauge.theory.inputs import Array, Values, check_kinds, check_values
 from fedgauge.values import Bound, Condition, Kind, Number, Source, Term, Version
 
@@ -28,10 +30,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def recordable(function: Function) -> Function:
-    """Let an argument that records formulas in place of numbers take the call itself.
+    """Let an argument that records formulas instead of numbers handle the call.
 
-    Formulas are written anew for the explorer's page by evaluating them on such arguments. That cannot follow a loop
-    whose length depends on a value, so that a function with one is recorded by its name.
+    The explorer's page gets its formulas by evaluating them on such arguments. That cannot follow a loop whose length
+    depends on a value, so a function with such a loop is recorded by its name.
     """
 
     @functools.wraps(function)
@@ -45,7 +47,7 @@ def recordable(function: Function) -> Function:
 
 
 class Factor(NamedTuple):
-    """A factor of a term that is no single symbol: how it is written, its value, and the symbols in it."""
+    """A factor of a term that is not a single symbol: how it is written, its value, and the symbols in it."""
 
     text: str
     value: Array
@@ -53,9 +55,8 @@ class Factor(NamedTuple):
 
 
 class Statement(NamedTuple):
-    """What a theorem says at given values: the quantity bounded, the terms and the conditions."""
+    """What a theorem says at some values: the terms of its bound and its conditions."""
 
-    quantity: str
     terms: tuple[Term, ...]
     conditions: tuple[Condition, ...]
 
@@ -121,10 +122,10 @@ def term(
     Args:
         v: the values.
         name: what the term is.
-        constant: its number in front.
+        constant: the number in front.
         top: symbols with whole powers, and ``(I-1)``, separated by spaces.
         bottom: the same for the denominator.
-        factors: what stands for a name in either that is no symbol.
+        factors: the factors behind names in either text that are not symbols.
 
     >>> made = term({"gamma": np.float64(0.5), "I": np.float64(3)}, "drift", 8, "gamma^2 (I-1)")
     >>> made.formula, float(made.value)
@@ -165,7 +166,7 @@ def smoothness_limit(v: Values) -> Condition:
 
 
 def equals_one(v: Values) -> Condition:
-    """Make the condition eta = 1; another eta is an inadmissible rate, shown as one, and no gamma mends it."""
+    """Make the condition eta = 1; any other eta is shown as inadmissible, whatever gamma is."""
     return Condition("|eta - 1|", "0", 0.0, np.abs(v["eta"] - 1))
 
 
@@ -180,7 +181,7 @@ def _plain(value: Number) -> Number:
 
 
 def largest_gamma(conditions: Iterable[Condition], eta: Number) -> tuple[Number, Number]:
-    """Return the largest gamma that the conditions admit at this eta, and their limit on gamma eta by itself."""
+    """Return the largest gamma that the conditions admit at this eta, and their limit on the product gamma eta."""
     gamma: Number = np.inf
     product: Number = np.inf
     others: Any = True
@@ -194,9 +195,9 @@ def largest_gamma(conditions: Iterable[Condition], eta: Number) -> tuple[Number,
     return np.where(others, np.minimum(gamma, largest_factor(product, eta)), 0.0), product
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Theorem:
-    """A theorem: what it needs, the versions it comes in, and what it says at given values.
+    """A theorem: what it needs, the versions it comes in, what it says at your values, and the facts about it.
 
     Attributes:
         name: how it is called, e.g. ``nonconvex``.
@@ -205,7 +206,22 @@ class Theorem:
         needs: the symbols that must be given (for ``prior``, L_tilde stands in for L_g and L_h).
         versions: for each version, how it departs from print.
         state: from version and values to the statement; it never sees ``prior``.
-        optional: symbols that may be given, with the value each has when it is not; None where another decides.
+        algorithm: the algorithm that it is about, one of ``fedgauge.algorithms.ALGORITHMS``.
+        quantity: what it bounds.
+        terms: every term that some version has, with its meaning and colour.
+        optional: symbols that may be given, with their defaults; None where another symbol decides.
+        quantities: what a version bounds instead, where versions differ.
+        sampling: who takes part in a round.
+        also_covers: other samplings that the proof covers.
+        objectives: what the workers' objectives must be.
+        eta: whether the global rate is free, must be one, or only counts in the product gamma eta.
+        rate_shape: how the bound depends on the rate x and on R, which is how it is searched: ``powers`` for
+            A/(x R) + a + b x + c x^2; ``geometric`` for A/(q^-R - 1) + E, where only A, q and E depend on x; None
+            where it has no such form, so that it cannot plan.
+        contraction: from version and values to 1 - q, where the distance to x* shrinks by a factor q per round.
+        zeta_at: whether the proof takes zeta at the local models or only at the global ones.
+        constants_from: for a version, the constant that it takes for a symbol where that is another one.
+        counterexample: quadratics on which the printed version fails.
     """
 
     name: str
@@ -214,12 +230,43 @@ class Theorem:
     needs: tuple[str, ...]
     versions: Mapping[Version, tuple[str, ...]]
     state: Callable[[Version, Values], Statement]
+    algorithm: str
+    quantity: Quantity
+    terms: tuple[TermFacts, ...]
     optional: Mapping[str, float | None] = field(default_factory=dict)
+    quantities: Mapping[Version, Quantity] = field(default_factory=dict)
+    sampling: Sampling = "full"
+    also_covers: tuple[Coverage, ...] = ()
+    objectives: Objectives = "smooth"
+    eta: GlobalRate = "free"
+    rate_shape: RateShape | None = None
+    contraction: Callable[[Version, Values], Array] | None = None
+    zeta_at: Literal["local models", "global models"] = "local models"
+    constants_from: Mapping[Version, Mapping[str, str]] = field(default_factory=dict)
+    counterexample: Counterexample | None = None
 
     @property
     def print_is_right(self) -> bool:
         """Whether the printed version needs no correction."""
         return self.versions["corrected"] == (AS_PRINTED,)
+
+    @property
+    def gap(self) -> str:
+        """The symbol of what the start leaves to be gained: F, or d0 where the distance to x* is meant."""
+        return "d0" if "d0" in self.needs else "F"
+
+    def quantity_of(self, version: Version = "corrected") -> Quantity:
+        """Return what a version bounds."""
+        return self.quantities.get(version, self.quantity)
+
+    def term_facts(self, name: str) -> TermFacts:
+        """Return the facts about one of the terms."""
+        return next(facts for facts in self.terms if facts.name == name)
+
+    def coverage(self, sampling: Sampling) -> Coverage | None:
+        """Return how the theorem covers a sampling; None where it does not."""
+        own = Coverage(self.sampling, versions=tuple(self.versions))
+        return next((one for one in (own, *self.also_covers) if one.sampling == sampling), None)
 
     def needed(self, version: Version = "corrected") -> tuple[str, ...]:
         """Return the symbols that this version needs."""
@@ -262,11 +309,11 @@ class Theorem:
         """Evaluate the theorem; see :func:`fedgauge.theory.evaluate`."""
         v = self.prepare(version, values)
         if version == "prior":
-            v.pop("L_h_rms", None)  # L_tilde stands for it, so that its kind says nothing
+            v.pop("L_h_rms", None)  # L_tilde replaces it, so its kind does not matter
         statement = self.statement(version, v)
         gamma_max, gamma_eta_max = largest_gamma(statement.conditions, v.get("eta", np.asarray(1.0)))
         return Bound(
-            quantity=statement.quantity,
+            quantity=self.quantity_of(version).text,
             terms=tuple(Term(t.name, t.formula, _plain(t.value), t.symbols) for t in statement.terms),
             conditions=tuple(
                 Condition(c.name, c.formula, _plain(c.limit), _plain(c.value)) for c in statement.conditions
@@ -293,4 +340,4 @@ def _rename(statement: Statement) -> Statement:
         for c in statement.conditions
         if c.name != "L_g"  # L_tilde <= L_tilde
     )
-    return Statement(statement.quantity, tuple(map(rename, statement.terms)), conditions)
+    return Statement(tuple(map(rename, statement.terms)), conditions)

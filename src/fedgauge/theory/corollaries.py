@@ -1,4 +1,4 @@
-"""The corollaries as what they are: choices of rates, put into the theorem.
+"""The corollaries as what they are: choices of rates, which are put into the theorem.
 
 The paper's corollaries are orders of magnitude for particular rates, most of them without the number of rounds from
 which those rates are admissible. Here each gives the rates, that number, and the theorem's own bound at the rates,
@@ -22,7 +22,7 @@ from fedgauge.values import Bound, Condition, Number, Value
 
 
 @dataclass(frozen=True)
-class Choice(Value):
+class CorollaryRates(Value):
     """A corollary's rates and what the theorem says at them.
 
     Attributes:
@@ -31,9 +31,9 @@ class Choice(Value):
         eta: the global rate.
         R_min: the fewest rounds for which the rates are admissible, infinite where no number is; the bound at fewer
             shows which condition fails.
-        bound: the theorem at the rates and the given R.
-        conditions: what the corollary asks beside the theorem, e.g. a small sigma2.
-        rival: where the corollary compares, mini-batch SGD at its largest rate with as many gradients.
+        bound: the theorem at these rates and your R.
+        conditions: what the corollary asks in addition to the theorem, e.g. a small sigma2.
+        rival: where the corollary compares the two, mini-batch SGD at its largest rate with as many gradients.
         deviations: how the choice departs from print.
     """
 
@@ -148,16 +148,16 @@ def _fewest(estimate: Array, admissible: Callable[[Array], Any]) -> Array:
     return np.where(np.isfinite(estimate) & admissible(high), high, np.inf)
 
 
-def choose(corollary: str, **values: Any) -> Choice:
+def corollary_rates(corollary: str, **values: Any) -> CorollaryRates:
     """Choose the rates as a corollary does, and evaluate its theorem at them.
 
     Args:
         corollary: ``4.4``, ``4.6``, ``5.6``, ``A.3``, ``A.4`` or ``A.10``.
-        **values: what the theorem needs, gamma and eta aside.
+        **values: what the theorem needs, except gamma and eta.
 
     >>> values = dict(F=1, I=4, N=8, sigma2=1, zeta2=1, L_g=1, L_h=0.1)
-    >>> choice = choose("4.4", R=200, **values)
-    >>> choice.R_min, bool(choice.bound.admissible), bool(choose("4.4", R=119, **values).bound.admissible)
+    >>> choice = corollary_rates("4.4", R=200, **values)
+    >>> choice.R_min, bool(choice.bound.admissible), bool(corollary_rates("4.4", R=119, **values).bound.admissible)
     (120.0, True, False)
     """
     if corollary not in COROLLARIES:
@@ -187,7 +187,7 @@ def choose(corollary: str, **values: Any) -> Choice:
         largest = {**values, "gamma": over(1.0, v["L_g"])}
         rival = find("minibatch").evaluate(**largest)
     plain = [float(x) if np.ndim(x) == 0 else x for x in (rates.gamma, eta, fewest)]
-    return Choice(
+    return CorollaryRates(
         locator=f"Corollary {corollary}",
         gamma=plain[0],
         eta=plain[1],

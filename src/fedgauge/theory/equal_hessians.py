@@ -26,6 +26,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedgauge.theory.base import AS_PRINTED, Statement, Theorem, at_most, equals_one, over, term
+from fedgauge.theory.facts import GRADIENT_NOISE, INITIAL_GAP, Quantity
 from fedgauge.theory.inputs import Values
 from fedgauge.values import Condition, Version
 
@@ -34,7 +35,6 @@ def _state(version: Version, v: Values) -> Statement:
     # Equal Hessians subtracted from their mean leave rounding behind.
     L_h = np.where(v["L_h"] <= 1e-12 * v["L_g"], 0.0, v["L_h"])
     return Statement(
-        "min_t E|grad f(xhat^t)|^2",
         (
             term(v, "initial gap", 2, "F", "gamma R I"),
             term(v, "gradient noise", 1, "gamma L_g sigma2", "N"),
@@ -58,5 +58,11 @@ THEOREM = Theorem(
         "prior": ("L_tilde is written for L_g; with one Hessian they are equal.",),
     },
     state=_state,
+    algorithm="fedavg",
+    quantity=Quantity("min_t E|grad f(xhat^t)|^2", "grad2", "least", "local steps"),
+    terms=(INITIAL_GAP, GRADIENT_NOISE),
+    objectives="equal Hessians",
+    eta="one",
+    rate_shape="powers",
     optional={"eta": 1.0, "L_h": 0.0},
 )

@@ -34,6 +34,15 @@ from __future__ import annotations
 import numpy as np
 
 from fedgauge.theory.base import IN_PLACE, Factor, Statement, Theorem, at_most, over, smoothness_limit, term
+from fedgauge.theory.facts import (
+    INITIAL_GAP,
+    LOCAL_DIVERGENCE,
+    NOISE_OF_MEAN,
+    NOISE_OF_WORKERS,
+    Counterexample,
+    Quantity,
+    TermFacts,
+)
 from fedgauge.theory.inputs import Values
 from fedgauge.values import Condition, Term, Version
 
@@ -43,6 +52,13 @@ _DEVIATIONS = (
     "and a noise term.",
     "I-1 replaces I in the local terms, and L_h^2 replaces the L_h of the local noise.",
     "beta1 = 0 is a condition, as in the proof, and the second moment starts at 0.",
+)
+
+
+_SECOND_MOMENT = (
+    TermFacts("second moment, gradient noise", "the gradient noise in the second moment", "noise", 5),
+    TermFacts("second moment, local noise of workers", "the local noise in the second moment", "noise", 6),
+    TermFacts("second moment, local divergence", "the local divergence in the second moment", "divergence", 7),
 )
 
 
@@ -95,7 +111,7 @@ def _state(version: Version, v: Values) -> Statement:
         at_most(v, "gamma", "tau^(1/3)/(16 I (120 L_g^2 G)^(1/3))", cubic),
         *last,
     )
-    return Statement("min_r E|grad f(xbar^r)|^2", _terms(version, v), conditions)
+    return Statement(_terms(version, v), conditions)
 
 
 THEOREM = Theorem(
@@ -109,5 +125,10 @@ THEOREM = Theorem(
         "prior": (IN_PLACE,),
     },
     state=_state,
+    algorithm="fedadam",
+    quantity=Quantity("min_r E|grad f(xbar^r)|^2", "grad2", "least"),
+    terms=(INITIAL_GAP, NOISE_OF_MEAN, NOISE_OF_WORKERS, LOCAL_DIVERGENCE, *_SECOND_MOMENT),
+    # From close by, a round of 24 local steps is one large step, which eta makes too large.
+    counterexample=Counterexample((((1.0,),),), (1e-4,), {"I": 24, "R": 5, "eta": 192.0, "tau": 1.0, "beta2": 0.99}),
     optional={"eta": 1.0, "beta1": 0.0},
 )

@@ -1,4 +1,4 @@
-"""The values that a theorem is given, checked: each mistake gets one sentence that says what to do.
+"""Checks of the values for a theorem: each mistake gets one sentence that says what to do.
 
 The names are those of :mod:`fedgauge.symbols`; a value is a number or an array.
 """
@@ -32,7 +32,7 @@ def _shown(value: Any) -> str:
 
 
 def rule(name: str, value: Array) -> tuple[str, npt.NDArray[np.bool_]]:
-    """Return in words what a symbol's value must be, and where the given ones are that."""
+    """Return in words what a symbol's value must be, and where the values meet that."""
     finite = np.isfinite(value) | (np.isposinf(value) & (name in MAY_BE_INFINITE))
     if name in COUNTS:
         return "a whole number of at least 1", finite & (value >= 1) & (value == np.floor(value))
@@ -89,5 +89,5 @@ def check_kinds(kinds: Mapping[str, Kind], used: Values) -> dict[str, Kind]:
             raise InputError(f"kinds names no symbol {name}; {nearest(name, ACCEPTED)}")
         if kind not in get_args(Kind):
             raise InputError(f"The kind of {name} must be one of {', '.join(get_args(Kind))}, not {kind!r}.")
-    # A constant that this theorem does not use says nothing about its bound.
+    # A constant that this theorem does not use does not affect its bound.
     return {name: kind for name, kind in kinds.items() if name in used}

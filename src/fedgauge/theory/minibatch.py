@@ -2,7 +2,7 @@
 
 Setting:
     f is L_g-smooth, unbiased gradients of variance sigma2; each of R steps averages I gradients from each of the N
-    workers, taken at the global model, and goes gamma eta along them. Nothing is asked of the heterogeneity.
+    workers, taken at the global model, and moves gamma eta along their mean. Nothing is assumed about heterogeneity.
 Quantity:
     min_r E|grad f(xbar^r)|^2 over the R steps (print says R I steps); the average over them obeys the same bound.
 Conditions:
@@ -22,13 +22,13 @@ Source:
 from __future__ import annotations
 
 from fedgauge.theory.base import Statement, Theorem, at_most, over, term
+from fedgauge.theory.facts import GRADIENT_NOISE, INITIAL_GAP, Quantity
 from fedgauge.theory.inputs import Values
 from fedgauge.values import Version
 
 
 def _state(version: Version, v: Values) -> Statement:
     return Statement(
-        "min_t E|grad f(xhat^t)|^2" if version == "printed" else "min_r E|grad f(xbar^r)|^2",
         (
             term(v, "initial gap", 2, "F", "gamma eta R"),
             term(v, "gradient noise", 1, "gamma eta L_g sigma2", "N I"),
@@ -39,7 +39,7 @@ def _state(version: Version, v: Values) -> Statement:
 
 THEOREM = Theorem(
     name="minibatch",
-    title="mini-batch SGD with I gradients a worker",
+    title="mini-batch SGD with I gradients per worker",
     locator="Theorem 5.5",
     needs=("F", "I", "R", "N", "sigma2", "L_g", "gamma"),
     versions={
@@ -48,5 +48,12 @@ THEOREM = Theorem(
         "prior": ("The corrected formula with L_tilde in place of L_g.",),
     },
     state=_state,
+    algorithm="minibatch",
+    quantity=Quantity("min_r E|grad f(xbar^r)|^2", "grad2", "least"),
+    # Print writes R I steps, but mini-batch SGD has one model per round.
+    quantities={"printed": Quantity("min_t E|grad f(xhat^t)|^2", "grad2", "least")},
+    terms=(INITIAL_GAP, GRADIENT_NOISE),
+    eta="product",
+    rate_shape="powers",
     optional={"eta": 1.0},
 )

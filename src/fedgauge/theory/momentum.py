@@ -27,6 +27,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedgauge.theory.base import AS_PRINTED, Factor, Statement, Theorem, at_most, equals_one, over, term
+from fedgauge.theory.facts import GRADIENT_NOISE, INITIAL_GAP, LOCAL_DIVERGENCE, NOISE_OF_WORKERS, Quantity
 from fedgauge.theory.inputs import Values
 from fedgauge.values import Version
 
@@ -36,7 +37,6 @@ def _state(version: Version, v: Values) -> Statement:
     factors = {"rest": Factor("(1-beta)", rest, ("beta",))}
     both = np.sqrt(18 * (v["L_g"] * v["L_g"] + v["L_h"] * v["L_h"]))
     return Statement(
-        "(1/T) sum_t E|grad f(xhat^t)|^2",
         (
             term(v, "initial gap", 2, "rest F", "gamma R I", factors),
             term(v, "gradient noise", 1, "gamma L_g sigma2", "N rest^2", factors),
@@ -62,5 +62,10 @@ THEOREM = Theorem(
         "prior": ("The bound of Yu et al. 2019 as the paper quotes it, with L_tilde in place of L_g and L_h.",),
     },
     state=_state,
+    algorithm="momentum",
+    quantity=Quantity("(1/T) sum_t E|grad f(xhat^t)|^2", "grad2", "average", "local steps"),
+    terms=(INITIAL_GAP, GRADIENT_NOISE, NOISE_OF_WORKERS, LOCAL_DIVERGENCE),
+    eta="one",
+    rate_shape="powers",
     optional={"eta": 1.0},
 )

@@ -3,7 +3,7 @@
 Setting:
     Unbiased stochastic gradients of variance sigma2, gradient divergence zeta2, f is L_g-smooth and the averaged
     gradients are pseudo-Lipschitz with L_h. Any L_h of Assumption 4.2 will do, the tight one included. The proof uses
-    zeta2 only as the mean over workers at the local models, so that a value measured there is legitimate.
+    zeta2 only as the mean over workers at the local models, so a value measured there may be used.
 Quantity:
     min_r E|grad f(xbar^r)|^2 over the rounds r < R; the average over the rounds obeys the same bound.
 Conditions:
@@ -33,6 +33,14 @@ from fractions import Fraction
 import numpy as np
 
 from fedgauge.theory.base import AS_PRINTED, IN_PLACE, Statement, Theorem, at_most, over, smoothness_limit, term
+from fedgauge.theory.facts import (
+    GRADIENT_NOISE,
+    INITIAL_GAP,
+    LOCAL_DIVERGENCE,
+    NOISE_OF_MEAN,
+    NOISE_OF_WORKERS,
+    Quantity,
+)
 from fedgauge.theory.inputs import Values
 from fedgauge.values import Version
 
@@ -41,7 +49,6 @@ def _state(version: Version, v: Values) -> Statement:
     sharp = version == "sharp"
     noise, divergence = (Fraction(600, 59), Fraction(1200, 59)) if sharp else (24, 72)
     return Statement(
-        "min_r E|grad f(xbar^r)|^2",
         (
             term(v, "initial gap", 4, "F", "gamma eta I R"),
             term(v, "gradient noise", 4, "gamma eta L_g sigma2", "N"),
@@ -69,5 +76,9 @@ THEOREM = Theorem(
         "prior": (IN_PLACE,),
     },
     state=_state,
+    algorithm="fedavg",
+    quantity=Quantity("min_r E|grad f(xbar^r)|^2", "grad2", "least"),
+    terms=(INITIAL_GAP, GRADIENT_NOISE, NOISE_OF_MEAN, NOISE_OF_WORKERS, LOCAL_DIVERGENCE),
+    rate_shape="powers",
     optional={"eta": 1.0},
 )

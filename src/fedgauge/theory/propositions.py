@@ -1,8 +1,8 @@
 """The propositions and lemmas as checks on numbers: both sides of the inequality, and whether it holds.
 
-Quadratic federations come as ``hessians`` (N, d, d) and ``linear`` (N, d): F_i = x'A_i x/2 + b_i'x. ``points`` (N, d)
-hold one model a worker. Local runs come as ``models`` (..., steps, N, d); leading axes are samples, whose mean stands
-for the expectation.
+Quadratic federations are given as ``hessians`` (N, d, d) and ``linear`` (N, d): F_i = x'A_i x/2 + b_i'x. ``points``
+(N, d) hold one model per worker. Local runs are given as ``models`` (..., steps, N, d); leading axes are samples, whose
+mean stands for the expectation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
-class Check(Value):
+class Inequality(Value):
     """Both sides of an inequality ``left <= right``.
 
     Attributes:
@@ -31,7 +31,7 @@ class Check(Value):
         right: the side claimed to be larger.
         conditions: what the claim needs; where one fails, ``holds`` says nothing about the claim.
 
-    >>> bool(Check("Lemma", 1.0, 2.0).holds)
+    >>> bool(Inequality("Lemma", 1.0, 2.0).holds)
     True
     """
 
@@ -114,7 +114,9 @@ def _deviation(hessians: npt.ArrayLike, linear: npt.ArrayLike, points: npt.Array
     return _square(own.mean(axis=-2) - at_mean), _square(x_i - xbar[..., None, :]).mean(axis=-1)
 
 
-def proposition_5_1(hessians: npt.ArrayLike, linear: npt.ArrayLike, points: npt.ArrayLike) -> tuple[Check, Check]:
+def proposition_5_1(
+    hessians: npt.ArrayLike, linear: npt.ArrayLike, points: npt.ArrayLike
+) -> tuple[Inequality, Inequality]:
     """Check that L_tilde serves as L_g and as L_h.
 
     >>> both = proposition_5_1([[[1.0]], [[-1.0]]], [[0.0], [0.0]], [[1.0], [2.0]])
@@ -124,17 +126,17 @@ def proposition_5_1(hessians: npt.ArrayLike, linear: npt.ArrayLike, points: npt.
     known = constants(hessians)
     left, spread = _deviation(hessians, linear, points)
     return (
-        Check("Proposition 5.1, L_g", known["L_g"], known["L_tilde"]),
-        Check("Proposition 5.1, L_h", left, known["L_tilde"] ** 2 * spread),
+        Inequality("Proposition 5.1, L_g", known["L_g"], known["L_tilde"]),
+        Inequality("Proposition 5.1, L_h", left, known["L_tilde"] ** 2 * spread),
     )
 
 
 def proposition_5_2(
     hessians: npt.ArrayLike, linear: npt.ArrayLike, points: npt.ArrayLike, gamma: float, L_h: float | None = None
-) -> Check:
+) -> Inequality:
     """Check that one averaged local step stays within gamma^2 L_h^2 mean|x_i - xbar|^2 of a central one.
 
-    The expectation is given all the local models, not their mean alone. L_h is the tight one unless given.
+    The expectation is conditional on all the local models, not on their mean alone. L_h defaults to the tight one.
 
     >>> check = proposition_5_2([[[1.0]], [[-1.0]]], [[0.0], [0.0]], [[1.0], [2.0]], gamma=0.1)
     >>> round(float(check.left), 6), round(float(check.right), 6)
@@ -143,24 +145,24 @@ def proposition_5_2(
     step = check_values({"gamma": gamma})["gamma"]
     left, spread = _deviation(hessians, linear, points)
     constant = constants(hessians)["L_h"] if L_h is None else L_h
-    return Check("Proposition 5.2", step**2 * left, step**2 * constant**2 * spread)
+    return Inequality("Proposition 5.2", step**2 * left, step**2 * constant**2 * spread)
 
 
-def proposition_5_3(hessians: npt.ArrayLike, linear: npt.ArrayLike, points: npt.ArrayLike) -> Check:
+def proposition_5_3(hessians: npt.ArrayLike, linear: npt.ArrayLike, points: npt.ArrayLike) -> Inequality:
     """Check that max|A_i - A| serves as L_h.
 
     >>> bool(proposition_5_3([[[1.0]], [[-1.0]]], [[0.0], [0.0]], [[1.0], [2.0]]).holds)
     True
     """
     left, spread = _deviation(hessians, linear, points)
-    return Check("Proposition 5.3", left, constants(hessians)["L_h_paper"] ** 2 * spread)
+    return Inequality("Proposition 5.3", left, constants(hessians)["L_h_paper"] ** 2 * spread)
 
 
-def proposition_5_4(hessians: npt.ArrayLike, linear: npt.ArrayLike) -> Check:
-    """Check that zeta = 0 forces L_h = 0: max|A_i - A| is at most the largest divergence on the unit sphere.
+def proposition_5_4(hessians: npt.ArrayLike, linear: npt.ArrayLike) -> Inequality:
+    """Check that zeta = 0 forces L_h = 0: ``max|A_i - A|`` is at most the largest divergence on the unit sphere.
 
-    A worker's divergence (A_i - A)x + b_i - b is at least |A_i - A| at one of the two unit vectors along its leading
-    eigenvector. The reverse fails: with one Hessian the left side is 0, whatever the b_i.
+    A worker's divergence (A_i - A)x + b_i - b is at least ``|A_i - A|`` at one of the two unit vectors along its
+    leading eigenvector. The reverse fails: with one Hessian the left side is 0, whatever the b_i.
 
     >>> check = proposition_5_4([[[1.0]], [[1.0]]], [[5.0], [-5.0]])
     >>> float(check.left), float(check.right)
@@ -173,16 +175,16 @@ def proposition_5_4(hessians: npt.ArrayLike, linear: npt.ArrayLike) -> Check:
     lead = np.take_along_axis(vectors, np.abs(eigenvalues).argmax(axis=-1)[:, None, None], axis=-1)[..., 0]
     turned = np.einsum("nij,nj->ni", apart, lead)
     divergence = np.maximum(_square(shift + turned), _square(shift - turned))
-    return Check("Proposition 5.4", float(np.abs(eigenvalues).max()), float(np.sqrt(divergence.max())))
+    return Inequality("Proposition 5.4", float(np.abs(eigenvalues).max()), float(np.sqrt(divergence.max())))
 
 
 def lemma_b_1(
     hessians: npt.ArrayLike, linear: npt.ArrayLike, points: npt.ArrayLike, zeta2: float | None = None
-) -> Check:
+) -> Inequality:
     """Check the local gradient deviation against 3 (L_h^2 + L_g^2) mean|x_j - xbar|^2 + 3 zeta2.
 
-    L_h is the tight one; zeta2 is the mean of |grad F_j(x_j) - grad f(x_j)|^2 at the points, the least that is
-    legitimate, unless given.
+    L_h is the tight one; zeta2 is the mean of ``|grad F_j(x_j) - grad f(x_j)|^2`` at the points, the least that
+    may be used, unless you give another.
 
     >>> bool(lemma_b_1([[[1.0]], [[-1.0]]], [[0.0], [3.0]], [[1.0], [2.0]]).holds)
     True
@@ -193,7 +195,7 @@ def lemma_b_1(
     _, spread = _deviation(A_i, b_i, x_i)
     divergence = _square(own - global_ones).mean(axis=-1) if zeta2 is None else check_values({"zeta2": zeta2})["zeta2"]
     left = _square(own - own.mean(axis=-2, keepdims=True)).mean(axis=-1)
-    return Check("Lemma B.1", left, 3 * (known["L_h"] ** 2 + known["L_g"] ** 2) * spread + 3 * divergence)
+    return Inequality("Lemma B.1", left, 3 * (known["L_h"] ** 2 + known["L_g"] ** 2) * spread + 3 * divergence)
 
 
 def _spreads(models: npt.ArrayLike) -> tuple[Array, Array, int, int]:
@@ -205,7 +207,7 @@ def _spreads(models: npt.ArrayLike) -> tuple[Array, Array, int, int]:
     return apart.mean(axis=samples), moved.mean(axis=samples), x.shape[-3], x.shape[-2]
 
 
-def lemma_b_2(models: npt.ArrayLike, gamma: float, zeta2: float, sigma2: float, L_g: float, L_h: float) -> Check:
+def lemma_b_2(models: npt.ArrayLike, gamma: float, zeta2: float, sigma2: float, L_g: float, L_h: float) -> Inequality:
     """Check the spread of one round's local models, k = 0..I-1, against 12 J^3 gamma^2 zeta2 + 4 J^2 gamma^2 sigma2.
 
     J is I-1, and the claim needs gamma <= 1/(sqrt(6 (L_h^2 + L_g^2)) I).
@@ -219,10 +221,10 @@ def lemma_b_2(models: npt.ArrayLike, gamma: float, zeta2: float, sigma2: float, 
     limit = over(1.0, np.sqrt(6 * (v["L_h"] ** 2 + v["L_g"] ** 2)) * I)
     right = v["gamma"] ** 2 * (12 * (I - 1) ** 3 * v["zeta2"] + 4 * (I - 1) ** 2 * v["sigma2"])
     condition = Condition("gamma", "1/(sqrt(6 (L_h^2 + L_g^2)) I)", limit, v["gamma"])
-    return Check("Lemma B.2", float(apart.sum()), right, (condition,))
+    return Inequality("Lemma B.2", float(apart.sum()), right, (condition,))
 
 
-def lemma_b_3(models: npt.ArrayLike, gamma: float, grad2: float, sigma2: float, L_g: float, L_h: float) -> Check:
+def lemma_b_3(models: npt.ArrayLike, gamma: float, grad2: float, sigma2: float, L_g: float, L_h: float) -> Inequality:
     """Check how far the mean of the local models moves in one round, k = 0..I-1.
 
     The right side is 5 (I-1) gamma^2 sigma2/N + 30 I gamma^2 L_h^2 (sum of spreads) + 30 I (I-1) gamma^2 grad2, with
@@ -237,7 +239,7 @@ def lemma_b_3(models: npt.ArrayLike, gamma: float, grad2: float, sigma2: float, 
     drift = 30 * I * v["L_h"] ** 2 * apart.sum() + 30 * I * (I - 1) * grad2
     right = v["gamma"] ** 2 * (5 * (I - 1) * v["sigma2"] / N + drift)
     condition = Condition("gamma", "1/(2 sqrt(3) I L_g)", over(1.0, 2 * np.sqrt(3.0) * I * v["L_g"]), v["gamma"])
-    return Check("Lemma B.3", float(moved.max()), right, (condition,))
+    return Inequality("Lemma B.3", float(moved.max()), right, (condition,))
 
 
 def lemma_b_4(
@@ -250,7 +252,7 @@ def lemma_b_4(
     L_g: float,
     L_h: float,
     version: Version = "corrected",
-) -> Check:
+) -> Inequality:
     """Check the mean spread with momentum over all local steps t = 0..T-1.
 
     The right side is (2 gamma^2 I sigma2/(1-beta)^2 + 6 gamma^2 I^2 zeta2/(1-beta)^2)/(1 - s) with
@@ -271,4 +273,4 @@ def lemma_b_4(
     size = 2 * v["gamma"] ** 2 * v["I"] * v["sigma2"] / noise + 6 * v["gamma"] ** 2 * v["I"] ** 2 * v["zeta2"] / rest2
     condition = Condition("6 gamma^2 I^2 (L_h^2 + L_g^2)/(1-beta)^2", "1, below it", np.nextafter(1.0, 0.0), share)
     right = size / (1 - share) if share < 1 else np.inf
-    return Check("Lemma B.4", float(apart.mean()), float(right), (condition,))
+    return Inequality("Lemma B.4", float(apart.mean()), float(right), (condition,))

@@ -20,7 +20,7 @@ Bound:
     ``sharp``: 4, 2, 2, 4.
 Source:
     Theorem A.2. The print adds two gradients at different models as if they were one; charging a round's drift to its
-    first step mends that and gives K. ``sharp`` bounds the spread about the mean by that about grad f's own path.
+    first step fixes that and gives K. ``sharp`` bounds the spread about the mean by that about grad f's own path.
     ``prior`` has L_tilde for L_g and L_h, and 2 L_tilde for L_h_rms.
 
 >>> from fedgauge.theory import evaluate
@@ -34,6 +34,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedgauge.theory.base import IN_PLACE, Statement, Theorem, at_most, equals_one, ordered, over, recordable, term
+from fedgauge.theory.facts import GRADIENT_NOISE, INITIAL_GAP, LOCAL_DIVERGENCE, NOISE_OF_WORKERS, Quantity
 from fedgauge.theory.inputs import Array, Values
 from fedgauge.values import Condition, Version
 
@@ -104,7 +105,6 @@ def _state(version: Version, v: Values) -> Statement:
     v = {**v, "varphi": varphi, "phi": geometric_sum(varphi, v["I"])}
     start, noise, local_noise, divergence = _CONSTANTS[version]
     return Statement(
-        "min_t E|grad f(xhat^t)|^2",
         (
             term(v, "initial gap", start, "F", "gamma R I"),
             term(v, "gradient noise", noise, "gamma L_g sigma2", "N"),
@@ -132,5 +132,13 @@ THEOREM = Theorem(
         "prior": (IN_PLACE, "|A_i - A| is at most 2 L_tilde, which stands for L_h_rms."),
     },
     state=_state,
+    algorithm="fedavg",
+    quantity=Quantity("min_t E|grad f(xhat^t)|^2", "grad2", "least", "local steps"),
+    terms=(INITIAL_GAP, GRADIENT_NOISE, NOISE_OF_WORKERS, LOCAL_DIVERGENCE),
+    objectives="quadratic",
+    eta="one",
+    rate_shape="powers",
+    zeta_at="global models",
+    constants_from={"printed": {"L_h": "L_h_paper"}},
     optional={"eta": 1.0, "L_h_rms": None},
 )

@@ -1,38 +1,31 @@
-"""The least cost at which a theorem's bound reaches a goal, over local steps and rates; or the least bound for a cost.
+"""The local steps, rates and rounds with the least bound: for a cost, or at the least cost for a bound.
 
-In all but one of the theorems here the bound is A/(x R) + a + b x + c x^2 in the rate x that is free, with A, a, b and
-c that depend on I. The best rate for every I then has a closed form, and every I up to the cap is looked at:
-
-- to reach eps soonest, R = A/(x (eps - a - b x - c x^2)) is least at x = r/(b + sqrt(b^2 + 3 c r)), r = eps - a;
-- within R rounds, the bound is least where 2 c x^3 + b x^2 = A/R.
-
-Both are cut off at the largest admissible rate. The strongly convex bound is geometric in R, and its rate is searched.
+Every I up to the cap is looked at where the best rate has a closed form, and enough of them where it is searched (see
+:mod:`fedgauge.theory.rates`). :func:`best_gamma` and :func:`best_local_steps` are what ``fedgauge tune`` shows,
+:func:`solve` is what a plan by theory rests on.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedgauge.errors import InputError
+from fedgauge.errors import InputError, positive
 from fedgauge.pace.cost import Cost
 from fedgauge.theory import find
-from fedgauge.theory.base import largest_factor
-from fedgauge.theory.inputs import Array
-from fedgauge.theory.strongly_convex import log_growth
-from fedgauge.values import Bound, Value, Version
+from fedgauge.theory.base import Theorem
+from fedgauge.theory.inputs import Array, check_values
+from fedgauge.theory.rates import BestRate, FreeRate, best_rate, limits, needed_rounds, refuse_free_rates
+from fedgauge.values import Bound, Condition, Number, Value, Version
 
-PLANNED = ("nonconvex", "partial", "equal-hessians", "quadratic", "strongly-convex")
-"""The theorems that plan FedAvg; ``minibatch`` is what it is held against."""
-_DENSE = 20  # where the rate is searched, every I up to this is looked at, and so many for each factor of e beyond
-_DEPTH = 1e-24  # how far below the largest rate is searched
-_TIE = 1e-12  # what rounding may make of equal costs; of equals the fewest local steps are chosen
-_POINTS = 60  # of the curve that is drawn
+_DENSE = 20  # where the rate is searched: every I up to this is looked at, and this many per factor of e beyond
+_TIE = 1e-12  # costs that differ by less count as equal, and the fewest local steps are chosen among equals
+_POINTS = 60  # points of the curve that is drawn
 
 
 @dataclass(frozen=True)
@@ -43,13 +36,14 @@ class Task:
         theorem: its name.
         version: its version.
         values: the constants, N, and M where the theorem has one.
-        cost: of a round.
-        participants: how many are paid for.
+        cost: the cost of a round.
+        participants: how many workers a round pays for.
         target: the bound to reach; None with a budget.
         budget: seconds to spend; None with a target.
-        eta: the global rate; None is free, and gamma is then ``gamma_min``.
+        eta: the global rate; None leaves it free, and gamma is then ``gamma_min``.
         gamma_min: a floor under gamma.
         cap: the most local steps.
+        candidates: the local steps to consider; all up to the cap where None.
     """
 
     theorem: str
@@ -62,25 +56,21 @@ class Task:
     eta: float | None = 1.0
     gamma_min: float | None = None
     cap: int = 10_000
+    candidates: tuple[int, ...] | None = None
+
+    @property
+    def free(self) -> FreeRate:
+        """The bound whose rate is sought."""
+        return FreeRate(find(self.theorem), self.version, self.values, self.eta, self.gamma_min)
 
     def seconds(self, steps: Array | int) -> Array:
-        """Of a round."""
+        """Return the cost of a round."""
         return np.asarray(self.cost.round(np.asarray(steps, dtype=float), self.participants))  # type: ignore[arg-type]
 
-    def bound(self, steps: Array | int, rate: Array | float, rounds: Array | float = 1.0) -> Bound:
-        """The theorem at a rate: gamma, or eta where that is the free one."""
-        given = {**self.values, "I": steps, "R": np.asarray(rounds, dtype=float), **self.rates(rate)}
-        return find(self.theorem).evaluate(self.version, **given)
-
-    def rates(self, rate: Array | float) -> dict[str, Any]:
-        """Gamma and eta, of which one is the free rate."""
-        if self.eta is not None:
-            return {"gamma": rate, "eta": self.eta}
-        return {"gamma": self.gamma_min, "eta": rate}
-
     def rounds(self, local_steps: int, rate: float) -> float:
-        """How many it takes to reach the target at a rate, infinite where it is never reached."""
-        needed = float(_needed(self, np.array([local_steps]), np.array([rate]), self.target or 0.0)[0])
+        """Return how many rounds it takes to reach the target at a rate, infinite where it is never reached."""
+        found = needed_rounds(self.free, np.array([local_steps]), np.array([rate]), self.target or 0.0)
+        needed = float(found[0])
         return max(1.0, math.ceil(needed)) if math.isfinite(needed) else math.inf
 
 
@@ -107,12 +97,12 @@ class Choice(Value):
     Attributes:
         theorem: its name.
         version: its version.
-        I: local steps a round.
+        I: local steps per round.
         gamma: the local rate.
         eta: the global rate.
         R: rounds.
-        seconds: that they take by the cost model.
-        bound: after them.
+        seconds: the time that they take by the cost model.
+        bound: the bound after them.
     """
 
     theorem: str
@@ -125,124 +115,8 @@ class Choice(Value):
     bound: float
 
 
-class _Found(NamedTuple):
-    """For each I the best rate, the rounds (not rounded up) and the bound after them."""
-
-    rate: Array
-    rounds: Array
-    total: Array
-
-
-def _limits(task: Task, steps: Array) -> tuple[Array, Array]:
-    """For each I the least and the largest rate to consider; the largest is 0 where none is admissible."""
-    probe = task.bound(steps, 1.0)
-    if task.eta is not None:
-        top = np.asarray(probe.gamma_max)
-        low = np.asarray(task.gamma_min or 0.0)
-        top = np.where(low > top, 0.0, top)
-    else:
-        fine = [c.holds for c in probe.conditions if c.name != "gamma eta"]
-        top = np.where(np.all(np.broadcast_arrays(*fine), axis=0), 1.0, 0.0)
-        top = np.where(top > 0, largest_factor(probe.gamma_eta_max, task.gamma_min or 1.0), 0.0)
-        low = np.asarray(0.0)
-    if np.isinf(top).any():
-        raise InputError(f"{task.theorem} sets the rate no limit at these values, so that there is no best; check L_g.")
-    top = np.broadcast_to(top, steps.shape)
-    return np.maximum(np.minimum(low, top), top * _DEPTH), top
-
-
-def _coefficients(task: Task, steps: Array) -> tuple[Array, Array, Array, Array]:
-    """A, a, b, c of the bound A/(x R) + a + b x + c x^2, for each I; each term's power of x shows when x is doubled."""
-    sums: dict[int, Array] = {power: np.zeros(steps.shape) for power in (-1, 0, 1, 2)}
-    for one, two in zip(task.bound(steps, 1.0).terms, task.bound(steps, 2.0).terms, strict=True):
-        first, second = np.broadcast_arrays(one.value, two.value)
-        shown = (first > 0) & np.isfinite(second)
-        power = round(float(np.log2((second[shown] / first[shown])[0]))) if shown.any() else 0
-        sums[power] = np.asarray(sums[power] + first)
-    return sums[-1], sums[0], sums[1], sums[2]
-
-
-@np.errstate(divide="ignore", invalid="ignore", over="ignore")
-def _needed(task: Task, steps: Array, rate: Array, eps: float) -> Array:
-    """The rounds after which the bound is eps, infinite where it never is."""
-    bound = task.bound(steps, rate)
-    first, errors = np.zeros(np.shape(rate)), np.zeros(np.shape(rate))
-    for term in bound.terms:
-        if "R" in term.symbols:
-            first = np.asarray(first + term.value)
-        else:
-            errors = np.asarray(errors + term.value)
-    room = eps - errors
-    if task.theorem == "strongly-convex":
-        given = {**task.values, "I": steps, "R": 1.0, **task.rates(rate)}
-        grown, _ = log_growth(task.version, {name: np.asarray(value) for name, value in given.items()})
-        rounds = np.log1p(first * np.expm1(grown) / room) / grown
-    else:
-        rounds = first / room
-    return np.where(room > 0, rounds, np.inf)
-
-
-@np.errstate(divide="ignore", invalid="ignore", over="ignore")
-def _least(s: Array, b: Array, c: Array) -> Array:
-    """Where 2 c x^3 + b x^2 = s; infinite where b = c = 0."""
-    # One of the two parts alone is s here; with s = 0 a part that is 0 too says nothing.
-    high = np.fmin(np.sqrt(s / b), np.cbrt(s / (2 * c)))
-    high = np.where(np.isnan(high), np.inf, high)
-    low = high / 2  # and here the two together are below s
-    for _ in range(54):
-        middle = (low + high) / 2
-        above = middle * middle * (2 * c * middle + b) > s
-        low, high = np.where(above, low, middle), np.where(above, middle, high)
-    return high
-
-
-def _zoom(height: Callable[[Array], Array], low: Array, top: Array) -> Array:
-    """The lowest point of each [low, top] on a log scale, by grids, each within two cells of the one before.
-
-    All points of a grid are one evaluation, which makes this ten times as fast here as golden sections.
-    """
-    left, right, columns = np.zeros(low.shape), np.ones(low.shape), np.arange(len(low))
-    width, best = np.log(top / low), top
-    for points in (97, *[17] * 7):
-        share = left + (right - left) * np.linspace(0, 1, points)[:, None]
-        rate = np.where(share >= 1, top, np.minimum(low * np.exp(share * width), top))  # one ulp above is inadmissible
-        at = np.argmin(height(rate), axis=0)
-        best = rate[at, columns]
-        left, right = share[np.maximum(at - 1, 0), columns], share[np.minimum(at + 1, points - 1), columns]
-    return best
-
-
-@np.errstate(divide="ignore", invalid="ignore", over="ignore")
-def _tune(task: Task, steps: Array, rounds: Array | None = None) -> _Found:
-    """The best rate for each I: with the fewest rounds to the target, or with the least bound after given rounds."""
-    low, top = _limits(task, steps)
-    allowed = top > 0
-    if task.theorem == "strongly-convex":
-
-        def height(rate: Array) -> Array:
-            if rounds is None:
-                return _needed(task, steps, rate, task.target or 0.0)
-            return np.asarray(task.bound(steps, rate, rounds).total)
-
-        rate = _zoom(height, np.where(allowed, low, 0.5), np.where(allowed, top, 1.0))
-    else:
-        A, a, b, c = _coefficients(task, steps)
-        if rounds is None:
-            room = np.maximum((task.target or 0.0) - a, 0.0)
-            best = np.where(room > 0, room / (b + np.sqrt(b * b + 3 * c * room)), 0.0)
-        else:
-            best = _least(A / rounds, b, c)
-        rate = np.where(allowed, np.clip(best, low, top), 1.0)
-    needed = np.where(allowed, _needed(task, steps, rate, task.target), np.inf) if task.target is not None else rounds
-    assert needed is not None
-    spent = np.maximum(np.ceil(needed), 1.0) if rounds is None else rounds
-    finite = np.isfinite(spent)
-    total = np.asarray(task.bound(steps, rate, np.where(finite, spent, 1.0)).total)
-    return _Found(rate, np.where(allowed, needed, np.inf), np.where(allowed & finite, total, np.inf))
-
-
 def _affordable(task: Task, steps: Array) -> Array | None:
-    """The whole rounds that the budget pays for."""
+    """Return the whole rounds that the budget pays for."""
     if task.budget is None:
         return None
     return np.asarray(np.floor(task.budget / task.seconds(steps) * (1 + _TIE)))
@@ -256,18 +130,24 @@ def _candidates(task: Task) -> npt.NDArray[Any]:
         most = min(most, int(room / step)) if step else most
         if most < 1 or room < 0:
             raise InputError(
-                f"The budget must pay for one round, {float(task.seconds(1)):.6g} s at the least, not {task.budget!r} "
-                "s; raise it or lower the cost."
+                f"The budget must pay for one round, which takes {float(task.seconds(1)):.6g} s at least, not "
+                f"{task.budget!r} s; raise it or lower the cost."
             )
-    if task.theorem != "strongly-convex":
+    if task.candidates is not None:
+        return np.array([steps for steps in task.candidates if steps <= most])
+    if find(task.theorem).rate_shape == "powers":
         return np.arange(1, most + 1)
     points = 2 + round(_DENSE * max(0.0, math.log(most / _DENSE)))
     far = np.geomspace(min(most, _DENSE), most, points).round().astype(int)
     return np.union1d(np.arange(1, min(most, _DENSE) + 1), far)
 
 
-def _height(task: Task, steps: Array, whole: bool = True) -> tuple[_Found, Array]:
-    """What is to be least, for each I: the seconds to the target, or the bound within the budget."""
+def _tune(task: Task, steps: Array, rounds: Array | None = None) -> BestRate:
+    return best_rate(task.free, steps, rounds=rounds, target=task.target)
+
+
+def _height(task: Task, steps: Array, whole: bool = True) -> tuple[BestRate, Array]:
+    """Return what is to be least, for each I: the seconds to the target, or the bound within the budget."""
     found = _tune(task, steps, _affordable(task, steps))
     if task.target is None:
         return found, found.total
@@ -276,19 +156,19 @@ def _height(task: Task, steps: Array, whole: bool = True) -> tuple[_Found, Array
 
 
 def _search(task: Task) -> tuple[Array, Array]:
-    """Candidates for I and their heights; where I was thinned out, with all between the best one's neighbours."""
+    """Return candidates for I and their heights; where I was thinned out, all between the best one's neighbours."""
     steps = _candidates(task)
     height = _height(task, steps)[1]
     at = int(np.argmin(height))
     between: npt.NDArray[Any] = np.arange(steps[max(at - 1, 0)], steps[min(at + 1, len(steps) - 1)] + 1)
-    if np.isfinite(height[at]) and len(between) > 3:
+    if task.candidates is None and np.isfinite(height[at]) and len(between) > 3:
         steps = between
         height = _height(task, steps)[1]
     return steps, height
 
 
 def relaxed(task: Task, near: int) -> float:
-    """What is to be least, near some I, with rounds that need not be whole: it moves smoothly with the constants.
+    """Return the least cost (or bound) near some I with fractional rounds, which changes smoothly with the constants.
 
     >>> cost = Cost("given", fixed=1.0, step=0.1)
     >>> values = dict(F=1, N=8, sigma2=0, L_g=1)
@@ -301,7 +181,7 @@ def relaxed(task: Task, near: int) -> float:
 
 
 def solve(task: Task) -> Choice:
-    """The local steps, rates and rounds with the least seconds to the target, or the least bound within the budget.
+    """Find the local steps, rates and rounds with the least time to the target, or the least bound within the budget.
 
     >>> cost = Cost("given", fixed=1.0, step=0.1)
     >>> values = dict(F=1, N=8, sigma2=1, zeta2=1, L_g=1, L_h=0.1)
@@ -322,7 +202,7 @@ def solve(task: Task) -> Choice:
         if task.target is None or found.total[0] <= task.target:
             break
         R = math.floor(R * (1 + 1e-15)) + 1.0  # rounding left the bound a hair above the target
-    rates = task.rates(float(found.rate[0]))
+    rates = task.free.rates(float(found.rate[0]))
     seconds = R * float(task.seconds(I))
     return Choice(task.theorem, task.version, I, rates["gamma"], rates["eta"], int(R), seconds, float(found.total[0]))
 
@@ -331,25 +211,190 @@ def _unreachable(task: Task) -> str:
     name = find(task.theorem).locator
     endless = [symbol for symbol, value in task.values.items() if math.isinf(value)]
     if endless:
-        return f"{name} bounds nothing where {' and '.join(endless)} is infinite; bound it, or plan by trial."
+        return (
+            f"{name} bounds nothing where {' and '.join(endless)} is infinite; give a finite number, or plan by trial."
+        )
     if task.gamma_min is not None:
         return f"{name} does not reach the goal with gamma of at least {task.gamma_min:g}; lower gamma_min."
-    probe = task.bound(1, 1.0)
-    failed = [c for c in probe.conditions if "gamma" not in c.name and not np.all(c.holds)]
-    reasons = " and ".join(f"{c.name} <= {c.formula}" for c in failed) or "the limit of gamma, which is 0"
-    return f"{name} ({task.version}) admits no rates at these values; in the way is {reasons}."
+    probe = task.free.bound(1, 1.0)
+    reasons = _say_conditions(_failed(probe)) or "the limit of gamma, which is 0"
+    return f"{name} ({task.version}) admits no rates at these values, because of {reasons}."
+
+
+def _failed(probe: Bound) -> list[Condition]:
+    """The conditions that no choice of rates can meet."""
+    return [c for c in probe.conditions if "gamma" not in c.name and not np.all(c.holds)]
+
+
+def _say_conditions(conditions: list[Condition]) -> str:
+    return " and ".join(f"{condition.name} <= {condition.formula}" for condition in conditions)
 
 
 def trace(task: Task, choice: Choice) -> tuple[Point, ...]:
-    """The best for some of the I, the chosen one among them, as far as the goal is reached there."""
+    """Return the best plan for some numbers of local steps, the chosen one included, where the goal is reached."""
     steps = _candidates(task)
     most = min(int(steps[-1]), max(32, 16 * choice.I))
     some = np.unique(np.append(np.geomspace(1, most, _POINTS).round().astype(int), choice.I))
     found, _ = _height(task, some)
     keep = np.isfinite(found.total)
     some, rate, rounds = some[keep], found.rate[keep], np.maximum(np.ceil(found.rounds[keep]), 1.0)
-    terms = np.array([np.broadcast_to(term.value, some.shape) for term in task.bound(some, rate, rounds).terms]).T
+    terms = np.array([np.broadcast_to(term.value, some.shape) for term in task.free.bound(some, rate, rounds).terms]).T
     seconds = rounds * task.seconds(some)
     gamma = rate if task.eta is not None else np.full(some.shape, task.gamma_min)
     rows = zip(some.tolist(), rounds.tolist(), gamma.tolist(), seconds.tolist(), terms.tolist(), strict=True)
     return tuple(Point(i, R, g, s, tuple(t)) for i, R, g, s, t in rows)
+
+
+# -- tuning --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Tuned(Value):
+    """The best rates (and local steps) that a search found, and the bound there.
+
+    Attributes:
+        gamma: the local rate.
+        eta: the global rate.
+        bound: the bound at the choice; its conditions hold.
+        I: local steps per round, where they were chosen.
+        R: rounds that the budget affords.
+    """
+
+    gamma: Number
+    eta: Number
+    bound: Bound
+    I: Number | None = None  # noqa: E741
+    R: Number | None = None
+
+
+def _plain(value: Number) -> Number:
+    return float(value) if np.ndim(value) == 0 else value
+
+
+def _check_rates(free: FreeRate, probe: Bound) -> None:
+    """Say in one sentence why no rate is admissible, or none is best, at some of the points."""
+    theorem = free.theorem
+    if free.eta is None:
+        return
+    top = np.asarray(probe.gamma_max, dtype=float)
+    if np.any(np.isinf(top)):
+        raise InputError(
+            f"{theorem.name} sets gamma no limit at these values, so that there is no best one; check L_g."
+        )
+    if np.any(top <= 0):
+        failed = _failed(probe) + [c for c in probe.conditions if "gamma" in c.name and np.any(np.equal(c.limit, 0))]
+        raise InputError(
+            f"{theorem.name} ({free.version}) admits no gamma at these values, because of {_say_conditions(failed)}."
+        )
+    if free.gamma_min is not None and np.any(free.gamma_min > top):
+        raise InputError(f"gamma_min must be admissible, at most {top.min().item():.6g}, not {free.gamma_min!r}.")
+
+
+def _check_gap(theorem: Theorem, values: Mapping[str, Any]) -> None:
+    gap = theorem.gap
+    if gap in values and not np.all((np.asarray(values[gap]) > 0) & np.isfinite(values[gap])):
+        raise InputError(f"{gap} must be above 0 and finite to tune gamma, not {values[gap]!r}; there is no best one.")
+
+
+def best_gamma(
+    name: str,
+    version: Version = "corrected",
+    eta: Number | None = 1.0,
+    gamma_min: float | None = None,
+    **values: Any,
+) -> Tuned:
+    """Find the admissible gamma with the least bound at a fixed eta.
+
+    With ``eta=None`` both rates are free: the best gamma is then ``gamma_min``, and eta is searched.
+
+    Args:
+        name: the theorem.
+        version: its version.
+        eta: the global rate, or None to have it chosen.
+        gamma_min: a floor under gamma; needed where eta is free.
+        **values: the theorem's other symbols; arrays broadcast, and each point is tuned by itself.
+
+    >>> values = dict(F=1, I=4, R=1000, N=8, sigma2=1, zeta2=1, L_g=1, L_h=0.5)
+    >>> tuned = best_gamma("nonconvex", **values)
+    >>> round(tuned.gamma, 4), round(tuned.bound.total, 4)
+    (0.0134, 0.115)
+    >>> best_gamma("nonconvex", eta=None, **values)
+    Traceback (most recent call last):
+    fedgauge.errors.InputError: nonconvex cannot be tuned with eta free and no floor under gamma: as gamma -> 0 ...
+    """
+    theorem = find(name)
+    if "gamma" in values:
+        raise InputError("gamma is what is being tuned; leave it out, or evaluate the theorem at it.")
+    floor = None if gamma_min is None else positive("gamma_min", gamma_min)
+    if eta is None and theorem.eta != "free":
+        eta = 1.0  # only the product of the rates counts, or eta must be 1
+    probe = theorem.evaluate(version, **{**values, "gamma": 1.0, "eta": 1.0 if eta is None else eta})
+    _check_gap(theorem, values)
+    if eta is None and floor is None:
+        raise refuse_free_rates(theorem)
+    others = {symbol: value for symbol, value in values.items() if symbol not in ("I", "R")}
+    free = FreeRate(theorem, version, others, eta, floor)
+    _check_rates(free, probe)
+    if eta is None and np.any(limits(free, np.asarray(values["I"]))[1] <= 0):
+        raise InputError(f"gamma_min must be admissible for some eta, not {floor!r}; {theorem.name} limits gamma.")
+    rate = best_rate(free, np.asarray(values["I"]), rounds=np.asarray(values["R"], dtype=float)).rate
+    rates = {symbol: _plain(value) for symbol, value in free.rates(rate).items()}
+    return Tuned(rates["gamma"], rates["eta"], theorem.evaluate(version, **{**values, **rates}))
+
+
+def best_local_steps(
+    name: str,
+    version: Version = "corrected",
+    *,
+    budget: float,
+    communication: float = 0.0,
+    step: float = 1.0,
+    candidates: Sequence[int] | None = None,
+    eta: float | None = 1.0,
+    gamma_min: float | None = None,
+    **values: Any,
+) -> Tuned:
+    """Find the local steps I, and the best gamma for them, with the least bound under a budget.
+
+    A round costs ``communication + I * step``, and as many whole rounds are run as the budget affords. With the
+    defaults that is R I <= budget gradients per worker.
+
+    Args:
+        name: the theorem.
+        version: its version.
+        budget: what all rounds may cost together.
+        communication: the cost of a round's communication.
+        step: the cost of a local step.
+        candidates: the I to consider; by default every I for which the budget pays a round, up to 10,000.
+        eta: the global rate, or None to have it chosen (with ``gamma_min``).
+        gamma_min: a floor under gamma.
+        **values: the theorem's other symbols, each a single number.
+
+    >>> values = dict(F=1, N=8, sigma2=100, zeta2=1, L_g=1, L_h=0.1)
+    >>> tuned = best_local_steps("nonconvex", budget=1000, communication=10, **values)
+    >>> tuned.I, tuned.R
+    (12, 45)
+    """
+    theorem = find(name)
+    for name_taken in ("I", "R"):
+        if name_taken in values:
+            raise InputError(f"{name_taken} is chosen under the budget; leave it out.")
+    per_step, per_round, total = positive("step", step), float(communication), positive("budget", budget)
+    if not (np.isfinite(per_round) and per_round >= 0):
+        raise InputError(f"communication must be a finite number of at least 0, not {communication!r}.")
+    steps = None if candidates is None else tuple(sorted(candidates))
+    check_values({"I": np.array(steps)} if steps else {})
+    if per_round + per_step * (min(steps) if steps else 1) > total * (1 + _TIE):
+        raise InputError(
+            f"budget must pay for one round, at least {per_round + per_step:g}, not {budget!r}; raise it or try fewer "
+            "steps."
+        )
+    # One round of one step: says what is missing, or that no rate is admissible, before anything is searched.
+    best_gamma(name, version, eta, gamma_min, I=min(steps or (1,)), R=1, **values)
+    chosen_eta = 1.0 if eta is None and theorem.eta != "free" else eta
+    cost = Cost("given", fixed=per_round, step=per_step)
+    task = Task(name, version, values, cost, 1, None, total, chosen_eta, gamma_min, candidates=steps)
+    choice = solve(task)
+    rates = {"I": choice.I, "R": choice.R, "gamma": choice.gamma, "eta": choice.eta}
+    bound = theorem.evaluate(version, **{**values, **rates})
+    return Tuned(choice.gamma, choice.eta, bound, choice.I, choice.R)

@@ -39,6 +39,15 @@ from fractions import Fraction
 import numpy as np
 
 from fedgauge.theory.base import IN_PLACE, Factor, Statement, Theorem, at_most, ordered, over, smoothness_limit, term
+from fedgauge.theory.facts import (
+    GRADIENT_NOISE,
+    INITIAL_DISTANCE,
+    LOCAL_DIVERGENCE,
+    NOISE_OF_MEAN,
+    NOISE_OF_WORKERS,
+    Counterexample,
+    Quantity,
+)
 from fedgauge.theory.inputs import Array, Values
 from fedgauge.values import Condition, Term, Version
 
@@ -55,12 +64,21 @@ _DEVIATIONS = (
 )
 
 
+def _part(version: Version) -> int:
+    return 2 if version == "sharp" else 4
+
+
+def contraction(version: Version, v: Values) -> Array:
+    """Return 1 - q, the share of the squared distance from x* that a round takes away."""
+    step: Array = v["mu"] * v["gamma"] * v["eta"] * v["I"] / _part(version)
+    return step
+
+
 def log_growth(version: Version, v: Values) -> tuple[Array, str]:
     """Return -R log q and how q is written; a rate so large that q would not be positive counts as q = 0."""
-    part = 2 if version == "sharp" else 4
-    step = np.minimum(v["mu"] * v["gamma"] * v["eta"] * v["I"] / part, 1.0)
+    step = np.minimum(contraction(version, v), 1.0)
     with np.errstate(divide="ignore"):
-        return -v["R"] * np.log1p(-step), f"q = 1 - mu gamma eta I/{part}"
+        return -v["R"] * np.log1p(-step), f"q = 1 - mu gamma eta I/{_part(version)}"
 
 
 def _errors(version: Version, v: Values) -> tuple[Term, ...]:
@@ -96,7 +114,7 @@ def _printed(v: Values) -> Statement:
         term(v, "local divergence", 63, "gamma^2 L_h^2 I^2 zeta2", "mu"),
     )
     extra = at_most(v, "gamma eta", "1/(4 I L_h)", over(1.0, 4 * v["I"] * v["L_h"]))
-    return Statement("E[f(xbar^R)] - f*", terms, (extra, *_conditions(v)))
+    return Statement(terms, (extra, *_conditions(v)))
 
 
 def _conditions(v: Values) -> tuple[Condition, ...]:
@@ -119,9 +137,7 @@ def _state_average(version: Version, v: Values) -> Statement:
         start = v["mu"] * v["d0"] * (2 / 3 if front else 1.0) / np.expm1(growth)
     symbols = ("mu", "d0", "gamma", "eta", "I", "R")
     first = Term("initial distance", f"{front}mu d0/(q^-R - 1), {q}", start, symbols)
-    return Statement(
-        "sum_r w_r E[f(xbar^r) - f*]/sum_r w_r, w_r = q^-(r+1)", (first, *_errors(version, v)), _conditions(v)
-    )
+    return Statement((first, *_errors(version, v)), _conditions(v))
 
 
 def _state_last(version: Version, v: Values) -> Statement:
@@ -135,7 +151,7 @@ def _state_last(version: Version, v: Values) -> Statement:
     }
     first = term(v, "initial distance", Fraction(1, 2), "L_g d0 kept", "", factors)
     first = Term(first.name, f"{first.formula}, {q}", first.value, first.symbols)
-    return Statement("E[f(xbar^R)] - f*", (first, *_last_errors(version, v, factors)), _conditions(v))
+    return Statement((first, *_last_errors(version, v, factors)), _conditions(v))
 
 
 _NEEDS = ("I", "R", "N", "sigma2", "zeta2", "L_g", "L_h", "gamma", "mu", "d0")
@@ -145,6 +161,11 @@ _VERSIONS: dict[Version, tuple[str, ...]] = {
     "sharp": (*_DEVIATIONS, "All of f's convexity is used, and 3/4 of the descent instead of 1/4."),
     "prior": (IN_PLACE,),
 }
+_TERMS = (INITIAL_DISTANCE, GRADIENT_NOISE, NOISE_OF_MEAN, NOISE_OF_WORKERS, LOCAL_DIVERGENCE)
+_LAST = Quantity("E[f(xbar^R)] - f*", "loss", "last")
+# From (1, 0) on f = (x1^2 + x2^2/100)/2, mu d0 is a hundredth of what is to be descended, and one round is short.
+_STIFF = Counterexample((((1.0, 0.0), (0.0, 0.01)),), (1.0, 0.0), {"I": 1, "R": 1, "eta": 15.0})
+
 AVERAGE = Theorem(
     name="strongly-convex",
     title="FedAvg, strongly convex, weighted average of the rounds",
@@ -152,6 +173,14 @@ AVERAGE = Theorem(
     needs=_NEEDS,
     versions=_VERSIONS,
     state=_state_average,
+    algorithm="fedavg",
+    quantity=Quantity("sum_r w_r E[f(xbar^r) - f*]/sum_r w_r, w_r = q^-(r+1)", "loss", "weighted average"),
+    quantities={"printed": _LAST},
+    terms=_TERMS,
+    objectives="strongly convex",
+    rate_shape="geometric",
+    contraction=contraction,
+    counterexample=_STIFF,
     optional={"eta": 1.0},
 )
 LAST = Theorem(
@@ -161,5 +190,11 @@ LAST = Theorem(
     needs=_NEEDS,
     versions=_VERSIONS,
     state=_state_last,
+    algorithm="fedavg",
+    quantity=_LAST,
+    terms=_TERMS,
+    objectives="strongly convex",
+    contraction=contraction,
+    counterexample=_STIFF,
     optional={"eta": 1.0},
 )

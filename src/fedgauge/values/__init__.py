@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from fedgauge.codec import Value
 from fedgauge.values.bounds import Array, Bound, Condition, Number, Source, Term, Version
-from fedgauge.values.estimates import Constants, Estimate, Kind, is_safe
+from fedgauge.values.estimates import Constants, Estimate, Kind, initial_gap, is_safe
+from fedgauge.values.results import Result
 from fedgauge.values.traces import Round, Status, Trace
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Estimate",
     "Kind",
     "Number",
+    "Result",
     "Round",
     "Source",
     "Status",
@@ -25,5 +27,6 @@ __all__ = [
     "Trace",
     "Value",
     "Version",
+    "initial_gap",
     "is_safe",
 ]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Literal, Self
 
 from fedgauge.codec import Value
 from fedgauge.errors import InputError, UnknownNameError, nearest
 from fedgauge.symbols import symbol
+from fedgauge.values.display import Displayed
 
 Kind = Literal["exact", "upper", "lower", "sample", "assumed"]
 
@@ -66,7 +68,7 @@ class Estimate(Value):
 
 
 @dataclass(frozen=True)
-class Constants(Value, Mapping[str, Estimate]):
+class Constants(Value, Mapping[str, Estimate], Displayed):
     """The constants of a federation: a mapping from symbols to estimates.
 
     >>> constants = Constants((Estimate.exact("L_h", 0.5, "eigenvalue"),))
@@ -93,3 +95,30 @@ class Constants(Value, Mapping[str, Estimate]):
 
     def __len__(self) -> int:
         return len(self.estimates)
+
+
+def initial_gap(
+    loss: float, floor: float, ceiling: float | None = None, *, rounding: float = 0.0, method: str = ""
+) -> Estimate:
+    """Return F = f(x0) - f*, the way that f still has to go, with its interval.
+
+    Args:
+        loss: f(x0).
+        floor: a number that f* is not below; of a loss that is never negative, 0.
+        ceiling: a number that f* is not above; f(x0) itself if not given. Where it equals the floor, F is exact.
+        rounding: by how much ``loss`` may be wrong.
+        method: how it was found; by default the difference is named.
+
+    >>> gap = initial_gap(2.5, floor=0.0)
+    >>> gap.low, gap.high, gap.kind, gap.method
+    (0.0, 2.5, 'upper', 'f(x0) - 0, as f is at least 0')
+    >>> initial_gap(2.5, floor=1.0, ceiling=1.0).kind
+    'exact'
+    """
+    high = max(loss + rounding - floor, 0.0)
+    if ceiling == floor and rounding == 0:
+        return Estimate.exact("F", high, method or "f(x0) - f*")
+    if loss + rounding < floor:
+        return Estimate("F", inf, 0.0, inf, "upper", f"f(x0) is below {floor:g}, so that nothing here bounds f*")
+    low = 0.0 if ceiling is None else min(max(loss - rounding - ceiling, 0.0), high)
+    return Estimate("F", high, low, high, "upper", method or f"f(x0) - {floor:g}, as f is at least {floor:g}")

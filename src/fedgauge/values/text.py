@@ -27,6 +27,15 @@ def whole(number: float) -> str:
     return f"{number:,.0f}" if number >= 10 or number == round(number) else f"{number:.2g}"
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things, with the noun in the singular for one.
+
+    >>> counted(1, "round"), counted(2, "round")
+    ('1 round', '2 rounds')
+    """
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def rounds(number: float) -> str:
     """A number of rounds.
 

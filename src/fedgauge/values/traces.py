@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgauge.codec import Value
+from fedgauge.errors import InputError, nearest
+from fedgauge.values.display import Displayed
 
 Array = npt.NDArray[Any]
 Status = Literal["finished", "target", "diverged", "stopped"]
@@ -77,7 +79,7 @@ class Round(Value):
 
 
 @dataclass(frozen=True, eq=False)
-class Trace(Value):
+class Trace(Value, Displayed):
     """A run: one record a round, the final model, and the settings that made it.
 
     Attributes:
@@ -109,17 +111,41 @@ class Trace(Value):
     def __hash__(self) -> int:
         return hash((self.status, self.stopped_at, self.rounds))
 
+    def column(self, name: str) -> Array:
+        """One entry of every record as an array, with NaN where a record has none; any number of :class:`Round`.
+
+        >>> Trace({}, "finished", 1, (Round(0, 2.0, 1.0), Round(1, 1.0, 0.5)), np.zeros(1)).column("loss")
+        array([2., 1.])
+        """
+        if not hasattr(Round, name) and name not in Round.__dataclass_fields__:
+            raise InputError(f"A record has no entry {name!r}; {nearest(name, Round.__dataclass_fields__)}")
+        values = [getattr(record, name) for record in self.rounds]
+        return np.array([np.nan if value is None else value for value in values])
+
     @property
     def losses(self) -> Array:
-        """The recorded losses as an array."""
-        return np.array([record.loss for record in self.rounds])
+        """The recorded losses."""
+        return self.column("loss")
 
     @property
     def grad2(self) -> Array:
-        """The recorded squared gradient norms as an array."""
-        return np.array([record.grad2 for record in self.rounds])
+        """The recorded squared gradient norms."""
+        return self.column("grad2")
 
     @property
     def accuracies(self) -> Array:
-        """The recorded test accuracies as an array; NaN where there is none."""
-        return np.array([np.nan if record.accuracy is None else record.accuracy for record in self.rounds])
+        """The recorded test accuracies; NaN where there is none."""
+        return self.column("accuracy")
+
+    def to_frame(self) -> Any:
+        """The records as a pandas DataFrame, one row per record, with the seconds since the run began."""
+        try:
+            import pandas
+        except ImportError:
+            raise InputError(
+                "to_frame needs the package pandas, which is not installed; run: pip install pandas."
+            ) from None
+        rows = [{**record.to_json(), "L_h_ratio": record.L_h_ratio} for record in self.rounds]
+        frame = pandas.DataFrame(rows)
+        frame["seconds"] = [*self.seconds, *[np.nan] * (len(rows) - len(self.seconds))]
+        return frame

@@ -1,23 +1,27 @@
-"""Local steps of chains of convolutions and fully connected layers, a worker at a time, with backward written out.
+"""Local steps of chains of convolutions and fully connected layers, one worker at a time, backward pass written out.
 
-Under autograd the gradient of the widest dense layer is stored and then added to its weights, and every ReLU looks at
-all that the pooling after it throws away. Here a dense layer's outer product goes straight to its weights, pooling
-comes before ReLU (the maximum of both is the same), and weights stay in the order that convolutions take them in.
+Several workers cannot share a convolution in one product. Under autograd, though, the gradient of the widest dense
+layer is stored and then added to its weights, and every ReLU looks at everything that the pooling after it throws away.
+Here a dense layer's outer product goes straight to its weights, pooling comes before ReLU (the result is the same), and
+weights keep the memory layout that convolutions prefer. Everything but local steps is left to autograd.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import nn
 
-from fedgauge.federation.kernels.losses import Criterion, Loss
+from fedgauge.federation.flat import FlatModule
+from fedgauge.federation.kernels.autograd import Autograd
+from fedgauge.federation.kernels.base import Gather, Learner
+from fedgauge.federation.kernels.losses import Criterion
 
 _aten = torch.ops.aten
 Batches = Iterable[tuple[torch.Tensor, torch.Tensor]]
-"""Inputs and targets, one pair a step."""
+"""Inputs and targets, one pair per step."""
 
 
 def _pair(value: int | Sequence[int]) -> list[int]:
@@ -25,7 +29,7 @@ def _pair(value: int | Sequence[int]) -> list[int]:
 
 
 _Held = tuple[Any, Any]
-"""A layer's weight and bias; ``None`` for what it has not."""
+"""A layer's weight and bias; ``None`` for what it does not have."""
 
 
 class _Linear:
@@ -56,9 +60,9 @@ class _Convolution:
         return torch.conv2d(x, *held, *self._how, self._groups), x
 
     def backward(self, x: Any, residual: torch.Tensor, held: _Held, first: bool, keep: float, scale: float) -> Any:
-        asked = [not first, True, self.biased]
+        wanted = [not first, True, self.biased]
         back, *gradients = _aten.convolution_backward(
-            residual, x, held[0], self._channels, *self._how, False, [0, 0], self._groups, asked
+            residual, x, held[0], self._channels, *self._how, False, [0, 0], self._groups, wanted
         )
         for part, gradient in zip(held, gradients, strict=True):
             if part is not None:
@@ -112,33 +116,32 @@ def _layer(part: nn.Module) -> _Layer | None:
     return _ReLU() if type(part) is nn.ReLU else None
 
 
-class ConvolutionalChain:
+class Chain:
     """The local steps of one row for a chain of convolutions, pooling, ReLU and dense layers."""
-
-    name = "convolutional"
 
     def __init__(self, layers: list[_Layer], criterion: Criterion) -> None:
         self._layers, self._criterion = layers, criterion
         for index in range(len(layers) - 1):
-            # A pass of bubbles: every ReLU moves behind the pooling that follows it.
+            # One pass of a bubble sort: every ReLU moves behind the pooling that follows it.
             if isinstance(layers[index], _ReLU) and isinstance(layers[index + 1], _Pool):
                 layers[index : index + 2] = layers[index + 1], layers[index]
 
     @classmethod
-    def of(cls, module: nn.Module, loss: Loss, like: torch.Tensor) -> ConvolutionalChain | None:
+    def of(cls, learner: Learner) -> Self | None:
         """Make it for a module that begins with a convolution, ends dense and is such a chain; ``None`` for others."""
+        module = learner.module
         parts = list(module) if type(module) is nn.Sequential else []
         if not parts or not isinstance(parts[0], nn.Conv2d) or type(parts[-1]) is not nn.Linear:
             return None
         weighted = [id(part) for part in parts if isinstance(part, nn.Linear | nn.Conv2d)]
         layers = [_layer(part) for part in parts]
         known = [layer for layer in layers if layer is not None]
-        if len(known) < len(layers) or len(set(weighted)) < len(weighted) or not Criterion.knows(loss):
+        if len(known) < len(layers) or len(set(weighted)) < len(weighted):
             return None  # also where a layer that is used twice has one weight in the flat model
-        return cls(known, Criterion(loss, parts[-1].out_features, like))
+        return cls(known, Criterion(learner.loss, parts[-1].out_features, learner.model))
 
     def descend(self, parameters: Sequence[torch.Tensor], batches: Batches, gamma: float, decay: float) -> None:
-        """An SGD step for each batch, in place: parameters <- decay parameters - gamma gradient."""
+        """Take an SGD step for each batch, in place: parameters <- decay parameters - gamma gradient."""
         ahead = iter(parameters)
         held: list[_Held] = []
         for layer in self._layers:
@@ -146,7 +149,7 @@ class ConvolutionalChain:
             if isinstance(layer, _Linear | _Convolution):
                 weight, bias = next(ahead), next(ahead) if layer.biased else None
             held.append((weight, bias))
-        # Copies of the convolutions' weights in the order that they are taken in, to be put back.
+        # Copies of the convolutions' weights in the layout that convolutions prefer, to be copied back in the end.
         moving = [
             (weight.contiguous(memory_format=torch.channels_last), bias) if isinstance(layer, _Convolution) else pair
             for layer, pair in zip(self._layers, held, strict=True)
@@ -168,3 +171,68 @@ class ConvolutionalChain:
         for index in range(len(self._layers) - 1, -1, -1):
             layer = self._layers[index]
             residual = layer.backward(saved[index], residual, held[index], index == 0, decay, -gamma / len(targets))
+
+
+class Convolutional:
+    """Autograd for exact passes, a chain for the local steps."""
+
+    name: ClassVar[str] = "convolutional"
+    needs: ClassVar[str] = (
+        "images and a chain of Conv2d, MaxPool2d, ReLU, Flatten and Linear under cross-entropy or squared error"
+    )
+    summary = "one worker at a time, with local steps written out"
+    rows = 1
+
+    def __init__(self, plain: Autograd, chain: Chain, flat: FlatModule) -> None:
+        self._plain, self._chain, self._flat = plain, chain, flat
+
+    @classmethod
+    def of(cls, learner: Learner) -> Self | None:
+        """Make the kernel for images and a module that is such a chain; ``None`` for any other."""
+        if learner.inputs.ndim != 4 or not Criterion.knows(learner.loss, learner.targets):
+            return None
+        chain = Chain.of(learner)
+        if chain is None:
+            return None
+        return cls(Autograd(learner.module, learner.loss), chain, FlatModule(learner.module))
+
+    def losses(self, models: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """Mean loss over each row's batch: ``x`` is (rows, batch, ...)."""
+        return self._plain.losses(models, x, y)
+
+    def gradients(self, models: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """Gradients of the mean losses over each row's batch."""
+        return self._plain.gradients(models, x, y)
+
+    def evaluate(self, models: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean losses over each row's batch, and their gradients."""
+        return self._plain.evaluate(models, x, y)
+
+    def sample_squares(self, models: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """Squared norms of the gradients of single samples, as (rows, batch)."""
+        return self._plain.sample_squares(models, x, y)
+
+    def hessian_products(
+        self, models: torch.Tensor, vectors: torch.Tensor, x: torch.Tensor, y: torch.Tensor
+    ) -> torch.Tensor:
+        """The Hessian of each row's mean loss times that row's vector."""
+        return self._plain.hessian_products(models, vectors, x, y)
+
+    def descend(
+        self,
+        models: torch.Tensor,
+        draws: Sequence[torch.Tensor],
+        inputs: Gather,
+        targets: Gather,
+        gamma: float,
+        decay: float,
+    ) -> torch.Tensor:
+        """Take an SGD step for each entry of ``draws``: models <- decay models - gamma gradient.
+
+        A row takes all its steps before the next one begins, while its parameters are in the cache.
+        """
+        models = models.clone(memory_format=torch.contiguous_format)
+        for row in range(len(models)):
+            batches = ((inputs(draw[row]), targets(draw[row])) for draw in draws)
+            self._chain.descend(list(self._flat.parts(models[row]).values()), batches, gamma, decay)
+        return models

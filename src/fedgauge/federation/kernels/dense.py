@@ -2,31 +2,30 @@
 
 A row of a matrix of flat models is read as the layers' weights and biases without a copy, and every product runs over
 all rows at once. The backward pass is written out, so that a local SGD step adds the outer product of a layer straight
-to its weights: the gradient of the widest layer, which is most of the model, is never stored. What it
-takes beside the bare products and a loop under autograd is in docs/results/speed.md.
+to its weights: the gradient of the widest layer, which is most of the model, is never stored. How it
+compares with the bare products and with a loop under autograd is in docs/results/speed.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import torch
 from torch import nn
 
+from fedgauge.federation.kernels.base import Gather, Learner
 from fedgauge.federation.kernels.losses import Criterion, Loss
 
-Gather = Callable[[torch.Tensor], torch.Tensor]
-"""Inputs, or targets, of the samples with these numbers, in the shape of the numbers."""
-
 _BYTES = 3_200_000
-"""Of models in one product: ten rows of the paper's MLP. With five, a worker's step takes a tenth longer."""
+"""Size of the models in one product: ten rows of the paper's MLP. With five, a worker's step takes a tenth longer."""
 _MOST = 32
+"""The largest number of rows in one product."""
 _SAMPLES = 512
-"""Of a row in one product of an exact pass: with four times as many they leave the cache before they are used again."""
+"""Samples of a row in one product of an exact pass; four times as many leave the cache before they are used again."""
 _LINE = 64
-"""Bytes in a line of the cache. Where rows do not begin on one, products take up to twice as long."""
+"""Bytes in a cache line. Where rows do not begin on one, products take up to twice as long."""
 _SMALL = 4096
 """Entries of a product below which it costs more to take the rows one by one than to copy it."""
 
@@ -69,7 +68,7 @@ def _pieces(x: torch.Tensor, targets: torch.Tensor) -> Iterator[tuple[torch.Tens
 
 
 def _rows_like(models: torch.Tensor) -> torch.Tensor:
-    """Room for rows of this shape, each from the beginning of a line of the cache."""
+    """Room for rows of this shape, each beginning on a cache line."""
     rows, dim = models.shape
     line = _LINE // models.element_size()
     return models.new_empty(rows, -(-dim // line) * line)[:, :dim]
@@ -80,14 +79,14 @@ def _accumulate(into: torch.Tensor, left: torch.Tensor, right: torch.Tensor, kee
     if into.is_contiguous() or into[0].numel() > _SMALL:
         into.baddbmm_(left, right, beta=keep, alpha=scale)
     elif keep:
-        # Into rows that lie apart a product goes one by one.
+        # A product into rows that lie apart would be computed row by row.
         into.mul_(keep).add_(torch.bmm(left, right), alpha=scale)
     else:
         torch.mul(torch.bmm(left, right), scale, out=into)
 
 
 def _ones(residual: torch.Tensor) -> torch.Tensor:
-    """What a residual is multiplied by to sum it over the batch; a view of one number would be copied each time."""
+    """Ones that sum a residual over the batch when multiplied by it; a view of one number would be copied each time."""
     return residual.new_ones(len(residual), 1, residual.shape[1])
 
 
@@ -98,17 +97,19 @@ _Weights = list[tuple[torch.Tensor, torch.Tensor | None]]
 class DenseStack:
     """The operations on rows of a chain of fully connected layers under cross-entropy or squared error."""
 
-    name = "dense"
+    name: ClassVar[str] = "dense"
+    needs: ClassVar[str] = "a chain of Linear and ReLU under cross-entropy or squared error"
 
-    def __init__(self, layers: Sequence[_Layer], loss: Loss, like: torch.Tensor) -> None:
-        self._layers, self._criterion = layers, Criterion(loss, layers[-1].shape[0], like)
-        self.rows = min(max(_BYTES // (like.numel() * like.element_size()), 1), _MOST)
+    def __init__(self, layers: Sequence[_Layer], loss: Loss, model: torch.Tensor) -> None:
+        self._layers, self._criterion = layers, Criterion(loss, layers[-1].shape[0], model)
+        self.rows = min(max(_BYTES // (model.numel() * model.element_size()), 1), _MOST)
+        self.summary = f"up to {self.rows} workers in one product, with the backward pass written out"
 
     @classmethod
-    def of(cls, module: nn.Module, loss: Loss, like: torch.Tensor) -> DenseStack | None:
-        """Make it for a module that is such a chain, with flat models ``like`` this; ``None`` for any other."""
-        layers = _layers(module) if Criterion.knows(loss) else None
-        return None if layers is None else cls(layers, loss, like)
+    def of(cls, learner: Learner) -> Self | None:
+        """Make the kernel for a module that is such a chain; ``None`` for any other."""
+        layers = _layers(learner.module) if Criterion.knows(learner.loss, learner.targets) else None
+        return None if layers is None else cls(layers, learner.loss, learner.model)
 
     def _weights(self, models: torch.Tensor) -> _Weights:
         rows = len(models)
@@ -171,8 +172,8 @@ class DenseStack:
         gamma: float,
         decay: float,
     ) -> torch.Tensor:
-        """An SGD step for each entry of ``draws``: models <- decay models - gamma gradient."""
-        # Each layer's rows lie next to each other while they move; a product into rows that do not takes them singly.
+        """Take an SGD step for each entry of ``draws``: models <- decay models - gamma gradient."""
+        # Each layer's rows are contiguous while they move: a product into rows that lie apart is computed row by row.
         weights: _Weights = [
             (weight.clone(memory_format=torch.contiguous_format), None if bias is None else bias.clone())
             for weight, bias in self._weights(models)
@@ -225,7 +226,7 @@ class DenseStack:
         return values
 
     def sample_squares(self, models: torch.Tensor, x: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Squared norms of the gradients of single samples, as (rows, batch); none of the gradients is made.
+        """Squared norms of the gradients of single samples, as (rows, batch), without storing any of the gradients.
 
         A sample's gradient by a layer's weights is the outer product of what comes back and what went in, so that its
         squared norm is the product of theirs; the bias adds one more input, which is 1.
@@ -248,8 +249,8 @@ class DenseStack:
     ) -> torch.Tensor:
         """The Hessian of each row's mean loss times a vector, all of it and not its Gauss-Newton part.
 
-        The forward and the backward pass are differentiated along the vector beside the passes themselves. The inputs
-        do not move, so the widest layer takes three products where a gradient takes two.
+        The forward and the backward pass are differentiated along the vector, next to the passes themselves. The
+        inputs do not move, so the widest layer takes three products where a gradient takes two.
         """
         weights, along = self._weights(models), self._weights(vectors)
         products = _rows_like(models)

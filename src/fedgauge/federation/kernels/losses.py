@@ -30,9 +30,11 @@ class Criterion:
         self._units = torch.eye(outputs, dtype=like.dtype, device=like.device)
 
     @staticmethod
-    def knows(loss: Loss) -> bool:
-        """Whether a loss is one of these."""
-        return loss in (functional.cross_entropy, squared_error)
+    def knows(loss: Loss, targets: torch.Tensor) -> bool:
+        """Whether the loss is one of these; cross-entropy only with classes as targets, not with probabilities."""
+        if loss is functional.cross_entropy:
+            return not targets.is_floating_point()
+        return loss is squared_error
 
     def vectors(self, targets: torch.Tensor) -> torch.Tensor:
         """Targets of (rows, batch, ...) as vectors; classes as unit vectors."""
@@ -59,7 +61,7 @@ class Criterion:
     def turn(
         self, outputs: torch.Tensor, moved: torch.Tensor, targets: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The residual, and how it turns when the outputs move so."""
+        """The residual, and how it changes when the outputs move by ``moved``."""
         if not self._entropy:
             return outputs - targets, moved
         chances = outputs.softmax(dim=2)

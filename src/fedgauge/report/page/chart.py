@@ -1,21 +1,24 @@
-"""Charts as SVG that needs nothing else: lines with bands, stacked areas, intervals and heat maps.
+"""Charts as SVG that needs nothing else: lines with bands, and stacked areas.
 
-A chart is a figure whose numbers stand in three places that cannot differ, as all are written from one series: in the
-picture, in a table below it for those who read numbers, and in the data from which the script shows what is under the
-pointer. Whether a series is shown and which axis is used is left to check boxes and CSS, so that both work without
-JavaScript.
+A chart is a figure whose numbers stand in three places that cannot differ, because all are written from one series: in
+the picture, in a table below it for those who read numbers, and in the data from which the script shows what is under
+the pointer. Check boxes and CSS decide which series are shown and which axis is used, so that both work without
+JavaScript. Places are worked out here, and ``templates/charts.html`` writes them down.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from html import escape
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from fedgauge.report.page.scales import Scale, fit, labels, thin
-from fedgauge.report.page.tables import Cell, table
+from markupsafe import Markup
+
+from fedgauge.report.page.scales import AxisScale, fit, labels, thin
+from fedgauge.web.elements import CellValue, notes, page_environment, table
+from fedgauge.web.templates import place
 
 WIDTH, HEIGHT = 520, 304
 _LEFT, RIGHT, TOP, _BOTTOM = 66.0, 510.0, 26.0, 256.0
@@ -30,13 +33,13 @@ class Series:
     """A line of a chart.
 
     Attributes:
-        name: for the legend; series of one name are shown and hidden together.
+        name: for the legend; series with the same name are shown and hidden together.
         x: places, in order.
-        y: heights; what is not finite leaves a gap.
-        colour: of the palette.
+        y: heights; a height that is not finite leaves a gap.
+        colour: its number in the palette.
         style: how it is drawn.
-        low: the lower end of a band about it.
-        high: its upper end.
+        low: the lower end of a band around it.
+        high: the upper end of that band.
     """
 
     name: str
@@ -60,7 +63,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Mark:
-    """A place on the x axis worth a line of its own."""
+    """A place on the x axis that gets a line and a label of its own."""
 
     x: float
     label: str
@@ -71,79 +74,82 @@ class Chart:
     """A figure: its name on the page, its HTML, and the data behind what is shown under the pointer."""
 
     name: str
-    html: str
+    html: Markup
     data: dict[str, Any] = field(default_factory=dict)
+
+
+class Tick(NamedTuple):
+    """A tick of an axis: where it is, what it says, and the class of its label."""
+
+    at: float
+    label: str
+    kind: str = "tick"
+
+
+class DrawnMark(NamedTuple):
+    """A mark, with the side on which there is room for its label."""
+
+    at: float
+    label: str
+    is_right: bool
+
+
+class DrawnSeries(NamedTuple):
+    """A series as paths."""
+
+    group: int
+    colour: int
+    style: str
+    path: str
+    band: str = ""
 
 
 # -- the parts of a picture --------------------------------------------------------------------------------------
 
 
-def place(number: float) -> str:
-    """A place on a screen, to a tenth of a unit."""
-    return f"{number:.1f}".removesuffix(".0")
+@functools.cache
+def macros() -> Any:
+    """The macros of ``templates/charts.html``."""
+    return page_environment("fedgauge.report.page").get_template("charts.html").module
 
 
-def text(x: float, y: float, words: str, kind: str, anchor: str = "middle") -> str:
-    """A word in a picture."""
-    return f'<text x="{place(x)}" y="{place(y)}" class="{kind}" text-anchor="{anchor}">{escape(words)}</text>'
+def ticks_of(scale: AxisScale, alternate: bool = False) -> list[Tick]:
+    """The ticks of an axis; with ``alternate`` every other label gives way where letters are large."""
+    marks = scale.ticks(6)
+    return [
+        Tick(scale(mark), label, "tick odd" if alternate and number % 2 else "tick")
+        for number, (mark, label) in enumerate(zip(marks, labels(marks), strict=True))
+    ]
 
 
-def _axes(x: Scale, y: Scale, x_label: str, y_label: str) -> str:
-    """Lines across for the heights, and what the places and heights are."""
-    parts = []
-    marks = y.ticks(6)
-    for mark, label in zip(marks, labels(marks), strict=True):
-        at = y(mark)
-        parts.append(f'<path class="grid" d="M{place(x.start)} {place(at)}H{place(x.end)}"/>')
-        parts.append(text(x.start - 7, at + 4, label, "tick", "end"))
-    marks = x.ticks(6)
-    for number, (mark, label) in enumerate(zip(marks, labels(marks), strict=True)):
-        at = x(mark)
-        parts.append(f'<path class="base" d="M{place(at)} {place(y.start)}v5"/>')
-        # Every other one gives way where letters are large.
-        parts.append(text(at, y.start + 22, label, "tick" if number % 2 == 0 else "tick odd"))
-    parts.append(f'<path class="base" d="M{place(x.start)} {place(y.start)}H{place(x.end)}"/>')
-    parts.append(text(0, 13, y_label, "name", "start"))
-    parts.append(text(x.end, y.start + 44, x_label, "name", "end"))
-    return "".join(parts)
+def _marks(marks: Iterable[Mark], x: AxisScale) -> list[DrawnMark]:
+    middle = (x.start + x.end) / 2
+    return [DrawnMark(x(mark.x), mark.label, x(mark.x) > middle) for mark in marks if x.low <= mark.x <= x.high]
 
 
-def _marks(marks: Iterable[Mark], x: Scale, y: Scale) -> str:
-    parts = []
-    for mark in marks:
-        if x.low <= mark.x <= x.high:
-            at = x(mark.x)
-            left = at > (x.start + x.end) / 2
-            parts.append(f'<path class="mark" d="M{place(at)} {place(y.start)}V{place(y.end)}"/>')
-            parts.append(text(at + (-6 if left else 6), y.end + 12, mark.label, "said", "end" if left else "start"))
-    return "".join(parts)
-
-
-def drawable(number: float | None, scale: Scale) -> bool:
+def drawable(number: float | None, scale: AxisScale) -> bool:
     """Whether a number has a place on an axis."""
     return number is not None and math.isfinite(number) and (number > 0 or not scale.log)
 
 
-def _path(places: Sequence[float], heights: Sequence[float], x: Scale, y: Scale, steps: bool = False) -> str:
+def _path(places: Sequence[float], heights: Sequence[float], x: AxisScale, y: AxisScale, steps: bool = False) -> str:
     """A line, with a gap wherever a number has no place."""
     parts: list[str] = []
-    going = False
+    is_drawing = False
     for a, b in zip(places, heights, strict=True):
         if not (drawable(a, x) and drawable(b, y)):
-            going = False
+            is_drawing = False
             continue
         at, up = place(x(a)), place(y(b))
-        if going:
+        if is_drawing:
             parts.append(f"H{at}V{up}" if steps else f"L{at} {up}")
         else:
-            parts.append(f"M{at} {up}h0")  # a point alone is a dot
-        going = True
+            parts.append(f"M{at} {up}h0")  # a single point is a dot
+        is_drawing = True
     return "".join(parts)
 
 
-def _area(
-    places: Sequence[float], lows: Sequence[float], highs: Sequence[float], x: Scale, y: Scale, colour: str
-) -> str:
+def _area(places: Sequence[float], lows: Sequence[float], highs: Sequence[float], x: AxisScale, y: AxisScale) -> str:
     kept = [
         (x(a), y(max(b, y.low)), y(min(c, y.high)))
         for a, b, c in zip(places, lows, highs, strict=True)
@@ -153,45 +159,11 @@ def _area(
         return ""
     there = "L".join(f"{place(a)} {place(c)}" for a, _, c in kept)
     back = "L".join(f"{place(a)} {place(b)}" for a, b, _ in reversed(kept))
-    return f'<path class="{colour}" d="M{there}L{back}Z"/>'
-
-
-def svg(kind: str, title: str, content: str, height: float = HEIGHT) -> str:
-    """A picture."""
-    # The script puts what the pointer is at into the last group.
-    return (
-        f'<svg class="{kind}" viewBox="0 0 {WIDTH} {place(height)}" role="img" aria-label="{escape(title)}">'
-        f'{content}<g class="pointer"></g></svg>'
-    )
-
-
-def figure(name: str, title: str, note: str, pictures: str, legend: str, numbers: str) -> str:
-    """A picture with its title, its legend, and its numbers as a table."""
-    said = f"<p>{escape(note)}</p>" if note else ""
-    below = f'<div class="keys">{legend}</div>' if legend else ""
-    return (
-        f'<figure class="chart" id="chart-{name}"><figcaption><h3>{escape(title)}</h3>{said}</figcaption>'
-        f'<div class="plot">{pictures}<div class="tip" hidden></div></div>{below}'
-        f"<details><summary>Numbers</summary>{numbers}</details></figure>"
-    )
-
-
-def keys(names: Sequence[tuple[str, str]], toggle: str = "", on: bool = True) -> str:
-    """The legend, each entry a check box that shows or hides its series, and the switch between two pictures."""
-    entries = [
-        f'<label><input type="checkbox" checked data-series="{number}"><i class="key {colour}" aria-hidden="true"></i>'
-        f"{escape(name)}</label>"
-        for number, (name, colour) in enumerate(names)
-    ]
-    if toggle:
-        entries.append(
-            f'<label class="axis"><input type="checkbox" data-axis{" checked" if on else ""}>{escape(toggle)}</label>'
-        )
-    return "".join(entries)
+    return f"M{there}L{back}Z"
 
 
 def plain(number: float | None) -> float | None:
-    """A number as JSON has it: what is not finite is missing.
+    """A number as JSON has it; one that is not finite is missing.
 
     >>> plain(0.5), plain(math.inf)
     (0.5, None)
@@ -226,8 +198,8 @@ def lines(
         note: a sentence below the title.
         log: whether the logarithmic axis is shown first.
         log_x: whether places are on a logarithmic axis.
-        marks: places with a line and a word.
-        rows: the most rows of the table.
+        marks: places with a line and a label.
+        rows: the largest number of rows of the table.
 
     >>> chart = lines("loss", [Series("f", [0, 1, 2], [1.0, 0.5, 0.25])], title="Loss", x_label="round", y_label="f")
     >>> chart.data["series"][0]["y"], chart.html.count("<svg")
@@ -241,20 +213,30 @@ def lines(
     scales = {"linear": fit(heights, _BOTTOM, TOP, zero=not _narrow(heights))}
     if any(up is not None and math.isfinite(up) and up > 0 for up in heights):
         scales = {"log": fit(heights, _BOTTOM, TOP, log=True), **scales}
+    hint = f"{title}: {', '.join(names)} against {x_label}"
     pictures = []
     for kind, y in scales.items():
-        content = []
-        for one in drawn:
-            group = f"s{names.index(one.name)}"
-            band = _area(one.x, one.low, one.high, x, y, f"band t{one.colour}") if one.low else ""
-            drawing = _path(one.x, one.y, x, y, steps=one.style == "steps")
-            content.append(f'<g class="{group}">{band}<path class="{one.style} t{one.colour}" d="{drawing}"/></g>')
-        hint = f"{title}: {', '.join(names)} against {x_label}"
-        pictures.append(svg(kind, hint, _axes(x, y, x_label, y_label) + "".join(content) + _marks(marks, x, y)))
+        paths = [
+            DrawnSeries(
+                names.index(one.name),
+                one.colour,
+                one.style,
+                _path(one.x, one.y, x, y, steps=one.style == "steps"),
+                _area(one.x, one.low, one.high, x, y) if one.low else "",
+            )
+            for one in drawn
+        ]
+        across, up = ticks_of(x, alternate=True), ticks_of(y)
+        pictures.append(
+            macros().lines_picture(
+                kind, hint, x, y, across, up, x_label, y_label, paths, _marks(marks, x), WIDTH, HEIGHT
+            )
+        )
     colours = {one.name: f"t{one.colour} {one.style}" for one in reversed(drawn)}
     legend = [(one, colours[one]) for one in names] if len(names) > 1 else []
-    both = len(scales) == 2
-    legend_html = keys(legend, "log axis" if both else "", on=log)
+    numbers = _numbers(drawn, x_label, rows)
+    switch = "log axis" if len(scales) == 2 else None
+    html = macros().figure(name, title, note, Markup("").join(pictures), legend, numbers, switch, log)
     data = {
         "kind": "lines",
         "label": x_label,
@@ -272,7 +254,7 @@ def lines(
             for one in drawn
         ],
     }
-    return Chart(name, figure(name, title, note, "".join(pictures), legend_html, _numbers(drawn, x_label, rows)), data)
+    return Chart(name, html, data)
 
 
 def _narrow(heights: Iterable[float | None]) -> bool:
@@ -281,8 +263,8 @@ def _narrow(heights: Iterable[float | None]) -> bool:
     return bool(finite) and min(finite) > 0.5 * max(finite) > 0
 
 
-def _numbers(series: Sequence[Series], x_label: str, most: int) -> str:
-    """The table below a chart: a row for each place, some of them where there are too many."""
+def _numbers(series: Sequence[Series], x_label: str, most: int) -> Markup:
+    """The table below a chart: a row for each place, or for some of them where there are too many."""
     places = sorted({at for one in series for at in one.x})
     kept = places
     if len(places) > most:
@@ -291,11 +273,11 @@ def _numbers(series: Sequence[Series], x_label: str, most: int) -> str:
         ends = {one.x[at] for one in series for at in _extremes(one.y)}
         kept = sorted({*places[::step], places[-1], *ends})
     looked_up = [dict(zip(one.x, one.y, strict=True)) for one in series]
-    rows: list[list[Cell]] = [
+    rows: list[list[CellValue]] = [
         [at, *(found.get(at, "") if found.get(at, "") is not None else "" for found in looked_up)] for at in kept
     ]
-    said = f"<p>{len(kept)} of {len(places)} places, the extremes among them.</p>" if len(kept) < len(places) else ""
-    return said + table((x_label, *(one.name for one in series)), rows)
+    some = [f"{len(kept)} of {len(places)} places, the extremes among them."] if len(kept) < len(places) else []
+    return notes(some) + table((x_label, *(one.name for one in series)), rows)
 
 
 def _extremes(numbers: Sequence[float]) -> list[int]:
@@ -328,7 +310,7 @@ def stacked(
         note: a sentence below the title.
         shares: whether shares are shown first.
         log_x: whether places are on a logarithmic axis.
-        marks: places with a line and a word.
+        marks: places with a line and a label.
 
     >>> chart = stacked("terms", [1, 2], [("a", 0, [1, 1]), ("b", 1, [0, 3])], title="T", x_label="I", y_label="bound")
     >>> chart.data["series"][1]["share"]
@@ -337,26 +319,33 @@ def stacked(
     places = fit(x, _LEFT, RIGHT, log=log_x)
     totals: list[float] = [sum(heights) for heights in zip(*(layer[2] for layer in layers), strict=True)]
     parts = [[_share(h, t) for h, t in zip(layer[2], totals, strict=True)] for layer in layers]
-    kinds: dict[str, tuple[Sequence[Sequence[float]], Scale, str]] = {
+    # The switch of all charts shows the picture of class log where it is on.
+    kinds: dict[str, tuple[Sequence[Sequence[float]], AxisScale, str]] = {
         "log": ([layer[2] for layer in layers], fit([0.0, *totals], _BOTTOM, TOP), y_label),
-        "linear": (parts, Scale(0.0, 1.0, _BOTTOM, TOP), "share of the whole"),
+        "linear": (parts, AxisScale(0.0, 1.0, _BOTTOM, TOP), "share of the whole"),
     }
+    hint = f"{title}: {', '.join(layer[0] for layer in layers)} against {x_label}"
     pictures = []
     for kind, (all_heights, y, label) in kinds.items():
-        content, below = [], [0.0] * len(x)
+        drawn, below = [], [0.0] * len(x)
         for number, ((_, colour, _), heights) in enumerate(zip(layers, all_heights, strict=True)):
             above = [b + h for b, h in zip(below, heights, strict=True)]
-            content.append(f'<g class="s{number}">{_area(x, below, above, places, y, f"area t{colour}")}</g>')
+            drawn.append(DrawnSeries(number, colour, "area", _area(x, below, above, places, y)))
             below = above
-        hint = f"{title}: {', '.join(layer[0] for layer in layers)} against {x_label}"
-        axes = _axes(places, y, x_label, label)
-        pictures.append(svg(kind, hint, axes + "".join(content) + _marks(marks, places, y)))
-    # The switch of all charts shows the first picture where it is on.
-    legend = "".join(
-        f'<span><i class="key t{colour}" aria-hidden="true"></i>{escape(label)}</span>' for label, colour, _ in layers
-    ) + keys([], "as heights", on=not shares)
-    rows: list[list[Cell]] = [[at, *(layer[2][index] for layer in layers), totals[index]] for index, at in enumerate(x)]
+        across, up = ticks_of(places, alternate=True), ticks_of(y)
+        pictures.append(
+            macros().layers_picture(
+                kind, hint, places, y, across, up, x_label, label, drawn, _marks(marks, places), WIDTH, HEIGHT
+            )
+        )
+    legend = [(label, f"t{colour}") for label, colour, _ in layers]
+    rows: list[list[CellValue]] = [
+        [at, *(layer[2][index] for layer in layers), totals[index]] for index, at in enumerate(x)
+    ]
     numbers = table((x_label, *(layer[0] for layer in layers), "all"), rows)
+    html = macros().figure(
+        name, title, note, Markup("").join(pictures), legend, numbers, "as heights", not shares, plain_keys=True
+    )
     data = {
         "kind": "stacked",
         "label": x_label,
@@ -366,11 +355,11 @@ def stacked(
             for layer, part in zip(layers, parts, strict=True)
         ],
     }
-    return Chart(name, figure(name, title, note, "".join(pictures), legend, numbers), data)
+    return Chart(name, html, data)
 
 
 def _share(height: float, total: float) -> float:
-    """A layer's part of the whole; of an infinite whole the infinite layer is all."""
+    """A layer's part of the whole; where the whole is infinite, the infinite layer is all of it."""
     if math.isinf(total):
         return float(math.isinf(height))
     return height / total if total > 0 else 0.0

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from fedgauge.report.page.chart import RIGHT, TOP, Chart, drawable, figure, keys, place, plain, svg, text
-from fedgauge.report.page.scales import fit, labels
-from fedgauge.report.page.tables import Cell, table
+from fedgauge.report.page.chart import RIGHT, TOP, WIDTH, Chart, drawable, macros, plain, ticks_of
+from fedgauge.report.page.scales import AxisScale, fit
+from fedgauge.web.elements import CellValue, table
+from fedgauge.web.templates import place
 from fedgauge.web.writing import percent
+
+_LETTER = 10.2
+"""The width of a letter in a picture on a phone, where letters are largest."""
+_MARGIN = 0.04
+"""The part of an axis that stays free beyond the outermost intervals, so that none seems to be cut off."""
 
 
 @dataclass(frozen=True)
-class Interval:
-    """A number with the interval about it, in a row of its own or beside others."""
+class IntervalRow:
+    """A number with the interval around it, in a row of its own or beside others of the same row."""
 
     row: str
     series: str
@@ -22,21 +29,41 @@ class Interval:
     low: float
     high: float
     colour: int = 0
-    said: str = ""
+    note: str = ""
+
+
+class RowLabel(NamedTuple):
+    """The label of a row, the row's middle, and the line below it."""
+
+    label: str
+    middle: float
+    below: float
+
+
+class DrawnInterval(NamedTuple):
+    """An interval as places, with arrows where it goes on beyond the axis."""
+
+    group: int
+    colour: int
+    at: float
+    left: float
+    right: float
+    up: float
+    arrows: str
 
 
 def intervals(
     name: str,
-    items: Sequence[Interval],
+    items: Sequence[IntervalRow],
     *,
     title: str,
     x_label: str,
     note: str = "",
     log: bool = True,
 ) -> Chart:
-    """Draw numbers with their intervals, one row a name, one colour a series.
+    """Draw numbers with their intervals, one row for each name, one colour for each series.
 
-    >>> chart = intervals("c", [Interval("L_h", "seen", 1.0, 0.5, 2.0)], title="Constants", x_label="value")
+    >>> chart = intervals("c", [IntervalRow("L_h", "seen", 1.0, 0.5, 2.0)], title="Constants", x_label="value")
     >>> chart.data["points"][0]["value"]
     1.0
     """
@@ -46,31 +73,18 @@ def intervals(
     most = max(len({item.series for item in items if item.row == row}) for row in rows)
     step = max(26.0, 11.0 * most)
     bottom = TOP + step * len(rows)
-    ends = [end for item in items for end in (item.value, item.low, item.high)]
-    x = fit(ends, 104.0, RIGHT - 6, log=log and any(math.isfinite(end) and end > 0 for end in ends))
-    content = []
-    for row, label in enumerate(rows):
-        middle = TOP + step * (row + 0.5)
-        content.append(f'<path class="grid" d="M{place(x.start)} {place(middle + step / 2)}H{place(x.end)}"/>')
-        content.append(text(96, middle + 4, label, "row", "end"))
-    marks = x.ticks(6)
-    for number, (mark, label) in enumerate(zip(marks, labels(marks), strict=True)):
-        content.append(f'<path class="grid" d="M{place(x(mark))} {place(TOP)}V{place(bottom)}"/>')
-        content.append(text(x(mark), bottom + 20, label, "tick" if number % 2 == 0 else "tick odd"))
-    content.append(text(x.end, bottom + 42, x_label, "name", "end"))
-    points = []
+    left = min(max(104.0, 12 + _LETTER * max(map(len, rows))), WIDTH / 2)
+    shown = {row: _shortened(row, int((left - 12) / _LETTER)) for row in rows}
+    x = _axis(items, left, log)
+    drawn, points = [], []
     for item in items:
         if not drawable(item.value, x):
             continue
         group = names.index(item.series)
         beside = [other.series for other in items if other.row == item.row]
         up = TOP + step * (rows.index(item.row) + (beside.index(item.series) + 1) / (len(beside) + 1))
-        left, right = (x(min(max(end, x.low), x.high)) for end in (item.low, item.high))
-        at = x(item.value)
-        content.append(
-            f'<g class="s{group}"><path class="line t{item.colour}" d="M{place(left)} {place(up)}H{place(right)}"/>'
-            f'<circle class="area t{item.colour}" cx="{place(at)}" cy="{place(up)}" r="4"/></g>'
-        )
+        at, ends = x(item.value), [x(min(max(end, x.low), x.high)) for end in (item.low, item.high)]
+        drawn.append(DrawnInterval(group, item.colour, at, ends[0], ends[1], up, _arrows(item, x, ends, up)))
         points.append(
             {
                 "x": round(at, 1),
@@ -80,17 +94,84 @@ def intervals(
                 "value": plain(item.value),
                 "low": plain(item.low),
                 "high": plain(item.high),
-                "said": item.said,
+                "said": item.note,
             }
         )
-    picture = svg("log", f"{title}: {', '.join(rows)}", "".join(content), bottom + 50)
-    legend = keys([(one, f"t{colours[one]}") for one in names]) if len(names) > 1 else ""
-    cells: list[list[Cell]] = [[item.row, item.series, item.value, item.low, item.high, item.said] for item in items]
+    lines = [
+        RowLabel(shown[row], TOP + step * (number + 0.5), TOP + step * (number + 1)) for number, row in enumerate(rows)
+    ]
+    hint = f"{title}: {', '.join(rows)}"
+    across = ticks_of(x, alternate=True)
+    picture = macros().intervals_picture(hint, x, TOP, bottom, lines, across, x_label, drawn, WIDTH, bottom + 50)
+    legend = [(one, f"t{colours[one]}") for one in names] if len(names) > 1 else []
+    cells: list[list[CellValue]] = [
+        [item.row, item.series, item.value, item.low, item.high, item.note] for item in items
+    ]
     numbers = table(("", "by", "value", "from", "to", ""), cells)
-    return Chart(name, figure(name, title, note, picture, legend, numbers), {"kind": "points", "points": points})
+    html = macros().figure(name, title, note, picture, legend, numbers)
+    return Chart(name, html, {"kind": "points", "points": points})
 
+
+def _axis(items: Sequence[IntervalRow], left: float, log: bool) -> AxisScale:
+    """An axis on which every interval ends before the axis does."""
+    ends = [end for item in items for end in (item.value, item.low, item.high)]
+    tight = fit(ends, left, RIGHT - 6, log=log and any(math.isfinite(end) and end > 0 for end in ends))
+    if tight.log:
+        room = (tight.high / tight.low) ** _MARGIN
+        return AxisScale(tight.low / room, tight.high * room, tight.start, tight.end, log=True)
+    room = (tight.high - tight.low) * _MARGIN
+    # Nothing that is never below 0 gets an axis that is.
+    low = max(tight.low - room, 0.0) if tight.low >= 0 else tight.low - room
+    return AxisScale(low, tight.high + room, tight.start, tight.end)
+
+
+def _arrows(item: IntervalRow, x: AxisScale, ends: Sequence[float], up: float) -> str:
+    """Arrowheads at the ends that have no place on the axis: infinite ones, and 0 on a logarithmic axis."""
+    parts = []
+    if not drawable(item.low, x) or item.low < x.low:
+        parts.append(f"M{place(ends[0] + 5)} {place(up - 4)}L{place(ends[0])} {place(up)}l5 4")
+    if not drawable(item.high, x) or item.high > x.high:
+        parts.append(f"M{place(ends[1] - 5)} {place(up - 4)}L{place(ends[1])} {place(up)}l-5 4")
+    return "".join(parts)
+
+
+def _shortened(label: str, most: int) -> str:
+    return label if len(label) <= most else f"{label[: max(most - 1, 1)]}…"
+
+
+# -- heat maps ---------------------------------------------------------------------------------------------------
 
 _LEVELS = 16  # of a heat map's colour; more cannot be told apart
+
+
+class Box(NamedTuple):
+    """Where the cells of a heat map are, and how large each is."""
+
+    left: float
+    right: float
+    top: float
+    bottom: float
+    width: float
+    height: float
+
+
+class SumBar(NamedTuple):
+    """A bar for the sum of a row or a column."""
+
+    kind: str
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+class PlacedName(NamedTuple):
+    """The name of a row or a column."""
+
+    x: float
+    y: float
+    label: str
+    kind: str
 
 
 def heat_map(
@@ -110,7 +191,7 @@ def heat_map(
 
     Args:
         name: of the chart on the page.
-        values: one list a row, none below 0.
+        values: one list per row, none of them below 0.
         rows: their names.
         columns: the names of the columns.
         title: above the picture.
@@ -127,35 +208,28 @@ def heat_map(
     """
     left, right, top = 112.0, 452.0, 66.0
     height = min(max(150.0 / max(len(rows), 1), 4.0), 24.0)
-    bottom, width = top + height * len(rows), (right - left) / max(len(columns), 1)
-    gap = min(1.0, width / 8, height / 8)
-    largest = max((value for row in values for value in row), default=0.0)
-    levels: dict[int, list[str]] = {}
-    for i, row in enumerate(values):
-        for j, value in enumerate(row):
-            if value > 0:
-                corner = f"M{left + j * width:.2f} {top + i * height:.2f}"
-                cell = f"{corner}h{width - gap:.2f}v{height - gap:.2f}h-{width - gap:.2f}z"
-                levels.setdefault(math.ceil(_LEVELS * value / largest), []).append(cell)
-    content = [f'<rect class="empty" x="{left}" y="{top}" width="{right - left}" height="{place(bottom - top)}"/>']
-    content += [
-        f'<path class="heat" fill-opacity="{level / _LEVELS:.3f}" d="{"".join(cells)}"/>'
-        for level, cells in sorted(levels.items())
+    box = Box(left, right, top, top + height * len(rows), (right - left) / max(len(columns), 1), height)
+    picture = macros().heat_picture(
+        f"{title}: {row_label}s by {column_label}",
+        box,
+        _levels(values, box),
+        list(_sums(values, box, marked)),
+        list(_row_names(rows, box)),
+        list(_column_names(columns, box, marked)),
+        f"{row_label}, across {column_label}s",
+        column_label,
+        WIDTH,
+        box.bottom + 50,
+    )
+    cells: list[list[CellValue]] = [
+        [columns[j], *((row[j], percent(row[j])) if share else row[j] for row in values)] for j in range(len(columns))
     ]
-    content.append(_sums(values, left, right, top, width, height, marked))
-    content.append(_names(rows, columns, left, bottom, width, height, top, marked))
-    content += [
-        text(0, 13, f"{row_label}, across {column_label}s", "name", "start"),
-        text(right, bottom + 42, column_label, "name", "end"),
-    ]
-    picture = svg("log", f"{title}: {row_label} against {column_label}", "".join(content), bottom + 50)
-    cells: list[list[Cell]] = [[column, *(_cell(row[j], share) for row in values)] for j, column in enumerate(columns)]
     numbers = table((column_label, *rows), cells)
     data = {
         "kind": "cells",
         "left": left,
         "top": top,
-        "width": width,
+        "width": box.width,
         "height": height,
         "rows": list(rows),
         "columns": list(columns),
@@ -164,64 +238,52 @@ def heat_map(
         "values": [list(row) for row in values],
         "share": share,
     }
-    return Chart(name, figure(name, title, note, picture, "", numbers), data)
+    return Chart(name, macros().figure(name, title, note, picture, [], numbers), data)
 
 
-def _cell(value: float, share: bool) -> Cell:
-    return (value, percent(value)) if share else value
+def _levels(values: Sequence[Sequence[float]], box: Box) -> list[tuple[float, str]]:
+    """The cells of each strength of colour as one path."""
+    gap = min(1.0, box.width / 8, box.height / 8)
+    largest = max((value for row in values for value in row), default=0.0)
+    levels: dict[int, list[str]] = {}
+    for i, row in enumerate(values):
+        for j, value in enumerate(row):
+            if value > 0:
+                corner = f"M{box.left + j * box.width:.2f} {box.top + i * box.height:.2f}"
+                cell = f"{corner}h{box.width - gap:.2f}v{box.height - gap:.2f}h-{box.width - gap:.2f}z"
+                levels.setdefault(math.ceil(_LEVELS * value / largest), []).append(cell)
+    return [(level / _LEVELS, "".join(cells)) for level, cells in sorted(levels.items())]
 
 
-def _sums(
-    values: Sequence[Sequence[float]],
-    left: float,
-    right: float,
-    top: float,
-    width: float,
-    height: float,
-    marked: Sequence[int],
-) -> str:
-    """Bars of the sums of rows and columns, the longest as long as there is room."""
+def _sums(values: Sequence[Sequence[float]], box: Box, marked: Sequence[int]) -> Iterator[SumBar]:
+    """Bars for the sums of rows and columns, the longest as long as there is room."""
     across, down = [sum(row) for row in values], [sum(column) for column in zip(*values, strict=True)]
-    parts = []
     for i, total in enumerate(across):
         length = 50 * total / (max(across) or 1)
-        parts.append(
-            f'<rect class="sum" x="{right + 4}" y="{top + i * height:.2f}" width="{length:.2f}"'
-            f' height="{height * 0.85:.2f}"/>'
-        )
+        yield SumBar("sum", box.right + 4, box.top + i * box.height, length, box.height * 0.85)
     for j, total in enumerate(down):
         length = 34 * total / (max(down) or 1)
-        parts.append(
-            f'<rect class="{"sum out" if j in marked else "sum"}" x="{left + j * width:.2f}"'
-            f' y="{top - 4 - length:.2f}" width="{width * 0.85:.2f}" height="{length:.2f}"/>'
-        )
-    return "".join(parts)
+        kind = "sum out" if j in marked else "sum"
+        yield SumBar(kind, box.left + j * box.width, box.top - 4 - length, box.width * 0.85, length)
 
 
-def _names(
-    rows: Sequence[str],
-    columns: Sequence[str],
-    left: float,
-    bottom: float,
-    width: float,
-    height: float,
-    top: float,
-    marked: Sequence[int],
-) -> str:
-    """The names of rows and columns, as many as there is room for."""
-    parts = []
-    every = max(1, math.ceil(15 / height))
+def _row_names(rows: Sequence[str], box: Box) -> Iterator[PlacedName]:
+    """The names of rows, as many as there is room for."""
+    every = max(1, math.ceil(15 / box.height))
     for i in range(0, len(rows), every):
-        short = rows[i] if len(rows[i]) <= 12 else f"…{rows[i][-11:]}"
-        kind = "tick odd" if height * every < 20 and i // every % 2 else "tick"
-        parts.append(text(left - 7, top + (i + 0.5) * height + 4, short, kind, "end"))
+        short = rows[i] if len(rows[i]) <= 10 else f"…{rows[i][-9:]}"
+        kind = "tick odd" if box.height * every < 20 and i // every % 2 else "tick"
+        yield PlacedName(box.left - 7, box.top + (i + 0.5) * box.height + 4, short, kind)
+
+
+def _column_names(columns: Sequence[str], box: Box, marked: Sequence[int]) -> Iterator[PlacedName]:
+    """The names of columns, as many as there is room for."""
     longest = max((len(column) for column in columns), default=1)
-    room = 11.0 * min(longest, 8) / width
+    room = 11.0 * min(longest, 8) / box.width
     every = next(
         step for step in (1, 2, 5, 10, 20, 50, 100, 200, len(columns) + 1) if step >= room or step > len(columns)
     )
     for number, j in enumerate(range(0, len(columns), every)):
         short = columns[j] if len(columns[j]) <= 8 else f"{columns[j][:7]}…"
         kind = f"tick{' odd' if number % 2 else ''}{' out' if j in marked else ''}"
-        parts.append(text(left + (j + 0.5) * width, bottom + 20, short, kind))
-    return "".join(parts)
+        yield PlacedName(box.left + (j + 0.5) * box.width, box.bottom + 20, short, kind)

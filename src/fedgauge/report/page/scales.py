@@ -72,7 +72,7 @@ def labels(marks: Sequence[float]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Scale:
+class AxisScale:
     """A map from numbers to places on a screen.
 
     Attributes:
@@ -82,7 +82,7 @@ class Scale:
         end: where it ends.
         log: whether equal ratios, not differences, are equally far apart.
 
-    >>> scale = Scale(1, 100, 0, 200, log=True)
+    >>> scale = AxisScale(1, 100, 0, 200, log=True)
     >>> scale(1), scale(10), scale(100)
     (0.0, 100.0, 200.0)
     """
@@ -107,7 +107,7 @@ class Scale:
         return {"low": self.low, "high": self.high, "start": self.start, "end": self.end, "log": self.log}
 
 
-def fit(numbers: Iterable[float], start: float, end: float, *, log: bool = False, zero: bool = False) -> Scale:
+def fit(numbers: Iterable[float], start: float, end: float, *, log: bool = False, zero: bool = False) -> AxisScale:
     """Return a scale on which all finite numbers have their place (with ``log``, those above 0).
 
     Args:
@@ -128,7 +128,7 @@ def fit(numbers: Iterable[float], start: float, end: float, *, log: bool = False
     if high - low <= _LEAST_SPAN * max(abs(low), abs(high)):
         # One number: it stands in the middle.
         low, high = (low / 2, high * 2) if log else (low - (abs(low) or 1.0) / 2, high + (abs(high) or 1.0) / 2)
-    return Scale(low, high, start, end, log)
+    return AxisScale(low, high, start, end, log)
 
 
 def thin(x: Sequence[float], y: Sequence[float], columns: int = 240) -> list[int]:

@@ -1,4 +1,4 @@
-"""Tables for a terminal."""
+"""Tables and progress for a terminal, and runs and expectations in words."""
 
 from __future__ import annotations
 
@@ -15,12 +15,9 @@ from rich.markup import escape
 from rich.progress import (
     BarColumn,
     DownloadColumn,
-    MofNCompleteColumn,
     Progress,
     ProgressColumn,
-    Task,
     TextColumn,
-    TimeElapsedColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
@@ -28,14 +25,21 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from fedgauge.exact.expectation import Expectation
+from fedgauge.report.terminal import waiting
+from fedgauge.runs.reader import source_of
 from fedgauge.symbols import symbol
 from fedgauge.values import Estimate, Round, Trace
+from fedgauge.values.text import counted
 
 Observer = Callable[[int, Round | None], None]
-"""What ``simulate`` tells of its rounds."""
+"""Called by ``simulate`` with the number of rounds done, and the record where there is one."""
+Steps = Callable[[str, int, int | None], None]
+"""Called with what is being done, how far it is, and how far it has to go."""
 
 _SHOWN = 8
-"""Decisions at each end of a long list of them."""
+"""How many decisions are shown at each end of a long list of them."""
+PARTITION_KEYS = ("labels", "percent", "labels_per_worker", "per_worker", "fill", "alpha", "least", "shards")
+"""The keys of an experiment that say how its data is shared out."""
 _NUMERIC = re.compile(r"-?(\d|inf$|nan$)|–?$")
 
 out = Console(highlight=False)
@@ -45,15 +49,6 @@ err = Console(stderr=True, highlight=False)
 def number(value: float | None) -> str:
     """Four significant digits, or a dash for what does not exist."""
     return "–" if value is None else f"{value:.4g}"
-
-
-def counted(count: int, noun: str) -> str:
-    """So many of a thing.
-
-    >>> counted(1, "round"), counted(2, "round")
-    ('1 round', '2 rounds')
-    """
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def table(
@@ -103,73 +98,54 @@ def side_by_side(first: Sequence[str], columns: Sequence[Sequence[str]]) -> list
 
 @contextmanager
 def progress() -> Iterator[Progress]:
-    """A live bar with rate and time left, on the error stream of a terminal and nowhere else."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=err, disable=not err.is_terminal, transient=True) as bar:
+    """A bar with the time that has passed and is left."""
+    with waiting.shown(err, TextColumn("{task.description}"), BarColumn(), waiting.Count(), waiting.Clock()) as bar:
         yield bar
 
 
 @contextmanager
-def steps() -> Iterator[Callable[[str, int, int | None], None]]:
-    """A live bar for each thing that is done, as :func:`progress`; gives a function of (what, how far, of how many)."""
+def steps() -> Iterator[Steps]:
+    """A bar for each thing that is done, as :func:`progress`; gives a function of (what, how far, how far to go)."""
     with progress() as bar:
         tasks: dict[str, Any] = {}
         starting = bar.add_task("starting", total=None)
 
-        def told(what: str, done: int, total: int | None) -> None:
+        def step(what: str, done: int, total: int | None) -> None:
             bar.update(starting, visible=False)
             if what not in tasks:
                 tasks[what] = bar.add_task(escape(what), total=total)
             bar.update(tasks[what], completed=done, total=total)
 
-        yield told
+        yield step
 
 
 @contextmanager
-def doing() -> Iterator[Callable[[str, int, int | None], None]]:
-    """One live bar whose words change with what is done; gives a function of (what, how far, of how many)."""
+def doing() -> Iterator[Steps]:
+    """One bar whose words change with what is being done; gives a function of (what, how far, how far to go)."""
     with progress() as bar:
         task = bar.add_task("starting", total=None)
 
-        def told(what: str, done: int, total: int | None) -> None:
+        def step(what: str, done: int, total: int | None) -> None:
             bar.update(task, description=escape(what), completed=done, total=total)
 
-        yield told
-
-
-class _Rate(ProgressColumn):
-    """Rounds a second, or seconds for each."""
-
-    def render(self, task: Task) -> Text:
-        speed = task.finished_speed or task.speed
-        if not speed:
-            return Text("")
-        return Text(f"{speed:.1f}/s" if speed >= 1 else f"{1 / speed:.1f} s each", no_wrap=True)
+        yield step
 
 
 @contextmanager
 def run_progress() -> Iterator[Callable[[str, int], Observer]]:
-    """A live bar a run, with rate, time left and the latest loss and accuracy, on the error stream of a terminal.
+    """A bar for each run, with rate, time left, and the latest loss and accuracy.
 
     Gives a function that begins a run's bar from its name and its number of rounds, and returns its observer.
     """
-    columns = (
+    columns: Sequence[ProgressColumn] = (
         TextColumn("{task.description}", table_column=Column(no_wrap=True)),
         BarColumn(bar_width=12),
-        MofNCompleteColumn(),
-        _Rate(table_column=Column(no_wrap=True)),
-        TextColumn("left"),
-        TimeRemainingColumn(),
+        waiting.Count(),
+        waiting.Rate(table_column=Column(no_wrap=True)),
+        waiting.Clock(elapsed=False),
         TextColumn("{task.fields[latest]}", table_column=Column(no_wrap=True)),
     )
-    with Progress(*columns, console=err, disable=not err.is_terminal, transient=True) as bar:
+    with waiting.shown(err, *columns) as bar:
         starting = bar.add_task("starting", total=None, latest="")
 
         def begin(name: str, rounds: int) -> Observer:
@@ -190,16 +166,16 @@ def run_progress() -> Iterator[Callable[[str, int], Observer]]:
 
 @contextmanager
 def download_progress() -> Iterator[Progress]:
-    """As :func:`progress`, for bytes."""
+    """A bar for each download, in bytes."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),
-        TextColumn("left"),
         TimeRemainingColumn(),
+        TextColumn("left"),
     )
-    with Progress(*columns, console=err, disable=not err.is_terminal, transient=True) as bar:
+    with waiting.shown(err, *columns) as bar:
         yield bar
 
 
@@ -223,21 +199,71 @@ def show_estimates(title: str, estimates: Iterable[Estimate]) -> None:
     )
 
 
-def show_trace(trace: Trace, num_workers: int | None = None) -> None:
-    """Print some rounds of a run, of so many workers, and how it ended."""
+def show_trace(trace: Trace, num_workers: int | None = None, federation: str = "") -> None:
+    """Print some rounds of a run and how it ended.
+
+    Args:
+        trace: of the run.
+        num_workers: N.
+        federation: what it was run on, from :func:`federation_line`.
+    """
+    if federation:
+        out.print(Text(federation), soft_wrap=True)
     show_rounds(title_of(trace.settings, num_workers), trace.rounds)
     show_decisions(trace.rounds)
     out.print(ending(trace))
 
 
+def federation_line(
+    experiment: Mapping[str, Any], num_workers: int | None = None, parameters: Mapping[str, Any] | None = None
+) -> str:
+    """What an experiment is run on: data, model, partition, N and batch size, as far as they are known.
+
+    Args:
+        experiment: as an object of sections.
+        num_workers: N; that of the experiment by default.
+        parameters: of the partition; those that the experiment names by default.
+
+    >>> federation_line({"data": {"name": "digits", "percent": 50}}, num_workers=10)
+    'digits, mlp; paper partition (percent 50); 10 workers; batch size 20'
+    >>> federation_line({"data": {"name": "fed.json"}}, num_workers=1)
+    'fed.json; 1 worker'
+    """
+    data, run = (experiment.get(name) or {} for name in ("data", "run"))
+    is_quadratic = str(data.get("name", ".json")).endswith(".json")
+    workers = data.get("workers") if num_workers is None else num_workers
+    if workers is None and not is_quadratic and data.get("scheme") != "id":
+        workers = 10
+    who = [counted(workers, "worker")] if workers is not None else []
+    if is_quadratic:
+        return "; ".join([source_of(experiment), *who])
+    given = {key: data[key] for key in PARTITION_KEYS if data.get(key) is not None}
+    named = given if parameters is None else parameters
+    details = ", ".join(f"{key.replace('_', ' ')} {_plain(value)}" for key, value in named.items())
+    partition = f"{data.get('scheme') or 'paper'} partition" + (f" ({details})" if details else "")
+    return "; ".join([source_of(experiment), partition, *who, f"batch size {run.get('batch_size') or 20}"])
+
+
+def _plain(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def title_of(settings: Mapping[str, Any], num_workers: int | None = None) -> str:
-    """The algorithm of a run with its parameters, its local steps, who takes part where not all do, and its seed."""
+    """A run's algorithm with its parameters, its local steps, who takes part if not all do, and its seed."""
     algorithm = settings["algorithm"]
     rates = ", ".join(f"{name} {value:g}" for name, value in algorithm.items() if name != "name")
-    steps = settings["local_steps"]
-    steps = "unknown" if steps is None else steps["name"] if isinstance(steps, Mapping) else steps
     who = _taking_part(settings.get("participation") or {}, num_workers)
-    return f"{algorithm['name']} ({rates}), {steps} local steps{who}, seed {settings['seed']}"
+    return f"{algorithm['name']} ({rates}), {_local_steps(settings['local_steps'])}{who}, seed {settings['seed']}"
+
+
+def _local_steps(steps: Any) -> str:
+    if steps is None:
+        return "unknown local steps"
+    if isinstance(steps, Mapping):
+        return f"{steps['name']} local steps"
+    if isinstance(steps, list | tuple):
+        return f"{min(steps)} to {max(steps)} local steps, one number per worker"
+    return counted(steps, "local step")
 
 
 def _taking_part(participation: Mapping[str, Any], num_workers: int | None) -> str:
@@ -245,11 +271,11 @@ def _taking_part(participation: Mapping[str, Any], num_workers: int | None) -> s
     if sampling == "full" or participants is None:
         return ""
     who = f"{participants} of {num_workers} workers" if num_workers else counted(participants, "worker")
-    return f", {who} a round, {sampling.replace('-shared', ', shared').replace('-', ' ')}"
+    return f", {who} per round, {sampling.replace('-shared', ', shared').replace('-', ' ')}"
 
 
 def show_rounds(title: str, rounds: Sequence[Round]) -> None:
-    """Print some rounds; accuracy and what was seen of the workers only where they were recorded."""
+    """Print some rounds; accuracy and what was seen of the workers only if they were recorded."""
     tested = any(r.accuracy is not None for r in rounds)
     paced = any(r.elapsed is not None for r in rounds)
     watched = not rounds or any(r.spread is not None for r in rounds)
@@ -272,7 +298,7 @@ def show_rounds(title: str, rounds: Sequence[Round]) -> None:
 
 
 def show_decisions(rounds: Sequence[Round]) -> None:
-    """Print where local steps adapted themselves and why, the first and the last of many; nothing for other runs."""
+    """Print where the local steps of a run changed and why, of many the first and the last; nothing for other runs."""
     changes = [
         (before, following)
         for before, following in pairwise(rounds)
@@ -285,7 +311,7 @@ def show_decisions(rounds: Sequence[Round]) -> None:
         if before.looked and after.looked
     ]
     if rows:
-        left = f"{len(changes) - len(shown)} between are left out" if len(shown) < len(changes) else None
+        left = f"{len(changes) - len(shown)} changes between these are left out" if len(shown) < len(changes) else None
         table("How local steps adapted", ("round", "cost, s", "I", "why"), rows, caption=left)
 
 
@@ -300,7 +326,7 @@ def ending(trace: Trace) -> str:
 
 
 def _reached(trace: Trace) -> str:
-    """Which of the targets its last record reached; nothing where the run was stopped by a rule of the caller's own."""
+    """Which target its last record reached; empty if a rule of the caller's own stopped the run."""
     if not trace.rounds:
         return ""
     last = trace.rounds[-1]

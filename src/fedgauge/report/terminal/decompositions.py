@@ -13,9 +13,9 @@ from fedgauge.report.terminal import console
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from fedgauge.measurement.decomposition import Decomposition, Parts
+    from fedgauge.measurement.parts import Decomposition, Parts
 
-_MOST_ROWS = 12
+_MOST_ROWS = 5
 _MOST_WORKERS = 40
 
 
@@ -74,7 +74,7 @@ def _draw_cells(axes: Axes, part: Parts, shown: list[int]) -> None:
 
 
 def _draw_bars(axes: Axes, part: Parts, shown: list[int]) -> None:
-    colours = ["tab:red" if worker in part.outliers else "tab:blue" for worker in shown]
+    colours = [figures.COLOURS[4 if worker in part.outliers else 0] for worker in shown]
     axes.bar(range(len(shown)), 100 * part.by_worker[shown], color=colours)
     if len(shown) <= 20:
         axes.set_xticks(range(len(shown)), list(map(str, shown)))

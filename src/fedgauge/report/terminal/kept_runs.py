@@ -14,9 +14,10 @@ from fedgauge.report import figures
 from fedgauge.report.terminal import console
 from fedgauge.runs.reader import FoundRun
 from fedgauge.values import Round, Trace
+from fedgauge.values.text import counted
 
 
-def draw_trace(path: Path, trace: Trace) -> None:
+def draw_trace(path: figures.Target, trace: Trace) -> None:
     """Draw loss and squared gradient norm against rounds, and test accuracy and adapting local steps where they are."""
     rounds = [record.round for record in trace.rounds]
     panels = [("loss", "f", trace.losses, ""), ("|grad f|²", "|grad f|²", trace.grad2, "y")]
@@ -87,7 +88,9 @@ def _notes(runs: Sequence[FoundRun]) -> None:
 def show_run(run: FoundRun) -> None:
     """Print a run as far as it goes."""
     title = console.title_of(run.settings) if "algorithm" in run.settings else run.path
-    console.show_rounds(f"{run.source}: {title}" if run.experiment else title, run.rounds)
+    if run.experiment:
+        console.out.print(escape(console.federation_line(run.experiment)), soft_wrap=True)
+    console.show_rounds(title, run.rounds)
     console.show_decisions(run.rounds)
     took = f" in {run.seconds[-1]:.1f} s" if run.seconds else ""
     asked = run.settings.get("rounds", "–")
@@ -95,9 +98,9 @@ def show_run(run: FoundRun) -> None:
         console.out.print(escape(sentence), soft_wrap=True)
     console.out.print(escape(f"{run.path}: {run.status}, round {run.stopped_at} of {asked}{took}."), soft_wrap=True)
     if run.status == "unfinished" and run.experiment:
-        console.out.print(escape(f"It goes on with: {run.further}"), soft_wrap=True)
+        console.out.print(escape(f"To resume it: {run.further}"), soft_wrap=True)
     elif run.experiment:
-        console.out.print(escape(f"Again: {run.again}"), soft_wrap=True)
+        console.out.print(escape(f"To run it again: {run.again}"), soft_wrap=True)
     _notes([run])
 
 
@@ -192,8 +195,11 @@ def show_check(
     """Print the rounds that exceed a constant, or that none does."""
     if flags:
         shown = [flags[index] for index in console.some(len(flags))]
+        more = len(flags) - len(shown)
         rows = [(str(number), name, console.number(seen), console.number(limits[name])) for number, name, seen in shown]
-        console.table(f"{len(flags)} ratios exceed their constant", ("round", "symbol", "seen", "constant"), rows)
+        title = f"{counted(len(flags), 'ratio')} exceed{'s' if len(flags) == 1 else ''} the constant"
+        left_out = f"{more} more {'is' if more == 1 else 'are'} left out; --json lists all of them" if more else None
+        console.table(title, ("round", "symbol", "seen", "constant"), rows, left_out)
         console.out.print("A bound that was evaluated with these constants does not cover this run.")
     else:
         names = ", ".join(f"{name} = {console.number(limit)}" for name, limit in limits.items())

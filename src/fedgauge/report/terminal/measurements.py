@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedgauge.measurement.parts import Decomposition
 from fedgauge.measurement.reading import Measurement, Reading
 from fedgauge.report import figures
-from fedgauge.report.terminal import console
+from fedgauge.report.terminal import console, decompositions
 from fedgauge.symbols import symbol
 from fedgauge.system.files import write_atomically, write_json
 from fedgauge.values import Estimate
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def show(found: Measurement) -> None:
-    """Print the constants, one column a reading, and what they say."""
+    """Print the constants, one column per reading, where they come from, and what they say."""
     point = found.point
     where = point["origin"]
     if "rule" in point:
@@ -34,6 +35,9 @@ def show(found: Measurement) -> None:
     lenses = found.reading("lenses")
     if lenses:
         console.show_estimates("Other lenses", lenses.estimates)
+    decomposition = _decomposition(found)
+    if decomposition:
+        decompositions.show_decomposition(decomposition)
     for reading in found.readings:
         console.out.print(f"[bold]{reading.name}[/bold]: {reading.meaning}")
         for note in reading.notes:
@@ -43,10 +47,16 @@ def show(found: Measurement) -> None:
     console.out.print(f"Cost: {cost}.")
 
 
+def _decomposition(found: Measurement) -> Decomposition | None:
+    """Where the constants come from, if the reading ``parts`` was taken."""
+    reading = found.reading("parts")
+    return Decomposition.from_json(reading.details) if reading and reading.details else None
+
+
 def _cell(estimate: Estimate | None) -> str:
     if estimate is None:
         return "–"
-    # What has no upper end is said by its kind.
+    # Where there is no upper end, the kind says so.
     ends = f"[{estimate.low:.3g}, {estimate.high:.3g}]" if estimate.low < estimate.high < np.inf else ""
     return f"{console.number(estimate.value)} {estimate.kind}\n{ends}".rstrip()
 
@@ -73,13 +83,17 @@ def _value(reading: Reading | None, name: str) -> float | None:
 
 
 def save(found: Measurement, directory: Path) -> list[Path]:
-    """Write measure.json, the worst directions and the picture."""
+    """Write measure.json, its pictures, and the worst directions."""
     from safetensors.numpy import save as save_tensors
 
     directory.mkdir(parents=True, exist_ok=True)
     paths = [directory / "measure.json", directory / "measure.png"]
     write_json(paths[0], found.to_json())
     draw(found, paths[1])
+    decomposition = _decomposition(found)
+    if decomposition:
+        paths.append(directory / "parts.png")
+        decompositions.draw_decomposition(paths[-1], decomposition)
     worst = {
         f"{reading.name}.{name}": np.ascontiguousarray(vector)
         for reading in found.readings
@@ -91,7 +105,7 @@ def save(found: Measurement, directory: Path) -> list[Path]:
     return paths
 
 
-def draw(found: Measurement, path: Path) -> None:
+def draw(found: Measurement, path: figures.Target) -> None:
     """Draw the constants of each reading side by side, and the ratios round by round."""
     taken = [reading for reading in found.readings if reading.estimates]
     names = [n for n in ("L_h", "L_g", "L_tilde", "zeta_rms", "zeta", "sigma") if any(n in r.constants for r in taken)]
@@ -108,10 +122,11 @@ def draw(found: Measurement, path: Path) -> None:
                 left.errorbar(
                     column + offset, estimate.value, yerr=ends, fmt="o", color=f"C{place}", capsize=3, label=label
                 )
-        left.set_yscale("log")
         left.set_xticks(range(len(names)), [f"${symbol(name).latex}$" for name in names])
         left.set_title("Each constant, by reading")
-        left.legend()
+        if left.get_legend_handles_labels()[0]:
+            left.set_yscale("log")
+            left.legend()
         _draw_rounds(found.reading("trajectory"), found.reading("curvature"), right)
 
 
@@ -124,7 +139,7 @@ def _draw_rounds(trajectory: Reading | None, curvature: Reading | None, axes: Ax
         axes.plot([r["round"] for r in mine], [r["L_h_ratio"] for r in mine], "o-", ms=3, label=f"seen, seed {seed}")
     possible = _value(curvature, "L_h")
     if possible:
-        axes.axhline(possible, color="black", linestyle="--", label="possible at the model")
+        axes.axhline(possible, color=figures.INK, linestyle="--", label="possible at the model")
     if rounds or possible:
         axes.set_yscale("log")
         axes.legend()

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from fedgauge.planning.plan import Plan
 from fedgauge.planning.race import Entry
-from fedgauge.report.figures import figure, shade
+from fedgauge.report.figures import COLOURS, INK, Target, figure, shade
 from fedgauge.report.terminal.bounds import grid_of
 from fedgauge.report.terminal.console import number, out
 from fedgauge.system.files import write_atomically, write_json
@@ -97,7 +97,7 @@ def _cost(plan: Plan) -> str:
     return f"a round taking {parts} ({cost.name})"
 
 
-def draw(plan: Plan, path: str | Path) -> None:
+def draw(plan: Plan, path: Target) -> None:
     """Draw the error's terms against I, the time to the goal (or the error) against I, and the race."""
     with figure(path, panels=3, width=4.4, height=3.6) as (left, middle, right):
         _draw_terms(plan, left)
@@ -123,7 +123,7 @@ def _draw_terms(plan: Plan, axes: Axes) -> None:
         axes.legend()
     else:
         axes.bar(list(rows), [values[0] for values in rows.values()], color=colours)
-    axes.axvline(plan.choice.I, color="black", linewidth=1, linestyle=":")
+    axes.axvline(plan.choice.I, color=INK, linewidth=1, linestyle=":")
     top = sorted(terms.total for terms in plan.terms)[len(plan.terms) // 2]
     chosen = next(terms.total for terms in plan.terms if terms.I == plan.choice.I)
     axes.set(xlabel="local steps I", ylabel="|grad f|^2 that is left", ylim=(0, 3 * max(top, chosen) or 1))
@@ -138,7 +138,7 @@ def _draw_scores(plan: Plan, axes: Axes) -> None:
         return score if timed else plan.scale.value(score)
 
     arrived = [entry for entry in entries if not timed or entry.curve.status == "target"]
-    axes.plot([e.candidate.I for e in entries], [height(e.score) for e in entries], "-", color="0.75", zorder=1)
+    axes.plot([e.candidate.I for e in entries], [height(e.score) for e in entries], "-", color=INK, zorder=1)
     for some, face, label in ((arrived, shade(1, 3), "run to the end"), (entries, "white", "forecast")):
         shown = [e for e in some if face != "white" or e not in arrived]
         if shown:
@@ -154,10 +154,8 @@ def _draw_scores(plan: Plan, axes: Axes) -> None:
         best = plan.race.standings[0]
         low, middle, high = (height(value) for value in (best.low, best.score, best.high))
         if all(map(math.isfinite, (low, high))):
-            axes.errorbar(
-                best.candidate.I, middle, [[abs(middle - low)], [abs(high - middle)]], color="black", capsize=4
-            )
-        axes.plot(best.candidate.I, middle, "*", color="black", markersize=11, label=f"chosen: I = {best.candidate.I}")
+            axes.errorbar(best.candidate.I, middle, [[abs(middle - low)], [abs(high - middle)]], color=INK, capsize=4)
+        axes.plot(best.candidate.I, middle, "*", color=INK, markersize=11, label=f"chosen: I = {best.candidate.I}")
     _doubling(axes, [entry.candidate.I for entry in entries])
     if timed:
         axes.set_yscale("log")
@@ -175,15 +173,15 @@ def _draw_race(plan: Plan, axes: Axes) -> None:
         if who in finalists:
             colour, width, label = shade(1, 3), 1.4, f"I = {who.I}, gamma = {short(who.gamma)}"
         if who == plan.choice:
-            colour, width, label = "black", 2.0, f"chosen: I = {who.I}, gamma = {short(who.gamma)}"
+            colour, width, label = COLOURS[4], 2.0, f"chosen: I = {who.I}, gamma = {short(who.gamma)}"
         values = [plan.scale.value(error) for error in curve.errors]
         axes.plot(curve.seconds, values, color=colour, linewidth=width, label=label)
         if curve.diverged:
-            axes.plot(curve.end, values[-1], "x", color="tab:red", markersize=4)
+            axes.plot(curve.end, values[-1], "x", color=COLOURS[4], markersize=4)
         elif who not in finalists and who != plan.choice:
-            axes.plot(curve.end, values[-1], ".", color="0.6", markersize=3)
+            axes.plot(curve.end, values[-1], ".", color=INK, markersize=3)
     if plan.goal.value is not None:
-        axes.axhline(plan.goal.value, color="tab:green", linewidth=1, linestyle="--")
+        axes.axhline(plan.goal.value, color=COLOURS[3], linewidth=1, linestyle="--")
     if not plan.goal.rising:
         axes.set_yscale("log")
     axes.set(xlim=(0, 1.03 * last), xlabel="seconds of the cost model", ylabel=plan.goal.quantity, title="the race")

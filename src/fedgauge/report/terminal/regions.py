@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,7 @@ def _scale(axes: Any, which: str, axis: Axis) -> None:
             side.set_minor_formatter(NullFormatter())
 
 
-def draw(region: Region, path: str | Path) -> None:
+def draw(region: Region, path: figures.Target) -> None:
     """Draw the exact ratio of the two methods, with both borders and, where L_h = 0, the line of Corollary 5.6."""
     from matplotlib.colors import CenteredNorm
     from matplotlib.lines import Line2D
@@ -74,7 +73,7 @@ def draw(region: Region, path: str | Path) -> None:
         bar.outline.set_visible(False)
         axes.legend(handles=legend, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=1, frameon=False)
         axes.set_title("Green: local SGD wins; purple: mini-batch SGD wins", loc="left", pad=18)
-        axes.text(0, 1.02, _fixed(region), transform=axes.transAxes, fontsize=7, color="0.35")
+        axes.text(0, 1.02, _fixed(region), transform=axes.transAxes, fontsize=7, color=figures.INK)
 
 
 def _map(region: Region) -> Text:

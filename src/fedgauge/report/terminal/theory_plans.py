@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from fedgauge.planning.theory_plan import TheoryPlan
-from fedgauge.report.figures import figure, shade
+from fedgauge.report.figures import COLOURS, INK, Target, figure, shade
 from fedgauge.report.terminal.bounds import conditions_table, grid_of, terms_table
 from fedgauge.report.terminal.console import number, out
 from fedgauge.system.files import write_json
@@ -73,7 +73,7 @@ def save_theory(plan: TheoryPlan, place: Path) -> None:
     draw_theory(plan, place / "theory.png")
 
 
-def draw_theory(plan: TheoryPlan, path: str | Path) -> None:
+def draw_theory(plan: TheoryPlan, path: Target) -> None:
     """Draw the time to the goal (or the bound within the budget) against I, and the terms of the bound at each I."""
     timed = plan.target is not None
 
@@ -86,14 +86,12 @@ def draw_theory(plan: TheoryPlan, path: str | Path) -> None:
         left.plot(steps, heights(plan.curve), color=shade(2, 3), label=plan.choice.version)
         left.plot(plan.I, plan.height(plan.choice), "o", color=shade(2, 3), label=f"chosen: I = {plan.I}")
         if plan.prior is not None:
-            left.plot(
-                [p.I for p in plan.prior_curve], heights(plan.prior_curve), "--", color="0.5", label="prior bound"
-            )
+            left.plot([p.I for p in plan.prior_curve], heights(plan.prior_curve), "--", color=INK, label="prior bound")
             label = f"its choice: I = {plan.prior.I}"
-            left.plot(plan.prior.I, plan.height(plan.prior), "s", color="0.5", label=label)
+            left.plot(plan.prior.I, plan.height(plan.prior), "s", color=INK, label=label)
         if plan.minibatch is not None:
             label = f"mini-batch SGD, I = {plan.minibatch.I}"
-            left.plot(plan.minibatch.I, plan.height(plan.minibatch), "^", color="tab:orange", label=label)
+            left.plot(plan.minibatch.I, plan.height(plan.minibatch), "^", color=COLOURS[1], label=label)
         quantity = plan.answer.bound.quantity.split(", ")[0]
         what = "seconds to the goal" if timed else f"bound on {quantity}"
         left.set(xscale="log", yscale="log", xlabel="local steps I", ylabel=what, title=plan.goal.words)
@@ -105,7 +103,7 @@ def draw_theory(plan: TheoryPlan, path: str | Path) -> None:
             right.stackplot(steps, terms[shown], labels=[names[index] for index in shown], colors=colours, linewidth=0)
         else:
             right.bar([names[index] for index in shown], terms[shown, 0], color=colours)
-        right.axvline(plan.I, color="black", linewidth=1, linestyle=":")
+        right.axvline(plan.I, color=INK, linewidth=1, linestyle=":")
         right.set(xscale="log" if len(steps) > 1 else "linear", xlabel="local steps I", ylabel=f"bound on {quantity}")
         right.set(title="its terms, at the best gamma for each I", ylim=(0, None))
         if len(steps) > 1 and shown and math.isfinite(terms.max()):

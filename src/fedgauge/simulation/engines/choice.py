@@ -8,7 +8,7 @@ ENGINES = ("local", "ray")
 
 
 def check_engine(name: str | None, address: str | None = None) -> None:
-    """Refuse an engine that there is not, and an address that it does not take.
+    """Refuse an engine that does not exist, and an address without a cluster to join.
 
     >>> check_engine("rey")
     Traceback (most recent call last):
@@ -17,4 +17,4 @@ def check_engine(name: str | None, address: str | None = None) -> None:
     if name not in (*ENGINES, None):
         raise InputError(f"There is no engine {name!r}; {nearest(str(name), ENGINES)}")
     if address is not None and name != "ray":
-        raise InputError(f"address = {address} is that of a cluster, for engine = ray; give the engine too.")
+        raise InputError(f"address = {address} names a cluster and needs engine = ray; set the engine too.")

@@ -18,12 +18,20 @@ from typing import Any, Protocol, Self
 import torch
 
 from fedgauge.errors import MachineError
-from fedgauge.simulation.engines.choice import check_engine
-from fedgauge.simulation.workers import Work
+from fedgauge.federation.protocols import Federation
+from fedgauge.simulation.options import Compute
+
+
+class LaneWork(Protocol):
+    """What an engine runs: any object whose methods take a lane first, such as ``simulation.workers.Work``."""
+
+    @property
+    def federation(self) -> Federation:
+        """Whose workers it is about."""
 
 
 class Engine(Protocol):
-    """Runs a method of :class:`Work` for each lane and returns the results in the order of the lanes."""
+    """Runs a method of its work for each lane and returns the results in the order of the lanes."""
 
     def map(self, method: str, lanes: Sequence[Any], *arguments: Any) -> list[Any]:
         """``[method(lane, *arguments) for lane in lanes]``, wherever it runs."""
@@ -36,7 +44,7 @@ class Engine(Protocol):
 class Inline:
     """Everything in this process."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: LaneWork) -> None:
         self._work = work
 
     def __enter__(self) -> Self:
@@ -51,7 +59,7 @@ class Inline:
 
 
 _SHARED = 2**26
-"""Bytes of memory for a process's messages each way; what is not used is not there."""
+"""Bytes of memory for a process's messages each way; unused pages take up no memory."""
 _SMALL = 4096
 """Bytes of a tensor below which it goes with the message."""
 
@@ -116,7 +124,7 @@ class _Line:
         return _Unpickler(io.BytesIO(self.pipe.recv_bytes()), self._back).load()
 
 
-def _serve(work: Work, line: _Line, inherited: Sequence[Connection]) -> None:
+def _serve(work: LaneWork, line: _Line, inherited: Sequence[Connection]) -> None:
     """A worker process: answer until the other end closes."""
     # A forked process holds the parent's ends too; it would never see them close, not even when the parent is killed.
     for other in inherited:
@@ -138,11 +146,16 @@ def _serve(work: Work, line: _Line, inherited: Sequence[Connection]) -> None:
 class Processes:
     """Several processes with one thread each, started once, that share the federation's memory.
 
-    They are forked, so that data and model are theirs without a copy; where the system cannot fork they are spawned,
-    and the data goes through shared memory.
+    They are forked, so they have the data, the model and the algorithm without a copy; where the system cannot fork
+    they are spawned, and everything is sent to them.
+
+    Args:
+        work: what they run.
+        number: how many processes.
+        method: ``fork`` or ``spawn``; what the system offers if not given.
     """
 
-    def __init__(self, work: Work, number: int, method: str | None = None) -> None:
+    def __init__(self, work: LaneWork, number: int, method: str | None = None) -> None:
         method = method or ("fork" if "fork" in get_all_start_methods() else "spawn")
         context: Any = get_context(method)
         self._links: list[tuple[Any, _Line]] = []
@@ -155,8 +168,15 @@ class Processes:
             with warnings.catch_warnings():
                 # Python 3.12 warns of threads that hold locks while forking; torch's are idle here, and unused there.
                 warnings.simplefilter("ignore", DeprecationWarning)
-                process.start()
-            theirs.close()
+                try:
+                    process.start()
+                except BaseException:
+                    # What cannot be sent to a spawned process is refused here, before the first round.
+                    ours.close()
+                    self.__exit__(True)
+                    raise
+                finally:
+                    theirs.close()
             self._links.append((process, _Line(ours, there, back)))
 
     def __enter__(self) -> Self:
@@ -207,22 +227,20 @@ class Processes:
         return "A worker process does not answer; resume the run, or use fewer processes."
 
 
-def make_engine(work: Work, processes: int | None, name: str = "local", address: str | None = None) -> Engine:
-    """Make an engine.
+def make_engine(work: LaneWork, compute: Compute) -> Engine:
+    """Make the engine that computes this work.
 
     Args:
-        work: what it runs.
-        processes: how many; one a core if not given, and none beyond this one if that is one. On a cluster, tasks at
-            once, and one a core of it if not given.
-        name: local, or ray for a cluster.
-        address: of the cluster; one is started if not given.
+        work: the workers' part of a round.
+        compute: where. By default one process per core; a single process is this one.
     """
-    check_engine(name, address)
-    if name == "ray":
-        # Here, as Ray is imported by those who ask for it only.
+    if not isinstance(compute.engine, str):
+        return compute.engine(work)
+    if compute.engine == "ray":
+        # Imported here, so that Ray is needed only by those who use it.
         from fedgauge.simulation.engines.on_ray import OnRay
 
-        return OnRay(work, processes, address)
-    processes = work.federation.processes if processes is None else processes
+        return OnRay(work, compute.processes, compute.address)
+    processes = work.federation.processes if compute.processes is None else compute.processes
     number = processes if processes is not None else (os.cpu_count() or 1)
     return Inline(work) if number == 1 else Processes(work, number)

@@ -1,4 +1,4 @@
-"""The engine on a cluster: lanes are tasks, the federation is placed once, and only sums come back."""
+"""The engine on a cluster: lanes are tasks, the federation is sent once, and only sums come back."""
 
 from __future__ import annotations
 
@@ -7,31 +7,33 @@ from contextlib import ExitStack
 from typing import Any, Self
 
 from fedgauge.errors import InputError
+from fedgauge.simulation.engines.local import LaneWork
 from fedgauge.simulation.engines.ray_cluster import Cluster, join
-from fedgauge.simulation.workers import Work
 
 
-def _lanes(work: Work, arguments: tuple[Any, ...], method: str, lanes: Sequence[Any]) -> list[Any]:
+def _lanes(work: LaneWork, arguments: tuple[Any, ...], method: str, lanes: Sequence[Any]) -> list[Any]:
     return [getattr(work, method)(lane, *arguments) for lane in lanes]
 
 
 class OnRay:
-    """Tasks on a cluster of Ray's, in processes with a thread each.
+    """Tasks on a Ray cluster, in processes with one thread each.
 
     Args:
         work: what is placed there; a process that runs a task keeps it for the next.
-        number: tasks of a round at the most; one a core of the cluster if not given.
+        number: at most this many tasks at once; one per core of the cluster if not given.
         address: of the cluster; one is started here if not given, and stopped in the end.
     """
 
-    def __init__(self, work: Work, number: int | None, address: str | None) -> None:
+    def __init__(self, work: LaneWork, number: int | None, address: str | None) -> None:
         device = work.federation.start(0).device.type
         if device != "cpu":
-            raise InputError(f"engine = ray computes on the CPU, not on {device}; leave device out, or engine.")
-        self._stack = ExitStack()
-        self._cluster: Cluster = self._stack.enter_context(join(address, number))
-        self._number = number or self._cluster.cpus
-        self._work = self._cluster.place(work)
+            raise InputError(f"engine = ray computes on the CPU, not on {device}; leave out either device or engine.")
+        with ExitStack() as stack:
+            self._cluster: Cluster = stack.enter_context(join(address, number))
+            self._number = number or self._cluster.cpus
+            self._work = self._cluster.place(work)
+            # The cluster is left here if the work cannot be sent there, and at the end of the run otherwise.
+            self._stack = stack.pop_all()
 
     def __enter__(self) -> Self:
         return self
@@ -41,7 +43,7 @@ class OnRay:
         self._stack.__exit__(*failure)
 
     def map(self, method: str, lanes: Sequence[Any], *arguments: Any) -> list[Any]:
-        """Deal the lanes to tasks and put their answers back in order; a task that is lost is run again."""
+        """Deal the lanes to tasks and put their answers back in order; a task that is lost runs again."""
         shared = self._cluster.place(arguments)
         number = min(self._number, len(lanes))
         tasks = [

@@ -1,7 +1,7 @@
-"""A cluster of Ray's: found or started, and what is sent to it; nothing else in fedgauge knows Ray's names.
+"""A Ray cluster: joining or starting one, and what is sent to it; no other module of fedgauge uses Ray.
 
-Arrays travel beside the message. The samples of a federation are then read where the cluster's store has them, once a
-machine; everything else is copied, as what is in the store cannot be written.
+Arrays travel beside the message. The samples of a federation are then read in place, from one copy in each machine's
+store; everything else is copied, as nothing in the store can be written to.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TRIES = 8
 _WAIT = 5.0
 """Seconds in which an address must answer."""
 _SAME = ("fedgauge", "torch", "numpy")
-"""What must be of one version everywhere, as other versions round otherwise."""
+"""Packages that must have the same version everywhere, as other versions may round differently."""
 
 
 # -- messages ----------------------------------------------------------------------------------------------------
@@ -49,7 +49,7 @@ class Packed(NamedTuple):
 
 
 def _laid_out(kept: Mapping[str, Any], tensors: Mapping[str, Any]) -> ShardedData:
-    """The samples where they are; they are only ever read."""
+    """The samples in place, as they are only ever read."""
     data = object.__new__(ShardedData)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given NumPy array is not writable")
@@ -84,7 +84,7 @@ def _pickler() -> Any:
 
 
 def pack(value: Any) -> Packed:
-    """Take a value apart; functions and classes of the user's own main program go by what they are, not by name."""
+    """Take a value apart; functions and classes of the user's main program are sent by value, not by name."""
     file = io.BytesIO()
     pickler = _pickler()(file)
     pickler.dump(value)
@@ -102,7 +102,7 @@ def unpack(packed: Packed) -> Any:
 
 
 class _Home(NamedTuple):
-    """What a process of the cluster takes over from the one that asks."""
+    """What a process of the cluster takes over from the process that sends it tasks."""
 
     directory: str
     modules: tuple[str, ...]
@@ -123,7 +123,7 @@ _held: tuple[str, Any] = ("", None)
 
 
 def _settle(home: _Home) -> None:
-    """Work where the other process works, with one thread; refuse other versions than its own."""
+    """Work in the sender's directory, with one thread; refuse to work with other versions than the sender's."""
     global _settled
     if home == _settled:
         return
@@ -142,34 +142,34 @@ def _settle(home: _Home) -> None:
     _settled = home
 
 
-def _there(name: str, placed: Packed | None, shared: Packed | None, asked: Packed) -> Packed:
-    """A task: call the function with what was placed and what all tasks share, where there is such, and its own."""
+def _there(name: str, placed: Packed | None, shared: Packed | None, task: Packed) -> Packed:
+    """A task: call the function with what was placed and what all tasks share, if anything, and its own arguments."""
     global _held
     try:
-        home, function, arguments = unpack(asked)
+        home, function, arguments = unpack(task)
         _settle(home)
-        given = []
+        first = []
         if placed is not None:
-            # Once a process: the next task finds it here.
+            # Unpacked once per process: the next task finds it here.
             if _held[0] != name:
                 _held = (name, unpack(placed))
-            given.append(_held[1])
+            first.append(_held[1])
         if shared is not None:
-            given.append(unpack(shared))
-        return pack((function(*given, *arguments), None))
+            first.append(unpack(shared))
+        return pack((function(*first, *arguments), None))
     except InputError as error:
         return pack((None, InputError(str(error))))
     except Exception as error:
         return pack((None, error))
 
 
-# -- in the process that asks ------------------------------------------------------------------------------------
+# -- in the process that sends tasks -----------------------------------------------------------------------------
 
 _joined: str | None = None
 
 
 def _import() -> Any:
-    """Ray, which must be there and fit."""
+    """Ray, if it is installed in a release that fits."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # As Ray itself will have it; it warns on every start until then.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -180,7 +180,7 @@ def _import() -> Any:
     numbers = re.match(r"(\d+)\.(\d+)", ray.__version__)
     if numbers is None or tuple(map(int, numbers.groups())) < _LEAST:
         least = ".".join(map(str, _LEAST))
-        raise InputError(f"Ray {ray.__version__} does not fit; {least} or newer does: {INSTALL}.")
+        raise InputError(f"Ray {ray.__version__} is too old; install {least} or newer: {INSTALL}.")
     return ray
 
 
@@ -204,19 +204,19 @@ def check_address(address: str) -> None:
     except TimeoutError:
         raise InputError(f"address = {address} does not answer within {_WAIT:g} seconds; {remedy}.") from None
     except (OSError, OverflowError) as error:
-        told = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"Nothing listens at address = {address} ({told}); {remedy}.") from None
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"Nothing listens at address = {address} ({reason}); {remedy}.") from None
     if len(answer) < 4 or answer[3] != 4:
-        raise InputError(f"What listens at address = {address} is no cluster of Ray's; {remedy}.")
+        raise InputError(f"What listens at address = {address} is not a Ray cluster; {remedy}.")
 
 
 @contextmanager
 def join(address: str | None, cpus: int | None = None) -> Iterator[Cluster]:
-    """The cluster at an address; one that is started here, and stopped in the end, where there is none.
+    """Join the cluster at an address, or start one here for the time being if there is no address.
 
     Args:
-        address: HOST:PORT or auto; if not given, what RAY_ADDRESS says.
-        cpus: of a cluster that is started; those of the machine if not given.
+        address: HOST:PORT or auto; the environment variable RAY_ADDRESS if not given.
+        cpus: of a cluster that is started here; all cores of the machine if not given.
     """
     ray = _import()
     address = address or os.environ.get("RAY_ADDRESS")
@@ -242,7 +242,7 @@ def join(address: str | None, cpus: int | None = None) -> Iterator[Cluster]:
         yield Cluster(ray)
     finally:
         _joined = None
-        ray.shutdown()  # a cluster that was there already goes on
+        ray.shutdown()  # a cluster that was running before keeps running
 
 
 def _check_same(ray: Any, address: str | None) -> None:
@@ -254,24 +254,24 @@ def _check_same(ray: Any, address: str | None) -> None:
         raise InputError(f"This program has joined the cluster at {there} already; leave address out, not {address!r}.")
 
 
-def _not_joined(address: str | None, told: str) -> Exception:
+def _not_joined(address: str | None, message: str) -> Exception:
     where = f"the cluster at {address}" if address else "a cluster here"
-    versions = re.findall(r"Ray: (\S+)\s+Python: (\S+)", told)
+    versions = re.findall(r"Ray: (\S+)\s+Python: (\S+)", message)
     if len(versions) == 2:
         (ray, python), (own_ray, own_python) = versions
         return InputError(
             f"The cluster at {address} runs Ray {ray} on Python {python}, which does not fit Ray {own_ray} on Python"
             f" {own_python} here; Ray {ray} does: pip install 'ray=={ray}'."
         )
-    first = (told.strip().splitlines() or ["no reason given"])[0].rstrip(".")
+    first = (message.strip().splitlines() or ["no reason given"])[0].rstrip(".")
     return MachineError(f"Ray cannot join or start {where}: {first}; a machine joins with 'ray start --address=…'.")
 
 
 class Cluster:
-    """Runs functions of modules as tasks; those that are lost are tried again, wherever there is room.
+    """Runs functions of modules as tasks; a task that is lost runs again on any machine that has room.
 
     Tasks that nobody waits for any more end when the cluster is left. They are not cancelled: Ray 2.60 ends the whole
-    program when a task that is cancelled ends at the same moment.
+    program if a task ends at the very moment at which it is cancelled.
 
     Attributes:
         cpus: how many tasks run at once.
@@ -283,7 +283,7 @@ class Cluster:
 
     @property
     def cpus(self) -> int:
-        """How many tasks run at once, as it is now."""
+        """How many tasks can run at once at this moment."""
         return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
 
     def place(self, value: Any) -> Any:
@@ -291,13 +291,13 @@ class Cluster:
         return self._ray.put(pack(value))
 
     def submit(self, function: Callable[..., Any], *arguments: Any, placed: Any = None, shared: Any = None) -> Any:
-        """Begin a task.
+        """Start a task.
 
         Args:
-            function: what is called, with ``placed`` and ``shared`` first, where they are given.
-            *arguments: its own.
-            placed: what :meth:`place` gave for a value that a process keeps for the next task.
-            shared: the same for one that it does not.
+            function: what is called, with the values of ``placed`` and ``shared`` first, if there are any.
+            *arguments: its further arguments.
+            placed: what :meth:`place` returned for a value that a process keeps for its next task.
+            shared: what :meth:`place` returned for a value that a process does not keep.
         """
         name = placed.hex() if placed is not None else ""
         return self._task.remote(name, placed, shared, pack((self._home, function, arguments)))
@@ -307,15 +307,15 @@ class Cluster:
         return self._ray.wait(pending, num_returns=1)[0][0]
 
     def result(self, task: Any) -> Any:
-        """What a task gave; its mistake is raised here."""
+        """What a task returned; an error that it raised is raised here."""
         try:
             answer, error = unpack(Packed(*self._ray.get(task)))
         except self._ray.exceptions.RayError as lost:
             cause = getattr(lost, "cause", None) or lost
-            told = (str(cause).strip().splitlines() or [""])[0].rstrip(".")
+            reason = (str(cause).strip().splitlines() or [""])[0].rstrip(".")
             raise MachineError(
-                f"The cluster could not run a task ({type(cause).__name__}: {told}); mend it, and the same command goes"
-                " on with what is kept."
+                f"The cluster could not run a task ({type(cause).__name__}: {reason}); fix it and rerun the same"
+                " command to resume."
             ) from None
         if error is not None:
             raise error

@@ -1,6 +1,6 @@
-"""A theorem beside the run that it speaks of: what the measured constants promise, and what happened.
+"""A theorem beside the run that it covers: what the measured constants promise, and what happened.
 
-Nothing here is a formula: the theorem that covers the run is looked up and evaluated by :mod:`fedgauge.theory`.
+No formula is written here: the theorem that covers the run is looked up, and :mod:`fedgauge.theory` evaluates it.
 """
 
 from __future__ import annotations
@@ -14,16 +14,14 @@ import numpy as np
 from fedgauge.errors import InputError
 from fedgauge.planning.theorem_inputs import look_up
 from fedgauge.runs.reader import FoundRun
-from fedgauge.theory import find
-from fedgauge.theory.answer import Answer, answer
-from fedgauge.values import Constants, Estimate, Kind, Version
-from fedgauge.web.writing import shown
+from fedgauge.theory import THEOREMS, covering, find
+from fedgauge.theory.answer import Answer, bound
+from fedgauge.values import Constants, Estimate, Kind, Version, initial_gap
 
 _BOUNDED = "min_r E|grad f(xbar^r)|^2"
 _VERSIONS: tuple[Version, ...] = ("corrected", "printed", "sharp", "prior")
 _POINTS = 120  # of a bound's curve: it is smooth
-_AROUND = 4  # times the run's own local steps to which the terms are shown
-_COVERED = {"fedavg": "nonconvex", "minibatch": "minibatch", "momentum": "momentum", "fedadam": "fedadam"}
+_AROUND = 4  # the terms are shown up to this many times the run's own local steps
 
 
 @dataclass(frozen=True)
@@ -32,18 +30,22 @@ class Comparison:
 
     Attributes:
         theorem: its name.
+        locator: where the paper has it.
+        run_steps: the run's own local steps I.
         answers: each version at the run's own numbers.
-        constants: that were put in.
+        constants: the constants that entered the bound.
         rounds: numbers of rounds R.
-        totals: of each version, the bound after each of them.
-        records: rounds r + 1 of the run's records, each as the R that it is the last before.
-        least: the least squared gradient norm recorded in rounds r < R, at each of those.
+        totals: for each version, the bound after each of these numbers of rounds.
+        records: for each record of the run, its round plus one: the R for which it is the last model that counts.
+        least: the least squared gradient norm recorded in rounds r < R, for each R of ``records``.
         local_steps: numbers of local steps.
-        terms: of the corrected version, each term's values at each of them.
-        admitted: the most of these local steps that the corrected conditions admit; None where they admit none.
+        terms: the terms of the corrected version, each with its values at ``local_steps``.
+        admitted: the largest of ``local_steps`` that the corrected conditions admit; None where they admit none.
     """
 
     theorem: str
+    locator: str
+    run_steps: int
     answers: Mapping[Version, Answer]
     constants: Constants
     rounds: tuple[int, ...]
@@ -64,18 +66,6 @@ class Comparison:
         """What the theorem bounds, as it was measured at the end of the run."""
         return self.least[-1]
 
-    @property
-    def words(self) -> str:
-        """Both, and what the bound is worth, in a part of a sentence."""
-        total = float(self.corrected.bound.total)
-        standing = {"plug-in": "a plug-in", "not certified": "not certified, as a condition fails"}
-        times = f", {shown(total / self.reached)} times as much" if self.reached > 0 and np.isfinite(total) else ""
-        return (
-            f"the least squared gradient norm before the last round was {shown(self.reached)}, where"
-            f" {find(self.theorem).locator} with the measured constants says at most {shown(total)}{times}"
-            f" ({standing.get(self.corrected.standing, 'certified')})"
-        )
-
     def to_json(self) -> dict[str, Any]:
         """Return what is shown as an object."""
         return {
@@ -92,13 +82,13 @@ def compare(run: FoundRun, constants: Constants, num_workers: int | None, least:
 
     Args:
         run: its settings and records.
-        constants: that were measured.
-        num_workers: N.
-        least: f*, where it is known.
+        constants: the measured constants.
+        num_workers: N; None where it is not known.
+        least: f*; None where it is not known.
     """
-    theorem, values = _asked(run, num_workers)
+    theorem, values = _theorem_of(run, num_workers)
     if not run.rounds:
-        raise InputError("The run has no records yet, so that there is nothing to compare; run it further.")
+        raise InputError("The run has no records yet, so there is nothing to compare; let it run further.")
     known = _with_gap(run, constants, least)
     statement = find(theorem)
     kinds: dict[str, Kind] = {}
@@ -111,8 +101,8 @@ def compare(run: FoundRun, constants: Constants, num_workers: int | None, least:
     missing = [symbol for symbol in statement.needed("corrected") if symbol not in values and symbol != "R"]
     if missing:
         raise InputError(
-            f"{statement.locator} cannot be evaluated, as {', '.join(missing)} was not measured; 'fedgauge measure'"
-            " says what each reading gives."
+            f"{statement.locator} cannot be evaluated because {', '.join(missing)} was not measured; 'fedgauge measure"
+            " --help' says what each reading gives."
         )
     versions = [
         version
@@ -120,7 +110,7 @@ def compare(run: FoundRun, constants: Constants, num_workers: int | None, least:
         if version in statement.versions and all(name in {*values, "R"} for name in statement.needed(version))
     ]
     last = max(run.rounds[-1].round, 1)
-    answers = {version: answer(theorem, version, kinds, **{**values, "R": last}) for version in versions}
+    answers = {version: bound(theorem, version, kinds, **{**values, "R": last}) for version in versions}
     if answers["corrected"].bound.quantity != _BOUNDED:
         raise InputError(
             f"{statement.locator} bounds {answers['corrected'].bound.quantity}, which a run does not record."
@@ -135,10 +125,12 @@ def compare(run: FoundRun, constants: Constants, num_workers: int | None, least:
     steps = np.unique(np.geomspace(1, max(_AROUND * values["I"], 16), 48).round())
     over = statement.evaluate("corrected", **{**values, "R": last, "I": steps})
     admitted = steps[np.broadcast_to(over.admissible, steps.shape)]
-    # A theorem for R rounds speaks of the models before them.
+    # A theorem for R rounds is about the models before those rounds, not the one after the last.
     before = [record for record in run.rounds if record.round < last] or list(run.rounds[:1])
     return Comparison(
         theorem,
+        statement.locator,
+        values["I"],
         answers,
         Constants(tuple(used.values())),
         tuple(int(number) for number in rounds),
@@ -151,43 +143,43 @@ def compare(run: FoundRun, constants: Constants, num_workers: int | None, least:
     )
 
 
-def _asked(run: FoundRun, num_workers: int | None) -> tuple[str, dict[str, Any]]:
-    """The theorem that covers what was asked, with the numbers that were."""
+def _theorem_of(run: FoundRun, num_workers: int | None) -> tuple[str, dict[str, Any]]:
+    """The theorem that covers a run, with the numbers from the run's settings that it takes."""
     settings = run.settings
     algorithm, participation = dict(settings["algorithm"]), settings["participation"]
     name = str(algorithm.pop("name"))
-    if name not in _COVERED:
-        raise InputError(f"No theorem here covers {name}; FedAvg, momentum, mini-batch SGD and FedAdam have one.")
+    if covering(name) is None:
+        covered = dict.fromkeys(theorem.algorithm for theorem in THEOREMS.values())
+        raise InputError(f"No theorem here covers {name}; there are theorems about {', '.join(covered)}.")
     if settings["local_steps"] is None:
-        raise InputError("The run does not say how many local steps its workers made, which the theorems need.")
+        raise InputError("The theorems need the number of local steps, which the run does not say.")
     if isinstance(settings["local_steps"], Mapping):
-        raise InputError("No theorem here covers local steps that adapt themselves.")
+        raise InputError("No theorem here covers local steps that adapt while the run goes on.")
     if isinstance(settings["local_steps"], list):
         raise InputError("No theorem here covers workers that make different numbers of local steps.")
     if participation.get("weights") is not None:
-        raise InputError("The theorems speak of workers that count alike, and this run weighs them.")
+        raise InputError("The theorems give every worker the same weight, and this run weights them differently.")
     if num_workers is None:
         raise InputError("The number of workers is not known, as the data cannot be read; the theorems need it.")
-    theorem, sampling = _COVERED[name], participation.get("sampling", "full")
-    values = {"I": settings["local_steps"], "N": num_workers, **algorithm}
-    if sampling != "full":
-        if (name, sampling) != ("fedavg", "with-replacement"):
-            raise InputError(f"No theorem here covers {name} with the sampling {sampling}.")
-        theorem, values["M"] = "partial", participation["participants"]
-    taken = {*find(theorem).needs, *find(theorem).optional}
-    return theorem, {symbol: value for symbol, value in values.items() if symbol in taken}
+    sampling = participation.get("sampling", "full")
+    theorem = covering(name, sampling)
+    if theorem is None:
+        raise InputError(f"No theorem here covers {name} with the sampling {sampling}.")
+    values = {"I": settings["local_steps"], "N": num_workers, **algorithm, "M": participation.get("participants")}
+    taken = {*theorem.needs, *theorem.optional}
+    return theorem.name, {symbol: value for symbol, value in values.items() if symbol in taken}
 
 
 def _with_gap(run: FoundRun, constants: Constants, least: float | None) -> Constants:
-    """The constants with F: from f* where that is known, and at most the first loss where no loss is below 0."""
+    """The constants with F: exact where f* is known, and at most the first loss where no recorded loss is below 0."""
     first = run.rounds[0]
     quadratic = str(run.experiment.get("data", {}).get("name", ".json")).endswith(".json")
     if "F" in constants or first.round != 0:
         return constants
     if least is not None:
-        gap = Estimate.exact("F", max(first.loss - least, 0.0), "f at the first model, less f*")
+        gap = initial_gap(first.loss, least, least)
     elif not quadratic and min(record.loss for record in run.rounds) >= 0:
-        gap = Estimate("F", first.loss, 0.0, first.loss, "upper", "f at the first model, less 0")
+        gap = initial_gap(first.loss, 0.0)
     else:
         return constants
-    return Constants((*constants, gap))
+    return Constants((*constants.estimates, gap))

@@ -14,8 +14,15 @@ import pytest
 from tests.report.made import measurement, write_measurement, write_run
 
 from fedgauge.errors import InputError
-from fedgauge.report.page.build import build
-from fedgauge.report.page.findings import find
+from fedgauge.report.page.build import Report, build
+from fedgauge.results.background import background_of
+from fedgauge.results.reading import read_results
+
+
+def report_on(path: Path, measure: Path | None = None) -> Report:
+    found = read_results(path, measure)
+    return build(found, background_of(found))
+
 
 # What an entry may have become; None stands for a missing one too.
 INSTEAD: tuple[Any, ...] = (None, "x", -1, 0, 1e308, float("inf"), float("nan"), [], {}, [1], True)
@@ -103,9 +110,9 @@ def test_a_file_in_any_state(name: str, tmp_path: Path) -> None:
         (tmp_path / name).write_text(json.dumps(data))
         try:
             if not name.startswith(("run/", "measure")):
-                build(find(tmp_path / name))
+                report_on(tmp_path / name)
             else:
-                build(find(tmp_path / "run", tmp_path / "measure.json" if name == "measure.json" else None))
+                report_on(tmp_path / "run", tmp_path / "measure.json" if name == "measure.json" else None)
             shown += 1
         except InputError as error:
             told.append(str(error))
@@ -120,7 +127,7 @@ def test_a_sweep_of_which_all_runs_diverged(tmp_path: Path) -> None:
     for each in data["combinations"]:
         each |= {"rounds": [], "loss": {"mean": [], "deviation": []}, "accuracy": None, "diverged": 2}
     (tmp_path / "result.json").write_text(json.dumps(data))
-    assert build(find(tmp_path)).data["verdict"] == "None of 2 combinations has a loss to show."
+    assert report_on(tmp_path).data["verdict"] == "None of 2 combinations has a loss to show."
 
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
@@ -128,7 +135,7 @@ RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
 def test_the_ledger_is_shown_whole() -> None:
     held = json.loads((RESULTS / "ledger.json").read_text())
-    made = build(find(RESULTS / "ledger.json"))
+    made = report_on(RESULTS / "ledger.json")
     assert made.data["verdict"].startswith(f"Of {len(held['claims'])} claims")
     for row in held["claims"]:
         assert escape(row["claim"]) in made.html
@@ -136,7 +143,7 @@ def test_the_ledger_is_shown_whole() -> None:
 
 def test_a_figure_has_a_chart_for_each_panel_with_its_numbers() -> None:
     held = json.loads((RESULTS / "fig2" / "result.json").read_text())
-    made = build(find(RESULTS / "fig2"))
+    made = report_on(RESULTS / "fig2")
     charts = made.data["charts"]
     for name, study in held["studies"].items():
         for place, percent in enumerate((50.0, 75.0)):
@@ -148,7 +155,7 @@ def test_a_figure_has_a_chart_for_each_panel_with_its_numbers() -> None:
 @pytest.mark.parametrize("name", ["table1", "table1-cnn", "table1-vgg11", "table1-vgg16"])
 def test_the_constants_are_shown_beside_the_papers(name: str) -> None:
     held = json.loads((RESULTS / name / "result.json").read_text())
-    made = build(find(RESULTS / name))
+    made = report_on(RESULTS / name)
     for symbol, printed in held["paper"].items():
         series = {line["name"]: line["y"] for line in made.data["charts"][f"table1-{symbol}"]["series"]}
         assert series["paper"] == [value for value, _ in printed.values()]
@@ -158,7 +165,7 @@ def test_the_constants_are_shown_beside_the_papers(name: str) -> None:
 
 def test_the_rounds_are_shown_beside_the_papers() -> None:
     held = json.loads((RESULTS / "table2" / "result.json").read_text())
-    made = build(find(RESULTS / "table2"))
+    made = report_on(RESULTS / "table2")
     for column in held["columns"]:
         assert escape(column["paper"]) in made.html
         for ours in column["ours"].values():
@@ -176,11 +183,11 @@ def test_the_rounds_are_shown_beside_the_papers() -> None:
 )
 def test_what_has_no_page_is_called_by_its_name(name: str, command: str) -> None:
     with pytest.raises(InputError, match=f"is the result of '{command}', which has no page"):
-        find(RESULTS / name)
+        report_on(RESULTS / name)
 
 
 def test_the_command_of_certified_bounds_has_what_the_table_has() -> None:
-    page = build(find(RESULTS / "certified" / "digits-long.json")).html
+    page = report_on(RESULTS / "certified" / "digits-long.json").html
     assert (
         "reproduce certified --source digits --rounds 5000 --seeds 20 --theorem nonconvex --local-steps 1 --out" in page
     )

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedgauge import InputError, fedavg, random_quadratics, simulate
-from fedgauge.planning.adaptive_tau import adaptive_tau, best_tau, divergence_bound, gap
 from fedgauge.planning.goal import Goal
+from plans.adaptive_tau import adaptive_tau, best_tau, divergence_bound, gap
 
 POSITIVE = st.floats(1e-3, 10.0)
 NUMBERS = st.fixed_dictionaries(

@@ -10,7 +10,7 @@ eta, the step size, is our gamma. Everyone takes part, and models are averaged.
     beta_i  = |grad F_i(w_i) - grad F_i(w)| / |w_i - w|
     delta_i = |grad F_i(w) - grad F(w)|
 
-**Rule.** With c seconds a local step, b seconds an aggregation, R' what remains of the budget of seconds and
+**Rule.** With c seconds per local step, b seconds per aggregation, R' what remains of the budget of seconds and
 
     h(tau) = (delta / beta) ((gamma beta + 1)^tau - 1) - gamma delta tau
     q(tau) = (c tau + b) / (2 gamma phi R' tau)
@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedgauge.errors import InputError, count, positive
-from fedgauge.federation.protocols import Federation
+from fedgauge.federation.protocols import Federation, HasLosses
 from fedgauge.planning.goal import Goal
 from fedgauge.randomness import Purpose, Streams
 from fedgauge.values import Round, Value
@@ -42,12 +42,12 @@ from fedgauge.values import Round, Value
 if TYPE_CHECKING:
     import torch
 
-    from fedgauge.simulation.loop import Evaluator
+    from fedgauge.simulation.options import Evaluator
 
 PHI, PHI_NETWORK = 0.025, 5e-5
 """Their control parameter on convex models and on a CNN."""
 _GROWTH = 10
-"""At most so many times the last tau, as theirs."""
+"""A tau is at most this many times the last one, as in their programs."""
 _LEAST_BETA = 1e-5
 
 
@@ -177,6 +177,8 @@ def adaptive_tau(
     count("cap", cap)
     if step < 0 or fixed < 0 or not step + fixed > 0:
         raise InputError(f"A round must cost something: step {step!r} and fixed {fixed!r} must not both be 0 or less.")
+    if not isinstance(federation, HasLosses):
+        raise InputError("adaptive_tau compares the losses of single workers, which this federation does not offer.")
     N = federation.num_workers
     workers, copies = np.arange(N), np.zeros(N, dtype=np.int64)
     weights, streams = np.full(N, 1.0 / N), Streams(seed, Purpose.NOISE)

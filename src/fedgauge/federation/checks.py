@@ -1,0 +1,152 @@
+"""What a user gives for a federation of data, checked before anything is computed with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from fedgauge.errors import InputError
+from fedgauge.federation.flat import FlatModule
+from fedgauge.federation.kernels.losses import Loss
+from fedgauge.federation.shards import BLOCK, Samples
+
+
+def check_module(module: Any) -> nn.Module:
+    """Return a module under which F_i is a function of the parameters alone."""
+    if not isinstance(module, nn.Module):
+        raise InputError(f"The model must be a torch module, or a function that makes one, not {_kind(module)}.")
+    if not any(True for _ in module.parameters()):
+        raise InputError("The model has no parameters to learn; give a module that has some.")
+    for name, part in module.named_modules():
+        if isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0 and part.training:
+            raise InputError(f"Dropout ({name}) makes the loss random for equal models; set its p to 0 or remove it.")
+        if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.training:
+            raise InputError(
+                f"BatchNorm ({name}) makes a worker's loss depend on the batch and on running statistics, not on the"
+                " model alone; use GroupNorm, or freeze its statistics with module.eval()."
+            )
+    return module
+
+
+def check_loss(loss: Any) -> Loss:
+    """Return a loss if it can be called."""
+    if not callable(loss):
+        raise InputError(f"loss must be a function of (outputs, targets), not {_kind(loss)}.")
+    found: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = loss
+    return found
+
+
+def as_tensor(name: str, data: Any, dtype: torch.dtype) -> torch.Tensor:
+    """A tensor as it is, or a numpy array as a tensor, whose fractions take the number type ``dtype``.
+
+    >>> as_tensor("inputs", np.array([[0.5]]), torch.float32)
+    tensor([[0.5000]])
+    """
+    if isinstance(data, np.ndarray) and data.dtype.kind in "biuf":
+        data = torch.from_numpy(data if data.flags.writeable else data.copy())
+        if data.is_floating_point():
+            data = data.to(dtype)
+    if not isinstance(data, torch.Tensor):
+        raise InputError(
+            f"{name} must be a torch tensor or a numpy array of numbers, with one entry per sample, not {_kind(data)};"
+            " convert it, for example with torch.stack or np.asarray."
+        )
+    if data.ndim == 0:
+        raise InputError(f"{name} must have one entry per sample, not be a single number.")
+    return data
+
+
+def check_data(inputs: torch.Tensor, targets: torch.Tensor) -> Samples:
+    """Return inputs and targets that fit each other, with labels as whole numbers of 64 bits."""
+    if len(inputs) != len(targets):
+        raise InputError(f"inputs and targets must be of one length, not {len(inputs)} and {len(targets)}.")
+    if inputs.is_floating_point() and not all(bool(torch.isfinite(part).all()) for part in torch.split(inputs, BLOCK)):
+        raise InputError("inputs must be finite, but hold NaN or infinity; clean the data.")
+    return inputs, targets if targets.is_floating_point() else targets.to(torch.int64)
+
+
+def joined(shards: Sequence[Any], dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, list[range]]:
+    """All workers' inputs and targets, one after another, and the places of each worker's own.
+
+    >>> joined([(np.zeros((2, 3)), np.zeros(2, int)), (np.ones((4, 3)), np.ones(4, int))], torch.float32)[2]
+    [range(0, 2), range(2, 6)]
+    """
+    inputs: list[torch.Tensor] = []
+    targets: list[torch.Tensor] = []
+    places, first = [], 0
+    if not isinstance(shards, Sequence) or isinstance(shards, str):
+        raise InputError(f"shards must be a list of (inputs, targets) pairs, one per worker, not {_kind(shards)}.")
+    for worker, pair in enumerate(shards):
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise InputError(
+                f"shards must hold one (inputs, targets) pair per worker, but worker {worker} has {_kind(pair)}."
+            )
+        x = as_tensor(f"The inputs of worker {worker}", pair[0], dtype)
+        y = as_tensor(f"The targets of worker {worker}", pair[1], dtype)
+        if len(x) != len(y):
+            raise InputError(f"Worker {worker} has {len(x)} inputs and {len(y)} targets; give as many of each.")
+        for name, part, all_parts in (("inputs", x, inputs), ("targets", y, targets)):
+            if all_parts and part.shape[1:] != all_parts[0].shape[1:]:
+                one, other = tuple(all_parts[0].shape[1:]), tuple(part.shape[1:])
+                raise InputError(
+                    f"All workers' {name} must have one shape per sample, but worker 0 has {one} and worker {worker}"
+                    f" {other}."
+                )
+            all_parts.append(part)
+        places.append(range(first, first + len(x)))
+        first += len(x)
+    if not places:
+        raise InputError("shards must hold one (inputs, targets) pair per worker, but is empty.")
+    return torch.cat(inputs), torch.cat(targets), places
+
+
+def check_output(module: nn.Module, loss: Loss, model: torch.Tensor, samples: Samples, targets: torch.Tensor) -> None:
+    """Try a flat model on two samples, so that what does not fit is refused here and not in the middle of a run.
+
+    Args:
+        module: gives the outputs.
+        loss: of them.
+        model: its parameters.
+        samples: the inputs and targets to try.
+        targets: all targets, whose labels must fit the outputs.
+    """
+    (x, y), flat = samples, FlatModule(module)
+    before = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    try:
+        with torch.no_grad():
+            outputs = flat.outputs(flat.parts(model), x)
+    except (RuntimeError, ValueError, IndexError) as error:
+        reason = str(error).split("\n")[0].rstrip(".")
+        raise InputError(f"The model does not take inputs of shape {tuple(x.shape[1:])} ({reason}).") from None
+    for name, buffer in module.named_buffers():
+        if not torch.equal(before[name], buffer):
+            raise InputError(
+                f"The model changes its buffer {name} when it is called, so a worker's loss is not a function of"
+                " the parameters alone; freeze it with module.eval()."
+            )
+    if targets.dtype == torch.int64 and loss is functional.cross_entropy:
+        classes, labels = outputs.shape[-1], (int(targets.min()), int(targets.max()))
+        if outputs.ndim != 2 or labels[0] < 0 or labels[1] >= classes:
+            raise InputError(
+                f"The model gives {tuple(outputs.shape[1:])} outputs per sample, which does not fit labels"
+                f" {labels[0]} to {labels[1]}; give it one output per class."
+            )
+    try:
+        value = loss(outputs, y)
+    except (RuntimeError, ValueError, IndexError) as error:
+        shapes = f"outputs of shape {tuple(outputs.shape)} and targets of shape {tuple(y.shape)}"
+        raise InputError(f"The loss does not take {shapes} ({str(error).rstrip('.')}).") from None
+    if value.ndim:
+        raise InputError(f"The loss must be one number, the mean over the batch, not of shape {tuple(value.shape)}.")
+
+
+def _kind(value: Any) -> str:
+    """What something is, in words that fit into a sentence."""
+    if isinstance(value, np.ndarray):
+        return f"an array of {value.dtype}"
+    return "None" if value is None else f"a {type(value).__name__}"

@@ -1,0 +1,38 @@
+"""The paper's claims with their verdicts, those that were not reproduced first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedgauge.report.page.section import Heading, ReportInput, Section
+from fedgauge.results.paper import Ledger
+from fedgauge.web.elements import CellValue
+
+_ORDER = ("not reproduced", "reproduced in order but not in size", "reproduced", "not run")
+_HEADS = ("claim", "in", "paper", "ours", "scale", "seeds", "verdict", "command")
+
+
+def _ledger(given: ReportInput) -> Ledger:
+    found: Ledger = given.found.by_kind[Ledger.kind]
+    return found
+
+
+def _show(given: ReportInput) -> Mapping[str, Any]:
+    rows: list[list[CellValue]] = [
+        [row.claim, row.where, row.paper, row.ours, row.scale, row.seeds, row.verdict, row.command]
+        for row in sorted(
+            _ledger(given).claims, key=lambda row: _ORDER.index(row.verdict) if row.verdict in _ORDER else 0
+        )
+    ]
+    return {"heads": _HEADS, "rows": rows}
+
+
+SECTION = Section(
+    "ledger",
+    "The paper’s claims",
+    ("ledger",),
+    _show,
+    '{{ table(heads, rows, "cards") }}',
+    Heading("ledger", lambda given: _ledger(given).verdict, lambda _: {}),
+)

@@ -1,0 +1,161 @@
+"""What happened in a run: every recorded quantity over the rounds, and why local steps changed where they adapt."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedgauge.report.page.chart import Chart, Series, lines
+from fedgauge.report.page.section import Heading, ReportInput, Section
+from fedgauge.report.page.sections import bound
+from fedgauge.runs.reader import FoundRun
+from fedgauge.values import Round
+from fedgauge.web.elements import CellValue
+from fedgauge.web.writing import shown
+
+_RECORDED: tuple[tuple[str, str, str, bool], ...] = (
+    ("loss", "Training loss f", "f", True),
+    ("accuracy", "Test accuracy", "accuracy", False),
+    ("grad2", "Squared gradient norm", "‖∇f‖²", True),
+    ("spread", "How far the local models spread in a round", "mean squared distance", True),
+)
+_RATIOS = (("L_h_ratio", "L_h", 4), ("L_g_ratio", "L_g", 0), ("L_tilde_ratio", "L_tilde", 5))
+_TEMPLATE = """\
+{% if charts %}<div class="charts">{% for chart in charts %}{{ chart.html }}{% endfor %}</div>{% endif %}
+{% if decisions %}<h3>Why the local steps changed</h3>
+{{ table(("round", "I", "what followed, and why"), decisions) }}{% endif %}
+"""
+
+
+def _show(given: ReportInput) -> Mapping[str, Any] | None:
+    run = given.found.run
+    if run is None or not run.rounds:
+        return None
+    charts = []
+    for name, title, label, log in _RECORDED:
+        x, y = _column(run.rounds, name)
+        if x:
+            charts.append(lines(name, [Series(label, x, y)], title=title, x_label="round", y_label=label, log=log))
+    paced = [record for record in run.rounds if record.looked]
+    if paced:
+        charts.append(_pace(paced))
+    ratios = [(label, colour, *_column(run.rounds, name)) for name, label, colour in _RATIOS]
+    seen = [Series(label, x, y, colour) for label, colour, x, y in ratios if x]
+    if seen:
+        charts.append(_ratios(seen, everyone=any(record.L_g_ratio is not None for record in run.rounds)))
+    decisions = [
+        [record.round, record.looked[-1] if record.looked else None, record.why] for record in paced if record.why
+    ]
+    return {"charts": charts, "decisions": decisions}
+
+
+def _ratios(seen: Sequence[Series], everyone: bool) -> Chart:
+    return lines(
+        "ratios",
+        seen,
+        title="Constants as each round showed them",
+        x_label="round",
+        y_label="ratio, a lower bound" if everyone else "ratio",
+        note="A bound that was given less than a round has shown does not cover the run."
+        if everyone
+        else "A few workers alone may show more than the L_h of all, so these ratios are not bounds of it.",
+    )
+
+
+def _pace(records: Sequence[Round]) -> Chart:
+    """The local steps of a run that adapts them."""
+    x = [float(record.round) for record in records]
+    made = [float(record.looked[-1]) if record.looked else math.nan for record in records]
+    kept = [math.nan if record.taken is None else float(record.taken) for record in records]
+    return lines(
+        "pace",
+        [Series("made", x, made, 0, "steps"), Series("kept", x, kept, 4, "steps")],
+        title="Local steps of each round",
+        x_label="round",
+        y_label="local steps I",
+        note="How many were made, and how many were kept: fewer where f was lower after fewer.",
+    )
+
+
+def _column(rounds: Sequence[Round], name: str) -> tuple[list[float], list[float]]:
+    kept = [(r.round, value) for r in rounds if (value := getattr(r, name)) is not None]
+    return [float(at) for at, _ in kept], [float(value) for _, value in kept]
+
+
+# -- what a report on a run says at its beginning and its end --------------------------------------------------------
+
+
+def _run(given: ReportInput) -> FoundRun:
+    assert given.found.run is not None
+    return given.found.run
+
+
+def _steps(held: Any) -> Any:
+    """The local steps of a run for a reader."""
+    if held is None:
+        return "unknown"
+    if isinstance(held, Mapping):
+        return "auto"
+    return f"{min(held)} to {max(held)}, one number per worker" if isinstance(held, list) else held
+
+
+def _verdict(given: ReportInput) -> str:
+    happened, comparison = _happened(_run(given)), given.background.comparison
+    return f"{happened}; {bound.words(comparison)}." if comparison else f"{happened}."
+
+
+def _happened(run: FoundRun) -> str:
+    settings, last = run.settings, run.last
+    algorithm = dict(settings["algorithm"])
+    name = algorithm.pop("name", "–")
+    rates = ", ".join(f"{key} = {value:g}" for key, value in algorithm.items() if isinstance(value, int | float))
+    what = f"{name} with I = {_steps(settings['local_steps'])}" + (f", {rates}" if rates else "")
+    where = f" on {run.source}" if run.source != "–" else ""
+    if last is None:
+        return f"{what}{where} has recorded nothing yet"
+    came = f"f from {shown(run.rounds[0].loss)} to {shown(last.loss)}"
+    if last.accuracy is not None:
+        came += f" and test accuracy to {last.accuracy:.1%}"
+    if run.status == "diverged":
+        return f"{what}{where} diverged in round {run.stopped_at}, after it had brought {came}"
+    if run.status in ("unfinished", "stopped"):
+        return f"{what}{where} is not finished: {last.round} of {settings['rounds']} rounds brought {came}"
+    met = ", where its target was reached" if run.status == "target" else ""
+    # The last records of an altered run may be missing; f is then what the last one that is there says.
+    there = last.round if last.round == run.stopped_at else f"the first {last.round} of {run.stopped_at}"
+    return f"{what}{where} brought {came} in {there} rounds{met}"
+
+
+def _settings(given: ReportInput) -> Mapping[str, CellValue]:
+    run = _run(given)
+    settings = run.settings
+    algorithm, participation = dict(settings["algorithm"]), settings["participation"]
+    targets = ("target_loss", "target_accuracy", "target_grad2")
+    return {
+        "algorithm": str(algorithm.pop("name", "–")),
+        **algorithm,
+        "local steps I": _steps(settings["local_steps"]),
+        "rounds R": settings["rounds"],
+        "participation": str(participation.get("sampling", "full")),
+        "participants M": participation.get("participants"),
+        "seed": settings["seed"],
+        **{name.replace("_", " "): settings.get(name) for name in targets},
+        "status": f"{run.status}, round {run.stopped_at}",
+        "seconds": run.seconds[-1] if run.seconds else None,
+    }
+
+
+def _commands(given: ReportInput) -> list[str]:
+    run = _run(given)
+    command = str(run.environment.get("command", ""))
+    found = ["# how the run was started", command] if command else []
+    if run.experiment:
+        found += ["# the same run again", f"{run.again} --out {shlex.quote('again')}"]
+        if run.status in ("unfinished", "stopped"):
+            found += ["# to resume it", run.further]
+    return found
+
+
+SECTION = Section("rounds", "What happened", ("run",), _show, _TEMPLATE, Heading("run", _verdict, _settings, _commands))

@@ -1,0 +1,109 @@
+"""What a report shows beyond the files that it reads: who holds which labels, and the theorem that covers the run.
+
+All of it is computed here, before anything is rendered, and handed to the report as values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fedgauge.errors import InputError, MachineError
+from fedgauge.experiment.config import Experiment
+from fedgauge.results.comparison import Comparison, compare
+from fedgauge.results.reading import FoundResults
+from fedgauge.runs.reader import FoundRun
+
+
+@dataclass(frozen=True)
+class LabelCounts:
+    """How many examples of each label every worker has: one row per worker, one column per label."""
+
+    classes: tuple[str, ...]
+    counts: tuple[tuple[int, ...], ...]
+    scheme: str
+
+
+@dataclass(frozen=True)
+class Background:
+    """What was worked out about some results.
+
+    Attributes:
+        experiment: the experiment behind them, where they have one.
+        labels: how its data is shared out.
+        num_workers: N, where it is known.
+        comparison: the theorem beside the run.
+        notes: what could not be worked out, and why.
+    """
+
+    experiment: Experiment | None = None
+    labels: LabelCounts | None = None
+    num_workers: int | None = None
+    comparison: Comparison | None = None
+    notes: tuple[str, ...] = ()
+
+
+def background_of(found: FoundResults) -> Background:
+    """Work out the experiment, how its data is shared out, and the theorem that covers the run."""
+    experiment = _experiment(found)
+    labels, workers, least, notes = None, None, None, []
+    if experiment is not None:
+        try:
+            if experiment.data.is_quadratic:
+                workers, least = _quadratics(experiment, found.run)
+            else:
+                labels, workers = _share_out(experiment)
+        except (InputError, MachineError) as error:
+            notes.append(f"What the workers hold cannot be shown: {error}")
+    comparison = None
+    # A plan's constants belong to the plan's experiment, which need not be the run's.
+    constants = found.measurement.constants if found.measurement else None
+    if found.run and constants:
+        try:
+            comparison = compare(found.run, constants, workers, least)
+        except InputError as error:
+            notes.append(f"There is no bound to set beside the run: {error}")
+    return Background(experiment, labels, workers, comparison, tuple(notes))
+
+
+def _experiment(found: FoundResults) -> Experiment | None:
+    """The experiment that was run, measured, planned or swept, in that order."""
+    sources: dict[str, Mapping[str, Any] | None] = {
+        f"{found.path}: experiment.toml": found.run.experiment if found.run else None,
+        "The measurement": found.measurement.settings.get("experiment") if found.measurement else None,
+        "The plan": found.plan.experiment if found.plan else None,
+        found.path: found.by_kind["sweep"].experiment if "sweep" in found.by_kind else None,
+    }
+    for name, data in sources.items():
+        if data:
+            try:
+                return Experiment.from_json(data)
+            except InputError as error:
+                raise InputError(f"{name} does not fit this version of fedgauge: {error}") from None
+    return None
+
+
+def _quadratics(experiment: Experiment, run: FoundRun | None) -> tuple[int, float | None]:
+    """The number of workers and f*, from the file if it is still the one that was run."""
+    from fedgauge.federation.quadratic import QuadraticFederation
+
+    federation = QuadraticFederation.read(experiment.data.name)
+    if run and run.settings.get("federation") not in (None, federation.digest):
+        raise InputError(f"{experiment.data.name} has changed since the run.")
+    try:
+        return federation.num_workers, float(federation.minimiser()[1])
+    except InputError:  # unbounded below
+        return federation.num_workers, None
+
+
+def _share_out(experiment: Experiment) -> tuple[LabelCounts, int]:
+    """The labels of every worker, if the data is on this machine; nothing is downloaded."""
+    from fedgauge.experiment.prepare import share_out
+
+    dataset, partition = share_out(experiment)
+    counts = partition.label_counts(dataset.train_labels, dataset.num_classes)
+    classes = [str(name) for name in dataset.classes]
+    classes += [str(number) for number in range(len(classes), counts.shape[1])]
+    rows = tuple(tuple(row) for row in counts.tolist())
+    return LabelCounts(tuple(classes), rows, partition.scheme), partition.num_workers

@@ -1,0 +1,273 @@
+"""Reads the files that a report is about: a run, a measurement, a plan, a sweep, or a result of ``reproduce``.
+
+Nothing is computed here beyond checking that what a file holds fits together.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedgauge.errors import InputError
+from fedgauge.measurement.parts import Decomposition, Parts
+from fedgauge.measurement.reading import Measurement
+from fedgauge.planning.plan import Plan
+from fedgauge.planning.theory_plan import TheoryPlan
+from fedgauge.results.kinds import RESULTS, kind_of
+from fedgauge.runs.reader import FoundRun, read_run, source_of
+from fedgauge.values import Result, Round, Value
+
+RUN = "run"
+"""The kind of a run's directory, which is no single file."""
+_FILES = ("measure.json", "plan.json", "theory.json")
+"""Results that may lie beside a run."""
+_ALONE = ("result.json", "digits.json", "mnist.json", "ledger.json")
+"""Results that lie in a directory of their own."""
+_NEEDED = ("algorithm", "local_steps", "rounds", "participation", "seed")
+SETTINGS = frozenset(
+    {*_NEEDED, "federation", "record_every", "target_loss", "target_accuracy", "target_grad2", "evaluator", "chunk"}
+    | {"watch", "start"}
+)
+"""Every entry that a run's settings.json may have; a run with another was written by another version."""
+
+
+@dataclass(frozen=True)
+class FoundResults:
+    """The results that a report is about.
+
+    Attributes:
+        path: the file or directory that was named.
+        by_kind: the results, at most one of each kind; a run has the kind ``run``.
+    """
+
+    path: str
+    by_kind: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds that are there, the one that the report is mainly about first."""
+        return tuple(kind for kind in (RUN, *RESULTS) if kind in self.by_kind)
+
+    @property
+    def run(self) -> FoundRun | None:
+        """The run."""
+        found: FoundRun | None = self.by_kind.get(RUN)
+        return found
+
+    @property
+    def measurement(self) -> Measurement | None:
+        """The measurement."""
+        found: Measurement | None = self.by_kind.get(Measurement.kind)
+        return found
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan by trial."""
+        found: Plan | None = self.by_kind.get(Plan.kind)
+        return found
+
+    def adding(self, kind: str, result: Any) -> FoundResults:
+        """The same with one more result."""
+        return replace(self, by_kind={**self.by_kind, kind: result})
+
+
+def read_results(path: Path, measure: Path | None = None, plan: Path | None = None) -> FoundResults:
+    """Read what is at a path, and the files that are named beside it.
+
+    Args:
+        path: the directory of a run, a measurement, a plan or another result, or one of their JSON files.
+        measure: a measurement's JSON file.
+        plan: the JSON file of a plan, by trial or by theory.
+    """
+    found = _in_directory(path) if path.is_dir() else _with(FoundResults(str(path)), path)
+    if measure:
+        found = found.adding(Measurement.kind, _decode(Measurement, measure, _read(measure)))
+    if plan:
+        data = _read(plan)
+        kind: type[Result] = TheoryPlan if kind_of(data) is TheoryPlan else Plan
+        found = found.adding(kind.kind, _decode(kind, plan, data))
+    _check_same(found)
+    return found
+
+
+def _in_directory(path: Path) -> FoundResults:
+    found = FoundResults(str(path))
+    if (path / "settings.json").is_file():
+        found = found.adding(RUN, _run(path))
+    for name in _FILES if found.run else (*_FILES, *_ALONE):
+        if (path / name).is_file():
+            found = _with(found, path / name)
+    if not found.by_kind:
+        raise InputError(
+            f"{path} holds nothing to report: none of settings.json (a run), measure.json, plan.json, theory.json,"
+            " ledger.json and the result.json of a sweep, a figure or a table; name a directory that holds one."
+        )
+    return found
+
+
+def _with(found: FoundResults, path: Path) -> FoundResults:
+    data = _read(path)
+    try:
+        kind = kind_of(data)
+    except InputError as error:
+        raise InputError(_misfit(path, error)) from None
+    if kind is None:
+        held = ", ".join(list(data)[:4]) or "nothing"
+        raise InputError(
+            f"{path} is neither a measurement nor a plan nor any other result of fedgauge (it holds {held}); name a"
+            " file that 'fedgauge measure', 'plan', 'sweep' or 'reproduce' wrote."
+        )
+    return found.adding(kind.kind, _decode(kind, path, data))
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"Cannot read {path}: {error.strerror}; name a run's directory or a JSON file.") from None
+    except (ValueError, RecursionError):
+        raise InputError(f"{path} is not valid JSON; write it again.") from None
+    if not isinstance(data, Mapping):
+        raise InputError(f"{path} must hold a JSON object; name a file that fedgauge wrote.")
+    return data
+
+
+def _decode(kind: type[Result], path: Path, data: Mapping[str, Any]) -> Any:
+    """The value that a file holds, or one sentence that names what does not fit."""
+    try:
+        made = kind.from_json(data)
+        if isinstance(made, Measurement):
+            parts_of(made)
+        elif isinstance(made, Plan):
+            _check_plan(made)
+        elif isinstance(made, TheoryPlan):
+            _check_theory(made)
+    except InputError as error:
+        raise InputError(_misfit(path, error)) from None
+    # Deep inside what a value holds.
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(_misfit(path, f"{type(error).__name__} {error}")) from None
+    return made
+
+
+def _misfit(path: Path, problem: object, remedy: str = "write it again with this version") -> str:
+    return f"{path} does not fit this version of fedgauge: {str(problem).rstrip('.?')}; {remedy}."
+
+
+def parts_of(measurement: Measurement) -> tuple[Parts, ...]:
+    """Where the constants come from; empty where that was not measured."""
+    reading = measurement.reading("parts")
+    if not reading or not reading.details:
+        return ()
+    parts = Decomposition.from_json(reading.details).parts
+    for part in parts:
+        numbers = (part.weights, part.squares, part.by_worker, part.by_block)
+        if not part.squares.size or not all(np.isfinite(held).all() and (held >= 0).all() for held in numbers):
+            raise InputError("The parts of a constant must be finite numbers of at least 0, for one worker or more.")
+    return parts
+
+
+def _check_plan(plan: Plan) -> None:
+    """Check that what a plan derives from its parts can be derived."""
+    if plan.choice.I not in [terms.I for terms in plan.terms]:
+        raise InputError("Plan.terms must have an entry for the choice.")
+    if plan.choice not in [entry.candidate for entry in plan.race.entries]:
+        raise InputError("Plan.race.entries must have an entry for the choice.")
+    _ = plan.verdict, plan.why, plan.toml
+    if plan.theory:
+        _check_theory(plan.theory)
+
+
+def _check_theory(theory: TheoryPlan) -> None:
+    _ = theory.verdict, theory.practice and theory.practice.words
+    names = theory.answer.bound.terms
+    if any(len(point.terms) != len(names) for point in theory.curve):
+        raise InputError(f"A point of the theory's curve must have {len(names)} terms.")
+
+
+# -- runs --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class NeededSettings(Value):
+    """The settings that a report on a run needs; local steps are None where they are not known.
+
+    >>> NeededSettings({"name": "fedavg", "gamma": 0.1}, 5, 100, {"sampling": "full"}, 0).rounds
+    100
+    """
+
+    algorithm: Mapping[str, Any]
+    local_steps: Any
+    rounds: int
+    participation: Mapping[str, Any]
+    seed: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.algorithm.get("name"), str):
+            raise InputError("algorithm must have a name.")
+        for name, value in self.algorithm.items():
+            if name != "name" and (isinstance(value, bool) or not isinstance(value, int | float)):
+                raise InputError(f"algorithm.{name} must be a number, not {value!r}.")
+        if self.local_steps is None or isinstance(self.local_steps, Mapping):
+            return  # not known, or adapting
+        steps = self.local_steps if isinstance(self.local_steps, list) and self.local_steps else [self.local_steps]
+        if any(isinstance(step, bool) or not isinstance(step, int) or step < 1 for step in steps):
+            raise InputError(
+                f"local_steps must be a number of at least 1, or one such number per worker, not {self.local_steps!r}."
+            )
+
+
+def _run(path: Path) -> FoundRun:
+    """The run as far as it goes; one that another version wrote is refused, not shown in part."""
+    run = read_run(path)
+    where = path / "settings.json"
+    if not run.settings:
+        raise InputError(f"{where} is damaged, so the run cannot be shown; run it again.")
+    for name in run.settings:
+        if name not in SETTINGS:
+            raise InputError(_misfit(where, f"it has the unknown setting {name!r}", "run it again"))
+    try:
+        NeededSettings.from_json({name: run.settings[name] for name in _NEEDED if name in run.settings})
+    except InputError as error:
+        raise InputError(_misfit(where, error, "run it again")) from None
+    _check_records(path / "rounds.jsonl", len(run.rounds))
+    return run
+
+
+def _check_records(path: Path, sound: int) -> None:
+    """Tell a line that was cut short, where the run broke off, from a whole one that another version wrote."""
+    try:
+        lines = path.read_bytes().split(b"\n")[:-1]
+        data = json.loads(lines[sound]) if sound < len(lines) else None
+    except (OSError, ValueError):
+        return
+    if data is None:
+        return
+    try:
+        Round.from_json(data)
+    except InputError as error:
+        raise InputError(_misfit(path, error, "run it again")) from None
+
+
+def _check_same(found: FoundResults) -> None:
+    """Refuse constants and plans of one federation beside a run on another."""
+    run, plan, measurement = found.run, found.plan, found.measurement
+    if run and plan and run.experiment:
+        # A file may have been named from another place.
+        mine, planned = (Path(source_of(held)).name for held in (run.experiment, plan.experiment))
+        if mine != planned:
+            raise InputError(
+                f"The plan is for {planned}, and the run in {run.path} is on {mine}; name a plan for the same data."
+            )
+    if run and measurement:
+        ran, measured = run.settings.get("federation"), measurement.settings.get("federation")
+        if ran and measured and ran != measured:
+            raise InputError(
+                f"The measurement is of another federation than the run in {run.path}; measure this one with"
+                f" 'fedgauge measure {run.path} --out DIR'."
+            )

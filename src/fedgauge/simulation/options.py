@@ -1,0 +1,164 @@
+"""What a run is asked beyond its algorithm: where it is computed, when it stops, what is recorded and what is kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from fedgauge.errors import InputError, count, non_negative
+from fedgauge.simulation.engines.choice import check_engine
+from fedgauge.values import Round
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedgauge.simulation.engines.local import Engine
+
+Observer = Callable[[int, Round | None], None]
+"""Called after every round with the number of finished rounds and the record, if one was made; the last call has the
+record that ends the run."""
+
+
+class Evaluator(Protocol):
+    """Says how good a global model is on data that no worker trains on."""
+
+    @property
+    def digest(self) -> str:
+        """A fingerprint of that data, by which a resumed run recognises it."""
+
+    def accuracy(self, model: torch.Tensor) -> float:
+        """The fraction of examples that the model gets right, from 0 to 1."""
+
+
+@dataclass(frozen=True)
+class Compute:
+    """Where the workers' part of a round is computed. The results are the same bits everywhere, except for ``chunk``.
+
+    Attributes:
+        processes: how many processes share the work. By default, one per core for networks and only this process for
+            quadratics; on a cluster, one task per core.
+        engine: ``local``; ``ray`` for a Ray cluster (``pip install 'fedgauge[ray]'``); or a function that makes another
+            engine for the work.
+        address: HOST:PORT of the cluster. By default, one is started here for the run and stopped afterwards.
+        chunk: how many workers' models are held at once; by default, what the federation computes fastest. It groups
+            the sums, so other values agree only up to rounding.
+
+    >>> Compute(processes=2).engine
+    'local'
+    """
+
+    processes: int | None = None
+    engine: str | Callable[[Any], Engine] = "local"
+    address: str | None = None
+    chunk: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("processes", "chunk"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, count(name, getattr(self, name)))
+        if isinstance(self.engine, str):
+            check_engine(self.engine, self.address)
+
+    def with_processes(self, processes: int | None) -> Self:
+        """The same place with another number of processes."""
+        return dataclasses.replace(self, processes=processes)
+
+
+@dataclass(frozen=True)
+class StopAt:
+    """What ends a run before its last round; all of it is judged at the records.
+
+    Attributes:
+        loss: stop at the first recorded loss at or below it.
+        accuracy: stop at the first recorded test accuracy at or above it; needs an evaluator.
+        grad2: stop at the first recorded ‖∇f‖² at or below it.
+        when: called with all records so far; the run stops when it returns true. It cannot be combined with ``keep``,
+            because a resumed run would not know it.
+        round: pause at the first record at or after this round; a run that is kept can be resumed from there.
+
+    >>> StopAt(loss=0.8).reached([Round(0, 0.7, 1.0)])
+    True
+    """
+
+    loss: float | None = None
+    accuracy: float | None = None
+    grad2: float | None = None
+    when: Callable[[Sequence[Round]], bool] | None = None
+    round: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.loss is not None and not math.isfinite(self.loss):
+            raise InputError(f"target_loss must be a finite number, not {self.loss!r}.")
+        if self.grad2 is not None:
+            non_negative("target_grad2", self.grad2)
+
+    def reached(self, records: Sequence[Round]) -> bool:
+        """Whether the last record meets a target."""
+        last = records[-1]
+        return bool(
+            (self.loss is not None and last.loss <= self.loss)
+            or (self.accuracy is not None and last.accuracy is not None and last.accuracy >= self.accuracy)
+            or (self.grad2 is not None and last.grad2 <= self.grad2)
+            or (self.when is not None and self.when(records))
+        )
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What is recorded, and who sees it.
+
+    Attributes:
+        every: record a round out of this many, and the last. A record takes three exact gradient passes.
+        watch: also record how far the local models spread, and the observed ratios that bound L_h, L_tilde and L_g
+            from below. This takes two of the three passes.
+        evaluator: gives the test accuracy of each record.
+        observer: called after every round.
+    """
+
+    every: int = 1
+    watch: bool = True
+    evaluator: Evaluator | None = None
+    observer: Observer | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "every", count("record_every", self.every))
+
+
+@dataclass(frozen=True)
+class Keep:
+    """The directory in which a run is kept.
+
+    Attributes:
+        directory: where. A new or empty directory, unless the run in it is resumed.
+        resume: continue the run that is there; start it if there is none. A finished run is simply read, so that a
+            notebook cell can be run again.
+        checkpoint_every: save the state once in this many rounds.
+        description: TOML text that is kept with the run as experiment.toml.
+    """
+
+    directory: str | Path
+    resume: bool = False
+    checkpoint_every: int = 100
+    description: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "checkpoint_every", count("checkpoint_every", self.checkpoint_every))
+
+    @classmethod
+    def of(cls, keep: Self | str | Path | None) -> Self | None:
+        """A directory by itself means the default of everything else."""
+        return keep if keep is None or isinstance(keep, cls) else cls(_path(keep))
+
+
+def _path(value: Any) -> str | Path:
+    if not isinstance(value, str | Path):
+        raise InputError(f"keep must be a directory or a Keep, not {value!r}.")
+    return value
+
+
+NEVER, EVERY_ROUND, HERE = StopAt(), Recording(), Compute()
+"""The defaults: all rounds, each recorded, computed on this machine."""

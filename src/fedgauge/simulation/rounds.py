@@ -1,0 +1,172 @@
+"""One round of a run: the workers' part, the server's update, and what a watched round says of the constants."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from fedgauge.federation.participation import Participation
+from fedgauge.pace.adaptive import Pace
+from fedgauge.runs.directory import State
+from fedgauge.simulation.engines.local import Engine
+from fedgauge.simulation.workers import Lane, Secants, Sums, Work, lanes
+from fedgauge.values import Round
+
+
+class Watched(NamedTuple):
+    """What a round adds to its record, as :class:`Round` names it."""
+
+    spread: float | None = None
+    deviation2: float | None = None
+    zeta2: float | None = None
+    L_tilde_ratio: float | None = None
+    L_g_ratio: float | None = None
+
+
+def compare(model: torch.Tensor, gradient: torch.Tensor | None, sums: Sums, seen: Secants) -> Watched:
+    """What a round says of the constants.
+
+    Args:
+        model: the global model that it began with.
+        gradient: f's gradient there, where all take part.
+        sums: the participants' models after their local steps, and their gradients there.
+        seen: their gradients at the mean of those models.
+    """
+    assert sums.spread.mean is not None
+    assert sums.gradient is not None
+    mean, weight = sums.spread.mean, sums.spread.weight
+    at_mean = seen.gradient / weight
+    gap = sums.gradient / weight - at_mean
+    ratio = None
+    if gradient is not None and not torch.equal(mean.to(model.dtype), model):
+        ratio = float((at_mean - gradient).norm() / (mean - model).norm())
+    return Watched(
+        spread=sums.spread.squares / weight,
+        deviation2=float(gap @ gap),
+        # Rounding can take a difference of equal numbers below zero.
+        zeta2=max(seen.squares / weight - float(at_mean @ at_mean), 0.0),
+        L_tilde_ratio=seen.steepest or None,
+        L_g_ratio=ratio,
+    )
+
+
+class Rounds:
+    """The parts of a run that do not change from round to round."""
+
+    def __init__(
+        self, work: Work, engine: Engine, participation: Participation, seed: int, start: torch.Tensor | None = None
+    ) -> None:
+        self._work, self._engine, self._participation = work, engine, participation
+        self._start = work.federation.start(seed) if start is None else start
+        self.seed, self._chunk = seed, work.chunk
+        self._num_workers = work.federation.num_workers
+        # Everyone weighs in the objective, also where only some take part.
+        self._everyone = Participation(weights=participation.weights).cohort(self._num_workers, seed, 0)
+
+    def evaluate(self, model: torch.Tensor) -> tuple[float, torch.Tensor]:
+        """f and its gradient at the global model."""
+        losses, gradients = zip(*self._engine.map("evaluate", lanes(self._everyone, self._chunk), model), strict=True)
+        return sum(losses), sum(gradients[1:], start=gradients[0])
+
+    def round(
+        self, state: State, gradient: torch.Tensor | None = None, ends: Sequence[int] | None = None
+    ) -> tuple[list[State], Watched]:
+        """One round: the next state, and where f's gradient is given to look from, what was seen on the way.
+
+        With ``ends``, the states that would follow had everyone stopped after each of those numbers of steps.
+        """
+        N = self._num_workers
+        full = self._participation.sampling == "full"
+        cohort = self._everyone if full else self._participation.cohort(N, self.seed, state.round)
+        dealt = lanes(cohort, self._chunk, state.memory)
+        watch = 0 if gradient is None else self._work.keepable(state.model, len(dealt))
+        parts = self._engine.map("local_phase", dealt, state.round, state.model, state.server, watch, ends)
+        sums = Sums()
+        for lane in parts:
+            sums.add(lane)
+        following = [self._following(state, each) for each in (*sums.path, sums)]
+        if gradient is None or sums.spread.mean is None or sums.gradient is None:
+            return following, Watched()
+        kept = [Lane(lane.cohort, part.kept) for lane, part in zip(dealt, parts, strict=True)]
+        foresee = getattr(self._engine, "foresee", None)
+        if foresee is not None:
+            foresee(following[-1])
+        return following, self._look(state.model, gradient if full else None, sums, kept)
+
+    def _following(self, state: State, sums: Sums) -> State:
+        """The state after the server's update."""
+        N = self._num_workers
+        # A copy, so that a round that is interrupted leaves its state as it was.
+        memory = {name: rows.clone() for name, rows in state.memory.items()}
+        for workers, remembered in sums.memory:
+            for name, rows in remembered.items():
+                memory[name][workers] = rows
+        fraction = self._participation.num_participants(N) / N
+        model, server = self._work.algorithm.update(state.model, state.server, sums.message, fraction)
+        return State(state.round + 1, model, server, memory)
+
+    def _look(self, model: torch.Tensor, gradient: torch.Tensor | None, sums: Sums, kept: list[Lane]) -> Watched:
+        """What the participants' models and gradients say of the constants, seen from their mean model."""
+        mean = sums.spread.mean
+        assert mean is not None
+        parts: list[Secants | None] = self._engine.map("secants", kept, mean.to(model.dtype))
+        seen = parts[0]
+        for part in parts[1:]:
+            if seen is not None and part is not None:
+                seen.add(part)
+        if seen is None or any(part is None for part in parts):
+            # A worker was lost in this round: what the others say does not compare with what was said before.
+            return Watched()
+        return compare(model, gradient, sums, seen)
+
+    def first_state(self) -> State:
+        """The state before the first round."""
+        model = self._start
+        remembered = self._work.algorithm.worker_init(model)
+        memory = {name: vector.expand(self._num_workers, -1).clone() for name, vector in remembered.items()}
+        return State(0, model, self._work.algorithm.init(model), memory)
+
+
+class Pacing:
+    """A run's pace: what it knows, and the round as it is taken to have ended."""
+
+    def __init__(self, pace: Pace, loop: Rounds, records: Sequence[Round]) -> None:
+        self._pace, self._loop = pace, loop
+        self._state = pace.init()
+        for record in records:
+            self._state, _ = pace.step(self._state, record)
+        self._evaluated: tuple[torch.Tensor, float, torch.Tensor] | None = None
+
+    def evaluate(self, model: torch.Tensor) -> tuple[float, torch.Tensor]:
+        """f and its gradient, once for the model at which a round ended and the next begins."""
+        if self._evaluated is None or self._evaluated[0] is not model:
+            self._evaluated = (model, *self._loop.evaluate(model))
+        return self._evaluated[1:]
+
+    def elapsed(self, round: int) -> float:
+        """Seconds of the cost model before a round."""
+        return self._pace.elapsed(self._state, round)
+
+    def ends(self, look: bool) -> tuple[int, ...]:
+        """The round's local steps, after those at which it is looked at."""
+        decision = self._state.decision
+        return (*decision.look, decision.local_steps) if look else (decision.local_steps,)
+
+    def decide(self, record: Round, before: State, ends: Sequence[State]) -> tuple[Round, State]:
+        """The record with what the round looked at and what follows from it, and the state that is gone on with."""
+        path = []
+        for end in ends:
+            loss, gradient = self.evaluate(end.model)
+            path.append(loss if np.isfinite(loss) and torch.isfinite(gradient.sum()) else float("inf"))
+        looked = self.ends(look=True)
+        record = dataclasses.replace(record, looked=looked, path=tuple(path))
+        taken = self._pace.take(self._state, record)
+        record = dataclasses.replace(record, taken=taken)
+        self._state, decision = self._pace.step(self._state, record)
+        undone = dataclasses.replace(before, round=before.round + 1)
+        states = dict(zip((0, *looked), (undone, *ends), strict=True))
+        return dataclasses.replace(record, why=decision.why), states[taken]

@@ -1,0 +1,85 @@
+"""A federation and the way it is run, as one value: what measuring and planning need to know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedgauge.algorithms.base import Algorithm
+from fedgauge.data.dataset import Dataset
+from fedgauge.data.partition import Partition
+from fedgauge.errors import InputError, count
+from fedgauge.federation.participation import Participation
+from fedgauge.federation.protocols import Federation
+from fedgauge.pace.adaptive import Pace
+from fedgauge.randomness import check_seed
+from fedgauge.simulation.options import Compute, Evaluator
+
+Steps = int | tuple[int, ...] | Pace
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A federation with an algorithm, local steps and whatever else decides a run of it.
+
+    Attributes:
+        federation: what the workers compute.
+        algorithm: what workers and server do with it.
+        local_steps: I, one number per worker, or a pace that adapts it.
+        rounds: R.
+        participation: who takes part.
+        seed: of all randomness.
+        compute: where it is computed.
+        evaluator: the test set, if there is one.
+        dataset: the data that it was made from, scaled, if it is known.
+        partition: which worker has which of the data, if it is known.
+        experiment: the sections of the experiment that it comes from; empty if it comes from none.
+    """
+
+    federation: Federation
+    algorithm: Algorithm
+    local_steps: Steps = 10
+    rounds: int = 100
+    participation: Participation = field(default_factory=Participation)
+    seed: int = 0
+    compute: Compute = field(default_factory=Compute)
+    evaluator: Evaluator | None = None
+    dataset: Dataset | None = None
+    partition: Partition | None = None
+    experiment: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "seed", check_seed(self.seed))
+        object.__setattr__(self, "rounds", count("rounds", self.rounds))
+        self.participation.check(self.federation.num_workers)
+        object.__setattr__(self, "local_steps", check_steps(self.local_steps, self.federation.num_workers))
+
+    @property
+    def num_workers(self) -> int:
+        """N."""
+        return self.federation.num_workers
+
+    @property
+    def fixed_steps(self) -> int | tuple[int, ...]:
+        """The local steps, which must not adapt themselves while something is measured."""
+        if isinstance(self.local_steps, Pace):
+            raise InputError(
+                "Measuring needs a fixed number of local steps; under auto, what is measured would change with it;"
+                " give --local-steps, as in --local-steps 10."
+            )
+        return self.local_steps
+
+
+def check_steps(local_steps: int | Sequence[int] | Pace, num_workers: int) -> Steps:
+    """Return local steps as plain numbers: one, or one per worker. A pace is returned as it is."""
+    if isinstance(local_steps, Pace):
+        return local_steps
+    values: Any = local_steps.tolist() if hasattr(local_steps, "tolist") else local_steps
+    if not isinstance(values, list | tuple):
+        return count("local_steps", values)
+    if len(values) != num_workers:
+        raise InputError(
+            f"local_steps must be one number, or {num_workers} numbers, one per worker; {len(values)} were given."
+        )
+    return tuple(count("local_steps", steps) for steps in values)

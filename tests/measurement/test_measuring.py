@@ -1,0 +1,36 @@
+"""Measuring takes a federation from Python; an experiment is a file format over the same call."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedgauge as fg
+
+OPTIONS = fg.MeasureOptions(("divergence", "noise", "trajectory", "curvature"), rounds=2, seeds=2)
+
+
+def test_a_federation_is_measured_as_its_experiment_is(tmp_path: Path) -> None:
+    federation = fg.random_quadratics(4, 3, hessian_spread=0.5, sigma2=0.1, seed=1)
+    federation.write(tmp_path / "fed.json")
+    experiment = fg.Experiment.of({"source": str(tmp_path / "fed.json"), "gamma": 0.1, "local_steps": 5, "seed": 2})
+    by_file = fg.measure(experiment, options=OPTIONS)
+    seed: Any = np.int64(2)  # a whole number of numpy's is a seed too
+    by_hand = fg.measure(federation, fg.fedavg(gamma=0.1), local_steps=5, seed=seed, options=OPTIONS)
+    assert [reading.to_json() for reading in by_hand.readings] == [reading.to_json() for reading in by_file.readings]
+    assert by_hand.point == by_file.point
+    assert by_hand.settings["algorithm"] == {"name": "fedavg", "gamma": 0.1, "eta": 1.0}
+    assert fg.Measurement.from_json(by_hand.to_json()).to_json() == by_hand.to_json()
+
+
+def test_what_an_experiment_says_already_is_not_said_twice() -> None:
+    experiment = fg.Experiment.of({"source": "digits", "gamma": 0.1})
+    with pytest.raises(fg.InputError, match="already says its algorithm; change it there"):
+        fg.measure(experiment, fg.fedavg(gamma=0.2))
+    with pytest.raises(fg.InputError, match="already says its local_steps"):
+        fg.measure(experiment, local_steps=3)
+    with pytest.raises(fg.InputError, match="needs an algorithm beside it"):
+        fg.measure(fg.random_quadratics(3, 2))

@@ -1,0 +1,21 @@
+"""What a terminal shows is complete, or says what is left out."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedgauge.report.terminal import kept_runs
+from fedgauge.runs.reader import FoundRun
+
+
+@pytest.mark.parametrize(("number", "words"), [(23, "more are left out"), (3, "3 ratios exceed the constant")])
+def test_a_check_says_how_many_more_ratios_there_are(
+    number: int, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = FoundRun("run", "finished", number, {})
+    kept_runs.show_check(run, {"L_h": 1.0}, [(at, "L_h", 2.0) for at in range(number)], number)
+    text = " ".join(capsys.readouterr().out.split())
+    assert words in text
+    rows = sum(f" {at} L_h 2 1" in text for at in range(number))
+    assert f"{number} ratios exceed" in text
+    assert rows == number or f"{number - rows} more are left out" in text
