@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,15 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.cli.command import Capture, answer
 from torch import nn
 from torch.nn import functional
 
+from fedgauge.cli import main
 from fedgauge.errors import InputError
 from fedgauge.experiment.config import Experiment
 from fedgauge.experiment.prepare import execute, prepare
+from fedgauge.federation.generate import random_quadratics
 from fedgauge.federation.models import Model, make_model
 from fedgauge.runs.directory import read_trace
 from fedgauge.simulation.options import Keep
@@ -221,3 +225,54 @@ def test_a_target_accuracy_needs_something_to_test_on(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="and a has none"):
         prepare(made(source=str(tmp_path / "a.npz"), workers=2, target_accuracy=0.5))
     assert prepare(made(source=str(tmp_path / "a.npz"), workers=2)).evaluator is None
+
+
+OWN = """
+from dataclasses import replace
+from fedgauge import fedavg
+
+def signed(gamma, power=1.0, eta=1.0):
+    made = fedavg(gamma, eta)
+    return replace(
+        made, step=lambda local, gradient: {"x": local["x"] - gamma * gradient.sign() * gradient.abs() ** power}
+    )
+"""
+
+
+def test_an_algorithm_of_ones_own_runs_from_toml_and_from_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "own_algorithms.py").write_text(OWN)
+    random_quadratics(4, 3, sigma2=0.1).write("fed.json")
+    name = '[data]\nname = "fed.json"\n[algorithm]\nname = "own_algorithms:signed"\n'
+    (tmp_path / "own.toml").write_text(f"{name}gamma = 0.1\npower = 0.5\n[run]\nrounds = 5\n")
+    found = answer(capsys, "simulate own.toml --out runs/toml")
+    line = "simulate fed.json --algorithm own_algorithms:signed --gamma 0.1 --algorithm-option power=0.5 --rounds 5"
+    again = answer(capsys, f"{line} --processes 2 --out runs/line")
+    plain = answer(capsys, "simulate fed.json --gamma 0.1 --rounds 5")
+    assert found["rounds"] == again["rounds"] != plain["rounds"]
+    assert set(found["settings"]["algorithm"]) == {"name", "gamma", "power", "eta", "code"}
+    # The run is what its code was: one with other code under the same name is not resumed.
+    (tmp_path / "own_algorithms.py").write_text(OWN.replace("power\n", "power * 2\n"))
+    monkeypatch.delitem(sys.modules, "own_algorithms")
+    assert main(["simulate", "own.toml", "--out", "runs/toml", "--resume"]) == 2
+    assert "algorithm code" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("--algorithm no_such_module:f --gamma 0.1", "Cannot import no_such_module for the algorithm"),
+        ("--algorithm math:hypot --gamma 0.1", "math:hypot"),
+        ("--gamma 0.1 --algorithm-option power=2", "no key 'power'"),
+    ],
+)
+def test_what_is_no_algorithm_is_refused(
+    line: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    random_quadratics(3, 2).write("fed.json")
+    assert main(["simulate", "fed.json", *line.split()]) == 2
+    assert says in capsys.readouterr().err

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,10 +16,12 @@ from tests.flower.here import HereGrid
 from tests.flower.task import read
 
 from fedgauge import Experiment, execute, prepare, read_trace
+from fedgauge.algorithms import Algorithm
 from fedgauge.cli import main
 from fedgauge.errors import InputError, MachineError
 from fedgauge.federation.supervised import SupervisedFederation
-from fedgauge.flower import client_app, held_out, run_on
+from fedgauge.flower import algorithms as wire
+from fedgauge.flower import client, client_app, held_out, run_on
 from fedgauge.flower.records import ARRAYS, SAID, content, tensors_of
 from fedgauge.runs.reader import read_run
 
@@ -37,6 +40,7 @@ ALGORITHMS = {
     "momentum": {"algorithm": "momentum", "beta": 0.5},
     "FedAdam": {"algorithm": "fedadam", "eta": 0.02, "beta1": 0.5},
     "SCAFFOLD, which remembers": {"algorithm": "scaffold"},
+    "one's own": {"algorithm": "tests.algorithms.own:signed", "algorithm_option": {"power": 0.7}},
     "own steps": {"local_steps": [2, 5, 3]},
     "weights": {"weights": [1.0, 2.0, 1.0]},
     "tested on a part": {"test_examples": 50},
@@ -55,6 +59,24 @@ def test_runs_are_the_bits_of_simulate(experiment: Experiment, shards: Path, cha
     there = run_on(grid_of(shards), asked, read(shards / "test.npz", test=True))
     assert there.rounds == here.rounds
     assert np.array_equal(there.model, here.model)
+
+
+def test_a_node_with_other_code_is_not_asked_to_run_it(
+    experiment: Experiment, shards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = experiment.changed({"rounds": 2, "algorithm": "tests.algorithms.own:signed"})
+    monkeypatch.setattr(wire, "algorithm_of", partial(_with_code, "another"))
+    monkeypatch.setattr(client, "algorithm_of", partial(_with_code, "another"))
+    with pytest.raises(MachineError):
+        run_on(grid_of(shards), asked, read(shards / "test.npz", test=True), timeout=0.2)
+
+
+_REAL = wire.algorithm_of
+
+
+def _with_code(code: str, message: Mapping[str, Any]) -> Algorithm:
+    """As a node does whose module has another version."""
+    return _REAL({**message, "code": code})
 
 
 def test_weights_by_examples_are_those_of_simulate(experiment: Experiment, shards: Path) -> None:

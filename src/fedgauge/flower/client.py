@@ -14,10 +14,10 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 import fedgauge.flower.records as records
-from fedgauge.algorithms import make_algorithm
 from fedgauge.errors import InputError
 from fedgauge.federation.participation import Cohort
 from fedgauge.federation.supervised import SupervisedFederation
+from fedgauge.flower.algorithms import algorithm_of
 from fedgauge.flower.shard import OwnWorker, Shard, experiment_of, shard_of
 from fedgauge.simulation.workers import Lane, Work
 from fedgauge.system.threads import one_thread
@@ -69,11 +69,9 @@ class Node:
 
     def work(self, said: dict[str, Any]) -> Work:
         """What the worker is asked to do, for the run's algorithm and seed."""
-        names, numbers = said["parameters"], said["numbers"]
-        algorithm = make_algorithm(said["algorithm"], **dict(zip(names, numbers, strict=True)))
         steps = said["local_steps"]
         federation: Any = self.own(said["num_workers"])
-        return Work(federation, algorithm, steps[0] if len(steps) == 1 else steps, said["seed"], 1)
+        return Work(federation, algorithm_of(said), steps[0] if len(steps) == 1 else steps, said["seed"], 1)
 
 
 Found = tuple[dict[str, torch.Tensor], dict[str, float]]

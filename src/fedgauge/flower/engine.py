@@ -18,6 +18,7 @@ import torch
 import fedgauge.flower.records as records
 from fedgauge.algorithms.base import Algorithm, Tensors
 from fedgauge.federation.participation import Cohort, Participation
+from fedgauge.flower.algorithms import described
 from fedgauge.flower.fleet import Fleet, Question
 from fedgauge.flower.noise import Noise
 from fedgauge.runs.directory import State
@@ -99,11 +100,8 @@ class FlowerEngine:
         self._coming: State | None = None
         self._foreseen: tuple[State, Answers] | None = None
         self._missing: dict[str, set[int]] = {}
-        parameters = work.algorithm.parameters
         self._said: dict[str, Any] = {
-            "algorithm": work.algorithm.name,
-            "parameters": list(parameters),
-            "numbers": [float(value) for value in parameters.values()],
+            **described(work.algorithm),
             "local_steps": list(schedule.local_steps),
             "num_workers": work.federation.num_workers,
             "seed": schedule.seed,

@@ -33,9 +33,10 @@ from flwr.server.workflow.constant import MAIN_CONFIGS_RECORD, MAIN_PARAMS_RECOR
 from flwr.serverapp import Grid
 
 import fedgauge.flower.records as records
-from fedgauge.algorithms import make_algorithm
 from fedgauge.errors import InputError, MachineError, positive
 from fedgauge.experiment.config import Experiment
+from fedgauge.experiment.prepare import algorithm_of
+from fedgauge.flower.algorithms import described
 from fedgauge.flower.client import Asked
 from fedgauge.flower.engine import answer_of
 from fedgauge.flower.fleet import Fleet, PromptGrid
@@ -189,7 +190,7 @@ def run_securely(
     """
     run, N = experiment.run, num_workers(experiment)
     _check(experiment, N)
-    algorithm = make_algorithm(experiment.algorithm.name, **experiment.algorithm.parameters)
+    algorithm = algorithm_of(experiment)
     own = shard.federation()
     evaluator = tested_with(experiment, shard, own)
     model = own.start(run.seed)
@@ -200,9 +201,7 @@ def run_securely(
     fleet = Fleet(grid, positive("timeout", timeout))
     fleet.gather(N, positive("wait", wait))
     said: dict[str, Any] = {
-        "algorithm": algorithm.name,
-        "parameters": list(algorithm.parameters),
-        "numbers": list(algorithm.parameters.values()),
+        **described(algorithm),
         "local_steps": [run.local_steps],
         "num_workers": N,
         "seed": run.seed,

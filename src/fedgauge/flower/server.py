@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
+from torch import nn
 
 from fedgauge.errors import InputError, MachineError, positive
 from fedgauge.experiment.config import Experiment
@@ -47,11 +48,23 @@ class RemoteFederation:
         self.num_workers, self.dim = len(digests), own.dim
         self.digest = hashlib.sha256(" ".join(digests).encode()).hexdigest()
 
-    def __getattr__(self, name: str) -> Any:
-        """The module, and the model's form."""
-        if name in ("module", "unflatten", "flatten", "batch_size"):
-            return getattr(self._own, name)
-        raise AttributeError(name)
+    @property
+    def module(self) -> nn.Module:
+        """The module, for the names of its parameters."""
+        return self._own.module
+
+    @property
+    def batch_size(self) -> int:
+        """Samples in a mini-batch."""
+        return self._own.batch_size
+
+    def flatten(self, module: nn.Module) -> torch.Tensor:
+        """A module's parameters as one vector."""
+        return self._own.flatten(module)
+
+    def unflatten(self, row: torch.Tensor) -> Mapping[str, torch.Tensor]:
+        """The parameters by name, as views of a flat model."""
+        return self._own.unflatten(row)
 
     def chunk(self, participants: int) -> int:
         """Each worker answers for itself."""
