@@ -185,7 +185,7 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "text": ({"model": f"{HERE}:text"}, ("Model or a torch module", "str")),
     "failing": ({"model": f"{HERE}:failing"}, ("failing", "RuntimeError: of my own", "(1, 8, 8)")),
     "no such option": ({"model": f"{HERE}:sound", "model_option": {"depth": 3}}, ("sound", "depth")),
-    "empty name": ({"model": ":"}, ("':'", "names no function", "package.module:function")),
+    "empty name": ({"model": ":"}, ("':'", "does not name a function", "package.module:function")),
     "no parameters": ({"model": f"{HERE}:empty"}, ("no parameters",)),
     "misfit": ({"model": f"{HERE}:misfit"}, ("misfit", "misfit on digits", "(1, 8, 8)")),
     "too few outputs": ({"model": f"{HERE}:too_few"}, ("(3,) outputs", "labels 0 to 9")),
@@ -204,7 +204,7 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "weights of another number": ({"weights": [1, 2]}, ("weights", "10", "2")),
     "too many participants": ({"participants": 11, "sampling": "without-replacement"}, ("participants", "10", "11")),
     "no such data": ({"source": "digts"}, ("digts", "did you mean digits?")),
-    "no published mean": ({"scale": "published"}, ("digits", "published mean", "unit or measured")),
+    "no published mean": ({"scale": "published"}, ("digits", "published mean", "scale='measured'")),
     "batch": ({"batch_size": 0}, ("batch_size", "at least 1")),
 }
 
