@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.cli.command import Capture, answer
+from tests.cli.command import Capture, answer, words
 from torch import nn
 from torch.nn import functional
 
@@ -254,8 +254,12 @@ def test_an_algorithm_of_ones_own_runs_from_toml_and_from_the_command_line(
     plain = answer(capsys, "simulate fed.json --gamma 0.1 --rounds 5")
     assert found["rounds"] == again["rounds"] != plain["rounds"]
     assert set(found["settings"]["algorithm"]) == {"name", "gamma", "power", "eta", "code"}
+    # It can be shown and reported, and no theorem is said to cover it.
+    assert "functions of your" in words(capsys, "runs show runs/toml")
+    assert main(["report", "runs/toml", "--out", "report.html"]) == 0
+    capsys.readouterr()
     # The run is what its code was: one with other code under the same name is not resumed.
-    (tmp_path / "own_algorithms.py").write_text(OWN.replace("power\n", "power * 2\n"))
+    (tmp_path / "own_algorithms.py").write_text(OWN.replace("** power", "** (2 * power)"))
     monkeypatch.delitem(sys.modules, "own_algorithms")
     assert main(["simulate", "own.toml", "--out", "runs/toml", "--resume"]) == 2
     assert "algorithm code" in capsys.readouterr().err
