@@ -407,7 +407,7 @@ def test_a_loss_is_counted_from_the_most_that_f_star_may_be(least: Estimate, cer
     assert plan.target == 0.5  # f - f* <= 0.5 makes f at most 2 if f* <= 1.5, and not if f* is no more than 1
     assert (plan.certified, plan.verdict.startswith("Certified")) == (certified, certified)
     assert TheoryPlan.from_json(plan.to_json()) == plan
-    with pytest.raises(InputError, match=r"must be above 1\.5, which f\* may be, not 1\.4"):
+    with pytest.raises(InputError, match=r"must be above 1\.5, which may be the value of f\*, not 1\.4"):
         theory_plan(given, goal=Goal("loss", 1.4), **asked)
 
 
@@ -525,8 +525,8 @@ MISTAKES: list[tuple[dict[str, float], dict[str, Any], str]] = [
     (TABLE, {"goal": Goal("grad2", None, 0.5)}, r"must pay for one round, which takes 1.1 s at least, not 0.5"),
     (TABLE, {"eta": None}, "fix eta or give gamma_min"),
     (TABLE, {"gamma_min": 5.0}, "does not reach the goal with gamma of at least 5; lower gamma_min"),
-    (TABLE, {"cost": Cost("local")}, "cost's step is missing"),
-    (TABLE, {"cost": Cost("given", bandwidth=1e6, step=0.1)}, "cost's bytes is missing"),
+    (TABLE, {"cost": Cost("local")}, "cost has no value for step"),
+    (TABLE, {"cost": Cost("given", bandwidth=1e6, step=0.1)}, "cost has no value for bytes"),
     (TABLE, {"cost": Cost("given", step=0.0)}, "must cost something"),
     (TABLE, {"participants": 9}, "at most the 8 workers, not 9"),
     (TABLE, {"participants": 3, "theorem": "nonconvex"}, "choose partial"),

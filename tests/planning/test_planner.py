@@ -146,9 +146,9 @@ def test_more_combinations_than_are_tried_are_said(tmp_path: Path) -> None:
     [
         (Goal("loss", budget=0.5), {}, "budget of 0.5 s is below one round, which takes at least 1.01 s"),
         (Goal("loss", 0.5), {"target_loss": 0.2}, "target_loss = 0.2, which contradicts the goal"),
-        (Goal("loss", -1e6), {}, "the least that f can be"),
+        (Goal("loss", -1e6), {}, "the smallest value of f"),
         (Goal("grad2", 1e6), {}, "first model already has"),
-        (Goal("accuracy", 0.9), {}, "accuracy needs examples to test on"),
+        (Goal("accuracy", 0.9), {}, "accuracy needs test examples"),
     ],
 )
 def test_contradictions_are_refused_before_anything_is_run(
@@ -237,5 +237,5 @@ def test_a_network_with_a_loss_of_ones_own_is_planned_in_processes() -> None:
 
 def test_an_algorithm_that_cannot_be_made_again_is_refused() -> None:
     changed = replace(fedavg(gamma=0.1), update=lambda model, server, mean, fraction: (model, server))
-    with pytest.raises(InputError, match="A plan makes fedavg again with other rates"):
+    with pytest.raises(InputError, match="A plan has to make fedavg anew with other rates"):
         plan(random_quadratics(3, 2), changed, goal=Goal("grad2", 0.1), cost=COST)
