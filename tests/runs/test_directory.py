@@ -509,7 +509,7 @@ def test_the_first_model_is_kept_and_the_command_that_is_shown_goes_on(
     capsys.readouterr()
     assert main(["runs", "show", "a run"]) == 0
     again = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("To run it again: "))
-    assert main([*shlex.split(again)[2:], "--out", "again"]) == 0
+    assert main([*shlex.split(again.removeprefix("To run it again: "))[1:], "--out", "again"]) == 0
     assert results(tmp_path / "again") == results(tmp_path / "whole")
 
 
