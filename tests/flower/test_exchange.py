@@ -293,7 +293,7 @@ def test_a_target_that_cannot_be_tested_is_refused(experiment: Experiment, shard
 def test_different_models_are_refused(experiment: Experiment, shards: Path) -> None:
     with pytest.raises(InputError, match=r"Workers [01] and 2 have different models"):
         run_on(grid_of(shards, (16, 16, 17)), experiment, read(shards / "test.npz"))
-    with pytest.raises(InputError, match="Worker 0 has another model"):
+    with pytest.raises(InputError, match="Worker 0 has a different model"):
         run_on(grid_of(shards), experiment, read(shards / "test.npz", width=8))
 
 
