@@ -261,7 +261,5 @@ def test_mistakes_are_answered_in_one_sentence(how: dict[str, Any], said: str) -
 
 
 def test_samples_need_data() -> None:
-    with pytest.raises(
-        InputError, match="samples needs a federation with data, which this one does not have; set draws"
-    ):
+    with pytest.raises(InputError, match="samples needs a federation with data, which this one does not have; set"):
         measured(random_quadratics(2, 2), samples=10)
