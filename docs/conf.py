@@ -40,10 +40,16 @@ _HOMES = "experiment|federation\\.(participation|shards)|pace|planning|randomnes
 nitpick_ignore_regex = [
     (r"py:.*", r"(torch|numpy|np|npt|collections|pathlib|typing|nn)(\..*)?"),
     # Names of types, which Python resolves before Sphinx sees them, or cannot resolve at all.
-    (r"py:class", r"Indices|Floats|Labels|Array|Tensors|Loss|Progress|Observer|optional"),
+    (
+        r"py:class",
+        r"Indices|Floats|Labels|Array|Tensors|Loss|Progress|Observer|Engine|Passes|optional|int \| tuple\[int",
+    ),
     # Parts of values that are described where the values are.
-    (r"py:class", rf"Shards|fedgauge\.({_HOMES})(\..*)?"),
-    (r"py:(data|mod|meth)", r"SCHEMES|THEOREMS|to_json|fedgauge\.(data\.schemes|theory\.search|symbols)(\..*)?"),
+    (r"py:class", rf"Shards|fedgauge\.({_HOMES}|measurement\.(lanczos|local|parts))(\..*)?"),
+    (
+        r"py:(data|mod|meth)",
+        r"LENSES|SCHEMES|to_json|fedgauge\.(data\.schemes|federation\.kernels|theory\.search|symbols)(\..*)?",
+    ),
 ]
 
 html_theme = "furo"

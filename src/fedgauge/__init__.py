@@ -10,6 +10,7 @@ True
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -153,11 +154,15 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names.spli
 __all__ = sorted(_HOME)
 
 
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used, so that what needs no torch does not wait for it."""
-    if name not in _HOME:
-        raise AttributeError(f"module 'fedgauge' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+if not TYPE_CHECKING:  # or every misspelt name would have a type
+
+    def __getattr__(name: str) -> Any:
+        """Import a public name when it is first used, so that what needs no torch does not wait for it."""
+        if name == "__version__":
+            return version("fedgauge")
+        if name not in _HOME:
+            raise AttributeError(f"module 'fedgauge' has no attribute {name!r}")
+        return getattr(import_module(_HOME[name]), name)
 
 
 def __dir__() -> list[str]:

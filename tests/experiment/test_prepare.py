@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.cli.command import Capture, answer
+from tests.cli.command import Capture, answer, words
 from torch import nn
 from torch.nn import functional
 
@@ -185,7 +185,7 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "text": ({"model": f"{HERE}:text"}, ("Model or a torch module", "str")),
     "failing": ({"model": f"{HERE}:failing"}, ("failing", "RuntimeError: of my own", "(1, 8, 8)")),
     "no such option": ({"model": f"{HERE}:sound", "model_option": {"depth": 3}}, ("sound", "depth")),
-    "empty name": ({"model": ":"}, ("':'", "names no function", "package.module:function")),
+    "empty name": ({"model": ":"}, ("':'", "does not name a function", "package.module:function")),
     "no parameters": ({"model": f"{HERE}:empty"}, ("no parameters",)),
     "misfit": ({"model": f"{HERE}:misfit"}, ("misfit", "misfit on digits", "(1, 8, 8)")),
     "too few outputs": ({"model": f"{HERE}:too_few"}, ("(3,) outputs", "labels 0 to 9")),
@@ -204,7 +204,7 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "weights of another number": ({"weights": [1, 2]}, ("weights", "10", "2")),
     "too many participants": ({"participants": 11, "sampling": "without-replacement"}, ("participants", "10", "11")),
     "no such data": ({"source": "digts"}, ("digts", "did you mean digits?")),
-    "no published mean": ({"scale": "published"}, ("digits", "published mean", "unit or measured")),
+    "no published mean": ({"scale": "published"}, ("digits", "published mean", "scale='measured'")),
     "batch": ({"batch_size": 0}, ("batch_size", "at least 1")),
 }
 
@@ -254,8 +254,12 @@ def test_an_algorithm_of_ones_own_runs_from_toml_and_from_the_command_line(
     plain = answer(capsys, "simulate fed.json --gamma 0.1 --rounds 5")
     assert found["rounds"] == again["rounds"] != plain["rounds"]
     assert set(found["settings"]["algorithm"]) == {"name", "gamma", "power", "eta", "code"}
+    # It can be shown and reported, and no theorem is said to cover it.
+    assert "functions of your" in words(capsys, "runs show runs/toml")
+    assert main(["report", "runs/toml", "--out", "report.html"]) == 0
+    capsys.readouterr()
     # The run is what its code was: one with other code under the same name is not resumed.
-    (tmp_path / "own_algorithms.py").write_text(OWN.replace("power\n", "power * 2\n"))
+    (tmp_path / "own_algorithms.py").write_text(OWN.replace("** power", "** (2 * power)"))
     monkeypatch.delitem(sys.modules, "own_algorithms")
     assert main(["simulate", "own.toml", "--out", "runs/toml", "--resume"]) == 2
     assert "algorithm code" in capsys.readouterr().err

@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Mapping
 from typing import Any, get_args
 
 import numpy as np
@@ -146,3 +147,26 @@ def test_the_initial_gap_lies_between_the_bounds_on_the_least_value(
 ) -> None:
     gap = initial_gap(**arguments)
     assert (gap.symbol, gap.low, gap.high, gap.value, gap.kind) == ("F", low, high, high, kind)
+
+
+def test_constants_are_a_mapping() -> None:
+    constants = Constants((Estimate.exact("L_h", 0.5, "eigenvalue"), Estimate.exact("L_g", 1.0, "eigenvalue")))
+    assert isinstance(constants, Mapping)
+    assert list(constants) == list(constants.keys()) == ["L_h", "L_g"]
+    assert {name: estimate.value for name, estimate in constants.items()} == {"L_h": 0.5, "L_g": 1.0}
+    assert (len(constants), constants.get("mu"), "L_h" in constants) == (2, None, True)
+    with pytest.raises(KeyError, match=r"^mu was not measured; choose one of L_h, L_g\.$"):
+        constants["mu"]
+
+
+def test_a_trace_gives_arrays_and_a_frame() -> None:
+    rounds = (Round(0, 2.0, 1.0, spread=4.0, deviation2=1.0), Round(5, 1.0, 0.5, accuracy=0.75))
+    trace = Trace({}, "finished", 5, rounds, np.zeros(2), (0.1,))
+    assert trace.column("round").tolist() == [0, 5]
+    np.testing.assert_array_equal(trace.accuracies, [np.nan, 0.75])
+    np.testing.assert_array_equal(trace.column("L_h_ratio"), [0.5, np.nan])
+    frame = trace.to_frame()
+    assert frame["loss"].tolist() == [2.0, 1.0]
+    np.testing.assert_array_equal(frame["seconds"], [0.1, np.nan])
+    with pytest.raises(InputError, match="no entry 'los'; did you mean loss"):
+        trace.column("los")

@@ -154,7 +154,7 @@ def _image(shape: Sequence[int], multiple: int) -> tuple[int, int, int]:
 
 
 def make_model(name: str, shape: Sequence[int], classes: int, **options: Any) -> Model:
-    """Make a model by name, or by ``package.module:factory``, a function of (shape, classes, **options).
+    """Make a model by name, or by ``package.module:factory``, a function of ``(shape, classes, **options)``.
 
     The factory returns a :class:`Model`, or a module that is then trained with cross-entropy.
 

@@ -71,8 +71,8 @@ def trajectory(
         observer: called after every round.
 
     Returns:
-        Two readings: the mean over rounds and seeds (of the squares, as in the paper), with a 95% interval; and the
-        maximum.
+        Two readings. The first is the mean over rounds and seeds (of the squares, as in the paper), with a 95%
+        interval; the second is the maximum.
 
     >>> from fedgauge import fedavg, random_quadratics
     >>> federation = random_quadratics(4, 3)

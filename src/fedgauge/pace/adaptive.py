@@ -22,7 +22,7 @@ slowly with fewer steps. Three rules lower I:
   with half from the beginning. Where f rises after a quarter of the steps, I becomes that quarter;
 - *trial*: where e is below the share, half the steps are tried for a quarter of the rounds for which I was used, and
   kept if f falls faster; the first half of the trial, which removes drift, does not count. After a failed trial, the
-  next comes half as soon;
+  next one waits twice as long;
 - *undoing*: where a round would lose half of all that the run has gained, or the first round half of what it had gained
   on the way, the server takes the best of the models on the way; if none is better than the start, it undoes the round
   and takes a quarter of the steps. Between records, nothing is known and nothing is undone.

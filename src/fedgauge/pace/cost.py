@@ -45,7 +45,7 @@ class Cost(Value):
                 raise InputError(f"The cost's {name} must be a finite number of at least 0, not {value!r}.")
         if not self.bandwidth > 0:
             raise InputError(
-                f"The cost's bandwidth must be above 0 bytes per second, not {self.bandwidth!r}, as nothing would arrive."
+                f"The cost's bandwidth must be above 0 bytes per second, not {self.bandwidth!r}: nothing would arrive."
             )
 
     @classmethod
@@ -77,7 +77,7 @@ class Cost(Value):
         return cost
 
     def completed(self, federation: Federation) -> Self:
-        """The cost with the missing numbers filled in for a federation: the size of its model and the time of a step."""
+        """The cost with missing numbers filled in for a federation: the size of its model and the time of a step."""
         model = federation.start(0)
         size = 2 * model.numel() * model.element_size() if self.bytes is None else self.bytes
         return replace(self, bytes=float(size), step=step_seconds(federation) if self.step is None else self.step)

@@ -210,8 +210,10 @@ class NeededSettings(Value):
     def __post_init__(self) -> None:
         if not isinstance(self.algorithm.get("name"), str):
             raise InputError("algorithm must have a name.")
+        # A fingerprint says that functions are the user's own, whose factory may take anything.
+        own = isinstance(self.algorithm.get("code"), str)
         for name, value in self.algorithm.items():
-            if name != "name" and (isinstance(value, bool) or not isinstance(value, int | float)):
+            if not own and name != "name" and (isinstance(value, bool) or not isinstance(value, int | float)):
                 raise InputError(f"algorithm.{name} must be a number, not {value!r}.")
         if self.local_steps is None or isinstance(self.local_steps, Mapping):
             return  # not known, or adapting

@@ -251,7 +251,8 @@ def _plain(value: Any) -> str:
 def title_of(settings: Mapping[str, Any], num_workers: int | None = None) -> str:
     """A run's algorithm with its parameters, its local steps, who takes part if not all do, and its seed."""
     algorithm = settings["algorithm"]
-    rates = ", ".join(f"{name} {value:g}" for name, value in algorithm.items() if name != "name")
+    shown = [f"{name} {_plain(value)}" for name, value in algorithm.items() if name not in ("name", "code")]
+    rates = ", ".join([*shown, "functions of your own"] if "code" in algorithm else shown)
     who = _taking_part(settings.get("participation") or {}, num_workers)
     return f"{algorithm['name']} ({rates}), {_local_steps(settings['local_steps'])}{who}, seed {settings['seed']}"
 
