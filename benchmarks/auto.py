@@ -1,12 +1,12 @@
-"""Local steps that adapt themselves against every fixed number of them, in seconds of a cost model.
+"""Adaptive local steps compared with every fixed number of local steps, in seconds by a cost model.
 
     python benchmarks/auto.py --out DIR [--only digits-iid quadratic-equal ...] [--seeds 1] [--json]
 
-A cell is a federation with a rate gamma and a goal, a loss to come to. For each cost model the table gives the rounds
-and seconds to the goal of the best fixed I of 1, 2, 4, ..., 128, of ``--local-steps auto`` and of IBM's adaptive tau,
-and the ratio of auto's seconds to the best fixed I's. The demand is a ratio of at most 1.10 everywhere. A fixed run
-does not depend on the cost model, so it is run once and read three times; ``*`` is a goal that was not reached in
-the rounds allowed. Every run is kept as JSON in DIR, and what is there is not run again.
+A cell is a federation with a rate gamma and a goal, which is a loss to reach. For each cost model, the table has the
+rounds and seconds to the goal of the best fixed I out of 1, 2, 4, ..., 128, of ``--local-steps auto`` and of IBM's
+adaptive tau, and the ratio of auto's seconds to those of the best fixed I. The aim is a ratio of at most 1.10
+everywhere. A run with fixed I does not depend on the cost model, so it is run once and read three times; ``*`` marks a
+goal that was not reached within the rounds allowed. Every run is saved as JSON in DIR, and is not run again.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ GRID = tuple(2**k for k in range(8))
 COSTS = ("cross-device", "cross-silo", "local,step=0.001,fixed=0.01")
 GAMMAS = (0.05, 0.3)
 DEMAND = 1.10
-"""What auto may take of the best fixed I's seconds."""
+"""The largest ratio of auto's seconds to those of the best fixed I that is acceptable."""
 ROUNDS, STEPS = 4000, 40_000
-"""Limits of a fixed run: a goal that takes more is not reached by it, whatever it would cost."""
+"""The limits of a run with fixed I: a goal that would take more counts as not reached."""
 
 PARTITIONS: dict[str, dict[str, Any]] = {
     "iid": {"scheme": "iid"},
@@ -48,12 +48,12 @@ PARTITIONS: dict[str, dict[str, Any]] = {
     "quantity": {"scheme": "quantity"},
 }
 QUADRATICS: dict[str, dict[str, Any]] = {
-    # The workers' Hessians differ not at all, a little, and as much as they can.
+    # The workers' Hessians are equal, differ a little, and differ as much as possible.
     "equal": {"hessian_spread": 0.0},
     "small": {"hessian_spread": 0.05},
     "large": {"hessian_spread": 1.0},
 }
-# Losses that take some ten to some hundred rounds at moderate I; for quadratics the part of the first gap f - f* left.
+# Losses that take tens to hundreds of rounds at moderate I; for quadratics, the remaining fraction of the gap f - f*.
 DIGITS_GOALS = {0.05: 0.2, 0.3: 0.05}
 QUADRATIC_GOALS = {0.05: 0.03, 0.3: 0.003}
 
@@ -73,7 +73,7 @@ def _digits(partition: str) -> Federation:
 
 
 def cells(only: Sequence[str]) -> Iterator[Cell]:
-    """All of them, or those whose federation is named."""
+    """All cells, or those whose federation is named."""
     for gamma in GAMMAS:
         for name, spread in QUADRATICS.items():
             if not only or f"quadratic-{name}" in only:
@@ -88,7 +88,7 @@ def cells(only: Sequence[str]) -> Iterator[Cell]:
 
 
 def _kept(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What is in the file, or is made and written there."""
+    """The content of a file; if it does not exist yet, it is made first."""
     if not path.exists():
         write_json(path, make())
     found: dict[str, Any] = json.loads(path.read_text())
@@ -96,7 +96,7 @@ def _kept(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def fixed(cell: Cell, local_steps: int, seed: int) -> dict[str, Any]:
-    """The losses of a run with so many local steps, round by round."""
+    """The losses of a run with a fixed number of local steps, round by round."""
     rounds = min(ROUNDS, max(STEPS // local_steps, 1))
     trace = fedgauge.simulate(
         cell.federation,
@@ -112,7 +112,7 @@ def fixed(cell: Cell, local_steps: int, seed: int) -> dict[str, Any]:
 
 
 def paced(cell: Cell, cost: Cost, seed: int, limit: float) -> dict[str, Any]:
-    """Rounds and seconds of ``auto`` to the goal, with its local steps round by round."""
+    """The rounds and seconds that ``auto`` takes to the goal, with its local steps round by round."""
     trace = fedgauge.simulate(
         cell.federation,
         fedgauge.fedavg(gamma=cell.gamma),
@@ -130,7 +130,7 @@ def paced(cell: Cell, cost: Cost, seed: int, limit: float) -> dict[str, Any]:
 
 
 def baseline(cell: Cell, cost: Cost, seed: int, limit: float) -> dict[str, Any]:
-    """Rounds and seconds of adaptive tau to the goal; its budget is twice what the best fixed I takes."""
+    """The rounds and seconds that adaptive tau takes to the goal; its budget is twice that of the best fixed I."""
     participants = cell.federation.num_workers
     records = adaptive_tau(
         cell.federation,
@@ -148,12 +148,12 @@ def baseline(cell: Cell, cost: Cost, seed: int, limit: float) -> dict[str, Any]:
     return {"reached": last.loss <= cell.goal, "rounds": last.round, "seconds": last.seconds, "local_steps": steps}
 
 
-def _told(result: dict[str, Any]) -> str:
+def _shown(result: dict[str, Any]) -> str:
     return f"{result['seconds']:.4g}" + "*" * (not result["reached"])
 
 
 def rows(cell: Cell, seed: int, out: Path, done: Callable[[], None]) -> Iterator[dict[str, Any]]:
-    """What a cell gives, cost by cost; ``done`` is told of each run."""
+    """The rows of a cell, one per cost model; ``done`` is called after each run."""
     name = f"{cell.name}-gamma{cell.gamma}-goal{cell.goal:.6g}-seed{seed}"
     runs = {}
     for steps in GRID:
@@ -180,32 +180,44 @@ def rows(cell: Cell, seed: int, out: Path, done: Callable[[], None]) -> Iterator
 
 
 def main() -> None:
-    """Run what is not there yet and print the table."""
+    """Run what is still missing, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--only", nargs="*", default=[], metavar="NAME")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
-    asked.out.mkdir(parents=True, exist_ok=True)
-    chosen = list(cells(asked.only))
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    chosen = list(cells(options.only))
     found: list[dict[str, Any]] = []
     with console.progress() as bar:
-        task = bar.add_task("runs", total=len(chosen) * asked.seeds * (len(GRID) + len(COSTS)))
+        task = bar.add_task("runs", total=len(chosen) * options.seeds * (len(GRID) + len(COSTS)))
         for cell in chosen:
-            for seed in range(asked.seeds):
-                found += rows(cell, seed, asked.out, lambda: bar.advance(task))
-    if asked.json:
+            for seed in range(options.seeds):
+                found += rows(cell, seed, options.out, lambda: bar.advance(task))
+    if options.json:
         print(json.dumps(found))
         return
     shown, ratios = [], []
     for row in found:
-        told = [row["cell"], f"{row['gamma']:g}", row["cost"].partition(",")[0], str(row["best"]), str(row["rounds"])]
+        line = [
+            row["cell"],
+            f"{row['gamma']:g}",
+            row["cost"].partition(",")[0],
+            str(row["best"]),
+            str(row["rounds"]),
+        ]
         if "auto" in row:
             ratios.append(row["auto"]["seconds"] / row["seconds"])
             ratio = f"{ratios[-1]:.3f}" + "*" * (not row["auto"]["reached"])
-            told += [f"{row['seconds']:.4g}", str(row["auto"]["rounds"]), _told(row["auto"]), ratio, _told(row["tau"])]
-        shown.append([*told, *["-"] * (10 - len(told))])
+            line += [
+                f"{row['seconds']:.4g}",
+                str(row["auto"]["rounds"]),
+                _shown(row["auto"]),
+                ratio,
+                _shown(row["tau"]),
+            ]
+        shown.append([*line, *["-"] * (10 - len(line))])
     head = ("federation", "gamma", "cost", "best I", "rounds", "s", "auto: rounds", "s", "ratio", "tau: s")
     console.table("Seconds of the cost model to the goal (* not reached)", head, shown, padding=0)
     if ratios:

@@ -1,16 +1,16 @@
-"""What it costs to compute a round elsewhere: engines in turns, for growing models and numbers of workers.
+"""The cost of computing a round in other processes or on a cluster, for growing models and numbers of workers.
 
     python benchmarks/engines.py [--turns 7] [--only wide] [--json]
 
-M workers of 60 samples of 784 random numbers, all taking part, one hidden layer, batch 20, I local steps; rounds that
-record nothing. The engines take turns in one process a workload: this process alone, two forked processes, and two
-tasks on a cluster of Ray's that is started on this machine. On one machine a cluster can only cost; the overhead is its
-milliseconds a round above the two processes, the median over turns of the difference within a turn. From it follows
-where it pays: k machines like this one take T / k + overhead where this one takes T, which is less from
-T = overhead k / (k - 1) on, here for k = 4. Bytes are those of the messages: the model and what goes with it, which a
-machine is sent once, and the sums that come back from each task.
+M workers with 60 samples of 784 random numbers each, all taking part, one hidden layer, batch 20, I local steps; the
+rounds record nothing. The engines take turns, in one process per workload: this process alone, two forked processes,
+and two tasks on a Ray cluster that is started on this machine. On one machine, a cluster can only add time. The
+overhead is how many milliseconds per round it takes more than the two processes: the median over turns of the
+difference within a turn. It tells when a cluster is worthwhile: if this machine takes T, then k machines like it take
+T / k + overhead, which is less if T is above overhead k / (k - 1), here for k = 4. The bytes are those of the messages:
+the model and its state, which each machine is sent once, and the sums that come back from each task.
 
-A further engine is one more entry of CONTESTANTS: from the work of a federation to something that maps lanes.
+To add an engine, add an entry to CONTESTANTS: a function from the work of a federation to an engine that maps lanes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ EACH, FEATURES, CLASSES, TASKS, MACHINES = 60, 784, 10, 2, 4
 
 
 class Workload(NamedTuple):
-    """So many workers, the width of their model, and their local steps."""
+    """The number of workers, the width of their model, and their local steps."""
 
     workers: int
     width: int
@@ -39,7 +39,7 @@ class Workload(NamedTuple):
 
     @property
     def parameters(self) -> int:
-        """Of the model."""
+        """The number of parameters of the model."""
         return (FEATURES + 1) * self.width + (self.width + 1) * CLASSES
 
 
@@ -71,7 +71,7 @@ def _ray(work: Any) -> Any:
     return OnRay(work, TASKS, None)
 
 
-# In the order in which they are started: forks come before the cluster's threads.
+# In the order in which they are started: processes are forked before the cluster starts its threads.
 CONTESTANTS: dict[str, Callable[[Any], Any]] = {"one process": _inline, "two processes": _processes, "ray": _ray}
 BASE = "two processes"
 
@@ -84,7 +84,7 @@ def _bytes(values: Any) -> int:
 
 
 def serve(workload: Workload, turns: int) -> None:
-    """Run the turns of one workload and print milliseconds a round and bytes."""
+    """Run the turns of one workload, and print milliseconds per round and bytes."""
     import torch
 
     import fedgauge
@@ -115,7 +115,7 @@ def serve(workload: Workload, turns: int) -> None:
         for turn in range(turns + 2):
             for name, loop in loops.items():
                 began, count = time.perf_counter(), 0
-                # As many rounds as take a tenth of a second, the same for everyone.
+                # As many rounds as take a tenth of a second, the same number for every engine.
                 while count < rounds or (not rounds and time.perf_counter() - began < 0.1):
                     (states[name],), _ = loop.round(states[name])
                     count += 1
@@ -125,14 +125,14 @@ def serve(workload: Workload, turns: int) -> None:
         same = all(torch.equal(state.model, states[BASE].model) for state in states.values())
         state = states[BASE]
         dealt = lanes(participation.cohort(workload.workers, 0, 0), work.chunk)
-        asked = (state.round, state.model, state.server, 0, None)
-        sums = Inline(work).map("local_phase", dealt, *asked)
-        down, up = _bytes((asked, dealt)), sum(_bytes(sums[task::TASKS]) for task in range(TASKS))
+        arguments = (state.round, state.model, state.server, 0, None)
+        sums = Inline(work).map("local_phase", dealt, *arguments)
+        down, up = _bytes((arguments, dealt)), sum(_bytes(sums[task::TASKS]) for task in range(TASKS))
     print(json.dumps({"times": times, "same": same, "down": down, "up": up, "placed": _bytes(work)}))
 
 
 def measured(name: str, turns: int) -> dict[str, Any]:
-    """A workload in a process of its own."""
+    """The measurements of a workload in a separate process."""
     workload = WORKLOADS[name]
     command = [sys.executable, __file__, "--serve", name, "--turns", str(turns)]
     found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True, timeout=600).stdout)

@@ -1,9 +1,9 @@
-"""What a round over Flower takes, against the local engine, for growing models and numbers of workers.
+"""The time of a round over Flower, compared with the local engine, for growing models and numbers of workers.
 
-Every message starts a process on its node. ``released`` has Flower's commands as they are: the process imports torch
-and Flower, and an idle SuperNode looks for messages every three seconds. ``forked`` starts the same processes by a fork
-of one that has imported everything (tests/flower/zygote.py) and looks every 0.1 s: what is left is HTTP, files and
-tensors. Needs ``pip install 'fedgauge[dev]'``.
+Every message starts a process on its node. ``released`` uses Flower's commands as released: the process imports torch
+and Flower, and an idle SuperNode checks for messages every three seconds. ``forked`` forks the same processes from one
+that has already imported everything (tests/flower/zygote.py), and checks every 0.1 s; the rest is HTTP, files and
+tensors. This needs ``pip install 'fedgauge[dev]'``.
 
 Example: python benchmarks/flower.py --parameters 10000,1000000 --workers 2,4 --json
 """
@@ -46,12 +46,12 @@ app = server_app(lambda context: read(context.run_config["own.test"], width=cont
 
 
 def width_of(parameters: int) -> int:
-    """The hidden width with which the MLP has about so many parameters."""
+    """The hidden width with which the MLP has about this number of parameters."""
     return max(round((parameters - CLASSES) / (FEATURES + CLASSES + 1)), 1)
 
 
 def local(place: Path, workers: int, width: int, rounds: int) -> float:
-    """Seconds of a recorded round of the local engine, in one process."""
+    """The seconds that a recorded round takes with the local engine, in one process."""
     parts = [np.load(place / f"{worker}.npz") for worker in range(workers)]
     inputs = torch.from_numpy(np.concatenate([part["x"] for part in parts]))
     labels = torch.from_numpy(np.concatenate([part["y"] for part in parts]))
@@ -64,7 +64,7 @@ def local(place: Path, workers: int, width: int, rounds: int) -> float:
 
 
 def over_flower(starter: Any, place: Path, workers: int, width: int, rounds: int) -> float:
-    """Seconds of a recorded round over Flower, from the second to the last."""
+    """The seconds that a recorded round takes over Flower, averaged from the second round to the last."""
     from tests.flower.fleet import Fleet, write_app
 
     config: dict[str, Any] = {"source": "digits", "workers": workers, "gamma": 0.05, "local-steps": STEPS}
@@ -78,12 +78,12 @@ def over_flower(starter: Any, place: Path, workers: int, width: int, rounds: int
         fleet.run(app, {"rounds": rounds})
         fleet.finished(place / "run", 1800)
     seconds = [json.loads(line)["seconds"] for line in (place / "run" / "timing.jsonl").read_text().splitlines()]
-    # The last two records come of the same exchange.
+    # The last two records come from the same exchange.
     return float((seconds[-1] - seconds[0]) / (len(seconds) - 2))
 
 
 def write_shards(place: Path, workers: int) -> None:
-    """Examples of noise: only their number and shape matter here."""
+    """Write examples of random noise: only their number and shape matter here."""
     generator = np.random.default_rng(0)
     for worker in range(workers):
         x = generator.standard_normal((SAMPLES, FEATURES)).astype(np.float32)
@@ -93,37 +93,37 @@ def write_shards(place: Path, workers: int) -> None:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parameters", default="1000,100000,1000000", help="of the model, with commas")
-    parser.add_argument("--workers", default="2,4", help="numbers of SuperNodes, with commas")
+    parser.add_argument("--parameters", default="1000,100000,1000000", help="sizes of the model, separated by commas")
+    parser.add_argument("--workers", default="2,4", help="numbers of SuperNodes, separated by commas")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--how", default="forked,released", help="forked, released or both")
     parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     sys.path.insert(0, str(ROOT))
     from tests.flower.fleet import Commands, Zygote
 
     rows = []
-    for how in asked.how.split(","):
+    for how in options.how.split(","):
         starter: Any = Zygote() if how == "forked" else Commands()
-        for workers in map(int, asked.workers.split(",")):
-            for parameters in map(int, asked.parameters.split(",")):
+        for workers in map(int, options.workers.split(",")):
+            for parameters in map(int, options.parameters.split(",")):
                 width = width_of(parameters)
                 with tempfile.TemporaryDirectory() as place:
                     write_shards(Path(place), workers)
                     here = local(Path(place), workers, width, 20)
-                    there = over_flower(starter, Path(place), workers, width, asked.rounds)
+                    there = over_flower(starter, Path(place), workers, width, options.rounds)
                 size = width * (FEATURES + CLASSES + 1) + CLASSES
                 row = {"how": how, "workers": workers, "parameters": size, "local": here, "flower": there}
                 rows.append({**row, "overhead": there - here, "load": os.getloadavg()[0]})
-                if not asked.json:
+                if not options.json:
                     print(
                         f"{how:9} {workers:2} workers {size:9} parameters: local {here:8.4f} s, Flower {there:7.2f} s a"
                         f" round (load {rows[-1]['load']:.1f})",
                         flush=True,
                     )
         starter.close()
-    if asked.json:
-        print(json.dumps({"rounds": asked.rounds, "local_steps": STEPS, "batch_size": BATCH, "rows": rows}))
+    if options.json:
+        print(json.dumps({"rounds": options.rounds, "local_steps": STEPS, "batch_size": BATCH, "rows": rows}))
 
 
 if __name__ == "__main__":

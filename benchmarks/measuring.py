@@ -1,11 +1,11 @@
-"""Memory of measuring a thousand workers, above the data.
+"""The memory needed to measure a thousand workers, above that of the data.
 
     python benchmarks/measuring.py [--workers 1000] [--json]
 
 N workers with 60 samples of 784 random numbers each, one hidden layer of 100, two processes. Each reading runs in a
-process of its own, at the first model: two rounds of the trajectory, the curvature, divergence, noise and parts.
-Memory is that of the process and its workers together, pages that they share counted once, at its highest (looked at
-fifty times a second), above what it was when the data was there and nothing else. The aim is 500 MB.
+separate process, at the first model: two rounds of the trajectory, the curvature, divergence, noise and parts. Memory
+is the peak of the process and its child processes together (checked fifty times a second, shared pages counted once),
+minus what was used when only the data had been loaded. The aim is 500 MB.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ AIM = 500
 
 
 def _memory() -> float:
-    """Megabytes of this process and its children, shared pages counted once."""
+    """The megabytes that this process and its children use; shared pages are counted once."""
     total, everyone = 0.0, [os.getpid()]
     for task in Path(f"/proc/{os.getpid()}/task").iterdir():
         everyone += [int(child) for child in (task / "children").read_text().split()]
@@ -39,7 +39,7 @@ def _memory() -> float:
 
 
 def measure(reading: str, workers: int) -> dict[str, Any]:
-    """Take one reading and watch the memory."""
+    """Take one reading, and record the memory."""
     import torch
 
     import fedgauge
@@ -87,15 +87,15 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1000)
     parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
     parser.add_argument("--one", choices=READINGS, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.one:
-        print(json.dumps(measure(given.one, given.workers)))
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(measure(options.one, options.workers)))
         return
     rows = []
     for reading in READINGS:
-        command = [sys.executable, __file__, "--one", reading, "--workers", str(given.workers)]
+        command = [sys.executable, __file__, "--one", reading, "--workers", str(options.workers)]
         rows.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
-    if given.json:
+    if options.json:
         print(json.dumps(rows))
         return
     for row in rows:

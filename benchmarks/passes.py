@@ -1,30 +1,30 @@
-"""Exact passes over all data against the raw products of the same shapes, as ratios measured in one run.
+"""Exact passes over all data compared with bare matrix products of the same shapes, as ratios measured in one run.
 
     python benchmarks/passes.py [--turns 9] [--only ten thousand] [--json]
 
 ten:      N = 10 workers with 6,000 samples of 784, the paper's MLP (one hidden layer of 100, 10 classes).
 thousand: N = 1,000 workers with 60 samples of 784, the same model.
 
-The data is random numbers of those shapes, in neighbouring shards. One thread, and processor time, so that other work
-on the machine counts as little as it can. Contestants, in turn:
+The data is random numbers of those shapes, in consecutive shards. Everything runs in one thread and is measured in
+processor time, so that other work on the machine matters as little as possible. The contestants take turns:
 
 - pooled: ``federation.pooled`` over all workers at one model: the weighted loss and gradient;
-- gradients: ``federation.gradients`` at a model of its own for every worker, where local steps left it, and
+- gradients: ``federation.gradients`` with a separate model for every worker, as after local steps, and
   ``federation.chunk`` rows at a time;
-- Hessian: ``federation.hessian_products`` at a model and along a vector of its own for every worker, as above;
+- Hessian: ``federation.hessian_products`` with a separate model and vector for every worker, as above;
 - pooled Hessian: ``federation.pooled_hessian`` at one model along one vector.
 
-Each stands against its raw products, over the same data where it lies, into memory that is there already, without
-biases, ReLU, softmax, losses and sums: for a gradient of the layer into 100 the forward product and the weights'
-gradient, for that into 10 these and the way back, 5 products in all; for a Hessian product the 11 that its forward and
-backward pass and their derivatives along the vector take, of which 3 are of the wide layer. Where all share a model the
-data goes in blocks of 512 or 2,048; where each has its own, 1, 5, 10 or 20 workers to a ``bmm``, in blocks of at most
-2,048 samples a worker. Of these ways the fastest counts.
+Each is compared with its raw products: over the same data without copying it, into memory that is already allocated,
+and without biases, ReLU, softmax, losses and sums. A gradient takes 5 products: for the layer into 100 units, the
+forward product and the gradient of the weights; for the layer into 10 units, both of these and the backward product. A
+Hessian product takes 11, for its forward and backward pass and their derivatives along the vector; 3 of them are of the
+wide layer. If all workers share a model, the data is multiplied in blocks of 512 or 2,048 samples. If each has its own,
+a ``bmm`` has 1, 5, 10 or 20 workers, in blocks of at most 2,048 samples per worker. The fastest of these ways counts.
 
-The aim is that a pass of gradients runs at 0.8 of the raw products' speed or more.
+The aim is that a pass of gradients reaches at least 0.8 of the raw products' speed.
 
-Last, what one recorded round of ``simulate`` (one process, I = 1, batch 20) takes beyond one that is not recorded, in
-passes of ``gradients``: it is made of three passes, one of them pooled, and of what is done with their rows.
+The last line is how much longer a recorded round of ``simulate`` takes (one process, I = 1, batch 20) than one that is
+not recorded, in passes of ``gradients``: a record takes three passes, one of them pooled, and work on their rows.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Pass = Callable[[], object]
 
 
 def _buffers(rows: int, samples: int) -> dict[str, torch.Tensor]:
-    """Everything that the products read and write beside the data."""
+    """All tensors, other than the data, that the products read and write."""
     return {
         "first": torch.randn(rows, WIDTH, FEATURES),
         "second": torch.randn(rows, CLASSES, WIDTH),
@@ -75,22 +75,23 @@ def gradient_products(x: torch.Tensor, on: dict[str, torch.Tensor]) -> None:
 
 
 def hessian_products(x: torch.Tensor, on: dict[str, torch.Tensor]) -> None:
-    """The products of one Hessian product: those of the passes, and of their derivatives along the vector."""
-    for _ in range(2):  # by the weights, by the vector
+    """The products of one Hessian product: both passes, and their derivatives along the vector."""
+    for _ in range(2):  # inputs times the weights, and times the vector
         torch.bmm(x, on["first"].mT, out=on["hidden_out"])
-    for _ in range(3):  # what goes in by the weights and by the vector; how that moves, by the weights
+    for _ in range(3):  # activations times the weights and times the vector; their derivative times the weights
         torch.bmm(on["hidden"], on["second"].mT, out=on["outputs_out"])
-    for _ in range(2):  # the residual's derivative by what goes in; the residual by how that moves
+    for _ in range(2):  # the residual's derivative times the activations; the residual times their derivative
         torch.bmm(on["outputs"].mT, on["hidden"], out=on["second_out"])
-    for _ in range(3):  # the residual by the weights and by the vector; its derivative by the weights
+    for _ in range(3):  # the residual times the weights and times the vector; its derivative times the weights
         torch.bmm(on["outputs"], on["second"], out=on["hidden_out"])
     torch.bmm(on["hidden"].mT, x, out=on["first_out"])
 
 
 def raw(products: Callable[..., None], data: torch.Tensor, rows: int, block: int) -> Pass:
-    """A pass of bare products over data of (workers, samples, features), so many workers and samples to a product.
+    """A pass of bare products over data of shape (workers, samples, features); ``rows`` workers share a product.
 
-    There are ten models, or as many as workers: as in a chunk, a model has left the fastest cache before it is back.
+    There are ten models, or ``rows`` if that is more. As in a chunk, a model has left the fastest cache before it is
+    used again.
     """
     held: dict[tuple[int, ...], dict[str, torch.Tensor]] = {}
     steps = []
@@ -107,7 +108,7 @@ def raw(products: Callable[..., None], data: torch.Tensor, rows: int, block: int
 
 
 def contestants(num_workers: int, federation: SupervisedFederation) -> dict[str, tuple[Pass, dict[str, Pass]]]:
-    """For every kind of pass fedgauge's and the raw ones."""
+    """For every kind of pass, fedgauge's own and the raw ones."""
     everyone, weights = np.arange(num_workers), np.full(num_workers, 1 / num_workers)
     model, vector = federation.start(0), torch.randn(federation.dim)
     chunk = federation.chunk(num_workers)
@@ -144,7 +145,7 @@ def contestants(num_workers: int, federation: SupervisedFederation) -> dict[str,
 
 
 def recorded_rounds(federation: SupervisedFederation, turns: int) -> float:
-    """Seconds that a recorded round takes beyond one that is not."""
+    """How many seconds longer a recorded round takes than one that is not recorded."""
     ends = [0.0]
     fedgauge.simulate(
         federation,
@@ -154,12 +155,12 @@ def recorded_rounds(federation: SupervisedFederation, turns: int) -> float:
         record=fedgauge.Recording(every=2, observer=lambda done, record: ends.append(time.process_time())),
         compute=fedgauge.Compute(processes=1),
     )
-    seconds = np.diff(ends)[2:-1]  # the first two rounds warm up; the end records once more
+    seconds = np.diff(ends)[2:-1]  # the first two rounds warm up; the last one is followed by a further record
     return float(np.median(seconds[::2] - seconds[1::2]))
 
 
 def measure(name: str, turns: int) -> dict[str, object]:
-    """Medians of every contestant, and their ratios."""
+    """The median time of every contestant, and the ratios."""
     num_workers, samples = WORKLOADS[name]
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(num_workers * samples, FEATURES, generator=generator)

@@ -1,10 +1,10 @@
-"""Rounds of FedAvg on quadratics against bare numpy loops of the same products, as a ratio measured in one run.
+"""Rounds of FedAvg on quadratics compared with bare numpy loops of the same products, as ratios measured in one run.
 
     python benchmarks/quadratic.py [--json]
 
-d = 100, N = 10, I = 10, with noise. Each loop draws the same amount of noise, takes the same local steps and, where
-``simulate`` records, takes the same exact gradient passes; it checks and keeps nothing else. The contestants take
-turns, so that a busy moment of the machine hits them alike; the median of the turns counts.
+d = 100, N = 10, I = 10, with noise. Each loop draws the same amount of noise, takes the same local steps and, when
+``simulate`` records, the same exact gradient passes; it checks and keeps nothing else. The contestants take turns, so
+that a busy moment of the machine affects all of them alike; the median of the turns counts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def simulated(federation: QuadraticFederation, record_every: int) -> Callable[[]
 
 
 def per_worker(federation: QuadraticFederation, record: bool) -> Callable[[], None]:
-    """One matrix-vector product at a time, as one writes it first."""
+    """One matrix-vector product at a time: the obvious implementation."""
     A, b = federation.hessians, federation.linear
     scale = (federation.sigma2 / DIM) ** 0.5
 
@@ -63,7 +63,7 @@ def per_worker(federation: QuadraticFederation, record: bool) -> Callable[[], No
 
 
 def stacked(federation: QuadraticFederation, record: bool) -> Callable[[], None]:
-    """All workers in one stacked product, as one writes it with care."""
+    """All workers in one stacked product: a careful implementation."""
     A, b = federation.hessians, federation.linear
     scale = (federation.sigma2 / DIM) ** 0.5
 

@@ -1,4 +1,4 @@
-"""Rounds of FedAvg on networks against a careful PyTorch loop and the raw products, as ratios measured in one run.
+"""Rounds of FedAvg on networks compared with a careful PyTorch loop and with bare products, as ratios from one run.
 
     python benchmarks/rounds.py [--turns 15] [--only mlp many cnn] [--json]
 
@@ -6,17 +6,18 @@ mlp:  N = 10 workers with 6,000 samples of 784, all take part, I = 40 local step
 many: N = 1,000 workers with 60 samples of 784, M = 100 take part, I = 10, batch 20, the same model.
 cnn:  N = 100 workers with 500 images of 3x32x32, M = 10 take part, I = 10, batch 20, the paper's CNN.
 
-The data is random numbers of those shapes. Contestants, in turn, so that a busy moment of the machine hits them alike:
+The data is random numbers of those shapes. The contestants take turns, so that a busy moment of the machine affects all
+of them alike:
 
-- fedgauge: ``simulate`` with its defaults and two processes, rounds that record nothing;
-- loop: one module, batches by index, gradients of the parameters by autograd and a manual SGD step in place, the mean
-  of the models added up as they come; with one thread and with two, the better of which counts;
-- raw: the forward and backward products of the same shapes and number and nothing else, two threads. For the dense
-  model ``bmm`` with 5 or 10 workers to a product, whichever is faster, out of place and without biases; for the CNN
-  convolutions and their gradients (channels-last) and the products of its dense layers, a worker at a time.
+- fedgauge: ``simulate`` with its defaults and two processes; the rounds record nothing;
+- loop: one module, mini-batches by index, gradients of the parameters by autograd, a manual SGD step in place, and a
+  running mean of the models; with one thread and with two, of which the better counts;
+- raw: only the forward and backward products, of the same shapes and number, with two threads. For the dense model,
+  ``bmm`` with 5 or 10 workers per product, whichever is faster, out of place and without biases. For the CNN, the
+  convolutions and their gradients (channels-last) and the products of its dense layers, one worker at a time.
 
-A turn is some rounds of each; its time a round is one measurement. The median counts, with the range of the middle half
-as spread, and the fastest turn beside it, which other work on the machine touches least.
+A turn is a few rounds of each contestant, and its time per round is one measurement. The median counts. The spread is
+the range of the middle half. The fastest turn is shown too, because other work on the machine affects it least.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ class Workload:
     samples: int
     participants: int
     local_steps: int
-    rounds: int  # in a turn
-    targets: tuple[float, float | None]  # at least so many times the loop; at most so many times the raw products
+    rounds: int  # the number of rounds in a turn
+    targets: tuple[float, float | None]  # least speed relative to the loop; largest time relative to the raw products
 
     @property
     def participation(self) -> fedgauge.Participation:
@@ -72,7 +73,7 @@ WORKLOADS = (
 
 Data = tuple[torch.Tensor, torch.Tensor]
 Rounds = Callable[[int], None]
-"""Runs so many rounds."""
+"""A function that runs a number of rounds."""
 
 
 def make_data(work: Workload) -> Data:
@@ -86,7 +87,7 @@ def make_data(work: Workload) -> Data:
 
 
 def loop(work: Workload, data: Data, threads: int) -> Rounds:
-    """FedAvg as one writes it with care in plain PyTorch."""
+    """FedAvg, carefully implemented in plain PyTorch."""
     x, y = data
     torch.manual_seed(0)
     module = work.model.make()
@@ -121,7 +122,7 @@ def loop(work: Workload, data: Data, threads: int) -> Rounds:
 
 
 def _dense_products(layers: list[nn.Linear], together: int, first_needs_input: bool = False) -> Callable[[], None]:
-    """The products of one step of dense layers for so many workers at once: forward, and both of backward."""
+    """The products of one step of dense layers for ``together`` workers at once: one forward and two backward."""
     held = []
     for index, layer in enumerate(layers):
         weight = torch.randn(together, layer.out_features, layer.in_features)
@@ -143,7 +144,7 @@ def _dense_products(layers: list[nn.Linear], together: int, first_needs_input: b
 
 
 def raw_dense(work: Workload, together: int) -> Rounds:
-    """The products of a round, so many workers to a product."""
+    """The products of a round, with ``together`` workers per product."""
     step = _dense_products([part for part in work.model.make() if isinstance(part, nn.Linear)], together)  # type: ignore[attr-defined]
 
     def run(rounds: int) -> None:
@@ -155,7 +156,7 @@ def raw_dense(work: Workload, together: int) -> Rounds:
 
 
 def raw_cnn(work: Workload) -> Rounds:
-    """The convolutions and products of a round, a worker at a time."""
+    """The convolutions and products of a round, one worker at a time."""
     module = work.model.make()
     x = torch.randn(BATCH, *work.shape)
     held: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor, bool]] = []
@@ -182,7 +183,7 @@ def raw_cnn(work: Workload) -> Rounds:
 
 
 def measure(work: Workload, turns: int) -> dict[str, list[float]]:
-    """Seconds a round of each contestant, one number a turn."""
+    """The seconds per round of each contestant, one number per turn."""
     data = make_data(work)
     shards = [range(i * work.samples, (i + 1) * work.samples) for i in range(work.num_workers)]
     federation = SupervisedFederation(work.model.make, work.model.loss, *data, shards, batch_size=BATCH)
@@ -197,7 +198,7 @@ def measure(work: Workload, turns: int) -> dict[str, list[float]]:
     began = 0.0
 
     def observer(done: int, _: object) -> None:
-        """Every turn's last round is followed by everybody else's turn."""
+        """After the last round of a turn, let all other contestants take their turn."""
         nonlocal began
         if done % work.rounds:
             return
@@ -224,7 +225,7 @@ def measure(work: Workload, turns: int) -> dict[str, list[float]]:
 
 
 def summary(work: Workload, seconds: dict[str, list[float]]) -> dict[str, object]:
-    """Medians, spreads and ratios; ratios also by the fastest turns."""
+    """Medians, spreads and ratios; the ratios also from the fastest turns."""
     median = {name: statistics.median(times) for name, times in seconds.items()}
     best = {name: min(times) for name, times in seconds.items()}
     ratios = {}

@@ -1,13 +1,13 @@
-"""Time a round and memory as the number of workers grows, with the same number of them taking part.
+"""Time per round and memory as the number of workers grows, with the same number of participants.
 
     python benchmarks/scale.py [--turns 15] [--workers 1000 10000 100000] [--passes] [--json]
 
 60,000 samples of 784 random numbers, 60 for each worker: disjoint for N = 1,000 workers, drawn at random and shared by
 several workers for 10,000 and 100,000. M = 100 take part in a round, I = 10, batch 20, one hidden layer of 100, two
-processes; rounds that record nothing. The three take turns, each in a process of its own that waits while the others
-run. Memory is that of the process and its two workers together after a turn, pages that they share counted once, or
-the process's own peak where that is more, above what it was when the data was there and nothing else. With --passes
-each ends with one exact pass, f and its gradient over all samples of all workers, which grows with their number.
+processes; the rounds record nothing. The three take turns, each in a separate process that waits while the others run.
+Memory is that of the process and its two child processes together after a turn, with shared pages counted once, or the
+process's own peak if that is more; what was used when only the data had been loaded is subtracted. With --passes, each
+ends with one exact pass, f and its gradient over all samples of all workers, whose time grows with their number.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _megabytes(field: str, *files: str) -> float:
 
 
 def serve(num_workers: int) -> None:
-    """Run a turn for each line that comes in, and answer with the milliseconds a round and the memory so far."""
+    """Run a turn for each line of input, and print the milliseconds per round and the memory so far."""
     import torch
 
     import fedgauge

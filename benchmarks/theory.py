@@ -1,10 +1,11 @@
-"""A million points of a bound in one call, against the bare numpy arithmetic of its formula.
+"""A million points of a bound in one call, compared with bare numpy arithmetic of the same formula.
 
     python benchmarks/theory.py [--turns 9] [--json]
 
-1,000 local steps I by 1,000 rates gamma of ``nonconvex`` (Theorem 4.3, corrected): every term, condition and limit,
-then the total and whether it is certified. The bare arithmetic adds the five terms and compares the three limits, and
-checks and keeps nothing. The two take turns, so that a busy moment of the machine hits both; the median counts.
+The bound is ``nonconvex`` (Theorem 4.3, corrected), for 1,000 numbers I of local steps and 1,000 rates gamma: every
+term, condition and limit, then the total and whether it is certified. The bare arithmetic adds the five terms and
+compares the three limits; it checks and keeps nothing. The two take turns, so that a busy moment of the machine affects
+both; the median counts.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def ours() -> float:
 
 
 def bare() -> float:
-    """The same formula as one writes it for a single use."""
+    """The same formula, written out for a single use."""
     F, R, N, s2, z2, Lg, Lh = (VALUES[name] for name in ("F", "R", "N", "sigma2", "zeta2", "L_g", "L_h"))
     I, g, J = STEPS, RATES, STEPS - 1  # noqa: E741
     total = 4 * F / (g * I * R) + 4 * g * Lg * s2 / N + 20 * g**2 * Lg**2 * J * s2 / N

@@ -53,7 +53,7 @@ def test_partitions_of_many_workers_and_labels_are_shown_shortly(
     plot = f"p.{suffix}"
     assert main(["partition", "cifar100", "--scheme", "dirichlet", "--workers", "50", "--plot", plot]) == 0
     said = capsys.readouterr().out
-    assert "and 30 workers more" in said
+    assert "and 30 more workers" in said
     assert "labels held" in said
     assert (tmp_path / plot).stat().st_size > 1000
 

@@ -174,4 +174,4 @@ def test_weighted_quadratics_are_not_certified_by_the_plain_average(place: Path,
     found = answer(capsys, line)
     # f is the second worker's own, whose Hessian is 3; that of the plain average is 2.
     assert (found["constants"]["L_g"]["value"], found["constants"]["L_g"]["kind"]) == (pytest.approx(3.0), "lower")
-    assert "count alike" in found["readings"][0]["notes"][0]
+    assert "equal weights" in found["readings"][0]["notes"][0]

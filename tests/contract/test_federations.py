@@ -185,8 +185,8 @@ def test_its_noise_is_estimated_from_draws() -> None:
     [
         (curvature, "Curvature needs products with Hessians, which a ByHand does not offer"),
         (decompose, "Curvature needs products with Hessians, which a ByHand does not offer"),
-        (sampled_divergence, "Only a federation of data can be sampled"),
-        (lambda meter, model: noise(meter, model, samples=8), "samples are drawn from data"),
+        (sampled_divergence, "Only a federation with data can be sampled"),
+        (lambda meter, model: noise(meter, model, samples=8), "samples needs a federation with data"),
     ],
 )
 @pytest.mark.parametrize("processes", [1, 2])

@@ -22,7 +22,7 @@ from fedgauge.errors import InputError, MachineError
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.flower import algorithms as wire
 from fedgauge.flower import client, client_app, held_out, run_on
-from fedgauge.flower.records import ARRAYS, SAID, content, tensors_of
+from fedgauge.flower.records import ARRAYS, VALUES, content, tensors_of
 from fedgauge.runs.reader import read_run
 
 Spoil = Callable[[int, Message, Message], Message]
@@ -156,7 +156,7 @@ def _tampered(change: Callable[[Message], None]) -> Spoil:
     """Worker 1's answer in round 2 changed."""
 
     def spoil(worker: int, message: Message, reply: Message) -> Message:
-        if worker == 1 and message.content.config_records[SAID].get("round") == 2:
+        if worker == 1 and message.content.config_records[VALUES].get("round") == 2:
             change(reply)
         return reply
 
@@ -182,7 +182,7 @@ def _bytes(reply: Message) -> None:
 
 
 def _stale(reply: Message) -> None:
-    reply.content.config_records[SAID]["round"] = 1
+    reply.content.config_records[VALUES]["round"] = 1
 
 
 def _silent(reply: Message) -> None:
@@ -190,12 +190,12 @@ def _silent(reply: Message) -> None:
 
 
 def _number(reply: Message) -> None:
-    reply.content.config_records[SAID]["evaluate.0.loss"] = float("inf")
+    reply.content.config_records[VALUES]["evaluate.0.loss"] = float("inf")
 
 
 MISTAKES = {
     "not finite": (_nan, "message.change is not finite"),
-    "shape": (_shape, "of shape (7,), not (1210,)"),
+    "shape": (_shape, "has shape (7,), not (1210,)"),
     "stale": (_stale, "round 1, not 2"),
     "unreadable": (_bytes, "cannot be read"),
     "missing": (_silent, "evaluate.0.gradient"),
@@ -225,7 +225,7 @@ def test_a_node_that_dies_is_lost_and_the_others_go_on(
     grid, out = grid_of(shards), tmp_path / "run"
 
     def dies(worker: int, message: Message, reply: Message) -> Message:
-        if worker == 2 and message.content.config_records[SAID].get("round") == 1:
+        if worker == 2 and message.content.config_records[VALUES].get("round") == 1:
             grid.dead.add(102)
         return reply
 
@@ -252,7 +252,7 @@ def test_a_node_that_dies_is_lost_and_the_others_go_on(
 
 def all_die(grid: HereGrid, worker: int, message: Message, reply: Message) -> Message:
     """Every node is gone once the last worker has answered in round 2."""
-    if worker == 2 and message.content.config_records[SAID].get("round") == 2:
+    if worker == 2 and message.content.config_records[VALUES].get("round") == 2:
         grid.dead.update((100, 101, 102))
     return reply
 
@@ -286,21 +286,21 @@ def test_divergence_is_an_outcome(experiment: Experiment, shards: Path, tmp_path
 
 
 def test_a_target_that_cannot_be_tested_is_refused(experiment: Experiment, shards: Path) -> None:
-    with pytest.raises(InputError, match="target_accuracy needs examples to test on, and the server has none"):
+    with pytest.raises(InputError, match="target_accuracy needs test examples, and the server has none"):
         run_on(grid_of(shards), experiment.changed({"target_accuracy": 0.5}), read(shards / "test.npz"))
 
 
 def test_different_models_are_refused(experiment: Experiment, shards: Path) -> None:
     with pytest.raises(InputError, match=r"Workers [01] and 2 have different models"):
         run_on(grid_of(shards, (16, 16, 17)), experiment, read(shards / "test.npz"))
-    with pytest.raises(InputError, match="Worker 0 has another model"):
+    with pytest.raises(InputError, match="Worker 0 has a different model"):
         run_on(grid_of(shards), experiment, read(shards / "test.npz", width=8))
 
 
 def test_workers_that_do_not_come_are_named(experiment: Experiment, shards: Path) -> None:
     grid = grid_of(shards)
     grid.dead.add(101)
-    with pytest.raises(MachineError, match=r"Of 3 workers only these came within 0\.3 s: 0, 2"):
+    with pytest.raises(MachineError, match=r"Of 3 workers only these connected within 0\.3 s: 0, 2"):
         run_on(grid, experiment, read(shards / "test.npz"), wait=0.3, timeout=0.1)
 
 

@@ -212,5 +212,5 @@ def test_a_strategy_with_its_own_start_is_refused() -> None:
         def start(self, *arguments: object, **named: object) -> Result:
             return Result()
 
-    with pytest.raises(InputError, match="Own has a start of its own"):
+    with pytest.raises(InputError, match="Own overrides start"):
         Gauge(Own())

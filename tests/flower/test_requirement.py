@@ -29,7 +29,7 @@ def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("found", ["1.30.0", "1.40.2", "2.0.0", "2.1.0"])
 def test_a_release_that_does_not_fit_says_which_does(monkeypatch: pytest.MonkeyPatch, found: str) -> None:
     monkeypatch.setattr(requirement, "version", lambda name: found)
-    with pytest.raises(InputError, match=rf"Flower {found} does not fit: fedgauge needs flwr>=1\.41,<2"):
+    with pytest.raises(InputError, match=rf"Flower {found} is not supported: fedgauge needs flwr>=1\.41,<2"):
         requirement.check_flower()
 
 

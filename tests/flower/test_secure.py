@@ -75,7 +75,7 @@ def test_what_cannot_be_summed_is_said(experiment: Experiment, shards: Path) -> 
     shard = read(shards / "test.npz")
     with pytest.raises(MachineError, match="In round 0 a worker had a number beyond 8"):
         run_securely(grid_of(shards), CONTEXT, experiment.changed({"gamma": 1e3, "rounds": 2}), shard)
-    with pytest.raises(InputError, match="three workers or more, not 2"):
+    with pytest.raises(InputError, match="at least three workers, not 2"):
         run_securely(grid_of(shards), CONTEXT, experiment.changed({"workers": 2}), shard)
     with pytest.raises(InputError, match="scaffold keeps a memory"):
         run_securely(grid_of(shards), CONTEXT, experiment.changed({"algorithm": "scaffold"}), shard)
@@ -97,7 +97,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_does_not_go_with_sums_is_refused(experiment: Experiment, shards: Path, name: str) -> None:
     asked = experiment.changed({name: REFUSED[name]})
-    with pytest.raises(InputError, match=f"{name} = .* does not go with secure sums.*leave it out"):
+    with pytest.raises(InputError, match=f"{name} = .* cannot be used with secure sums.*leave it out"):
         run_securely(grid_of(shards), CONTEXT, asked, read(shards / "test.npz", test=True))
 
 
@@ -134,7 +134,7 @@ def test_what_was_recorded_before_a_failure_is_kept(experiment: Experiment, shar
         return reply
 
     grid.spoil = dies
-    with pytest.raises(MachineError, match="The secure sum of round 2 could not be taken"):
+    with pytest.raises(MachineError, match="The secure sum of round 2 could not be computed"):
         run_securely(grid, CONTEXT, asked, read(shards / "test.npz"), out=tmp_path / "run", timeout=0.3)
     found = read_run(tmp_path / "run")
     assert (found.status, [record.round for record in found.rounds]) == ("unfinished", [0])

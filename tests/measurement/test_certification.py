@@ -353,7 +353,7 @@ def test_models_whose_curvature_is_not_known_are_refused() -> None:
     with pytest.raises(InputError, match="one Linear layer"):
         certify(SupervisedFederation(base.module, functional.multi_margin_loss, base.inputs, base.targets, shards))
     soft = functional.one_hot(base.targets, 3).double()
-    with pytest.raises(InputError, match="classes given as whole numbers"):
+    with pytest.raises(InputError, match="classes as whole numbers"):
         certify(SupervisedFederation(base.module, functional.cross_entropy, base.inputs, soft, shards))
 
 

@@ -234,12 +234,12 @@ def test_a_budget_gives_what_it_pays_for() -> None:
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ({"meter": {"passes": 1}}, "passes = 1 do not pay for zeta at a model, which takes 2; allow as many."),
+        ({"meter": {"passes": 1}}, "passes = 1 is too few for zeta at a model, which takes 2; allow more."),
         ({"meter": {"passes": 0}}, "passes must be a finite number above 0, not 0."),
         ({"model": torch.zeros(4)}, "The model has 4 parameters, but the federation's has 2; give one of that size."),
         ({"model": torch.tensor([0.0, float("nan")])}, "The model is not finite"),
         ({"workers": 0}, "workers must be a whole number of at least 1, not 0."),
-        ({"at": (1,)}, "at names local steps of iterates, which are not given; give iterates or leave out at."),
+        ({"at": (1,)}, "at needs iterates, whose local steps it counts; pass iterates as well, or leave out at."),
         (
             {"iterates": LocalSteps(fedavg(1e60), 9)},
             "Local models are not finite after 9 steps; measure with a smaller",

@@ -250,8 +250,8 @@ def test_a_budget_cuts_the_draws_short() -> None:
         ({"draws": 3}, "draws must be a whole number of at least 4, not 3."),
         ({"samples": 1}, "samples must be a whole number of at least 4, not 1."),
         ({"model": torch.zeros(2)}, "The model has 2 parameters, but the federation's has 53; give one of that size."),
-        ({"meter": {"passes": 0.1}}, "do not pay for two pairs of gradients, the least that has an interval, which"),
-        ({"meter": {"passes": 1.9}}, "passes = 1.9 do not pay for the noise of all samples, which takes 2; allow"),
+        ({"meter": {"passes": 0.1}}, "is too few for two pairs of gradients, the least that has an interval, which"),
+        ({"meter": {"passes": 1.9}}, "passes = 1.9 is too few for the noise of all samples, which takes 2; allow"),
     ],
 )
 def test_mistakes_are_answered_in_one_sentence(how: dict[str, Any], said: str) -> None:
@@ -261,5 +261,5 @@ def test_mistakes_are_answered_in_one_sentence(how: dict[str, Any], said: str) -
 
 
 def test_samples_need_data() -> None:
-    with pytest.raises(InputError, match="samples are drawn from data, but this federation has none; set draws"):
+    with pytest.raises(InputError, match="samples needs a federation with data, which this one does not have; set"):
         measured(random_quadratics(2, 2), samples=10)

@@ -182,7 +182,7 @@ def test_the_rounds_are_shown_beside_the_papers() -> None:
     ],
 )
 def test_what_has_no_page_is_called_by_its_name(name: str, command: str) -> None:
-    with pytest.raises(InputError, match=f"is the result of '{command}', which has no page"):
+    with pytest.raises(InputError, match=f"is the result of '{command}', for which there is no report page"):
         report_on(RESULTS / name)
 
 

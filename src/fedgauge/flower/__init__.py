@@ -1,6 +1,6 @@
 """Federations over Flower: the same runs on real nodes, and measuring around any Flower strategy.
 
-Nothing else in fedgauge imports Flower; this package does when one of its names is first used.
+No other part of fedgauge imports Flower. This package imports it only when one of its names is first used.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name when it is first used, once it is known that Flower fits."""
+    """Import a name when it is first used, after a check that a suitable Flower is installed."""
     if name not in _HOME:
         raise AttributeError(f"module 'fedgauge.flower' has no attribute {name!r}")
     if _HOME[name] not in ("partitions", "requirement", "result", "shard"):

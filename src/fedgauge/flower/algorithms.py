@@ -1,4 +1,4 @@
-"""The algorithm of a run as it goes over the wire: its name, its numbers, and a fingerprint of the user's own code."""
+"""The algorithm of a run as it is sent to nodes: its name, its parameters, and a fingerprint of the user's own code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedgauge.errors import InputError
 
 
 def described(algorithm: Algorithm) -> dict[str, Any]:
-    """What a node needs in order to make the algorithm, and to see that it is the same one.
+    """Describe an algorithm so that a node can make it, and can check that it runs the same code.
 
     >>> described(make_algorithm("fedavg", gamma=0.1))
     {'algorithm': 'fedavg', 'parameters': ['gamma', 'eta'], 'numbers': [0.1, 1.0], 'code': ''}
@@ -25,12 +25,12 @@ def described(algorithm: Algorithm) -> dict[str, Any]:
 
 
 def algorithm_of(message: Mapping[str, Any]) -> Algorithm:
-    """The algorithm that a message describes; refuse one whose code is not the server's."""
+    """Make the algorithm that a message describes; refuse it if this node's code differs from the server's."""
     numbers = dict(zip(message["parameters"], message["numbers"], strict=True))
     algorithm = make_algorithm(message["algorithm"], **numbers)
     if (fingerprint(algorithm) or "") != message.get("code", ""):
         raise InputError(
-            f"The algorithm {algorithm.name} on this node is not the server's; install the same module, and the same"
-            " release of Python, on both."
+            f"The code of the algorithm {algorithm.name} on this node differs from the server's; install the same"
+            " module, and the same release of Python, on both."
         )
     return algorithm

@@ -23,19 +23,19 @@ from fedgauge.simulation.workers import Lane, Work
 from fedgauge.system.threads import one_thread
 
 Load = Callable[[Context], Shard]
-"""What gives a node its shard: its own data, and the model that all share."""
+"""A function that loads a node's shard: the node's own data, and the model that all nodes share."""
 
 _KEPT = "fedgauge.kept"
-"""Where a node keeps its local models until the mean model comes."""
+"""The record in which a node keeps its local models until the server sends their mean."""
 
 
 def worker_number(context: Context) -> int:
-    """Which worker a node is, as it was started with."""
+    """The number of the worker that a node represents, from the node's start-up configuration."""
     number = context.node_config.get("partition-id")
     if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-        given = "none" if number is None else repr(number)
+        shown = "none" if number is None else repr(number)
         raise InputError(
-            f"A node needs its worker's number, a partition-id of 0 or above, not {given}; start the SuperNode with"
+            f"A node needs its worker's number, a partition-id of 0 or above, not {shown}; start the SuperNode with"
             " --node-config 'partition-id=0'."
         )
     return number
@@ -47,88 +47,88 @@ def from_experiment(context: Context) -> Shard:
 
 
 def form_of(federation: SupervisedFederation) -> str:
-    """A fingerprint of what all workers must share: the model's form, the loss, the batch size and the l2 term."""
+    """A fingerprint of what all workers must share: the parameters' shapes, the loss, the batch size and l2."""
     shapes = [(name, tuple(value.shape), str(value.dtype)) for name, value in federation.module.named_parameters()]
     loss = getattr(federation.loss, "__qualname__", str(federation.loss))
     return hashlib.sha256(f"{shapes} {loss} {federation.batch_size} {federation.l2}".encode()).hexdigest()[:16]
 
 
 class Node:
-    """One worker, at its own node."""
+    """One worker, on its own node."""
 
     def __init__(self, shard: Shard, worker: int) -> None:
         self.federation, self.worker = shard.federation(), worker
 
     def lane(self, copy: int = 0, memory: Any = None) -> Lane:
-        """The worker's own lane, at weight one."""
+        """A lane of this worker alone, with weight one."""
         return Lane(Cohort(np.array([self.worker]), np.array([copy]), np.ones(1)), memory or {})
 
     def own(self, num_workers: int) -> OwnWorker:
-        """The worker as one of so many."""
+        """The worker as a member of a federation of ``num_workers``."""
         return OwnWorker(self.federation, self.worker, num_workers)
 
-    def work(self, said: dict[str, Any]) -> Work:
-        """What the worker is asked to do, for the run's algorithm and seed."""
-        steps = said["local_steps"]
-        federation: Any = self.own(said["num_workers"])
-        return Work(federation, algorithm_of(said), steps[0] if len(steps) == 1 else steps, said["seed"], 1)
+    def work(self, values: dict[str, Any]) -> Work:
+        """The work of a round, for the algorithm, local steps and seed in a message."""
+        steps = values["local_steps"]
+        federation: Any = self.own(values["num_workers"])
+        return Work(federation, algorithm_of(values), steps[0] if len(steps) == 1 else steps, values["seed"], 1)
 
 
 Found = tuple[dict[str, torch.Tensor], dict[str, float]]
-"""Tensors and numbers that answer one part of a message."""
+"""The tensors and numbers that answer one part of a message."""
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What one message asks of a worker.
+class WorkerTask:
+    """The task that one message gives to a worker.
 
     Attributes:
         node: the worker.
         work: the run's algorithm, seed and local steps.
-        said: the message's plain values.
-        tensors: the message's tensors.
-        state: what the node keeps from one message to the next.
+        values: the plain values in the message.
+        tensors: the tensors in the message.
+        state: the records that the node keeps from one message to the next.
     """
 
     node: Node
     work: Work
-    said: Mapping[str, Any]
+    values: Mapping[str, Any]
     tensors: Mapping[str, torch.Tensor]
     state: RecordDict
 
     def evaluate(self, copy: int) -> Found:
-        """Loss and exact gradient at the global model, and the noise where it is asked for."""
+        """The loss and the exact gradient at the global model, and the gradient noise if the message wants it."""
         model = self.tensors["model"]
         loss, gradient = self.work.evaluate(self.node.lane(), model)
-        told = {"loss": loss}
-        if self.said["noise"]:
-            told["noise2"] = self.node.own(self.said["num_workers"]).noise2(model)
-        return {"gradient": gradient}, told
+        numbers = {"loss": loss}
+        if self.values["noise"]:
+            numbers["noise2"] = self.node.own(self.values["num_workers"]).noise2(model)
+        return {"gradient": gradient}, numbers
 
     def local_phase(self, copy: int) -> Found:
-        """The local steps of a round."""
+        """Take the local steps of a round."""
         model, server = self.tensors["model"], records.part(self.tensors, "server")
         memory = {name: row.unsqueeze(0) for name, row in records.part(self.tensors, "memory").items()}
-        lane, ends = self.node.lane(copy, memory), self.said.get("ends")
-        sums = self.work.local_phase(lane, self.said["round"], model, server, int(self.said["watch"]), ends)
+        lane, ends = self.node.lane(copy, memory), self.values.get("ends")
+        sums = self.work.local_phase(lane, self.values["round"], model, server, int(self.values["watch"]), ends)
         packed = records.pack(sums, model)
-        if self.said["watch"]:
+        if self.values["watch"]:
             kept = {"x": packed["x"], "gradient": packed["gradient"]}
-            made = records.content(kept, round=self.said["round"])
+            made = records.content(kept, round=self.values["round"])
             self.state[f"{_KEPT}.{copy}"] = made.array_records[records.ARRAYS]
-            self.state[f"{_KEPT}.{copy}.round"] = made.config_records[records.SAID]
+            self.state[f"{_KEPT}.{copy}.round"] = made.config_records[records.VALUES]
         return packed, {}
 
     def kept(self, copy: int) -> dict[str, torch.Tensor]:
-        """The local model that the last message left here, and the gradient at it."""
-        name, round = f"{_KEPT}.{copy}", self.said["seen_from"]
+        """The local model that this node kept from the last message, and the gradient there."""
+        name, round = f"{_KEPT}.{copy}", self.values["seen_from"]
         kept_in: Any = self.state.config_records.get(f"{name}.round") or {}
         if kept_in.get("round") != round:
-            raise InputError(f"Worker {self.node.worker} has no local model of round {round}: it was started anew.")
+            raise InputError(f"Worker {self.node.worker} has no local model of round {round}: it has been restarted.")
         return records.tensors_of(self.state, name)
 
     def secants(self, copy: int) -> Found:
-        """The gradient at the mean model, and the ratio seen between it and the worker's own model."""
+        """The gradient at the mean model, and how fast gradients change from there to the worker's own model."""
         kept = {key: row.unsqueeze(0) for key, row in self.kept(copy).items()}
         mean = self.tensors["mean"]
         seen = self.work.secants(self.node.lane(copy, kept), mean)
@@ -136,13 +136,13 @@ class Asked:
 
 
 def client_app(load: Load = from_experiment, *, mods: Sequence[Any] | None = None, secure: bool = False) -> ClientApp:
-    """A ClientApp whose node is one worker of the federation, for :func:`server_app`.
+    """Make a ClientApp whose node is one worker of the federation, for a server with :func:`server_app`.
 
     Args:
-        load: gives the node's shard from its context; if not given, the worker's part of the experiment that the run's
-            configuration describes. The node's ``partition-id`` says which worker it is.
-        mods: Flower's mods, which see every message.
-        secure: answer only with what Flower's secure aggregation has masked, for ``server_app(secure=True)``.
+        load: a function that loads the node's shard from its context. By default, it is this worker's part of the
+            experiment in the run's configuration; the node's ``partition-id`` is the worker's number.
+        mods: Flower mods, which see every message.
+        secure: send only answers that Flower's secure aggregation has masked, for ``server_app(secure=True)``.
     """
     app = ClientApp(mods=list(mods or []))
 
@@ -153,22 +153,22 @@ def client_app(load: Load = from_experiment, *, mods: Sequence[Any] | None = Non
     contexts: dict[int, Context] = {}
 
     def of(context: Context) -> Node:
-        # Once for each node, also where one process serves several messages or several nodes.
+        # Load each node once, even if one process serves several messages or several nodes.
         contexts[context.node_id] = context
         return node(worker_number(context), context.node_id)
 
-    def answered(message: Message, tensors: dict[str, torch.Tensor], **said: Any) -> Message:
-        asked = records.said_in(message.content)
-        echo = {name: asked[name] for name in ("method", "round") if name in asked}
-        return Message(records.content(tensors, **echo, **said), reply_to=message)
+    def reply_with(message: Message, tensors: dict[str, torch.Tensor], **values: Any) -> Message:
+        question = records.values_in(message.content)
+        echo = {name: question[name] for name in ("method", "round") if name in question}
+        return Message(records.content(tensors, **echo, **values), reply_to=message)
 
     @app.query("hello")
     def hello(message: Message, context: Context) -> Message:
-        """Say who this is."""
+        """Tell the server which worker this node is."""
         me = of(context)
         size = int(me.federation.sizes(np.zeros(1, dtype=np.int64))[0])
-        said = {"worker": me.worker, "examples": size, "dim": me.federation.dim}
-        return answered(message, {}, form=form_of(me.federation), digest=me.federation.digest, **said)
+        values = {"worker": me.worker, "examples": size, "dim": me.federation.dim}
+        return reply_with(message, {}, form=form_of(me.federation), digest=me.federation.digest, **values)
 
     if secure:
         from flwr.client.mod import secaggplus_mod
@@ -177,26 +177,28 @@ def client_app(load: Load = from_experiment, *, mods: Sequence[Any] | None = Non
 
         @app.train(mods=[secaggplus_mod])
         def masked(message: Message, context: Context) -> Message:
-            """Answer with what is masked before it leaves this node."""
+            """Do the task; Flower's mod masks the answer before it leaves this node."""
             me = of(context)
             with one_thread():
-                return summand(message, lambda said, tensors: Asked(me, me.work(said), said, tensors, context.state))
+                return summand(
+                    message, lambda values, tensors: WorkerTask(me, me.work(values), values, tensors, context.state)
+                )
 
         return app
 
     @app.train("work")
     def work(message: Message, context: Context) -> Message:
-        """Do what is asked, in order, and answer all of it at once: an exchange costs more than most of the work."""
-        me, said = of(context), records.said_in(message.content)
-        asked = Asked(me, me.work(said), said, records.tensors_of(message.content), context.state)
+        """Do the parts of a task in order, and answer them together: an exchange costs more than most of the work."""
+        me, values = of(context), records.values_in(message.content)
+        task = WorkerTask(me, me.work(values), values, records.tensors_of(message.content), context.state)
         tensors: dict[str, torch.Tensor] = {}
-        told: dict[str, Any] = {}
+        answer: dict[str, Any] = {}
         with one_thread():
-            for part in said["parts"]:
+            for part in values["parts"]:
                 method, _, copy = part.partition(".")
-                found, numbers = getattr(asked, method)(int(copy))
+                found, numbers = getattr(task, method)(int(copy))
                 tensors |= records.named(part, found)
-                told |= {f"{part}.{name}": number for name, number in numbers.items()}
-        return answered(message, tensors, **told)
+                answer |= {f"{part}.{name}": number for name, number in numbers.items()}
+        return reply_with(message, tensors, **answer)
 
     return app

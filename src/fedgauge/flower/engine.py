@@ -1,10 +1,10 @@
-"""The engine whose workers are Flower's nodes: the same loop as everywhere, with the workers' part asked of them.
+"""The engine whose workers are Flower's nodes: the usual round loop, with the workers' part computed on the nodes.
 
-Each worker answers for itself, at weight one; its answer is weighed and added up here in the order in which the local
-engine adds up chunks of one worker, so that a run is the same bits as ``simulate`` with ``chunk=1``.
+Each worker's answer has weight one. The answers are weighted and added up here, in the same order in which the local
+engine adds up chunks of one worker. A run therefore has the same bits as ``simulate`` with ``chunk=1``.
 
-An exchange with nodes takes seconds, whatever is asked. So one message carries all that is known to come: what was
-seen from the last round's mean model, and for the round that follows the exact pass and the local steps.
+An exchange with the nodes takes seconds, however small the task. So one message carries everything that is already
+known to be needed: the gradients at the last round's mean model, and the exact pass and local steps of the next round.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Shapes = dict[str, tuple[int, ...]]
 class Reply(NamedTuple):
     """A worker's answer to one part of a message."""
 
-    said: dict[str, Any]
+    values: dict[str, Any]
     tensors: dict[str, torch.Tensor]
 
 
 class Part(NamedTuple):
-    """What one worker is asked to do: a method of :class:`Work`, for its first run in the round or a further one."""
+    """One part of a worker's task: a method of :class:`Work`, for one of the worker's copies in the round."""
 
     worker: int
     method: str
@@ -43,7 +43,7 @@ class Part(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As the message has it."""
+        """The part's name in a message."""
         return f"{self.method}.{self.copy}"
 
 
@@ -52,18 +52,18 @@ Answers = Mapping[Part, Reply | None]
 
 @dataclass(frozen=True)
 class Schedule:
-    """What the engine knows of a run: enough to foresee what will be asked.
+    """What the engine knows about a run, so that it can send the next round's tasks early.
 
     Attributes:
-        participation: who takes part.
-        local_steps: I, or one number a worker.
-        rounds: R.
-        seed: of all randomness.
-        record_every: which rounds are recorded.
-        watch: whether they are looked at.
-        adapts: whether local steps adapt themselves, so that nothing is foreseen.
-        noise: whether to ask for the variance of stochastic gradients at every recorded round.
-        first: the round that the run begins with.
+        participation: which workers take part in a round.
+        local_steps: the number I of local steps, or one number per worker.
+        rounds: the number R of rounds.
+        seed: the seed of all randomness.
+        record_every: the number of rounds from one record to the next.
+        watch: whether the ratios of recorded rounds are measured.
+        adapts: whether the number of local steps adapts during the run; then no task can be sent early.
+        noise: whether to measure the variance of stochastic gradients at every recorded round.
+        first: the round with which the run begins.
     """
 
     participation: Participation
@@ -84,14 +84,14 @@ class Schedule:
 class FlowerEngine:
     """Runs the methods of :class:`Work` on the workers' own nodes.
 
-    Where a worker is missing, the others weigh as much more, so that sums remain averages. The ratios of a round
-    compare what was said at three moments, so they are left out where not the same workers answered at all of them.
+    If a worker is missing, the weights of the others are scaled up, so that sums remain averages. The ratios of a round
+    compare answers from three exchanges; they are left out unless the same workers answered in all three.
 
     Args:
-        work: the algorithm, with a federation that knows the model's form only.
+        work: the algorithm, with a federation that knows only the model's shapes.
         fleet: the nodes.
-        schedule: what else the run will ask.
-        noise: where the variance at the model of each recorded round is kept.
+        schedule: the plan of the run.
+        noise: keeps the variance of stochastic gradients at the model of each recorded round.
     """
 
     def __init__(self, work: Work, fleet: Fleet, schedule: Schedule, noise: Noise) -> None:
@@ -100,7 +100,7 @@ class FlowerEngine:
         self._coming: State | None = None
         self._foreseen: tuple[State, Answers] | None = None
         self._missing: dict[str, set[int]] = {}
-        self._said: dict[str, Any] = {
+        self._values: dict[str, Any] = {
             **described(work.algorithm),
             "local_steps": list(schedule.local_steps),
             "num_workers": work.federation.num_workers,
@@ -115,17 +115,17 @@ class FlowerEngine:
         return None
 
     def map(self, method: str, lanes: Sequence[Lane], *arguments: Any) -> list[Any]:
-        """Ask the workers of all lanes at once, and put their answers together lane by lane."""
+        """Send the task to the workers of all lanes at once, and combine their answers lane by lane."""
         return list(getattr(self, f"_{method}")(lanes, *arguments))
 
     def foresee(self, state: State) -> None:
-        """Take note of the state that the round's end will lead to."""
+        """Remember the state that the next round will begin with."""
         self._coming = None if self._schedule.adapts else state
 
-    # -- what is asked ---------------------------------------------------------------------------------------------
+    # -- the tasks -------------------------------------------------------------------------------------------------
 
     def _evaluate(self, dealt: Sequence[Lane], model: torch.Tensor) -> Iterable[tuple[float, torch.Tensor]]:
-        # It opens a round: the one after the last whose local steps were taken.
+        # An exact pass begins a new round: the one after the last round with local steps.
         self._round = self._next
         answers = self._known("evaluate", model)
         if answers is None:
@@ -134,12 +134,12 @@ class FlowerEngine:
             answers = self._ask(message)
         weighed = self._weigh("evaluate", dealt, answers)
         if self._schedule.noise:
-            each = {str(row.worker): row.said["noise2"] for lane in weighed for row in lane}
+            each = {str(row.worker): row.values["noise2"] for lane in weighed for row in lane}
             self._noise.add(self._round, each)
         for lane in weighed:
             loss, gradient = 0.0, torch.zeros(len(model), dtype=torch.float64)
             for row in lane:
-                loss += row.weight * row.said["loss"]
+                loss += row.weight * row.values["loss"]
                 gradient += row.weight * row.tensors["gradient"]
             yield loss, gradient
 
@@ -166,7 +166,7 @@ class FlowerEngine:
 
     def _secants(self, dealt: Sequence[Lane], mean: torch.Tensor) -> Iterable[Secants | None]:
         message = _Message(self._round, {"mean": mean}, seen_from=self._round)
-        # Whose local model took no part in the mean is not asked about it.
+        # Workers whose local models are not part of the mean get no task here.
         message.add("secants", dealt, {"gradient": tuple(mean.shape)}, but=self._missing["local_phase"])
         coming, self._coming = self._coming, None
         if coming is not None:
@@ -183,20 +183,20 @@ class FlowerEngine:
         seen = Secants(torch.zeros(len(mean), dtype=torch.float64))
         for row in lane:
             gradient = row.weight * row.tensors["gradient"].double()
-            seen.add(Secants(gradient, row.weight * row.said["squares"], row.said["steepest"]))
+            seen.add(Secants(gradient, row.weight * row.values["squares"], row.values["steepest"]))
         return seen
 
     # -- messages --------------------------------------------------------------------------------------------------
 
     def _known(self, method: str, model: torch.Tensor) -> Answers | None:
-        """What was asked ahead of time, for this very model."""
+        """The answers to a task that was sent early, if it was sent with this very model."""
         if self._foreseen is None or self._foreseen[0].model is not model:
             return None
         answers = {part: reply for part, reply in self._foreseen[1].items() if part.method == method}
         return answers or None
 
     def _add_coming(self, message: _Message, state: State) -> None:
-        """What the next round will ask: an exact pass where it has a record, and local steps unless it is the last."""
+        """Add the next round's tasks: an exact pass if it has a record, and local steps unless it is the last."""
         plan, N = self._schedule, self._work.federation.num_workers
         message.round, message.tensors["model"] = state.round, state.model
         if plan.recorded(state.round):
@@ -217,7 +217,7 @@ class FlowerEngine:
         ends: Sequence[int] | None,
     ) -> None:
         message.tensors |= records.named("server", server)
-        message.said |= {"watch": watch, **({"ends": list(ends)} if ends else {})}
+        message.values |= {"watch": watch, **({"ends": list(ends)} if ends else {})}
         for lane in dealt:
             message.add("local_phase", [lane], self._shapes(lane, model, watch, ends))
             for row, worker in enumerate(lane.cohort.workers.tolist()):
@@ -225,19 +225,19 @@ class FlowerEngine:
                 message.memory[worker] = records.named("memory", memory)
 
     def _ask(self, message: _Message) -> Answers:
-        """Send a message to each worker that it is for, and take the answers apart."""
-        answers = self._fleet.ask(message.round, message.questions(self._said))
+        """Send each worker its message, and split the answers into their parts."""
+        answers = self._fleet.ask(message.round, message.questions(self._values))
         found: dict[Part, Reply | None] = {}
         for parts, answer in zip(message.parts.values(), answers, strict=True):
-            said = {} if answer is None else records.said_in(answer)
+            values = {} if answer is None else records.values_in(answer)
             tensors = {} if answer is None else records.tensors_of(answer)
             for part in parts:
-                own = {key.removeprefix(f"{part.name}."): value for key, value in said.items()}
+                own = {key.removeprefix(f"{part.name}."): value for key, value in values.items()}
                 found[part] = None if answer is None else Reply(own, records.part(tensors, part.name))
         return found
 
     def _weigh(self, method: str, dealt: Sequence[Lane], answers: Answers) -> list[list[_Row]]:
-        """The answers lane by lane with their weights; those who answered weigh more for those who did not."""
+        """The answers and their weights, lane by lane; the weights of missing workers are shared among the others."""
         self._missing[method] = set()
         found: list[list[_Row]] = []
         total = there = 0.0
@@ -250,7 +250,7 @@ class FlowerEngine:
                     self._missing[method].add(worker)
                 else:
                     there += weight
-                    found[-1].append(_Row(worker, weight, reply.said, reply.tensors))
+                    found[-1].append(_Row(worker, weight, reply.values, reply.tensors))
         if there == 0.0:
             raise self._fleet.nobody()
         if there == total:
@@ -258,13 +258,13 @@ class FlowerEngine:
         return [[row._replace(weight=row.weight * total / there) for row in lane] for lane in found]
 
     def _same_answered(self, dealt: Sequence[Lane]) -> bool:
-        """Whether the same of these workers were there for all that a round's ratios are made of."""
+        """Whether the same workers answered in all three exchanges from which a round's ratios are made."""
         own = {worker for lane in dealt for worker in lane.cohort.workers.tolist()}
         missing = [self._missing.get(method, set()) & own for method in ("evaluate", "local_phase", "secants")]
         return missing[0] == missing[1] == missing[2]
 
     def _shapes(self, lane: Lane, model: torch.Tensor, watch: bool, ends: Sequence[int] | None) -> Shapes:
-        """The tensors that a worker must send after its local steps, as the algorithm makes them of a step."""
+        """The names and shapes of the tensors that a worker must send after its local steps."""
         sent, remembered = answer_of(
             self._work.algorithm, model, {name: rows[:1] for name, rows in lane.memory.items()}
         )
@@ -277,7 +277,7 @@ class FlowerEngine:
 
 
 def answer_of(algorithm: Algorithm, model: torch.Tensor, memory: Tensors) -> tuple[Tensors, Tensors]:
-    """What a worker sends and what it remembers, by name and of the shapes that it has, made of one step at zero."""
+    """Examples of the tensors that a worker sends and of those that it remembers, from a step with zero gradient."""
     begun = algorithm.begin(model, algorithm.init(model), memory)
     local = {name: value.expand(1, value.shape[-1]) for name, value in begun.items()}
     local = dict(algorithm.step(local, torch.zeros(1, len(model), dtype=model.dtype)))
@@ -285,25 +285,25 @@ def answer_of(algorithm: Algorithm, model: torch.Tensor, memory: Tensors) -> tup
 
 
 class _Row(NamedTuple):
-    """A worker's answer with its weight."""
+    """A worker's answer and its weight."""
 
     worker: int
     weight: float
-    said: dict[str, Any]
+    values: dict[str, Any]
     tensors: dict[str, torch.Tensor]
 
 
 class _Message:
-    """What is to be asked of the workers in one exchange."""
+    """The tasks of all workers in one exchange."""
 
-    def __init__(self, round: int, tensors: Mapping[str, torch.Tensor], **said: Any) -> None:
-        self.round, self.tensors, self.said = round, dict(tensors), said
+    def __init__(self, round: int, tensors: Mapping[str, torch.Tensor], **values: Any) -> None:
+        self.round, self.tensors, self.values = round, dict(tensors), values
         self.memory: dict[int, dict[str, torch.Tensor]] = {}
         self.parts: dict[int, list[Part]] = {}
         self._shapes: dict[int, Shapes] = {}
 
     def add(self, method: str, dealt: Sequence[Lane], shapes: Shapes, but: Collection[int] = ()) -> None:
-        """Ask each of these workers, ``but`` some, for a method whose answer has tensors of these shapes."""
+        """Add a method to the task of each of these workers except ``but``; answers have tensors of these shapes."""
         for lane in dealt:
             cohort: Cohort = lane.cohort
             for worker, copy in zip(cohort.workers.tolist(), cohort.copies.tolist(), strict=True):
@@ -314,15 +314,15 @@ class _Message:
                 own = self._shapes.setdefault(worker, {})
                 own |= {f"{part.name}.{name}": shape for name, shape in shapes.items()}
 
-    def questions(self, said: Mapping[str, Any]) -> list[Question]:
-        """One for each worker."""
-        asked = {**said, **self.said, "round": self.round, "method": "work"}
+    def questions(self, values: Mapping[str, Any]) -> list[Question]:
+        """The questions to send, one per worker."""
+        sent = {**values, **self.values, "round": self.round, "method": "work"}
         return [
             Question(
                 worker,
                 "train.work",
                 records.content(
-                    {**self.tensors, **self.memory.get(worker, {})}, parts=[part.name for part in parts], **asked
+                    {**self.tensors, **self.memory.get(worker, {})}, parts=[part.name for part in parts], **sent
                 ),
                 self._shapes[worker],
             )

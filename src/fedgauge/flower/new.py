@@ -17,11 +17,11 @@ FILES = {
     "federated/client_app.py": "client_app.py.txt",
     "federated/server_app.py": "server_app.py.txt",
 }
-"""The project's files, and what in the template each is made from."""
+"""The project's files, and the template from which each is made."""
 
 
 def write_project(place: Path) -> list[Path]:
-    """Write a project into a new or empty directory; nothing that is there is overwritten.
+    """Write a project into a new or empty directory; existing files are never overwritten.
 
     >>> import tempfile
     >>> place = Path(tempfile.mkdtemp()) / "mine"
@@ -41,5 +41,5 @@ def write_project(place: Path) -> list[Path]:
             path.write_text("" if source is None else (template / source).read_text(encoding="utf-8"), encoding="utf-8")
             written.append(path)
     except OSError as error:
-        raise InputError(f"Cannot write {place}: {error.strerror}; name a directory that can be written.") from None
+        raise InputError(f"Cannot write {place}: {error.strerror}; name a directory that you can write to.") from None
     return written

@@ -14,11 +14,11 @@ from fedgauge.values import Trace
 
 
 class Noise:
-    """The variances that workers told, by round; what a round that is run again tells takes the place of the old.
+    """The variances of the workers' stochastic gradients, by round; a round that is run again replaces the old values.
 
     Args:
-        place: the run's directory, in which each round is a line of ``noise.jsonl``, so that a run that goes on has
-            them all; without it they are kept here alone.
+        place: the run's directory. Each round becomes a line of ``noise.jsonl`` there, so that a resumed run has them
+            all. Without a directory, they are kept in memory only.
 
     >>> noise = Noise()
     >>> noise.add(0, {"0": 1.0, "1": 3.0})
@@ -32,11 +32,11 @@ class Noise:
         if self._file is not None and self._file.exists():
             lines = read_lines(self._file.read_bytes(), lambda data: (int(data["round"]), dict(data["sigma2"])))
             self.rounds = dict(line.data for line in lines)
-            # A line that was cut short would spoil the one that follows it.
+            # Remove a line that was cut short; it would spoil the next one.
             os.truncate(self._file, lines[-1].end if lines else 0)
 
     def add(self, round: int, each: Mapping[str, float]) -> None:
-        """Keep what the workers of a round told, by their names."""
+        """Keep the variances of a round, by worker."""
         self.rounds[round] = dict(each)
         if self._file is None:
             return
@@ -45,11 +45,11 @@ class Noise:
                 file.write(json.dumps({"round": round, "sigma2": self.rounds[round]}) + "\n")
         except OSError as error:
             raise MachineError(
-                f"The run in {self._file.parent} stopped: {error.strerror}; what was recorded can be read, and with"
-                " space made it can be resumed."
+                f"The run in {self._file.parent} stopped: {error.strerror}; its records can be read, and it can be"
+                " resumed once there is space."
             ) from None
 
     def along(self, trace: Trace) -> list[dict[str, Any]]:
-        """What was told at the models of a run's records, in order."""
+        """The variances at the models of a run's records, in order."""
         recorded = [record.round for record in trace.rounds if record.round in self.rounds]
         return [{"round": round, "sigma2": self.rounds[round]} for round in recorded]

@@ -14,7 +14,7 @@ try:
     from flwr_datasets.partitioner import Partitioner
 except ImportError:
     raise InputError(
-        "Partitions of Flower's need the package flwr-datasets, which is not installed; run:"
+        "Flower's partitions need the package flwr-datasets, which is not installed; run:"
         " pip install 'fedgauge[flower-data]'."
     ) from None
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 _ROW = "fedgauge row"
-"""A column of numbers, by which the rows of a partition are known again."""
+"""A column of row numbers, by which the rows of a partition are recognised."""
 
 
 class FedgaugePartitioner(Partitioner):  # type: ignore[misc]  # the package has no types
-    """A partition of fedgauge's as a partitioner of flwr-datasets: partition i is worker i's examples, in order.
+    """A fedgauge partition as a partitioner of flwr-datasets: partition i has worker i's examples, in order.
 
     Args:
-        partition: who has what.
+        partition: the fedgauge partition.
     """
 
     def __init__(self, partition: Partition) -> None:
@@ -38,7 +38,7 @@ class FedgaugePartitioner(Partitioner):  # type: ignore[misc]  # the package has
 
     @property
     def num_partitions(self) -> int:
-        """N."""
+        """The number N of workers."""
         return self.partition.num_workers
 
     def load_partition(self, partition_id: int) -> Dataset:
@@ -46,27 +46,27 @@ class FedgaugePartitioner(Partitioner):  # type: ignore[misc]  # the package has
         rows = len(self.dataset)
         if rows != self.partition.num_examples:
             raise InputError(
-                f"The partition is of {self.partition.num_examples} examples, but the data set has {rows} rows; assign"
-                " the data set that it was made for."
+                f"The partition has {self.partition.num_examples} examples, but the data set has {rows} rows; assign"
+                " the data set for which the partition was made."
             )
         return self.dataset.select(self.partition.worker(partition_id))
 
 
 def from_partitioner(partitioner: Partitioner, dataset: Dataset | None = None, *, seed: int = 0) -> Partition:
-    """A partitioner of flwr-datasets as a partition of fedgauge's: worker i has the rows of partition i.
+    """Turn a partitioner of flwr-datasets into a fedgauge partition: worker i has the rows of partition i.
 
     Args:
-        partitioner: of any kind whose partitions share no row; it is left as it is.
-        dataset: the rows to share out; what was assigned to the partitioner if not given.
-        seed: to note in the partition; the randomness is the partitioner's own.
+        partitioner: any partitioner whose partitions share no rows; it is not changed.
+        dataset: the rows to distribute; by default, the data set that was assigned to the partitioner.
+        seed: the seed to record in the partition; it has no effect, because the partitioner has its own randomness.
     """
     if dataset is None:
         if not partitioner.is_dataset_assigned():
-            raise InputError("The partitioner has no data set; assign one to it, or give dataset.")
+            raise InputError("The partitioner has no data set; assign one to it, or pass dataset.")
         dataset = partitioner.dataset
     numbered = dataset.add_column(_ROW, np.arange(len(dataset)))
     own = copy.deepcopy(partitioner)
-    # A partitioner takes a data set only once, and this is a copy of one that may have its own.
+    # A partitioner accepts a data set only once, and the original of this copy may already have one.
     own._dataset = None
     own.dataset = numbered
     workers = [np.asarray(own.load_partition(number)[_ROW], dtype=np.int64) for number in range(own.num_partitions)]

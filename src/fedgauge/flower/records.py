@@ -1,7 +1,7 @@
-"""What goes over the wire: tensors by name in Flower's records, and what the workers' sums are made of.
+"""The content of messages: tensors and plain values in Flower's records, and how workers' sums become tensors.
 
-All tensors of a message are one array of bytes, in the form of safetensors: Flower asks for every array of a message by
-itself, six times on its way there and back, which costs more than the numbers do.
+All tensors of a message are packed into one array of bytes, in the safetensors format. Flower requests each array of a
+message separately, six times on its way there and back, which would take longer than sending the numbers.
 """
 
 from __future__ import annotations
@@ -16,47 +16,47 @@ from safetensors.torch import load, save
 
 from fedgauge.simulation.workers import Spread, Sums
 
-ARRAYS, SAID = "fedgauge.arrays", "fedgauge.said"
-"""The records of a message: tensors, and plain values."""
+ARRAYS, VALUES = "fedgauge.arrays", "fedgauge.said"
+"""The names of the two records of a message: its tensors, and its plain values."""
 _PACKED = "safetensors"
 
 
-def content(tensors: Mapping[str, torch.Tensor], **said: Any) -> RecordDict:
-    """The content of a message."""
+def content(tensors: Mapping[str, torch.Tensor], **values: Any) -> RecordDict:
+    """Make the content of a message."""
     record = ArrayRecord()
     if tensors:
         held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         record[_PACKED] = Array(np.frombuffer(save(held), dtype=np.uint8))
-    return RecordDict({ARRAYS: record, SAID: ConfigRecord(said)})
+    return RecordDict({ARRAYS: record, VALUES: ConfigRecord(values)})
 
 
 def tensors_of(record: RecordDict, name: str = ARRAYS) -> dict[str, torch.Tensor]:
-    """The tensors of a message, each with memory of its own."""
+    """The tensors of a message, each with its own memory."""
     arrays: Mapping[str, Array] = record.array_records.get(name) or {}
     return load(arrays[_PACKED].numpy().tobytes()) if _PACKED in arrays else {}
 
 
-def said_in(record: RecordDict) -> dict[str, Any]:
+def values_in(record: RecordDict) -> dict[str, Any]:
     """The plain values of a message."""
-    return dict(record.config_records.get(SAID) or {})
+    return dict(record.config_records.get(VALUES) or {})
 
 
 def part(tensors: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
-    """Those whose names begin with a prefix and a dot, without it."""
+    """The tensors whose names begin with a prefix and a dot; both are removed from the names."""
     return {
         name.removeprefix(f"{prefix}."): tensor for name, tensor in tensors.items() if name.startswith(f"{prefix}.")
     }
 
 
 def named(prefix: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The same tensors with a prefix and a dot before each name."""
+    """The same tensors, with a prefix and a dot before each name."""
     return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
 
 
 def pack(sums: Sums, like: torch.Tensor) -> dict[str, torch.Tensor]:
-    """One worker's sums, at weight one, as tensors.
+    """One worker's sums, with weight one, as tensors.
 
-    Of one worker, models and gradients are sums of one summand: numbers of the model's own type, sent as such.
+    For a single worker, the sums of models and gradients have one term each. They are sent in the model's own type.
     """
     packed = named("message", sums.message)
     for _, remembered in sums.memory:
@@ -69,7 +69,7 @@ def pack(sums: Sums, like: torch.Tensor) -> dict[str, torch.Tensor]:
 
 
 def unpack(tensors: Mapping[str, torch.Tensor], worker: int, weight: float) -> Sums:
-    """The sums of one worker at its weight."""
+    """One worker's sums, multiplied by its weight."""
     message = {name: tensor * weight for name, tensor in part(tensors, "message").items()}
     memory = {name: tensor.unsqueeze(0) for name, tensor in part(tensors, "memory").items()}
     sums = Sums(message, [(np.array([worker]), memory)] if memory else [])

@@ -1,4 +1,4 @@
-"""What a run on nodes says of the constants, in the form that reports, bounds and plans read."""
+"""The constants seen in a run over Flower, in the form that reports, bounds and plans read."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def measurement_of(
     num_workers: int,
     weights: npt.NDArray[np.float64] | None = None,
 ) -> Measurement:
-    """The constants that a run has seen, as a measurement.
+    """The constants that were seen in a run, as a measurement.
 
     Args:
         trace: the run.
-        noise2: for each recorded round, ``{"round": r, "sigma2": {worker: variance}}``.
-        num_workers: N.
-        weights: w_i of the objective, by worker; equal if not given.
+        noise2: the variances of each recorded round, as ``{"round": r, "sigma2": {worker: variance}}``.
+        num_workers: the number N of workers.
+        weights: the weights w_i of the workers in the objective; equal by default.
     """
-    # A round on the way to divergence says nothing of a constant.
+    # A round whose models are no longer finite tells us nothing about a constant.
     finite = tuple(record for record in trace.rounds if np.isfinite(record.spread or 0.0))
     trace = replace(trace, rounds=finite)
     settings = {name: trace.settings.get(name) for name in ("algorithm", "local_steps")}
@@ -73,7 +73,7 @@ def _noise(noise2: Sequence[Mapping[str, Any]], weights: npt.NDArray[np.float64]
         rounds.append({"round": entry["round"], "sigma2": max(each.values()), "sigma2_mean": mean, "each": each})
     method = f"every sample of every worker, at the model of round {rounds[-1]['round']}"
     estimates = tuple(
-        # The assumption is of all models, of which this is one.
+        # The assumption is about all models, and this is only one of them.
         Estimate(symbol, root, root, root, "lower", method)
         for symbol, root in (("sigma", rounds[-1]["sigma2"] ** 0.5), ("sigma_rms", rounds[-1]["sigma2_mean"] ** 0.5))
     )
@@ -88,30 +88,32 @@ def write_measurement(
     num_workers: int,
     weights: npt.NDArray[np.float64] | None = None,
 ) -> None:
-    """Write ``measure.json`` beside a run, where reports and ``--values`` find it."""
+    """Write ``measure.json`` into a run's directory, where reports and ``--values`` find it."""
     write_json(place / "measure.json", measurement_of(trace, noise.along(trace), num_workers, weights).to_json())
 
 
 def plan_run(run: str | Path, *, goal: str, cost: str) -> TheoryPlan:
-    """The plan that a theorem gives for a run's federation, from what the run has seen; no data is needed.
+    """Plan by theory for the federation of a run over Flower, from the constants seen in the run; no data is needed.
 
-    It is written as ``theory.json`` beside the run, where ``fedgauge report`` shows it. The constants are those seen
-    along the run, from below, so that the plan is a plug-in and certifies nothing.
+    The plan is written to ``theory.json`` in the run's directory, and ``fedgauge report`` shows it. The constants seen
+    along a run are only lower bounds of the true ones, so that the plan is a plug-in and certifies nothing.
 
     Args:
-        run: directory of a run on nodes.
-        goal: what to reach, as ``grad2=0.01``.
-        cost: of a round, as ``cross-silo``.
+        run: the directory of a run over Flower.
+        goal: the goal to reach, such as ``grad2=0.01``.
+        cost: the cost of a round, such as ``cross-silo``.
     """
     place = Path(run)
-    remedy = "name the directory of a run over Flower that has ended"
+    remedy = "name the directory of a finished run over Flower"
     measured = Measurement.from_json(read_json(place / "measure.json", remedy))
     trace = read_trace(place)
     settings = trace.settings
     price = Cost.parse(cost)
     size = 2.0 * trace.model.nbytes if price.bytes is None else price.bytes
     if price.step is None:
-        raise InputError(f"cost must say how long a local step takes, which {cost} leaves open; add step=0.01.")
+        raise InputError(
+            f"cost must say how long a local step takes, which {cost} does not; add the seconds, such as step=0.01."
+        )
     rates = settings["algorithm"]
     steps = settings["local_steps"]
     eta = float(rates.get("eta", 1.0))

@@ -1,12 +1,12 @@
-"""Runs of which the server sees sums alone: Flower's secure aggregation (SecAgg+) around all that a worker sends.
+"""Runs in which the server sees only sums: Flower's secure aggregation (SecAgg+) masks everything that a worker sends.
 
-In every round each worker's vectors (its change, its model, its exact gradients at the global model, at its own and at
-the mean model) and numbers (loss, squared norms, noise) go into one masked vector. The server unmasks the sum of all
-and nothing else. The constants of a record are made of such sums, but for two: L_tilde's ratio is the root mean square
-over workers where it is the largest otherwise, and sigma is the mean over workers.
+In every round each worker puts its vectors (its change, its model, and its exact gradients at the global model, at its
+own model and at the mean model) and its numbers (loss, squared norms, noise) into one masked vector. The server can
+unmask only the sum over all workers. The constants of a record are made from such sums, with two differences: L_tilde's
+ratio is the root mean square over workers instead of the largest, and sigma is the mean over workers.
 
-Flower 1.41 offers SecAgg+ in its older interface only, with which its SecAggPlusWorkflow and secaggplus_mod are used
-here as they are. A sum takes four exchanges.
+Flower 1.41 offers SecAgg+ only in its older interface, so its SecAggPlusWorkflow and secaggplus_mod are used here
+unchanged. A sum takes four exchanges.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from fedgauge.errors import InputError, MachineError, positive
 from fedgauge.experiment.config import Experiment
 from fedgauge.experiment.prepare import algorithm_of
 from fedgauge.flower.algorithms import described
-from fedgauge.flower.client import Asked
+from fedgauge.flower.client import WorkerTask
 from fedgauge.flower.engine import answer_of
 from fedgauge.flower.fleet import Fleet, PromptGrid
 from fedgauge.flower.noise import Noise
@@ -51,39 +51,39 @@ from fedgauge.values import Round, Trace
 from fedgauge.values import Status as Ending
 
 CLIPPING = 8.0
-"""Entries beyond this cannot be summed."""
+"""The largest absolute value of an entry that can be summed."""
 _SMALLER = 2.0**-6
-"""Numbers such as losses and squared norms are sent as this part of them."""
+"""The factor by which losses, squared norms and other plain numbers are scaled before they are sent."""
 
 
 # -- a worker ----------------------------------------------------------------------------------------------------------
 
 
 def summand(message: Message, make: Any) -> Message:
-    """A worker's part of a sum, to be masked by Flower's mod before it leaves the node.
+    """Compute a worker's part of a sum, which Flower's mod masks before it leaves the node.
 
     Args:
-        message: what is asked, in the form of Flower's older interface.
-        make: gives :class:`Asked` from the message's plain values and tensors.
+        message: the request, in the form of Flower's older interface.
+        make: makes a :class:`WorkerTask` from the message's plain values and tensors.
     """
-    asked = compat.recorddict_to_fitins(message.content, keep_input=True)
-    said = json.loads(str(asked.config["fedgauge"]))
-    arrays = parameters_to_ndarrays(asked.parameters)
-    tensors = {name: torch.from_numpy(np.array(array)) for name, array in zip(said["names"], arrays, strict=True)}
-    worker: Asked = make(said, tensors)
+    request = compat.recorddict_to_fitins(message.content, keep_input=True)
+    values = json.loads(str(request.config["fedgauge"]))
+    arrays = parameters_to_ndarrays(request.parameters)
+    tensors = {name: torch.from_numpy(np.array(array)) for name, array in zip(values["names"], arrays, strict=True)}
+    worker: WorkerTask = make(values, tensors)
     vectors: list[torch.Tensor] = []
-    for part in said["parts"]:
+    for part in values["parts"]:
         vectors += _marked(_PARTS[part](worker))
     sent = ndarrays_to_parameters([vector.double().numpy() for vector in vectors])
-    # Everyone weighs the same, so that this number, which is not masked, says nothing.
+    # All workers have the same weight, so that this number, which is not masked, reveals nothing.
     answer = FitRes(Status(Code.OK, ""), sent, num_examples=1, metrics={})
     return Message(compat.fitres_to_recorddict(answer, keep_input=False), reply_to=message)
 
 
 def _marked(vectors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The vectors, or zeros where they cannot be summed, and two marks that say why: not finite, or beyond the limit.
+    """The vectors, or zeros if they cannot be summed, and two marks that say why: not finite, or beyond the limit.
 
-    The marks are summed and masked like the rest, so that the server learns how many workers failed, not who.
+    The marks are summed and masked like the rest, so that the server learns how many workers failed, but not which.
     """
     finite = all(bool(vector.isfinite().all()) for vector in vectors)
     within = finite and all(bool((vector.abs() <= CLIPPING).all()) for vector in vectors)
@@ -91,17 +91,17 @@ def _marked(vectors: list[torch.Tensor]) -> list[torch.Tensor]:
     return [*(vectors if within else map(torch.zeros_like, vectors)), marks]
 
 
-def _evaluated(worker: Asked) -> list[torch.Tensor]:
+def _evaluated(worker: WorkerTask) -> list[torch.Tensor]:
     found, numbers = worker.evaluate(0)
     return [found["gradient"], torch.tensor([numbers["loss"], numbers.get("noise2", 0.0)]) * _SMALLER]
 
 
-def _trained(worker: Asked) -> list[torch.Tensor]:
+def _trained(worker: WorkerTask) -> list[torch.Tensor]:
     found, _ = worker.local_phase(0)
     return [found[name] for name in sorted(found)]
 
 
-def _looked(worker: Asked) -> list[torch.Tensor]:
+def _looked(worker: WorkerTask) -> list[torch.Tensor]:
     own = worker.kept(0)["x"]
     found, numbers = worker.secants(0)
     distance2 = float((own.double() - worker.tensors["mean"].double()).square().sum())
@@ -115,38 +115,38 @@ _PARTS = {"look": _looked, "evaluate": _evaluated, "train": _trained}
 # -- the server --------------------------------------------------------------------------------------------------------
 
 
-class _Asking:
-    """A strategy of Flower's older interface that asks all nodes the same and keeps the mean of their answers."""
+class _MeanStrategy:
+    """A strategy for Flower's older interface that sends all nodes the same request and keeps their mean answer."""
 
-    def __init__(self, nodes: Mapping[int, int], asked: FitIns) -> None:
-        self._nodes, self._asked = nodes, asked
+    def __init__(self, nodes: Mapping[int, int], request: FitIns) -> None:
+        self._nodes, self._request = nodes, request
         self.mean: list[torch.Tensor] | None = None
 
     def configure_fit(self, server_round: int, parameters: Any, client_manager: Any) -> list[tuple[Any, FitIns]]:
-        """One message a node."""
-        return [(SimpleNamespace(node_id=node), self._asked) for node in self._nodes.values()]
+        """One message per node."""
+        return [(SimpleNamespace(node_id=node), self._request) for node in self._nodes.values()]
 
     def aggregate_fit(self, server_round: int, results: Any, failures: Any) -> tuple[None, dict[str, Any]]:
-        """Keep the mean; the workflow has put it into every result."""
+        """Keep the mean, which the workflow has put into every result."""
         arrays = parameters_to_ndarrays(results[0][1].parameters)
         self.mean = [torch.from_numpy(np.asarray(array, dtype=np.float64)) for array in arrays]
         return None, {}
 
 
 def secure_mean(
-    grid: Grid, context: Context, fleet: Fleet, round: int, tensors: Mapping[str, torch.Tensor], said: dict[str, Any]
+    grid: Grid, context: Context, fleet: Fleet, round: int, tensors: Mapping[str, torch.Tensor], values: dict[str, Any]
 ) -> list[torch.Tensor]:
-    """The mean of what the workers answer, of which nothing else is seen here."""
+    """The mean of the workers' answers; the server sees nothing else of them."""
     number = len(fleet.nodes)
-    asked = {**said, "names": list(tensors)}
+    request = {**values, "names": list(tensors)}
     sent = ndarrays_to_parameters([tensor.numpy() for tensor in tensors.values()])
-    strategy: Any = _Asking(fleet.nodes, FitIns(sent, {"fedgauge": json.dumps(asked)}))
+    strategy: Any = _MeanStrategy(fleet.nodes, FitIns(sent, {"fedgauge": json.dumps(request)}))
     state = RecordDict(
         {MAIN_CONFIGS_RECORD: ConfigRecord({Key.CURRENT_ROUND: round}), MAIN_PARAMS_RECORD: ArrayRecord()}
     )
     plain = Context(context.run_id, context.node_id, context.node_config, state, context.run_config)
     legacy = LegacyContext(plain, strategy=strategy, client_manager=SimpleNamespace(num_available=lambda: number))  # type: ignore[arg-type]
-    # Sums of so many entries stay below the modulus, 2^32.
+    # With this quantisation, the sum over all workers stays below the modulus, 2^32.
     entries = 2 ** (31 - math.ceil(math.log2(number)))
     workflow = SecAggPlusWorkflow(
         1.0, 0.6, max_weight=1.0, clipping_range=CLIPPING, quantization_range=entries, timeout=fleet.timeout
@@ -154,8 +154,8 @@ def secure_mean(
     workflow(PromptGrid(grid), legacy)
     if strategy.mean is None:
         raise MachineError(
-            f"The secure sum of round {round} could not be taken: too few of {number} workers answered within"
-            f" {fleet.timeout:g} s, or one sent what cannot be summed; see the SuperNodes' logs."
+            f"The secure sum of round {round} could not be computed: too few of {number} workers answered within"
+            f" {fleet.timeout:g} s, or one sent numbers that cannot be summed; see the SuperNodes' logs."
         )
     mean: list[torch.Tensor] = strategy.mean
     return mean
@@ -172,21 +172,21 @@ def run_securely(
     timeout: float = 300.0,
     noise: bool = True,
 ) -> Trace:
-    """Run an experiment's algorithm on nodes of which the server sees sums alone, and measure all the same.
+    """Run an experiment's algorithm on nodes while the server sees only sums of their answers, and measure the run.
 
-    All workers take part, weigh the same and remember nothing; there must be three of them or more. The trajectory is
-    that of ``simulate`` up to the quantisation of secure sums, about 1e-7. Records are kept as they are made; a run
-    that was broken off cannot be resumed.
+    All workers take part, have the same weight and remember nothing. There must be at least three. The trajectory is
+    that of ``simulate`` up to the quantisation of secure sums, about 1e-7. Records are written during the run, but an
+    interrupted run cannot be resumed.
 
     Args:
-        grid: Flower's way to the nodes, whose app is ``client_app(secure=True)``.
-        context: of the ServerApp.
-        experiment: algorithm, local steps, rounds and seed.
-        shard: the model, and the examples to test with or any one.
-        out: directory for the run.
-        wait: seconds for all nodes to come.
-        timeout: seconds for each of the four exchanges of a sum.
-        noise: measure sigma too.
+        grid: Flower's connection to the nodes, whose app is ``client_app(secure=True)``.
+        context: the context of the ServerApp.
+        experiment: the algorithm, local steps, rounds and seed.
+        shard: the model, and the test examples; any one example will do if there is no test.
+        out: the directory for the run.
+        wait: the number of seconds to wait for all nodes to connect.
+        timeout: the number of seconds to wait in each of the four exchanges of a sum.
+        noise: whether to measure sigma as well.
     """
     run, N = experiment.run, num_workers(experiment)
     _check(experiment, N)
@@ -196,11 +196,11 @@ def run_securely(
     model = own.start(run.seed)
     if algorithm.worker_init(model):
         raise InputError(
-            f"{algorithm.name} keeps a memory for each worker, which secure sums do not carry; use fedavg."
+            f"{algorithm.name} keeps a memory for each worker, which is not possible with secure sums; use fedavg."
         )
     fleet = Fleet(grid, positive("timeout", timeout))
     fleet.gather(N, positive("wait", wait))
-    said: dict[str, Any] = {
+    values: dict[str, Any] = {
         **described(algorithm),
         "local_steps": [run.local_steps],
         "num_workers": N,
@@ -232,7 +232,7 @@ def run_securely(
         directory = None
         if out is not None:
             directory = stack.enter_context(RunDirectory.open(out, settings, description=experiment.to_toml()))
-        told = Noise(directory.path if directory else None)
+        noises = Noise(directory.path if directory else None)
 
         def keep(record: Round) -> None:
             rounds.append(record)
@@ -248,13 +248,13 @@ def run_securely(
                 mean = before.sums.spread.mean
                 assert mean is not None
                 tensors["mean"] = mean.to(model.dtype)
-            asked = {**said, "parts": parts, "round": number, "seen_from": number - 1}
-            answer = _Answer(secure_mean(grid, context, fleet, number, tensors, asked), N, number)
+            request = {**values, "parts": parts, "round": number, "seen_from": number - 1}
+            answer = _Answer(secure_mean(grid, context, fleet, number, tensors, request), N, number)
             if before is not None:
                 keep(_completed(before, answer.part(2)))
             evaluated = answer.part(2)
             if evaluated is None:
-                # As everywhere, the model that is left is the last with a finite loss.
+                # As in every run that diverges, the last model with a finite loss is kept.
                 status, stopped_at, model = "diverged", number, model if before is None else before.model
                 break
             gradient, numbers = evaluated
@@ -262,7 +262,7 @@ def run_securely(
             accuracy = evaluator.accuracy(model) if evaluator else None
             record = Round(number, loss, float(gradient @ gradient), accuracy=accuracy)
             if noise:
-                told.add(number, {"0": variance})
+                noises.add(number, {"0": variance})
             trained = None if last else answer.part(len(names))
             if trained is None:
                 keep(record)
@@ -277,12 +277,12 @@ def run_securely(
         trace = Trace(settings, status, stopped_at, tuple(rounds), model.numpy().copy(), tuple(seconds))
         if directory:
             directory.finish(trace)
-            write_measurement(directory.path, trace, told, N)
+            write_measurement(directory.path, trace, noises, N)
     return trace
 
 
 def _check(experiment: Experiment, num_workers: int) -> None:
-    """Refuse what secure sums cannot do."""
+    """Raise an error if secure sums cannot run the experiment."""
     run = experiment.run
     refused = {
         "local_steps": not isinstance(run.local_steps, int),
@@ -293,20 +293,21 @@ def _check(experiment: Experiment, num_workers: int) -> None:
         "watch": run.watch is False,
         **{name: getattr(run, name) is not None for name in ("target_loss", "target_accuracy", "target_grad2")},
     }
-    for name, given in refused.items():
-        if given:
+    for name, is_refused in refused.items():
+        if is_refused:
             raise InputError(
-                f"{name} = {getattr(run, name)} does not go with secure sums, which are of all workers, with equal"
-                " weights and one number of local steps, in all rounds, each of which has a record; leave it out."
+                f"{name} = {getattr(run, name)} cannot be used with secure sums, which need all workers in all rounds,"
+                " with equal weights, the same number of local steps and a record of every round; leave it out."
             )
     if num_workers < 3:
         raise InputError(
-            f"Secure sums need three workers or more, not {num_workers}: of two, each would know the other's part."
+            f"Secure sums need at least three workers, not {num_workers}: with two, each could work out the other's"
+            " part; start more."
         )
 
 
 class _Before(NamedTuple):
-    """A round whose workers have trained, and have yet to be asked about their mean model."""
+    """A round whose workers have trained, but have not yet evaluated their mean model."""
 
     record: Round
     model: torch.Tensor
@@ -315,28 +316,28 @@ class _Before(NamedTuple):
 
 
 class _Answer:
-    """The mean answer of a round, to be taken part by part in the order in which they were asked for."""
+    """The mean answer of a round, to be read part by part in the order of the request."""
 
     def __init__(self, vectors: Iterable[torch.Tensor], num_workers: int, round: int) -> None:
         self._vectors, self._num_workers, self._round = iter(vectors), num_workers, round
 
     def part(self, length: int) -> list[torch.Tensor] | None:
-        """The next part, of so many vectors; nothing where a worker's numbers were not finite."""
+        """The next ``length`` vectors; ``None`` if a worker's numbers were not finite."""
         vectors, marks = list(islice(self._vectors, length)), next(self._vectors)
-        # One worker's mark is 1 / N of the mean.
+        # A mark from one worker adds 1 / N to the mean.
         not_finite, beyond = (marks * self._num_workers > 0.5).tolist()
         if not_finite:
             return None
         if beyond:
             raise MachineError(
                 f"In round {self._round} a worker had a number beyond {CLIPPING:g}, which cannot be summed securely;"
-                " the run is kept as far as it went; take a smaller gamma or fewer local steps."
+                " the rounds before it are kept; use a smaller gamma or fewer local steps."
             )
         return vectors
 
 
 def _completed(before: _Before, looked: list[torch.Tensor] | None) -> Round:
-    """The record of a round whose workers have seen their mean model."""
+    """The record of a round whose workers have evaluated their mean model."""
     if looked is None:
         return before.record
     at_mean, numbers = looked

@@ -31,14 +31,14 @@ from fedgauge.simulation.workers import Work
 from fedgauge.values import Trace
 
 WAIT, TIMEOUT = 120.0, 300.0
-"""Seconds for the nodes to come, and for each answer."""
+"""The default number of seconds to wait for the nodes to connect, and for each answer."""
 
 
 class RemoteFederation:
-    """A federation whose data stays with its workers: what the server knows of it.
+    """What the server knows about a federation whose data stays with its workers.
 
-    It has the model's form and first value, and a fingerprint of what each worker has; whatever needs data is asked of
-    the workers.
+    It has the model's shapes and first parameters, and a fingerprint of each worker's data. Whatever needs the data
+    itself is computed by the workers.
     """
 
     processes: int | None = 1
@@ -50,12 +50,12 @@ class RemoteFederation:
 
     @property
     def module(self) -> nn.Module:
-        """The module, for the names of its parameters."""
+        """The module, which has the names of the parameters."""
         return self._own.module
 
     @property
     def batch_size(self) -> int:
-        """Samples in a mini-batch."""
+        """The number of samples in a mini-batch."""
         return self._own.batch_size
 
     def flatten(self, module: nn.Module) -> torch.Tensor:
@@ -67,7 +67,7 @@ class RemoteFederation:
         return self._own.unflatten(row)
 
     def chunk(self, participants: int) -> int:
-        """Each worker answers for itself."""
+        """One: each worker answers for itself."""
         return 1
 
     def start(self, seed: int) -> torch.Tensor:
@@ -87,34 +87,36 @@ def run_on(
     noise: bool = True,
     observer: Observer | None = None,
 ) -> Trace:
-    """Run an experiment's algorithm on the nodes of a Flower run, and keep it as an ordinary run.
+    """Run an experiment's algorithm on the nodes of a Flower run, and save it as an ordinary run.
 
     The trajectory is that of ``simulate`` with the same seed. A round takes one exchange with the nodes.
 
     Args:
-        grid: Flower's way to the nodes.
-        experiment: algorithm, local steps, rounds, participation and seed; its data section says how many workers
+        grid: Flower's connection to the nodes.
+        experiment: the algorithm, local steps, rounds, participation and seed; its data section says how many workers
             there are.
-        shard: the model, and the examples to test with or any one.
-        out: directory for the run; with it also ``measure.json``, the constants that were seen, and
+        shard: the model, and the test examples; any one example will do if there is no test.
+        out: the directory for the run. It also gets ``measure.json``, the constants that were seen, and
             ``events.jsonl``, the workers that were lost or refused.
-        resume: go on with the run in that directory.
-        wait: seconds for all nodes to come.
-        timeout: seconds for each answer; who has not answered by then is lost for the rest of the run.
-        noise: measure also the variance of stochastic gradients at every recorded round, a pass over single samples.
-        observer: told of every round.
+        resume: whether to resume the run in that directory.
+        wait: the number of seconds to wait for all nodes to connect.
+        timeout: the number of seconds to wait for each answer; a worker that has not answered by then is lost for the
+            rest of the run.
+        noise: whether to measure the variance of stochastic gradients at every recorded round, which takes a pass over
+            single samples.
+        observer: called after every round.
 
     Returns:
-        The trace, as ``simulate`` gives it.
+        The trace of the run, as from ``simulate``.
     """
     own, run = shard.federation(), experiment.run
     evaluator, N = tested_with(experiment, shard, own), num_workers(experiment)
     place = None if out is None else Path(out)
     fleet = Fleet(grid, positive("timeout", timeout), place / EVENTS if place else None)
-    said = fleet.gather(N, positive("wait", wait))
-    _check_form(own, said)
-    federation: Any = RemoteFederation(own, [said[worker]["digest"] for worker in range(N)])
-    participation = _participation(experiment, [said[worker]["examples"] for worker in range(N)])
+    hellos = fleet.gather(N, positive("wait", wait))
+    _check_form(own, hellos)
+    federation: Any = RemoteFederation(own, [hellos[worker]["digest"] for worker in range(N)])
+    participation = _participation(experiment, [hellos[worker]["examples"] for worker in range(N)])
     steps: Any = run.local_steps
     if steps == "auto":
         steps = adaptive_pace(run.round_cost, federation, participation, run.most_local_steps or CAP)
@@ -133,7 +135,7 @@ def run_on(
     )
 
     def make_engine(work: Work) -> FlowerEngine:
-        # The run's directory is open by now, and whether this run may write there is known.
+        # By now the run's directory is open, and it is certain that this run may write there.
         kept.append(Noise(place))
         return FlowerEngine(work, fleet, schedule, kept[-1])
 
@@ -149,38 +151,38 @@ def run_on(
         compute=Compute(chunk=1, engine=make_engine),
         keep=None if place is None else Keep(place, resume, run.checkpoint_every, experiment.to_toml()),
     )
-    # A run that had ended before has its measurement, unless it was killed in between.
+    # A run that had already ended has its measurement, unless it was killed just before writing it.
     if place and trace.status != "stopped" and (kept or not (place / "measure.json").exists()):
         write_measurement(place, trace, kept[-1] if kept else Noise(place), N, participation.objective(N))
     return trace
 
 
 def num_workers(experiment: Experiment) -> int:
-    """N; where each id is a worker, as many as the data has."""
-    given = experiment.data.num_workers
-    return share_out(experiment)[1].num_workers if given is None else given
+    """The number N of workers; if there is one worker per id, the number of ids in the data."""
+    number = experiment.data.num_workers
+    return share_out(experiment)[1].num_workers if number is None else number
 
 
 def tested_with(experiment: Experiment, shard: Shard, own: SupervisedFederation) -> TestSet | None:
-    """What the global model is tested with, where there is something, as in a local run."""
+    """The test set for the global model, if there is one, as in a local run."""
     if shard.test:
         part = slice(experiment.data.test_examples)
         return TestSet(own, shard.inputs[part], shard.targets[part])
     if experiment.run.target_accuracy is not None:
         raise InputError(
-            "target_accuracy needs examples to test on, and the server has none; leave it out, or give the server a"
-            " shard of test examples (test=True)."
+            "target_accuracy needs test examples, and the server has none; leave it out, or give the server a shard of"
+            " test examples (test=True)."
         )
     return None
 
 
-def _check_form(own: SupervisedFederation, said: Mapping[int, Mapping[str, Any]]) -> None:
-    """Refuse workers whose model is not the server's."""
-    for worker, told in sorted(said.items()):
-        if told["form"] != form_of(own):
+def _check_form(own: SupervisedFederation, hellos: Mapping[int, Mapping[str, Any]]) -> None:
+    """Raise an error if a worker's model differs from the server's."""
+    for worker, hello in sorted(hellos.items()):
+        if hello["form"] != form_of(own):
             raise InputError(
-                f"Worker {worker} has another model, loss or batch size than the server ({told['dim']} parameters, not"
-                f" {own.dim}); give server and nodes the same code and configuration."
+                f"Worker {worker} has a different model, loss or batch size from the server ({hello['dim']} parameters,"
+                f" not {own.dim}); give the server and the nodes the same code and configuration."
             )
 
 
@@ -193,22 +195,23 @@ def _participation(experiment: Experiment, sizes: Sequence[int]) -> Participatio
 
 
 def _first_round(place: Path) -> int:
-    """The round that a resumed run goes on with."""
+    """The round with which a resumed run begins."""
     states = sorted((place / "checkpoints").glob("*.safetensors"))
     return int(states[-1].stem) if states else 0
 
 
 def server_app(load: Callable[[Context], Shard] | None = None, *, secure: bool = False) -> ServerApp:
-    """A ServerApp that runs the experiment that the run's configuration describes, for :func:`client_app`.
+    """Make a ServerApp that runs the experiment in the run's configuration, for nodes with :func:`client_app`.
 
     Besides the experiment's own keys (``gamma``, ``local-steps``, ``rounds``, ``workers``, ...) the configuration may
-    have ``out`` (directory for the run), ``resume``, ``wait`` and ``timeout`` (seconds, for the nodes to come and for
-    each answer) and ``noise`` (whether to measure sigma).
+    have ``out`` (the directory for the run), ``resume``, ``wait`` and ``timeout`` (the number of seconds to wait for
+    the nodes to connect, and for each answer) and ``noise`` (whether to measure sigma).
 
     Args:
-        load: gives the server's shard from its context: the model that all share, and examples to test with or any
-            one; if not given, the experiment's test data.
-        secure: see sums of the workers' answers alone, by Flower's secure aggregation, for ``client_app(secure=True)``.
+        load: a function that loads the server's shard from its context: the model that all nodes share, and the test
+            examples (any one example will do if there is no test). By default, the experiment's test data.
+        secure: whether the server sees only sums of the workers' answers, by Flower's secure aggregation; for
+            ``client_app(secure=True)``.
     """
     app = ServerApp()
 
@@ -217,7 +220,7 @@ def server_app(load: Callable[[Context], Shard] | None = None, *, secure: bool =
         try:
             serve(grid, context)
         except (InputError, MachineError) as error:
-            # Flower keeps the sentence as the run's details, and logs where it came from; here it stands by itself.
+            # Flower stores the message in the run's details and logs a traceback; print it on its own as well.
             print(f"fedgauge: {error}", flush=True)
             raise
 
@@ -232,11 +235,11 @@ def server_app(load: Callable[[Context], Shard] | None = None, *, secure: bool =
             from fedgauge.flower.secure import run_securely
 
             if config.get("resume"):
-                raise InputError("A run with secure sums cannot be resumed; leave resume out, and name another out.")
+                raise InputError("A run with secure sums cannot be resumed; leave out resume, and choose another out.")
             trace = run_securely(grid, context, experiment, shard, **common)
         else:
             resume = bool(config.get("resume", False))
-            trace = run_on(grid, experiment, shard, resume=resume, observer=_say, **common)
+            trace = run_on(grid, experiment, shard, resume=resume, observer=_print_round, **common)
         last = trace.rounds[-1] if trace.rounds else None
         where = f"; kept in {config['out']}" if config.get("out") else ""
         print(f"fedgauge: {trace.status} at round {trace.stopped_at}, loss {last.loss if last else '–'}{where}.")
@@ -244,7 +247,7 @@ def server_app(load: Callable[[Context], Shard] | None = None, *, secure: bool =
     return app
 
 
-def _say(done: int, record: Any) -> None:
+def _print_round(done: int, record: Any) -> None:
     if record is not None:
         seen = "" if record.L_h_ratio is None else f", L_h seen {record.L_h_ratio:.4g}"
         accuracy = "" if record.accuracy is None else f", accuracy {record.accuracy:.2%}"

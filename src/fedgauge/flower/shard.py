@@ -1,4 +1,4 @@
-"""What one node of a federation has, and the worker that it is."""
+"""The data and model of one node of a federation, and the worker that the node represents."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from fedgauge.randomness import Streams
 from fedgauge.simulation.setup import Setup
 
 RUN_KEYS = ("out", "resume", "timeout", "wait", "noise")
-"""Keys of a run's configuration that say how the server runs it."""
+"""The keys of a run's configuration that are about the server, not the experiment."""
 
 
 @dataclass(frozen=True)
 class Shard:
-    """The model that all share, and the examples that one node has.
+    """The model that all nodes share, and the examples of one node.
 
-    On a SuperNode the examples are those that its worker trains on; on the server those that the global model is tested
-    with, or any one example, from which the model's form is known.
+    On a SuperNode, these are the examples on which its worker trains. On the server, they are the test examples of the
+    global model, or any one example, which is enough to find the model's shapes.
 
     Attributes:
         model: a function that makes the module, or a module whose present parameters are the first model.
-        loss: mean loss from (outputs, targets).
-        inputs: the examples, first axis over samples.
-        targets: labels or values, one an example.
-        batch_size: samples in a mini-batch.
-        l2: weight of half the squared norm in the objective.
-        device: where to compute.
-        test: on the server: whether the examples are to be tested with.
+        loss: a function that returns the mean loss from (outputs, targets).
+        inputs: the examples; the first axis runs over samples.
+        targets: the labels or values, one per example.
+        batch_size: the number of samples in a mini-batch.
+        l2: the weight of half the squared norm in the objective.
+        device: the device on which to compute.
+        test: on the server, whether the examples are test examples.
     """
 
     model: nn.Module | Callable[[], nn.Module]
@@ -52,7 +52,7 @@ class Shard:
     test: bool = False
 
     def federation(self) -> SupervisedFederation:
-        """A federation of this node alone."""
+        """A federation with this node as its only worker."""
         return SupervisedFederation(
             self.model,
             self.loss,
@@ -66,7 +66,7 @@ class Shard:
 
 
 def shard_of(experiment: Experiment, worker: int) -> Shard:
-    """The shard of one worker of an experiment, for a node that has all of its data at hand.
+    """The shard of one worker of an experiment, for a node that can read the whole data set.
 
     >>> shard = shard_of(Experiment.of({"source": "digits", "scheme": "iid", "workers": 3, "gamma": 0.1}), 2)
     >>> len(shard.targets) in (479, 480), shard.test
@@ -75,7 +75,7 @@ def shard_of(experiment: Experiment, worker: int) -> Shard:
     whole = _supervised(prepare(experiment))
     if not 0 <= worker < whole.num_workers:
         raise InputError(
-            f"partition-id must lie in 0 to {whole.num_workers - 1}, the experiment's workers, not {worker}; start the"
+            f"partition-id must be the number of a worker, from 0 to {whole.num_workers - 1}, not {worker}; start the"
             " node with another."
         )
     inputs, targets = whole.shard(worker)
@@ -83,7 +83,7 @@ def shard_of(experiment: Experiment, worker: int) -> Shard:
 
 
 def held_out(experiment: Experiment) -> Shard:
-    """The examples that an experiment tests with; one of its training examples where it has none.
+    """The test examples of an experiment; if it has none, one of its training examples.
 
     >>> shard = held_out(Experiment.of({"source": "digits", "gamma": 0.1, "test_examples": 50}))
     >>> len(shard.targets), shard.test
@@ -99,7 +99,7 @@ def held_out(experiment: Experiment) -> Shard:
 
 def _supervised(setup: Setup) -> SupervisedFederation:
     if not isinstance(setup.federation, SupervisedFederation):
-        raise InputError("Nodes have data of their own, and a federation of quadratics has none; name a data set.")
+        raise InputError("Nodes need their own data, which a federation of quadratics does not have; name a data set.")
     return setup.federation
 
 
@@ -109,7 +109,7 @@ def _like(whole: SupervisedFederation, inputs: torch.Tensor, targets: torch.Tens
 
 
 class _Readdressed:
-    """Streams whose draws are those of one worker, whoever asks."""
+    """Random streams that always give the draws of one worker, whatever worker is asked for."""
 
     def __init__(self, streams: Streams, worker: int) -> None:
         self._streams, self._worker = streams, worker
@@ -120,9 +120,9 @@ class _Readdressed:
 
 
 class OwnWorker:
-    """Worker i of a federation of N, as its own node sees it: its data alone, and the same draws as everywhere.
+    """Worker i of a federation of N, as its own node sees it: only its own data, and the same draws as in a local run.
 
-    It has the operations on rows that local steps and exact passes need, for rows that are all its own.
+    It has the operations on rows that local steps and exact passes need. All rows belong to this worker.
     """
 
     def __init__(self, federation: SupervisedFederation, worker: int, num_workers: int) -> None:
@@ -130,7 +130,7 @@ class OwnWorker:
         self.num_workers, self.dim, self.digest = num_workers, federation.dim, federation.digest
 
     def __getattr__(self, name: str) -> Any:
-        """Whatever else the node's own federation has."""
+        """Every other attribute comes from the node's own federation."""
         return getattr(self._alone, name)
 
     @staticmethod
@@ -138,7 +138,7 @@ class OwnWorker:
         return np.zeros_like(workers)
 
     def gradients(self, models: torch.Tensor, workers: Indices) -> torch.Tensor:
-        """The exact gradients, one row each."""
+        """The exact gradients, one per row."""
         return self._alone.gradients(models, self._own(workers))
 
     def pooled(
@@ -148,9 +148,9 @@ class OwnWorker:
         return self._alone.pooled(model, self._own(workers), weights)
 
     def draws(self, streams: Any, round: int, workers: Indices, copies: Indices, steps: int) -> Sequence[Any]:
-        """The randomness of the round, addressed by this worker's number."""
+        """The random draws of the round, addressed by this worker's number."""
         return self._alone.draws(
-            _Readdressed(streams, self._worker),  # type: ignore[arg-type]  # has what is asked of streams
+            _Readdressed(streams, self._worker),  # type: ignore[arg-type]  # has the one method that is used
             round,
             self._own(workers),
             copies,
@@ -158,11 +158,11 @@ class OwnWorker:
         )
 
     def stochastic_gradients(self, models: torch.Tensor, workers: Indices, draws: Any) -> torch.Tensor:
-        """Gradients of the mini-batches."""
+        """The gradients of the mini-batches, one per row."""
         return self._alone.stochastic_gradients(models, self._own(workers), draws)
 
     def local_sgd(self, models: torch.Tensor, workers: Indices, draws: Sequence[Any], gamma: float) -> torch.Tensor:
-        """All local steps of plain SGD at once."""
+        """Take all local steps of plain SGD at once."""
         return self._alone.local_sgd(models, self._own(workers), draws, gamma)
 
     def noise2(self, model: torch.Tensor) -> float:
@@ -171,10 +171,10 @@ class OwnWorker:
 
 
 def experiment_of(config: Mapping[str, Any]) -> Experiment:
-    """The experiment that a Flower run's configuration describes: its keys, with hyphens for underscores or without.
+    """The experiment that a Flower run's configuration describes; its keys may have hyphens instead of underscores.
 
-    ``model-option.width = 200`` is an option of the model. Left aside are what is for the run itself (``RUN_KEYS``) and
-    other keys with a dot, as ``own.path``, which are the app's own.
+    ``model-option.width = 200`` is an option of the model. The keys about the server (``RUN_KEYS``) are ignored, and so
+    are all other keys with a dot, such as ``own.path``, which the app may use for itself.
 
     >>> experiment_of({"source": "digits", "gamma": 0.1, "local-steps": 5, "timeout": 60.0}).run.local_steps
     5

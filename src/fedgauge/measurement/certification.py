@@ -1,8 +1,8 @@
-"""Constants that hold at every model, proved from the data: linear regression exactly, softmax regression bounded.
+"""Constants that hold at every model, proved from the data: exact for linear regression, bounds for softmax regression.
 
-Under squared error a federation of one layer is one of quadratics, whose constants are eigenvalues. Under
-cross-entropy with an L2 term every assumption of the theory holds globally, with bounds derived in docs/theory.md.
-Fed with them, a theorem is a certified statement about a run on real data.
+Under squared error, a federation with one layer is a federation of quadratics, whose constants are eigenvalues. Under
+cross-entropy with an L2 term, every assumption of the theory holds at all models, with bounds derived in
+docs/theory.md. With these constants, a theorem is a certified statement about a run on real data.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _EPS = float(np.finfo(np.float64).eps)
 
 @dataclass(frozen=True, eq=False)
 class Certified(Value):
-    """The constants of a federation, and the model at which f is least.
+    """The certified constants of a federation, and a model near the minimiser of f.
 
     Attributes:
-        num_workers: N.
-        constants: each with its interval; ``value`` is the safe end.
+        num_workers: the number N of workers.
+        constants: the constants, each with its interval; ``value`` is the safe end.
         model: a flat model near the minimiser.
-        loss: f there.
-        gap: f there is at most so much above f*; infinite where that is not known.
+        loss: the value of f at that model.
+        gap: an upper bound on how far that value is above the minimum f*; infinite if none is known.
     """
 
     num_workers: int
@@ -46,9 +46,9 @@ class Certified(Value):
     gap: float
 
     def theorem_values(self) -> tuple[dict[str, Any], dict[str, Kind]]:
-        """The values and their kinds as the theorems spell them, without a mu that is not above 0.
+        """The values and their kinds by the names that the theorems use; mu is left out unless it is above 0.
 
-        zeta2 is that of ``zeta_rms``: the theorems need a mean over workers, each at its own model, and no more.
+        zeta2 is the square of ``zeta_rms``: the theorems only need a mean over workers, each at its own model.
         """
         values: dict[str, Any] = {"N": self.num_workers}
         kinds: dict[str, Kind] = {"N": "exact"}
@@ -70,14 +70,14 @@ def certify(
     radius: float | None = None,
     passes: int = 400,
 ) -> Certified:
-    """Prove the constants of a federation of linear or softmax regression, with all workers counting alike.
+    """Prove the constants of a federation of linear or softmax regression whose workers have equal weights.
 
     Args:
-        federation: of one Linear layer, under squared error or under cross-entropy with classes.
-        start: the first model, flat, of which F and d0 are; that of seed 0 if not given.
-        batch_size: samples in a mini-batch, which divides sigma^2; the federation's if not given.
-        radius: bounds every entry of a model; G is known only where the models are bounded, because of the L2 term.
-        passes: over the data, at most, to find the minimiser of softmax regression.
+        federation: a federation of one Linear layer, under squared error or under cross-entropy with classes.
+        start: the flat first model, from which F and d0 are computed; by default, the one of seed 0.
+        batch_size: the number of samples in a mini-batch, by which sigma^2 is divided; by default, the federation's.
+        radius: a bound on every entry of a model. Because of the L2 term, G is known only for bounded models.
+        passes: the largest number of passes over the data to find the minimiser of softmax regression.
 
     >>> from torch import nn
     >>> x, y, shards = torch.eye(4), torch.tensor([0, 1, 1, 0]), [[0, 1], [2, 3]]
@@ -104,7 +104,9 @@ def _certify(
     if federation.loss is not functional.cross_entropy:
         return _linear(design, first, batch, federation.l2)
     if design.outputs < 2 or federation.targets.dtype != torch.int64:
-        raise InputError("softmax regression is certified for two or more classes given as whole numbers; recode them.")
+        raise InputError(
+            "Softmax regression can be certified only for two or more classes as whole numbers; recode the labels."
+        )
     return _softmax(design, first, batch, federation.l2, radius, passes)
 
 
@@ -139,10 +141,10 @@ def _softmax(design: Design, first: Floats, batch: int, l2: float, radius: float
 
 
 def _solved(design: Design, first: Floats, l2: float, found: list[Estimate], passes: int) -> Certified:
-    """Add what the minimiser tells: f*, F and d0."""
+    """Add the constants that depend on the minimiser: f*, F and d0."""
     at_first = softmax.evaluate(design, first, l2)
     if l2 == 0:
-        # Without strong convexity a small gradient proves no gap; but cross-entropy is never negative.
+        # Without strong convexity, a small gradient does not bound the gap; but cross-entropy is never negative.
         method = "f(x0) - 0: without l2 the gradient bounds no gap, but f >= 0"
         found.append(initial_gap(at_first.loss, 0.0, rounding=at_first.loss_error, method=method))
         return Certified(design.num_workers, Constants(tuple(found)), design.flat(first), at_first.loss, np.inf)
@@ -167,7 +169,7 @@ def _solved(design: Design, first: Floats, l2: float, found: list[Estimate], pas
 def _linear(design: Design, first: Floats, batch: int, l2: float) -> Certified:
     whole = design.mean
     values, vectors = np.linalg.eigh(whole.gram + l2 * np.eye(design.width))
-    flat = values <= 1e-12 * values[-1]  # a Gram matrix has no negative eigenvalues but by rounding
+    flat = values <= 1e-12 * values[-1]  # a Gram matrix has negative eigenvalues only by rounding
     values = np.where(flat, 0.0, values)
     inverse = np.where(flat, 0.0, 1.0 / np.where(flat, 1.0, values))
     best = whole.moment @ (vectors * inverse) @ vectors.T
@@ -196,7 +198,7 @@ def _at_start(symbol: str, value: float) -> Estimate:
 
 
 def _quadratic(design: Design, l2: float, values: Floats) -> Iterator[tuple[str, float, str]]:
-    """What the Hessians I (x) (G_i + l2) tell; G stands for their mean without l2."""
+    """The constants that follow from the Hessians I (x) (G_i + l2); G is the mean of the G_i."""
     local = np.array([eigenvalues(design.worker(i).gram) + l2 for i in range(design.num_workers)])
     norms = np.abs(local).max(axis=1)
     kappa = float(np.where(norms > 0, 1 - local[:, 0] / np.where(norms > 0, norms, 1.0), 1.0).max())
@@ -221,7 +223,7 @@ def _apart(design: Design, matrix: Floats, worker: int) -> float:
 
 
 def _variance(design: Design, matrix: Floats, worker: int) -> float:
-    """Variance of one sample's gradient at a matrix W."""
+    """The variance of one sample's gradient at a matrix W."""
     W, own = torch.from_numpy(matrix), design.worker(worker)
     squares = 0.0
     for x, y in design.blocks(worker):

@@ -1,4 +1,4 @@
-"""What lenses look at: passes over the workers that they share, each made when the first lens asks for it."""
+"""The data that lenses share: passes over the workers, each computed when a lens first needs it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Needs = Literal["gradients", "local models", "Hessians", "labels"]
 
 
 class Local(NamedTuple):
-    """One round of local steps: the mean model, the spread around it, the errors there, and the joint model."""
+    """One round of local steps: the mean model, the spread around it, and the errors at the mean model."""
 
     mean: torch.Tensor
     spread: float
@@ -29,15 +29,15 @@ class Local(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Context:
-    """What lenses look at; each part is computed when the first lens asks for it.
+    """The data that lenses share; each part is computed when a lens first needs it.
 
     Attributes:
-        meter: the workers.
+        meter: the meter that computes passes over the workers.
         model: the flat model.
         steps: the local steps to take, if any.
-        partition: who has which examples, if it is known.
-        labels: of all examples, if they are known.
-        tolerance: of the Hessians' eigenvectors.
+        partition: which worker has which examples, if it is known.
+        labels: the labels of all examples, if they are known.
+        tolerance: the tolerance for the eigenvectors of Hessians.
     """
 
     meter: Meter
@@ -48,14 +48,14 @@ class Context:
     tolerance: float = 1e-3
 
     def has(self, needs: Needs) -> bool:
-        """Whether there is everything that such a lens needs."""
+        """Whether everything that such a lens needs is available."""
         if needs == "local models":
             return self.steps is not None
         return needs != "labels" or (self.partition is not None and self.labels is not None)
 
     @cached_property
     def gradients(self) -> tuple[torch.Tensor, Floats, Floats]:
-        """f's gradient, and of every worker's the squared distance from it and the squared norm."""
+        """The gradient of f, and for every worker's gradient its squared distance from that and its squared norm."""
         _, gradient = self.meter.evaluate(self.model)
         return gradient, *self.meter.distances(self.model, gradient)
 
@@ -100,7 +100,7 @@ class Context:
 
     @cached_property
     def distances(self) -> dict[str, tuple[Floats, float, float]]:
-        """The workers' distances in label distribution."""
+        """How far each worker's label distribution is from that of the federation."""
         assert self.partition is not None
         assert self.labels is not None
         return label_distances(self.partition, self.labels, self.meter.weights)

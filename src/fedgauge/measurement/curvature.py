@@ -1,11 +1,11 @@
 """The constants at one model, from the curvature there.
 
-At a point the assumptions of the theory have tight constants, which are eigenvalues:
+At a single model, the tight constants of the theory's assumptions are eigenvalues:
 
     L_g = |H|,  L_tilde = max_i |H_i|,  L_h = sqrt(lambda_max(sum_i w_i (H_i - H)^2)),
 
-with H_i the Hessian of F_i at the model and H that of f (docs/theory.md). The constants of the assumptions are suprema
-over all models, so that these are lower bounds of them, as all that is measured at points.
+where H_i is the Hessian of F_i at the model and H is the Hessian of f (docs/theory.md). The constants in the
+assumptions are suprema over all models. Like everything that is measured at single models, these are lower bounds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 
 from fedgauge.measurement.intervals import CONFIDENCE
 from fedgauge.measurement.lanczos import Floats, Ritz, largest
-from fedgauge.measurement.passes import Meter, OutOfBudgetError, said
+from fedgauge.measurement.passes import Meter, OutOfBudgetError, why_ended
 from fedgauge.measurement.reading import Reading
 from fedgauge.randomness import Purpose, Streams
 from fedgauge.values import Estimate
@@ -30,13 +30,13 @@ def curvature(meter: Meter, model: torch.Tensor, tolerance: float | None = None)
     """Measure L_g, L_h and L_tilde at a model.
 
     Args:
-        meter: the workers.
+        meter: the meter that computes passes over the workers.
         model: the flat model.
-        tolerance: of the eigenvectors' residuals, as a part of the eigenvalue; 1e-9 for models in float64 and 1e-3 in
-            float32 if not given. The eigenvalues are then accurate to about its square.
+        tolerance: the tolerance for the residuals of eigenvectors, relative to the eigenvalue. By default, 1e-9 for
+            models in float64 and 1e-3 in float32. The eigenvalues are then accurate to about its square.
 
     Returns:
-        The reading; its directions are the worst ones, and ``details`` holds what they attain by the definition.
+        The reading. Its directions are the worst ones, and ``details`` has the ratios that they attain.
 
     >>> from fedgauge import random_quadratics
     >>> federation = random_quadratics(4, 3, hessian_spread=0.5)
@@ -60,12 +60,12 @@ def curvature(meter: Meter, model: torch.Tensor, tolerance: float | None = None)
             ritz, cost = found[symbol], {"Hessian passes": meter.cost["Hessian passes"] - before}
             estimates.append(Estimate(symbol, ritz.value, ritz.value, ritz.high, "lower", method, cost))
             if not ritz.converged:
-                notes.append(f"{symbol} did not settle within the tolerance; its value is a lower bound all the same.")
+                notes.append(f"{symbol} did not converge within the tolerance; its value is still a lower bound.")
         details["residuals"] = {symbol: ritz.residual for symbol, ritz in found.items()}
         details["attained"] = _attained(meter, model, found, details["L_tilde"]["worker"])
     except (OutOfBudgetError, KeyboardInterrupt) as reason:
         missing = [symbol for symbol in _SOLVERS if symbol not in found] or ["what the directions attain"]
-        notes.append(f"Not measured: {', '.join(missing)}; {said(reason)}.")
+        notes.append(f"Not measured: {', '.join(missing)}; {why_ended(reason)}.")
         complete = False
     directions = {symbol: ritz.vector for symbol, ritz in found.items()}
     return Reading("curvature", MEANING, tuple(estimates), details, tuple(notes), directions, complete)
@@ -75,7 +75,7 @@ Found = tuple[Ritz, dict[str, Any]]
 
 
 def _operator(times: Callable[..., torch.Tensor], model: torch.Tensor) -> Callable[[Floats], Floats]:
-    """Products with torch vectors as products with numpy's."""
+    """A product with torch vectors, as a product with numpy vectors."""
     return lambda vector: times(model, torch.from_numpy(vector).to(model)).cpu().numpy()
 
 
@@ -94,7 +94,7 @@ def _deviation(meter: Meter, model: torch.Tensor, tolerance: float) -> Found:
 def _local(meter: Meter, model: torch.Tensor, tolerance: float) -> Found:
     each = meter.norms(model, tolerance)
     worst = int(np.argmax([ritz.value for ritz in each]))
-    # Any worker may have the largest norm, as far as their upper ends go.
+    # Judging by the upper ends, any worker may have the largest norm.
     ritz = each[worst]._replace(high=max(ritz.high for ritz in each))
     return ritz, {"L_tilde": {"worker": worst, "of each worker": [ritz.value for ritz in each]}}
 
@@ -107,8 +107,8 @@ _SOLVERS: dict[str, tuple[str, Callable[[Meter, torch.Tensor, float], Found]]] =
 
 
 def _attained(meter: Meter, model: torch.Tensor, worst: Mapping[str, Ritz], worker: int) -> dict[str, float]:
-    """What the worst directions attain by the definitions: models set apart by a small distance, exact gradients."""
-    # Rounding loses about half the digits of a difference of gradients at this distance, and curvature as many.
+    """The ratios that the worst directions attain by the definitions, from exact gradients at models close together."""
+    # At this distance, rounding and curvature each cost about half the digits of a difference of gradients.
     length = torch.finfo(model.dtype).eps ** 0.5 * max(float(model.double().norm()), 1.0)
     found: dict[str, float] = {}
     _, gradient = meter.evaluate(model)
@@ -127,7 +127,7 @@ def _attained(meter: Meter, model: torch.Tensor, worst: Mapping[str, Ritz], work
         shares = torch.from_numpy(meter.shares).to(model.device)
         size = float((shares @ rows.square().sum(dim=1)).sqrt())
         if size > 0:
-            # As the models are rounded, so is what they deviate by; their mean is then off by no more than rounding.
+            # The displaced models are rounded; their mean is then off by no more than rounding.
             change = meter.displaced(model, rows * (length / size)) - gradient
             found["L_h"] = float(change.norm()) / length
     return found

@@ -1,10 +1,10 @@
-"""Where heterogeneity comes from: zeta_rms^2 and L_h^2, shared out exactly over workers and blocks of parameters.
+"""Where heterogeneity comes from: zeta_rms^2 and L_h^2, divided exactly among workers and blocks of parameters.
 
-Both are sums over workers and coordinates. With u the direction in which L_h is attained at the model,
+Both are sums over workers and coordinates. If u is the direction in which L_h is attained at the model,
 
     zeta_rms^2 = sum_i w_i |∇F_i - ∇f|^2,    L_h^2 = sum_i w_i |(H_i - H) u|^2,
 
-so that what worker i and block b contribute is w_i times the squared norm of that block, and all contributions add up.
+so that worker i and block b contribute w_i times the squared norm of that block, and the contributions add up.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def blocks(federation: Rows) -> list[tuple[str, int]]:
-    """The blocks of a federation's parameters, each with where it starts: a module's named parameters, or one block.
+    """The names and first positions of a federation's blocks of parameters: a module's named parameters, or one block.
 
     >>> from fedgauge import random_quadratics
     >>> blocks(random_quadratics(2, 3))
@@ -42,14 +42,14 @@ def blocks(federation: Rows) -> list[tuple[str, int]]:
 def decompose(
     meter: Meter, model: torch.Tensor, direction: npt.NDArray[np.float64] | None = None, tolerance: float | None = None
 ) -> Decomposition:
-    """Share zeta_rms^2 and L_h^2 at a model out over workers and blocks of parameters.
+    """Divide zeta_rms^2 and L_h^2 at a model among workers and blocks of parameters.
 
     Args:
-        meter: the workers.
+        meter: the meter that computes passes over the workers.
         model: the flat model.
-        direction: the one in which L_h is attained, ``directions["L_h"]`` of a curvature reading; found if not given,
-            which takes most of the time.
-        tolerance: of that search, as for :func:`fedgauge.measurement.curvature.curvature`.
+        direction: the direction in which L_h is attained, ``directions["L_h"]`` of a curvature reading. By default, it
+            is computed, which takes most of the time.
+        tolerance: the tolerance of that computation, as for :func:`fedgauge.measurement.curvature.curvature`.
 
     >>> from fedgauge import random_quadratics
     >>> federation = random_quadratics(4, 3, hessian_spread=0.5)
@@ -63,7 +63,7 @@ def decompose(
         direction, method = _worst(meter, model, tolerance), "Lanczos"
     if direction.shape != (len(model),) or not np.isfinite(direction).all() or not direction.any():
         raise InputError(
-            f"direction must be {len(model)} finite numbers, not all 0; take directions['L_h'] of a curvature reading."
+            f"direction must be {len(model)} finite numbers, not all 0; use directions['L_h'] of a curvature reading."
         )
     names, starts = zip(*blocks(meter.federation), strict=True)
     _, gradient = meter.evaluate(model)
@@ -83,7 +83,7 @@ def _worst(meter: Meter, model: torch.Tensor, tolerance: float | None) -> Floats
         answer: Floats = meter.squared_deviation(model, torch.from_numpy(vector).to(model)).cpu().numpy()
         return answer
 
-    # Addressed as curvature addresses it, so that both find the same direction.
+    # The random numbers have the same address as in curvature, so that both find the same direction.
     generator = Streams(meter.seed, Purpose.MEASURE).at(round=2)
     return largest(product, len(model), tolerance, generator, positive=True).vector
 

@@ -1,10 +1,10 @@
 """How far the workers' gradients diverge: zeta at a global model, and at the local models that the proofs look at.
 
-At a model x, with f = sum_i w_i F_i and w_i = 1/N unless weights are given,
+At a model x, where f = sum_i w_i F_i and w_i = 1/N unless weights are given,
 
     zeta = max_i |grad F_i(x) - grad f(x)|,  zeta_rms^2 = sum_i w_i |grad F_i(x) - grad f(x)|^2,
 
-and zeta_local^2 is the same sum with every worker's term at its own local model, which is all that the proofs use
+and zeta_local^2 is the same sum with each worker's term taken at its own local model. The proofs use nothing else
 (docs/theory.md, "Which zeta is legitimate").
 """
 
@@ -32,12 +32,12 @@ from fedgauge.values.text import counted
 Floats = npt.NDArray[np.float64]
 
 MEANING = "How far the workers' gradients are from their mean at this model; elsewhere they may be further."
-ALONE = "There is one worker, so that zeta is 0 by definition."
+ALONE = "There is only one worker, so that zeta is 0 by definition."
 
 _GROUP = 8
-"""Local models held at once."""
+"""The number of local models that are held in memory at once."""
 _CHOICE = 3
-"""Address of the draw of workers; curvature has 1 and 2."""
+"""The address of the random choice of workers; curvature uses 1 and 2."""
 
 
 def divergence(
@@ -51,12 +51,13 @@ def divergence(
     """Measure zeta and zeta_rms at a model, exactly, and zeta_local at the workers' local models.
 
     Args:
-        meter: the workers.
+        meter: the meter that computes passes over the workers.
         model: the flat global model.
-        iterates: the local steps after which to look at zeta_local; it is left out if not given.
-        at: further numbers of local steps at which to look; zeta_local is the largest found. The proofs look at k < I.
-        workers: how many workers' local models to look at, drawn uniformly; each costs a pass over all workers. Their
-            mean is unbiased and has a 95% interval; with all N it is exact.
+        iterates: the local steps after which zeta_local is measured; without them, it is left out.
+        at: further numbers of local steps after which to measure; zeta_local is the largest found. The proofs need
+            k < I.
+        workers: the number of workers, drawn uniformly, at whose local models to measure; each costs a pass over all
+            workers. Their mean is unbiased and has a 95% interval; with all N workers it is exact.
 
     Returns:
         The reading; ``details`` has every worker's distance, and the outliers among them.
@@ -74,7 +75,7 @@ def divergence(
     N = meter.federation.num_workers
     count("workers", workers)
     if at and iterates is None:
-        raise InputError("at names local steps of iterates, which are not given; give iterates or leave out at.")
+        raise InputError("at needs iterates, whose local steps it counts; pass iterates as well, or leave out at.")
     if N == 1:
         alone = [Estimate(name, 0.0, 0.0, 0.0, "lower", "one worker", {}) for name in _symbols(iterates)]
         return Reading("divergence", MEANING, tuple(alone), {"zeta of each worker": [0.0]}, (ALONE,))
@@ -112,7 +113,7 @@ def _symbols(iterates: LocalSteps | None) -> tuple[str, ...]:
 
 
 def _exact(symbol: str, value: float, method: str, cost: dict[str, float]) -> Estimate:
-    """Exact at the points looked at, and so a lower bound of what holds at all points."""
+    """An estimate that is exact at the model measured, and so a lower bound of the supremum over all models."""
     return Estimate(symbol, value, value, value, "lower", method, cost)
 
 
@@ -133,7 +134,7 @@ def _local(
                 raise
             break
         looked = chosen[: len(squares)]
-        # Each counts N w_i, so that the mean over a uniform draw of workers is unbiased for the sum over all.
+        # Each term is multiplied by N w_i, so that the mean over the drawn workers is unbiased for the sum over all.
         mean = intervals.of_mean(squares * meter.shares[looked] * N, population=N)
         found[k] = mean, dict(sorted(zip(looked.tolist(), np.sqrt(squares).tolist(), strict=True)))
     largest = max(found, key=lambda k: float(found[k][0].value))
@@ -159,9 +160,9 @@ def _local(
 
 
 def _at_local_models(meter: Meter, model: torch.Tensor, iterates: LocalSteps, chosen: npt.NDArray[np.int64]) -> Floats:
-    """|grad F_i(x_i) - grad f(x_i)|^2 for the chosen workers in turn, as far as the budget goes.
+    """|grad F_i(x_i) - grad f(x_i)|^2 for the chosen workers in turn, until the budget is used up.
 
-    They are in random order, so that however many it is, they are a uniform draw.
+    The workers are in random order, so that they are a uniform draw wherever the budget ends.
     """
     share = 1 / meter.federation.num_workers
     squares: list[float] = []

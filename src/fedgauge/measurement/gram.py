@@ -1,8 +1,8 @@
-"""What one fully connected layer sees of a federation's data: Gram matrices and moments, a worker at a time.
+"""Gram matrices and moments of a federation's data, one worker at a time, for models of one fully connected layer.
 
-With W the weights beside the biases, and x the inputs with a 1 appended where there is a bias, outputs are W x. Every
-Hessian of such a model is a sum of Kronecker products with x x', so that its constants come from matrices of the size
-of x, never from matrices of the size of the model.
+W is the matrix of weights with the biases as its last column, and x is an input, with a 1 appended if there is a bias.
+The outputs are W x. Every Hessian of such a model is a sum of Kronecker products with x x', so that its constants come
+from matrices of the size of x, never from matrices of the size of the model.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ Floats = npt.NDArray[np.float64]
 
 _EPS = float(np.finfo(np.float64).eps)
 _KEPT_BYTES = 2**28
-"""Of Gram matrices that are kept from one pass over the workers to the next."""
+"""The bytes of Gram matrices that are kept from one pass over the workers to the next."""
 
 
 class Moments(NamedTuple):
-    """Means over a worker's samples, of inputs x and targets y.
+    """Moments of a worker's samples, with inputs x and targets y.
 
     Attributes:
-        size: how many samples.
-        gram: of x x'.
-        mean: of x.
-        moment: of y x', a row an output.
-        target: of y.
-        power: of |y|^2.
-        longest: the largest |x|, no mean.
-        peak: the largest entry of an x in size, no mean.
-        key: a digest of the samples, by which equal workers are known.
+        size: the number of samples.
+        gram: the mean of x x'.
+        mean: the mean of x.
+        moment: the mean of y x', one row per output.
+        target: the mean of y.
+        power: the mean of |y|^2.
+        longest: the largest |x|.
+        peak: the largest absolute entry of any x.
+        key: a digest of the samples, by which equal workers are recognised.
     """
 
     size: int
@@ -56,22 +56,22 @@ class Moments(NamedTuple):
 
 
 def eigenvalues(matrix: Floats) -> Floats:
-    """Eigenvalues of a symmetric matrix, rising; by torch, which keeps to the threads that it was given."""
+    """Eigenvalues of a symmetric matrix in increasing order; by torch, which respects the limit on its threads."""
     found: Floats = torch.linalg.eigvalsh(torch.from_numpy(matrix)).numpy()
     return found
 
 
 def product(left: Floats, right: Floats) -> Floats:
-    """A product of matrices, by torch for the same reason."""
+    """A product of matrices; by torch, for the same reason."""
     found: Floats = (torch.from_numpy(left) @ torch.from_numpy(right)).numpy()
     return found
 
 
 def largest_eigenvalue(matrix: Floats, samples: int) -> float:
-    """A number that is not below the largest eigenvalue of the exact matrix behind a computed Gram matrix.
+    """An upper bound on the largest eigenvalue of an exact Gram matrix, from the computed one.
 
-    A mean over ``samples`` products is off by at most samples eps trace in norm, in whatever order it was summed, and
-    the eigenvalues by a modest multiple of dim eps norm; 8 is far above what is ever seen.
+    The norm of the error of a mean over ``samples`` products is at most samples * eps * trace, in whatever order they
+    were added. The error of the eigenvalues is at most a small multiple of dim * eps * norm; 8 is ample.
 
     >>> largest_eigenvalue(np.diag([1.0, 3.0]), samples=2) >= 3.0
     True
@@ -81,14 +81,14 @@ def largest_eigenvalue(matrix: Floats, samples: int) -> float:
 
 
 def layer(federation: SupervisedFederation) -> nn.Linear:
-    """The one layer of a federation of linear or softmax regression, or a sentence why it is not one."""
+    """The only layer of a federation of linear or softmax regression; any other model is refused with an error."""
     parts = list(federation.module) if type(federation.module) is nn.Sequential else [federation.module]
     if parts and type(parts[0]) is nn.Flatten and (parts[0].start_dim, parts[0].end_dim) == (1, -1):
         parts = parts[1:]
     convex = federation.loss in (functional.cross_entropy, squared_error)
     if len(parts) != 1 or type(parts[0]) is not nn.Linear or not convex:
         raise InputError(
-            "Constants can be certified only for one Linear layer under cross-entropy or squared error, whose"
+            "Constants can be certified only for one Linear layer under cross-entropy or squared error, because its"
             " curvature is known everywhere; choose the model softmax or linear."
         )
     return parts[0]
@@ -109,21 +109,21 @@ class Design:
         self.worker = lru_cache(max(_KEPT_BYTES // (8 * self.width**2), 1))(self._worker)
 
     def matrix(self, model: torch.Tensor) -> Floats:
-        """A flat model as the matrix W, a row an output."""
+        """A flat model as the matrix W, one row per output."""
         flat = model.detach().cpu().double().numpy()
         if flat.shape != (self.outputs * self.width,):
             raise InputError(f"start must be a flat model of {self.outputs * self.width} entries, not {flat.shape}.")
         if not np.isfinite(flat).all():
-            raise InputError("start must hold finite numbers; give another model.")
+            raise InputError("start must hold finite numbers; use another model.")
         parts = np.split(flat, [self.outputs * self.inputs])
         return np.concatenate([parts[0].reshape(self.outputs, -1), parts[1].reshape(self.outputs, -1)], axis=1)
 
     def flat(self, matrix: Floats) -> Floats:
-        """The flat model of a matrix W: weights, then biases."""
+        """The flat model of a matrix W: the weights, then the biases."""
         return np.concatenate([matrix[:, : self.inputs].ravel(), matrix[:, self.inputs :].ravel()])
 
     def blocks(self, worker: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """A worker's inputs, with the 1 of the bias, and targets (classes as unit vectors), in float64."""
+        """A worker's inputs, with a 1 for the bias, and its targets (classes as unit vectors), in float64."""
         for x, y in self.federation.blocks(worker):
             x = x.flatten(1).double()
             x = torch.cat([x, x.new_ones(len(x), 1)], dim=1) if self.bias else x
@@ -159,14 +159,14 @@ class Design:
 
     @cached_property
     def mean(self) -> Moments:
-        """The moments averaged over workers, which are those of f; the largest lengths stay the largest."""
+        """The moments of f: averages over workers, and the largest ``longest`` and ``peak``."""
         first, N = self.worker(0), self.num_workers
         names = ("gram", "mean", "moment", "target", "power")
         total = {name: np.zeros_like(getattr(first, name)) for name in names}
         longest = peak = 0.0
         for part in map(self.worker, range(N)):
             for name in names:
-                # About the first worker's, so that the mean of equal matrices is the very matrix.
+                # Sum the differences from the first worker, so that the mean of equal matrices is exactly that matrix.
                 total[name] = total[name] + (getattr(part, name) - getattr(first, name))
             longest, peak = max(longest, part.longest), max(peak, part.peak)
         means = {name: getattr(first, name) + total[name] / N for name in names}

@@ -15,14 +15,14 @@ CONFIDENCE = 0.95
 
 
 class Interval(NamedTuple):
-    """An estimate between the ends of its interval; each a number or an array of them."""
+    """An estimate and the two ends of its interval; each is a number or an array."""
 
     value: Any
     low: Any
     high: Any
 
     def root(self) -> Interval:
-        """The square root of a squared quantity, which is not negative even where its unbiased estimate is.
+        """The square root of a squared quantity; a negative estimate or end counts as 0.
 
         >>> [float(part) for part in Interval(4.0, -1.0, 9.0).root()]
         [2.0, 0.0, 3.0]
@@ -34,11 +34,12 @@ def from_moments(mean: Any, variance: Any, number: int, *, population: int | Non
     """The interval of a mean of ``number`` values with this sample variance (divisor ``number`` - 1).
 
     Args:
-        mean: their mean.
-        variance: their sample variance.
-        number: how many there are; one has no interval.
-        population: how many values there are to draw from without replacement: the mean of all has no error.
-        of: how many such intervals are to hold together; each is then so much surer (Bonferroni).
+        mean: the mean of the values.
+        variance: the sample variance of the values.
+        number: the number of values; the interval of a single value is infinite.
+        population: the number of values from which these were drawn without replacement; the mean of all of them has no
+            error.
+        of: the number of intervals that are to hold at the same time; each then gets a higher confidence (Bonferroni).
     """
     from scipy.special import stdtrit
 
@@ -52,23 +53,23 @@ def from_moments(mean: Any, variance: Any, number: int, *, population: int | Non
 
 
 def of_mean(values: Sequence[float] | Floats, *, population: int | None = None) -> Interval:
-    """The interval of the mean of these values, as :func:`from_moments` has it.
+    """The interval of the mean of these values, by :func:`from_moments`.
 
     >>> [round(part, 2) for part in of_mean([1.0, 2.0, 3.0])]
     [2.0, -0.48, 4.48]
     """
     array = np.asarray(values, dtype=np.float64)
-    # Of a run that is about to diverge the squares may be beyond all numbers: its interval is then without ends.
+    # In a run that is about to diverge, the squares may overflow; the interval is then infinite.
     with np.errstate(over="ignore"):
         variance = float(array.var(ddof=1)) if len(array) > 1 else math.inf
     return Interval(*map(float, from_moments(array.mean(), variance, len(array), population=population)))
 
 
 def of_runs(runs: Sequence[Sequence[float]]) -> tuple[Interval, str]:
-    """The interval of a mean of numbers that come in runs, and what it was taken over.
+    """The interval of a mean of numbers that come from several runs, and a description of what it was taken over.
 
-    Rounds of one run depend on each other, so that with several runs the runs' means count as the values. Of one run
-    its rounds must serve; where they depend on each other the interval is then too narrow.
+    The rounds of one run depend on each other, so if there are several runs, the values are their means. If there is
+    only one run, the values are its rounds, and the interval is too narrow if they depend on each other.
 
     >>> of_runs([[1.0, 3.0], [2.0, 4.0], [3.0, 5.0]])[0].value
     3.0

@@ -1,6 +1,6 @@
 """How far the workers' label distributions are from the federation's: distances that need no model.
 
-With p_i the distribution of worker i's labels and p = sum_i w_i p_i, all three lie between 0 and 1:
+Let p_i be the distribution of worker i's labels, and p = sum_i w_i p_i. All three distances lie between 0 and 1:
 
     Jensen-Shannon   sqrt of the mean of KL(p_i | m) and KL(p | m), m = (p_i + p)/2, logarithms to base 2
     Hellinger        |sqrt(p_i) - sqrt(p)| / sqrt(2)
@@ -32,7 +32,7 @@ def jensen_shannon(rows: Floats, whole: Floats) -> Floats:
     from scipy.spatial.distance import jensenshannon
 
     found: Floats = np.atleast_1d(jensenshannon(rows, np.broadcast_to(whole, rows.shape), base=2, axis=1))
-    # Rounding takes the divergence of equal distributions below zero, whose root is then no number.
+    # Rounding can make the divergence of equal distributions negative; its square root is then NaN.
     return np.nan_to_num(found, nan=0.0)
 
 
@@ -66,15 +66,15 @@ DISTANCES: Mapping[str, Callable[[Floats, Floats], Floats]] = {
 def label_distances(
     partition: Partition, labels: Labels, weights: Sequence[float] | None = None
 ) -> dict[str, tuple[Floats, float, float]]:
-    """Measure how far each worker's label distribution is from that of all.
+    """Measure how far each worker's label distribution is from that of the federation.
 
     Args:
-        partition: who has which examples.
-        labels: of all examples.
-        weights: w_i of the workers; equal if not given.
+        partition: which worker has which examples.
+        labels: the labels of all examples.
+        weights: the weights w_i of the workers; equal by default.
 
     Returns:
-        For each of :data:`DISTANCES` the workers' distances, their weighted mean and the largest.
+        For each of :data:`DISTANCES`, the workers' distances, their weighted mean and the largest of them.
 
     >>> apart = Partition("iid", {}, 0, 4, [2, 2], [0, 1, 2, 3])
     >>> label_distances(apart, np.array([0, 0, 1, 1]))["label_emd"]
@@ -84,10 +84,10 @@ def label_distances(
     sizes = counts.sum(axis=1, keepdims=True)
     if (sizes == 0).any():
         empty = int(np.flatnonzero(sizes[:, 0] == 0)[0])
-        raise InputError(f"Worker {empty} has no examples and so no label distribution; ask for fewer workers.")
+        raise InputError(f"Worker {empty} has no examples and so no label distribution; use fewer workers.")
     rows = counts / sizes
-    given = None if weights is None else tuple(float(weight) for weight in weights)
-    participation = Participation(weights=given)
+    own = None if weights is None else tuple(float(weight) for weight in weights)
+    participation = Participation(weights=own)
     participation.check(partition.num_workers)
     shares = participation.objective(partition.num_workers)
     whole = shares @ rows

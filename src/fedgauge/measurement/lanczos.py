@@ -1,8 +1,9 @@
-"""The largest eigenvalue of a symmetric operator that is known by its products alone, and how sure one can be of it.
+"""The largest eigenvalue of a symmetric operator that can only be multiplied by vectors, with an interval around it.
 
-scipy's Lanczos solver (ARPACK) finds it; what is added here is an interval. A Ritz value never exceeds the largest
-eigenvalue, so it is the lower end. For the upper end, Kuczynski and Woźniakowski (1992, Theorem 4.2) bound how often
-k Lanczos steps from a direction that is uniform on the sphere miss: in d dimensions, for eigenvalues in [a, b],
+scipy's Lanczos solver (ARPACK) finds the eigenvalue; this module adds the interval. A Ritz value never exceeds the
+largest eigenvalue, so it is the lower end. For the upper end, Kuczynski and Woźniakowski (1992, Theorem 4.2) bound the
+probability that k Lanczos steps, from a direction uniform on the sphere, miss it by much: in d dimensions, with
+eigenvalues in [a, b],
 
     P(b - theta > epsilon (b - a)) <= 1.648 sqrt(d) exp(-(2k - 1) sqrt(epsilon)).
 
@@ -25,22 +26,22 @@ from fedgauge.measurement.intervals import CONFIDENCE
 Floats = npt.NDArray[np.float64]
 
 _STEPS = 32
-"""Lanczos steps before a restart: few enough to hold, enough for an upper end two per cent above the value."""
+"""Lanczos steps before a restart: few enough to fit in memory, enough for an upper end two per cent above the value."""
 _BYTES = 2**29
-"""Of directions held at once, for models so large that 32 are too many."""
+"""The bytes of directions that may be held at once; large models get fewer than 32."""
 _RESTARTS = 20
 
 
 class Ritz(NamedTuple):
-    """The largest absolute eigenvalue of an operator, as far as it was found.
+    """The largest absolute eigenvalue of an operator, with its interval.
 
     Attributes:
-        value: |v'Av| for the direction found; the largest absolute eigenvalue is not below it.
-        high: not above this, with probability ``CONFIDENCE`` over the random first direction.
+        value: |v'Av| for the direction found; the largest absolute eigenvalue is at least this.
+        high: an upper bound that holds with probability ``CONFIDENCE`` over the random first direction.
         vector: the direction v, of length one.
-        residual: |Av - (v'Av) v|: an eigenvalue lies within this distance of v'Av.
-        products: how many products it took.
-        converged: whether the residual came below the tolerance.
+        residual: |Av - (v'Av) v|; an eigenvalue lies within this distance of v'Av.
+        products: the number of products with the operator.
+        converged: whether the residual fell below the tolerance.
     """
 
     value: float
@@ -62,11 +63,11 @@ def largest(
     """Find the largest absolute eigenvalue of a symmetric operator.
 
     Args:
-        product: the operator times a vector.
+        product: a function that multiplies the operator by a vector.
         dim: the dimension d.
-        tolerance: the residual, as a part of the value, at which to stop.
-        generator: draws the first direction.
-        positive: whether no eigenvalue is negative, which makes the interval half as wide.
+        tolerance: the residual, relative to the value, at which to stop.
+        generator: the generator that draws the first direction.
+        positive: whether no eigenvalue is negative, which halves the width of the interval.
 
     >>> matrix = np.diag([1.0, -3.0, 2.0])
     >>> found = largest(lambda v: matrix @ v, 3, 1e-12, np.random.default_rng(0))
@@ -91,11 +92,11 @@ def largest(
     first = generator.standard_normal(dim)
     image = counted(first)
     if not image.any():
-        # A random direction lies in no proper subspace: the operator is zero.
+        # A random direction is almost surely in no proper subspace, so the operator is zero.
         return Ritz(0.0, 0.0, first / np.linalg.norm(first), 0.0, used, True)
     operator = LinearOperator((dim, dim), matvec=counted, dtype=np.float64)
     vector = first / np.linalg.norm(first)
-    # Where eigenvalues crowd at the top, their directions do not settle, but the value does: take what 5% gives.
+    # If several eigenvalues are close to the largest, the direction does not converge but the value does: accept 5%.
     for accepted in (tolerance, 0.05):
         with suppress(ArpackNoConvergence):
             _, vectors = eigsh(operator, k=1, which="LM", ncv=steps, v0=vector, tol=accepted, maxiter=_RESTARTS)
@@ -105,7 +106,7 @@ def largest(
     value = float(vector @ image)
     residual = float(np.linalg.norm(image - value * vector))
     miss = (math.log(1.648 * math.sqrt(dim) / (1 - CONFIDENCE)) / (2 * steps - 1)) ** 2
-    # An indefinite operator's eigenvalues span at most twice the largest; where that says nothing there is no end.
+    # An indefinite operator's eigenvalues span at most twice the largest; if that gives no bound, the end is infinite.
     room = 1 - (1 if positive else 2) * miss
     high = abs(value) / room if room > 0 else math.inf
     high = max(high, abs(value) + residual)
@@ -113,7 +114,7 @@ def largest(
 
 
 def keep_worst(found: list[tuple[int, Ritz]], worker: int, ritz: Ritz) -> None:
-    """Add a worker's answer; only the largest keeps its direction, so that memory does not grow with the workers."""
+    """Add a worker's answer; only the largest keeps its direction, so that memory does not grow with their number."""
     none = np.empty(0)
     for index, (held, other) in enumerate(found):
         if len(other.vector) and other.value < ritz.value:
@@ -124,7 +125,7 @@ def keep_worst(found: list[tuple[int, Ritz]], worker: int, ritz: Ritz) -> None:
 
 
 def _dense(product: Callable[[Floats], Floats], dim: int) -> Ritz:
-    """The answer from the whole matrix, where that takes few products."""
+    """The answer from the whole matrix, for small dimensions."""
     matrix = np.stack([product(unit) for unit in np.eye(dim)])
     if not np.isfinite(matrix).all():
         raise InputError("The Hessian is not finite at this model: it has diverged; measure an earlier one.")

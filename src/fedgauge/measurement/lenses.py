@@ -1,8 +1,8 @@
-"""Other ways to look at heterogeneity, behind one interface, from passes that they share.
+"""Other measures of heterogeneity, with one interface, computed from shared passes over the data.
 
 A lens is a function of a :class:`Context`, which computes gradients, one round of local steps, Hessians and label
-distributions once for all lenses that need them. With weights w_i, f = sum_i w_i F_i, local models x_i after I steps
-of rate gamma from the model x, and x_hat = sum_i w_i x_i:
+distributions once for all lenses that need them. Below, w_i are the weights, f = sum_i w_i F_i, x_i are the local
+models after I steps with rate gamma from the model x, and x_hat = sum_i w_i x_i:
 
     zeta       max_i |∇F_i(x) - ∇f(x)|
     zeta_rms   sqrt(sum_i w_i |∇F_i(x) - ∇f(x)|^2)
@@ -14,8 +14,8 @@ of rate gamma from the model x, and x_hat = sum_i w_i x_i:
     L_h        |sum_i w_i e_i| / sqrt(sum_i w_i |x_i - x_hat|^2)
     delta      max_i |H_i - H|, Hessians at x
 
-rho is meant at a minimiser, where drift with exact gradients is the same number; elsewhere it contains the gradient,
-which drift does not.
+rho is defined at a minimiser, where it equals drift with exact gradients. Elsewhere rho contains the gradient of f,
+and drift does not.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fedgauge.data.dataset import Labels
 from fedgauge.data.partition import Partition
 from fedgauge.errors import InputError, count, nearest, positive
 from fedgauge.measurement.context import Context, Needs
-from fedgauge.measurement.passes import Meter, OutOfBudgetError, said
+from fedgauge.measurement.passes import Meter, OutOfBudgetError, why_ended
 from fedgauge.measurement.probes import Steps
 from fedgauge.measurement.reading import Reading
 from fedgauge.values import Estimate
@@ -51,11 +51,11 @@ class Lens(NamedTuple):
     """One measure of heterogeneity.
 
     Attributes:
-        symbol: its name here and in :mod:`fedgauge.symbols`.
-        says: what a large value says, in one sentence.
-        source: who defines it, and where.
-        needs: what it is computed from.
-        look: computes it.
+        symbol: the symbol of the measure, as in :mod:`fedgauge.symbols`.
+        says: what a large value means, in one sentence.
+        source: the publication that defines it.
+        needs: the kind of data from which it is computed.
+        look: the function that computes it.
     """
 
     symbol: str
@@ -70,7 +70,7 @@ def _exact(symbol: str, value: float, method: str) -> Estimate:
 
 
 def _lower(symbol: str, value: float, method: str) -> Estimate:
-    """A constant that is a supremum, seen at one place."""
+    """An estimate at one model of a constant that is a supremum over models."""
     return Estimate(symbol, value, value, math.inf, "lower", method)
 
 
@@ -83,7 +83,7 @@ def _zeta_rms(context: Context) -> Estimate:
     return _lower("zeta_rms", value, "exact gradients at the model")
 
 
-_NO_GRADIENT = Missing("f's gradient is zero at this model, and it is divided by.")
+_NO_GRADIENT = Missing("f's gradient is zero at this model, so that there is nothing to divide by.")
 
 
 def _dissimilarity(context: Context) -> Estimate | Missing:
@@ -158,7 +158,7 @@ _ROWS = (
     Lens("zeta_rms", "Workers' gradients differ.", "the paper, Assumption 3.3, averaged", "gradients", _zeta_rms),
     Lens(
         "B",
-        "Workers' gradients are long beside their mean.",
+        "Workers' gradients are long compared with their mean.",
         "Li et al. 2020 (FedProx), Definition 3",
         "gradients",
         _dissimilarity,
@@ -173,7 +173,7 @@ _ROWS = (
     Lens("rho", "The averaged local models move far.", "Wang et al. 2022, Equation (15)", "local models", _rho),
     Lens(
         "drift",
-        "Local steps end elsewhere than joint ones.",
+        "Local steps lead to a different model from joint steps.",
         "fedgauge",
         "local models",
         _drift,
@@ -187,7 +187,7 @@ _ROWS = (
     ),
     Lens(
         "L_h",
-        "The averaged gradient is not that at the mean model.",
+        "The averaged gradient differs from the gradient at the mean model.",
         "the paper, Proposition 5.2",
         "local models",
         _secant,
@@ -220,22 +220,24 @@ def lenses(
     only: Iterable[str] | None = None,
     tolerance: float | None = None,
 ) -> Reading:
-    """Look at a federation through the lenses.
+    """Measure the heterogeneity of a federation with the lenses.
 
     Args:
-        meter: the workers.
+        meter: the meter that computes passes over the workers.
         model: the flat model.
-        gamma: rate of the local steps, which some lenses need; with ``local_steps``.
-        local_steps: I.
-        exact: whether local steps use exact gradients, which makes their lenses exact and I passes long.
-        partition: who has which examples, for the distances of labels; with ``labels``.
-        labels: of all examples.
-        only: the lenses to use, named as in :data:`LENSES`; all whose needs are given if not given. The Hessians'
-            take far longer than the others.
-        tolerance: of the Hessians' eigenvectors, as for :func:`fedgauge.measurement.curvature.curvature`.
+        gamma: the rate of the local steps, which some lenses need; goes with ``local_steps``.
+        local_steps: the number I of local steps.
+        exact: whether local steps use exact gradients; their lenses are then exact, but each step is a pass over all
+            data.
+        partition: which worker has which examples, for the distances of labels; goes with ``labels``.
+        labels: the labels of all examples.
+        only: the names of the lenses to use, as in :data:`LENSES`; by default, all whose data is available. Those that
+            need Hessians take far longer than the others.
+        tolerance: the tolerance for eigenvectors of Hessians, as for
+            :func:`fedgauge.measurement.curvature.curvature`.
 
     Returns:
-        The reading; its notes say which lenses show nothing here, and why.
+        The reading; its notes say which lenses could not be used, and why.
 
     >>> from fedgauge import random_quadratics
     >>> federation = random_quadratics(4, 3, hessian_spread=0.5)
@@ -245,7 +247,7 @@ def lenses(
     (True, True)
     """
     if (gamma is None) != (local_steps is None) or (partition is None) != (labels is None):
-        raise InputError("Lenses need gamma and local_steps together, and partition and labels together; give both.")
+        raise InputError("Lenses need gamma and local_steps together, and partition and labels together; pass both.")
     steps = None
     if gamma is not None and local_steps is not None:
         steps = Steps(positive("gamma", gamma), count("local_steps", local_steps), exact)
@@ -259,17 +261,17 @@ def lenses(
         if name not in LENSES:
             raise InputError(f"There is no lens {name!r}; {nearest(name, LENSES)}")
         if not context.has(LENSES[name].needs):
-            given = {"labels": "partition and labels", "local models": "gamma and local_steps"}[LENSES[name].needs]
+            needed = {"labels": "partition and labels", "local models": "gamma and local_steps"}[LENSES[name].needs]
             if only is not None:
-                raise InputError(f"The lens {name} needs {given}; give them.")
-            notes.append(f"{name} is not shown: it needs {given}.")
+                raise InputError(f"The lens {name} needs {needed}; pass them.")
+            notes.append(f"{name} is not shown: it needs {needed}.")
     able = [name for name in names if context.has(LENSES[name].needs)]
     complete = True
     for place, name in enumerate(able):
         try:
             found = _counted(meter, LENSES[name], context)
         except (OutOfBudgetError, KeyboardInterrupt) as reason:
-            notes.append(f"Not measured: {', '.join(able[place:])}; {said(reason)}.")
+            notes.append(f"Not measured: {', '.join(able[place:])}; {why_ended(reason)}.")
             complete = False
             break
         if isinstance(found, Missing):
@@ -280,7 +282,7 @@ def lenses(
 
 
 def _counted(meter: Meter, lens: Lens, context: Context) -> Estimate | Missing:
-    """What a lens shows, with what it cost beyond the lenses before it."""
+    """The estimate of a lens, with the cost that it adds to that of the lenses before it."""
     before = dict(meter.cost)
     found = lens.look(context)
     if isinstance(found, Missing):
@@ -290,7 +292,7 @@ def _counted(meter: Meter, lens: Lens, context: Context) -> Estimate | Missing:
 
 
 def _details(context: Context) -> dict[str, Any]:
-    """What stands behind the numbers, as far as it was computed."""
+    """The data behind the numbers; only what was computed."""
     known = vars(context)
     details: dict[str, Any] = {}
     if "gradients" in known:

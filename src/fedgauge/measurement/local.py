@@ -1,4 +1,4 @@
-"""The local models of a round, made again wherever they are looked at, so that none has to be kept."""
+"""The local models of a round, recomputed whenever they are needed, so that none has to be kept in memory."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from fedgauge.simulation.workers import Lane, Work
 
 @dataclass(frozen=True)
 class LocalSteps:
-    """The local steps that workers make from a global model: x_i^{r,k} after k of them.
+    """The local steps that workers take from a global model; after k of them, worker i has the model x_i^{r,k}.
 
-    The batches are those of a run with the meter's seed in that round; what an algorithm remembers from round to round
-    is as before its first.
+    The mini-batches are those of a run with the meter's seed in that round. An algorithm's memory is as it is before
+    its first round.
 
     Attributes:
-        algorithm: whose steps.
-        steps: k.
-        round: r, which addresses the batches.
+        algorithm: the algorithm that takes the steps.
+        steps: the number k of local steps.
+        round: the round r, which determines the mini-batches.
     """
 
     algorithm: Algorithm
@@ -34,7 +34,7 @@ class LocalSteps:
         count("round", self.round, least=0)
 
     def after(self, steps: int) -> LocalSteps:
-        """The same run stopped after another number of steps."""
+        """The same local steps, with another number of them."""
         return replace(self, steps=steps)
 
     def models(self, passes: Passes, part: Lane, model: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""All readings of a federation at one model, within a budget, with what was measured kept when time is up."""
+"""All readings of a federation at one model, within a budget; when the budget ends, the finished readings are kept."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fedgauge.measurement.gram import layer
 from fedgauge.measurement.lenses import lenses
 from fedgauge.measurement.local import LocalSteps
 from fedgauge.measurement.noise import noise
-from fedgauge.measurement.passes import Meter, OutOfBudgetError, said
+from fedgauge.measurement.passes import Meter, OutOfBudgetError, why_ended
 from fedgauge.measurement.reading import Measurement, Reading
 from fedgauge.measurement.sampled import sampled_deviation, sampled_divergence
 from fedgauge.measurement.trajectory import near_convergence, trajectory
@@ -35,23 +35,23 @@ from fedgauge.simulation.setup import Setup
 from fedgauge.values import Round
 
 Progress = Callable[[str, int, int | None], None]
-"""Progress what is being done, how far it is, and how far it goes where that is known."""
+"""A function that is called with what is being done, how far it is, and the total if that is known."""
 
 
 @dataclass(frozen=True)
 class MeasureOptions:
-    """What is to be measured, and how.
+    """What to measure, and how.
 
     Attributes:
-        readings: which, in order; the usual ones if none is named, and ``certified`` where that can be.
-        rounds: of the trajectory from the model.
-        seeds: how many runs of it.
-        fall: the part of itself by which the loss falls in ten rounds where training counts as near convergence.
-        most: rounds of training at the most.
-        tolerance: of the curvature's directions.
-        part: of every worker's data, for the readings from parts of it.
-        seconds: the budget; None is no limit.
-        passes: the budget in passes over the data; None is no limit.
+        readings: the names of the readings, in order. By default, the usual ones, and ``certified`` if possible.
+        rounds: the number of rounds of the trajectory from the model.
+        seeds: the number of runs of the trajectory, each with its own seed.
+        fall: training counts as near convergence when the loss falls by less than this fraction in ten rounds.
+        most: the largest number of rounds of training.
+        tolerance: the tolerance for the directions of the curvature.
+        part: the fraction of every worker's data that the ``sampled`` readings use.
+        seconds: the budget in seconds; None means no limit.
+        passes: the budget in passes over the data; None means no limit.
     """
 
     readings: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ class MeasureOptions:
 
 @dataclass
 class Session:
-    """What the readings share while they are taken."""
+    """The state that the readings share while they are taken."""
 
     setup: Setup
     options: MeasureOptions
@@ -108,26 +108,26 @@ class Session:
 
 
 def _certified(session: Session) -> Iterable[Reading]:
-    """What holds at every model: known of a quadratic from its matrices, proved of a convex model from its data."""
+    """Constants that hold at every model: known from a quadratic's matrices, or proved from a convex model's data."""
     federation = session.setup.federation
     if session.setup.participation.weights is not None:
-        raise InputError("Constants are certified for workers that count alike; leave out the weights.")
+        raise InputError("Constants can be certified only for workers with equal weights; leave out the weights.")
     if isinstance(federation, QuadraticFederation):
-        meaning = "Exact, and the same at every model: a quadratic's matrices."
+        meaning = "Exact, and the same at every model: from a quadratic's matrices."
         yield Reading("certified", meaning, federation.constants().estimates)
         return
     if not isinstance(federation, SupervisedFederation):
-        raise InputError("Only quadratics, linear and softmax regression can be certified; take another reading.")
+        raise InputError("Only quadratics, linear and softmax regression can be certified; choose another reading.")
     session.progress("certified", 0, None)
     found = certify(federation, start=federation.start(session.setup.seed))
     meaning = (
-        "Proved from the data for every model, F and d0 from the run's first one: bounds fed with it are certified."
+        "Proved from the data for every model (F and d0 for the run's first model); bounds from these are certified."
     )
     yield Reading("certified", meaning, found.constants.estimates, {"loss": found.loss, "gap": found.gap})
 
 
 def _default(federation: Federation) -> tuple[str, ...]:
-    """The readings that are taken unless told otherwise."""
+    """The readings that are taken by default."""
     try:
         if not isinstance(federation, QuadraticFederation):
             layer(cast(SupervisedFederation, federation))
@@ -177,7 +177,7 @@ def _noise(session: Session) -> Iterable[Reading]:
 
 
 def _sampled(session: Session) -> Iterable[Reading]:
-    """From parts of the data: what is asked for where a pass over all of it takes too long."""
+    """Readings from random parts of the data, for when a pass over all of it takes too long."""
     part = session.options.part
     yield sampled_divergence(session.meter, session.model, size=part)
     if session.local_steps:
@@ -199,7 +199,7 @@ def _lenses(session: Session) -> Iterable[Reading]:
 
 
 def _parts(session: Session) -> Iterable[Reading]:
-    """Where zeta and L_h come from; the direction of L_h is curvature's where that was taken."""
+    """Where zeta and L_h come from; the direction of L_h is that of the curvature reading, if it was taken."""
     curved = next((reading for reading in session.taken if "L_h" in reading.directions), None)
     direction = curved.directions["L_h"] if curved else None
     found = decompose(session.meter, session.model, direction, session.options.tolerance)
@@ -227,7 +227,7 @@ READINGS: Mapping[str, Callable[[Session], Iterable[Reading]]] = {
     "sampled": _sampled,
 }
 USUAL = ("divergence", "noise", "trajectory", "curvature", "parts")
-"""Cheap ones first, so that a budget or Ctrl-C leaves something of everything."""
+"""The usual readings, cheap ones first, so that a small budget or Ctrl-C still leaves most of them."""
 
 
 def measure(
@@ -246,20 +246,20 @@ def measure(
     """Measure the constants of a federation.
 
     Args:
-        source: a federation; or an experiment, which says everything up to ``compute`` by itself.
-        algorithm: whose trajectory is measured.
-        local_steps: I, or one number per worker; 10 by default.
-        participation: its weights count; everybody takes part while something is measured.
-        seed: of all randomness.
-        compute: where it is computed.
-        model: where to measure, as a flat model; by default, one that is trained until near convergence.
-        origin: where that model comes from, for the record.
-        options: which readings are taken, and how much they may cost.
-        progress: called with what is being done and how far it is.
+        source: a federation; or an experiment, which determines all arguments up to ``compute``.
+        algorithm: the algorithm whose trajectory is measured.
+        local_steps: the number I of local steps, or one number per worker; 10 by default.
+        participation: the workers' weights; all workers take part while constants are measured.
+        seed: the seed of all randomness.
+        compute: where to compute: this process, several processes or a cluster.
+        model: the flat model at which to measure; by default, one that is trained until near convergence.
+        origin: a description of where that model comes from, for the record.
+        options: which readings to take, and how much they may cost.
+        progress: a function that is called with what is being done and how far it is.
 
     Returns:
-        The readings that were taken. If the budget ends or Ctrl-C is pressed, these are some of them, and ``complete``
-        is false.
+        The readings that were taken. If the budget ends or Ctrl-C is pressed, some are missing, and ``complete`` is
+        false.
 
     >>> from fedgauge import fedavg, random_quadratics
     >>> options = MeasureOptions(("trajectory", "curvature"), rounds=2, seeds=2, fall=0.2)
@@ -271,7 +271,7 @@ def measure(
     setup = setup_of(
         source, algorithm, local_steps=local_steps, participation=participation, seed=seed, compute=compute
     )
-    steps = setup.fixed_steps  # refused before anything is computed if they adapt
+    steps = setup.fixed_steps  # raises an error for adaptive local steps, before anything is computed
     federation, began = setup.federation, time.monotonic()
     options = options or MeasureOptions()
     options = replace(options, readings=options.readings or _default(federation))
@@ -322,12 +322,12 @@ def _train(session: Session) -> tuple[torch.Tensor, dict[str, Any]]:
 
 
 def _take(session: Session, point: dict[str, Any]) -> bool:
-    """Take the readings one after another; say whether all were taken."""
+    """Take the readings one after another; return whether all were taken."""
     try:
         loss, gradient = session.meter.evaluate(session.model)
     except OutOfBudgetError:
         raise InputError(
-            "The budget is used up before one pass over the data; give more, or a model to measure at with --at."
+            "The budget is used up before one pass over the data; allow more, or name a model to measure with --at."
         ) from None
     point |= {"loss": loss, "grad2": float(gradient @ gradient)}
     if not torch.isfinite(gradient).all():
@@ -341,12 +341,12 @@ def _take(session: Session, point: dict[str, Any]) -> bool:
                     if not reading.complete:
                         return False
             except InputError as error:
-                # What one reading cannot do, another may.
+                # If one reading fails, others may still succeed.
                 failures.append(error)
                 session.taken.append(Reading(name, "Could not be taken.", notes=(str(error),)))
     except (OutOfBudgetError, KeyboardInterrupt) as reason:
         taken = ", ".join(reading.name for reading in session.taken)
-        note = f"Not measured: {name}; {said(reason)}."
+        note = f"Not measured: {name}; {why_ended(reason)}."
         session.taken.append(Reading(name, "Not taken.", notes=(note,), complete=False))
         if not taken and isinstance(reason, KeyboardInterrupt):
             raise

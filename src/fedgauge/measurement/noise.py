@@ -1,9 +1,9 @@
 """How noisy a stochastic gradient is: sigma for the batch size in use, and its largest entry G.
 
-Batches are drawn with replacement, so that the variance of worker i's stochastic gradient is V_i / B, with V_i the
-variance of one sample's gradient over its shard and B the batch size. V_i comes from all samples, or from pairs of
-independent ones: half the squared distance of two independent gradients is an unbiased estimate of their variance, the
-pairs are independent of each other, and so their mean has an interval (docs/theory.md).
+Mini-batches are drawn with replacement, so that the variance of worker i's stochastic gradient is V_i / B, where V_i is
+the variance of one sample's gradient over its shard and B is the batch size. V_i is computed from all samples, or from
+pairs of independent samples. Half the squared distance of two independent gradients is an unbiased estimate of their
+variance, and the pairs are independent of each other, so that their mean has an interval (docs/theory.md).
 """
 
 from __future__ import annotations
@@ -32,20 +32,22 @@ Floats = npt.NDArray[np.float64]
 MEANING = "How far a stochastic gradient is from its mean at this model, for the batch size in use."
 
 _PAIRS = 8
-"""Pairs in one request to the workers; the budget is checked between requests."""
+"""The number of pairs in one request to the workers; the budget is checked between requests."""
 _BATCHES, _SINGLES = 1, 2
-"""Copies in the addresses of the draws."""
+"""The copy numbers in the addresses of random draws, for mini-batches and for single samples."""
 
 
 def noise(meter: Meter, model: torch.Tensor, *, samples: int | None = None, draws: int = 16) -> Reading:
     """Measure sigma, the largest over workers, sigma_rms, their root mean square, and G at a model.
 
     Args:
-        meter: the workers.
+        meter: the meter that computes passes over the workers.
         model: the flat model.
-        samples: single samples to draw from each worker for sigma; all samples are used, exactly, if not given.
-        draws: stochastic gradients to draw from each worker, with the batch size in use: G is their largest entry, and
-            their variance checks sigma. It is sigma where a federation has neither samples nor a known sigma.
+        samples: the number of single samples to draw from each worker for sigma; by default, all samples are used,
+            which is exact.
+        draws: the number of stochastic gradients to draw from each worker, with the batch size in use. G is their
+            largest entry, and their variance is a check on sigma. If a federation has neither samples nor a known
+            sigma, their variance gives sigma.
 
     Returns:
         The reading; ``details`` has every worker's variance, what it would be if batches were drawn without
@@ -63,7 +65,7 @@ def noise(meter: Meter, model: torch.Tensor, *, samples: int | None = None, draw
     N = federation.num_workers
     count("draws", draws, least=4)
     if samples is not None and not isinstance(federation, HasSampleNoise):
-        raise InputError("samples are drawn from data, but this federation has none; set draws instead.")
+        raise InputError("samples needs a federation with data, which this one does not have; set draws instead.")
     if samples is not None:
         count("samples", samples, least=4)
     drawn = _draw(meter, model, draws // 2, None)
@@ -97,21 +99,26 @@ def noise(meter: Meter, model: torch.Tensor, *, samples: int | None = None, draw
         **replaced,
     }
     if kind == "sample" and N > 1:
-        notes.append("The largest of several estimates errs upwards; its interval allows for that, sigma_rms has none.")
+        notes.append(
+            "The largest of several estimates tends to be too large; the interval of sigma allows for that, and"
+            " sigma_rms has no such error."
+        )
     return Reading("noise", MEANING, tuple(estimates), details, tuple(notes))
 
 
 @dataclass
 class Variances:
-    """The variance of each worker's stochastic gradient, and what is known of its error.
+    """The variance of each worker's stochastic gradient, and what is known about its error.
 
     Attributes:
-        each: one variance per worker.
-        spread: sample variance of the terms that each is the mean of.
-        number: how many terms; 0 where there is no error.
+        each: one variance per worker, each the mean of several terms.
+        spread: the sample variance of those terms, one per worker.
+        number: the number of terms; 0 if the variances are exact.
         totals: the weighted mean over workers of each term.
-        entry: the largest absolute entry of a gradient seen, with its worker and its number in the flat model.
-        notes: what a reader must know.
+        entry: the largest absolute entry of a gradient that was seen.
+        place: the worker of that entry, and its position in the flat model.
+        notes: remarks for the reader.
+        cost: the passes over the data that were needed.
     """
 
     each: Floats
@@ -129,25 +136,25 @@ class Variances:
         return cls(each, np.zeros_like(each), 0)
 
     def largest(self) -> Interval:
-        """The largest, between the largest lower and the largest upper end, all of which hold together."""
+        """The largest variance, with an interval from the largest lower end to the largest upper end."""
         if not self.number:
             return Interval(*[float(self.each.max())] * 3)
         each = intervals.from_moments(self.each, self.spread, self.number, of=len(self.each))
         return Interval(*(float(part.max()) for part in each))
 
     def mean(self, shares: Floats) -> Interval:
-        """The weighted mean over workers; its terms are independent, so it has an interval of its own."""
+        """The weighted mean over workers; its terms are independent, so that it has its own interval."""
         if not self.number:
             return Interval(*[float(shares @ self.each)] * 3)
         return intervals.of_mean(self.totals)
 
     def scaled(self, by: float) -> Variances:
-        """Those of a gradient whose variance is ``by`` times as large."""
+        """The variances of a gradient whose variance is ``by`` times as large."""
         totals = [total * by for total in self.totals]
         return Variances(self.each * by, self.spread * by**2, self.number, totals, notes=self.notes)
 
     def summary(self, shares: Floats) -> dict[str, Any]:
-        """What goes into the details."""
+        """The entries for the reading's details."""
         return {
             "gradients a worker": 2 * self.number,
             "sigma2": self.largest()._asdict(),
@@ -158,14 +165,14 @@ class Variances:
 def _of_data(
     meter: Meter, federation: HasSampleNoise, model: torch.Tensor, samples: int | None
 ) -> tuple[Variances, Kind, Mapping[str, float]]:
-    """sigma_i^2 of a batch from single samples: all of them, or ``samples`` of each worker."""
+    """sigma_i^2 of a mini-batch, from all single samples or from ``samples`` of each worker."""
     if samples is not None:
         found = _draw(meter, model, samples // 2, 1)
         return found.scaled(1 / federation.batch_size), "sample", found.cost
     meter.check_budget(2, "the noise of all samples")
     before = meter.cost["gradient passes"]
     each = np.empty(meter.federation.num_workers)
-    # A gradient, and the same passes again for the squared norms of the samples' gradients.
+    # One pass for the gradients, and one for the squared norms of single samples' gradients.
     for workers, variances in meter.ask("gradient passes", 2, _whole, model):
         each[workers] = variances
     cost = {"gradient passes": meter.cost["gradient passes"] - before}
@@ -181,14 +188,16 @@ def _whole(passes: Passes, lane: Lane, model: torch.Tensor) -> tuple[list[int], 
 
 
 def _samples(federation: Rows) -> HasSampleNoise:
-    """The federation, if its samples' gradients can be looked at one by one."""
+    """The federation, if it can compute gradients of single samples; otherwise an error is raised."""
     if not isinstance(federation, HasSampleNoise):
-        raise InputError("Single samples' gradients need a federation of data, which this one is not; set draws.")
+        raise InputError(
+            "Gradients of single samples need a federation with data, which this one does not have; set draws instead."
+        )
     return federation
 
 
 def _draw(meter: Meter, model: torch.Tensor, pairs: int, batch_size: int | None) -> Variances:
-    """The variance of each worker's stochastic gradient from ``pairs`` pairs of them, as far as the budget goes."""
+    """The variance of each worker's stochastic gradient from ``pairs`` pairs, or fewer if the budget ends."""
     N, before = meter.federation.num_workers, meter.cost["gradient passes"]
     each = 2 * meter.sample_passes
     if batch_size is not None:
@@ -225,7 +234,7 @@ def _pairs(
 ) -> tuple[list[int], Floats, Floats, tuple[float, int, int]]:
     """Half the squared distance of two independent stochastic gradients, for each worker (rows) and pair (columns).
 
-    With it the weighted sums over the workers, and the largest entry seen, with its worker and place.
+    Also returns the weighted sums over the workers, and the largest entry seen, with its worker and position.
     """
     federation: StochasticRows = passes.federation
     if batch_size is not None:
@@ -257,7 +266,7 @@ def _estimate(symbol: str, squared: Interval, kind: Kind, method: str, cost: Map
 
 
 def _where(federation: Rows, drawn: Variances) -> dict[str, Any]:
-    """The worker and the parameter whose gradient's entry was the largest."""
+    """The worker and the parameter with the largest entry of a gradient."""
     worker, place = drawn.place
     found: dict[str, Any] = {"worker": worker, "entry": place, "of draws": 2 * drawn.number}
     if isinstance(federation, HasModule):
@@ -267,7 +276,7 @@ def _where(federation: Rows, drawn: Variances) -> dict[str, Any]:
 
 
 def _without_replacement(federation: HasSamples, variances: Floats) -> dict[str, Any]:
-    """What the variances would be for batches of distinct samples: a whole shard has no noise."""
+    """The variances for mini-batches of distinct samples; a batch of the whole shard has no noise."""
     sizes, B = federation.sizes(np.arange(len(variances))), federation.batch_size
     factors = np.maximum(sizes - B, 0) / np.maximum(sizes - 1, 1)
     each = variances * factors

@@ -1,7 +1,8 @@
-"""The values of a decomposition: a constant's square, shared out over workers and blocks of parameters.
+"""The values of a decomposition: a constant's square, divided among workers and blocks of parameters.
 
-A worker stands out where its own distance |∇F_i - ∇f|, or |(H_i - H) u|, exceeds the median of all by more than
-3 · 1.4826 · MAD, the median absolute deviation from that median; for normal values this is three standard deviations.
+A worker is an outlier if its own distance |∇F_i - ∇f|, or |(H_i - H) u|, exceeds the median of all workers by more than
+3 · 1.4826 · MAD, where MAD is the median absolute deviation from that median. For normally distributed values, this is
+three standard deviations.
 
 These values do not need torch, so that a report can read them without loading it.
 """
@@ -25,27 +26,27 @@ OUTLIERS = "distance above median + 3 * 1.4826 * MAD of all workers' distances"
 
 
 def find_outliers(distances: Floats) -> tuple[float, list[int]]:
-    """The limit of the rule :data:`OUTLIERS`, and who is beyond it.
+    """The limit of the rule :data:`OUTLIERS`, and the workers beyond it.
 
     >>> find_outliers(np.array([1.0, 1.1, 0.9, 1.0, 5.0]))[1]
     [4]
     """
     median = float(np.median(distances))
     spread = 1.4826 * float(np.median(np.abs(distances - median)))
-    # Where most workers are alike the spread is 0, and rounding must not make outliers of them.
+    # If most workers are equal, the spread is 0, and rounding must not turn them into outliers.
     limit = median + 3 * spread + 1e-6 * median
     return limit, np.flatnonzero(distances > limit).tolist()
 
 
 @dataclass(frozen=True, eq=False)
 class Parts(Value):
-    """A constant's square, shared out.
+    """A constant's square, divided among workers and blocks of parameters.
 
     Attributes:
-        symbol: of the constant, ``zeta_rms`` or ``L_h``.
-        blocks: names of the blocks of parameters.
-        weights: w_i of the workers.
-        squares: squared norms, one row a worker and one column a block, not yet times w_i.
+        symbol: the symbol of the constant, ``zeta_rms`` or ``L_h``.
+        blocks: the names of the blocks of parameters.
+        weights: the weights w_i of the workers.
+        squares: the squared norms, with one row per worker and one column per block, before the weights are applied.
 
     >>> parts = Parts("zeta_rms", ("weight", "bias"), np.full(2, 0.5), np.array([[3.0, 1.0], [0.0, 0.0]]))
     >>> parts.total, parts.by_block, parts.by_worker
@@ -63,7 +64,7 @@ class Parts(Value):
         if self.squares.shape != expected:
             raise InputError(
                 f"squares must have a row for each of {expected[0]} workers and a column for each of {expected[1]}"
-                f" blocks, not the shape {self.squares.shape}; give both alike."
+                f" blocks, not the shape {self.squares.shape}; pass matching weights, blocks and squares."
             )
 
     @property
@@ -73,18 +74,18 @@ class Parts(Value):
 
     @property
     def shares(self) -> Floats:
-        """The part of the total that each worker and block contributes; zero where the total is."""
+        """The fraction of the total that each worker and block contributes; zero if the total is zero."""
         parts: Floats = self.weights[:, None] * self.squares
         return parts / parts.sum() if parts.any() else parts
 
     @property
     def by_block(self) -> Floats:
-        """Each block's part of the total."""
+        """Each block's fraction of the total."""
         return np.asarray(self.shares.sum(axis=0))
 
     @property
     def by_worker(self) -> Floats:
-        """Each worker's part of the total."""
+        """Each worker's fraction of the total."""
         return np.asarray(self.shares.sum(axis=1))
 
     @property
@@ -94,17 +95,17 @@ class Parts(Value):
 
     @property
     def threshold(self) -> float:
-        """The distance beyond which a worker stands out."""
+        """The distance beyond which a worker is an outlier."""
         return find_outliers(self.distances)[0]
 
     @property
     def outliers(self) -> tuple[int, ...]:
-        """The workers that stand out, the farthest first."""
+        """The workers that are outliers, the farthest first."""
         far = np.flatnonzero(self.distances > self.threshold)
         return tuple(far[np.argsort(-self.distances[far], kind="stable")].tolist())
 
     def to_json(self) -> dict[str, Any]:
-        """Return the parts as an object, with what follows from them."""
+        """Return the parts as an object, together with the values derived from them."""
         return {
             **super().to_json(),
             "total": self.total,
@@ -128,7 +129,7 @@ class Decomposition(Value):
     """Where zeta_rms and L_h come from at one model.
 
     Attributes:
-        parts: of each constant.
+        parts: the parts of each constant.
         method: how the direction of L_h was found.
     """
 

@@ -1,7 +1,7 @@
-"""Exact passes over the workers of a federation: shared out over processes, counted, and stopped when time is up.
+"""Exact passes over the workers of a federation: distributed over processes, counted, and stopped when time is up.
 
-What an estimator asks of the workers is a method of :class:`Passes`, which sees a lane of them and returns sums, so
-that memory does not grow with their number. :class:`Meter` runs it on every lane and adds up.
+An estimator calls a method of :class:`Passes`, which gets a lane of workers and returns sums, so that memory does not
+grow with the number of workers. :class:`Meter` runs the method on every lane and adds up the results.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from fedgauge.system.threads import one_thread
 Floats = npt.NDArray[np.float64]
 
 _ROWS_BYTES = 2**27
-"""Of one row a worker that wait for the mean over workers; beyond it they are computed again."""
+"""The bytes of rows, one per worker, that may be kept until their mean is known; beyond it they are computed twice."""
 
 
 class OutOfBudgetError(Exception):
-    """The seconds or passes that were allowed are used up; its text says which."""
+    """The seconds or passes that were allowed are used up; the message says which."""
 
 
-def said(reason: BaseException) -> str:
+def why_ended(reason: BaseException) -> str:
     """Why measuring ended early, in words."""
     return "the budget is used up" if isinstance(reason, OutOfBudgetError) else "measuring was interrupted"
 
 
 class Distances(NamedTuple):
-    """Squared distances of workers' gradients from a common vector, and their squared norms, one a worker."""
+    """Squared distances of workers' gradients from a common vector, and their squared norms, one per worker."""
 
     workers: list[int]
     squares: list[float]
@@ -52,10 +52,10 @@ class Distances(NamedTuple):
 
 
 class Passes(Probes):
-    """What a lane of workers can be asked, a chunk of rows at a time."""
+    """The computations that a lane of workers can do, one chunk of rows at a time."""
 
     def call(self, lane: Lane, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What an estimator asks by a function of its own."""
+        """Call an estimator's own function."""
         return function(self, lane, *arguments)
 
     def evaluate(self, lane: Lane, model: torch.Tensor) -> tuple[float, torch.Tensor]:
@@ -93,7 +93,7 @@ class Passes(Probes):
         return product
 
     def products(self, lane: Lane, model: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
-        """Each worker's Hessian times one vector, a row each."""
+        """Each worker's Hessian times one vector, one row per worker."""
         found = [
             self._times(model, vector.expand(len(part.workers), -1), part.workers) for part, _ in self._parts(lane)
         ]
@@ -107,7 +107,7 @@ class Passes(Probes):
         return total
 
     def deviate(self, lane: Lane, model: torch.Tensor, vector: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
-        """Weighted sum of H_i (H_i v - ``mean``): both products in turn, so that no row waits."""
+        """Weighted sum of H_i (H_i v - ``mean``), with both products in one go, so that no rows are kept."""
         total = _zeros(model)
         for (workers, _, weights), _ in self._parts(lane):
             rows = self._times(model, vector.expand(len(workers), -1), workers).double() - mean
@@ -141,19 +141,19 @@ def _zeros(model: torch.Tensor) -> torch.Tensor:
 
 
 class Meter:
-    """Asks all workers of a federation, and counts what that costs.
+    """Runs passes over all workers of a federation, and counts what they cost.
 
     Args:
-        federation: whose workers.
-        weights: w_i of f = sum_i w_i F_i; equal if not given.
-        seed: of the random directions and samples that estimators draw.
-        compute: where passes are computed.
-        until: no pass begins after this moment of ``time.monotonic``.
-        passes: no pass begins that would make them more than so many, of all kinds together.
-        progress: called before every pass with what it is and how many of them were made.
+        federation: the federation to measure.
+        weights: the weights w_i in f = sum_i w_i F_i; equal by default.
+        seed: the seed of the random directions and samples that estimators draw.
+        compute: where to compute the passes: this process, several processes or a cluster.
+        until: the time of ``time.monotonic`` after which no pass begins.
+        passes: the largest number of passes, of all kinds together.
+        progress: a function that is called before every pass with its kind and how many of that kind were made.
 
     Attributes:
-        cost: how many passes of each kind were made; a gradient pass is every worker's gradient once.
+        cost: the number of passes of each kind so far; a gradient pass computes every worker's gradient once.
 
     >>> from fedgauge import random_quadratics
     >>> federation = random_quadratics(4, 3)
@@ -198,13 +198,13 @@ class Meter:
 
     @property
     def rows_fit(self) -> bool:
-        """Whether one row a worker can wait in memory."""
+        """Whether one row per worker fits in memory."""
         return self.federation.num_workers * self.federation.dim * 4 <= _ROWS_BYTES
 
     def check_budget(self, passes: float, what: str) -> None:
-        """Refuse what could not be paid for even with all the passes that are allowed."""
+        """Raise an error if something needs more passes than are allowed in all."""
         if self.passes is not None and passes > self.passes * (1 + 1e-9):
-            raise InputError(f"passes = {self.passes:g} do not pay for {what}, which takes {passes:g}; allow as many.")
+            raise InputError(f"passes = {self.passes:g} is too few for {what}, which takes {passes:g}; allow more.")
 
     def ask(
         self,
@@ -218,15 +218,15 @@ class Meter:
         """Run a method of :class:`Passes` on every lane.
 
         Args:
-            what: the kind of pass, as ``cost`` counts it.
-            passes: how many of them this is.
-            method: its name; or a function of a module, which is given the passes and the lane first.
-            *arguments: what it is given beside the lane.
-            rows: one row for every worker, which each lane gets its own of.
-            workers: whom to ask, in order; everyone if not given.
+            what: the kind of pass, for ``cost``.
+            passes: the number of passes that this call counts as.
+            method: the method's name; or a module-level function, whose first arguments are the passes and the lane.
+            *arguments: the arguments after the lane.
+            rows: one row per worker; each lane gets the rows of its own workers.
+            workers: the workers to use, in order; all by default.
         """
         if self._engine is None:
-            raise InputError("A meter measures inside a with statement; write 'with Meter(federation) as meter:'.")
+            raise InputError("A meter works only in a with statement; write 'with Meter(federation) as meter:'.")
         if time.monotonic() > self._until:
             raise OutOfBudgetError("The time that was allowed is used up.")
         if self.passes is not None and sum(self.cost.values()) + passes > self.passes * (1 + 1e-9):
@@ -242,7 +242,7 @@ class Meter:
 
     @property
     def sample_passes(self) -> float:
-        """How many gradient passes one stochastic gradient of every worker is."""
+        """The cost of one stochastic gradient of every worker, in gradient passes."""
         federation = self.federation
         if not isinstance(federation, HasSamples):
             return 1.0
@@ -250,7 +250,7 @@ class Meter:
         return float(federation.batch_size * len(everyone) / federation.sizes(everyone).sum())
 
     def evaluate(self, model: torch.Tensor) -> tuple[float, torch.Tensor]:
-        """f and its gradient."""
+        """The value of f and its gradient."""
         losses, gradients = zip(*self.ask("gradient passes", 1, "evaluate", model), strict=True)
         return sum(losses), _total(gradients)
 
@@ -270,12 +270,12 @@ class Meter:
         return _total(self.ask("Hessian passes", 1, "hessian", model, vector))
 
     def deviations(self, model: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
-        """(H_i - H) v, one row a worker; for federations whose rows fit in memory."""
+        """(H_i - H) v, one row per worker; for federations whose rows fit in memory."""
         found = self.ask("Hessian passes", 1, "products", model, vector)
         rows = torch.empty(self.federation.num_workers, len(model), dtype=torch.float64, device=model.device)
         for lane, part in zip(lanes(self.everyone, self.chunk), found, strict=True):
             rows[lane.cohort.workers] = part.double()
-        # Counted from the first row, so that equal rows have exactly no deviation.
+        # Subtract the first row, so that equal rows have a deviation of exactly 0.
         shares = torch.from_numpy(self.shares).to(model.device)
         rows -= rows[0].clone()
         return rows - shares @ rows
@@ -283,8 +283,8 @@ class Meter:
     def squared_deviation(self, model: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
         """sum_i w_i (H_i - H)^2 v.
 
-        The rows (H_i - H) v sum to zero, so that the outer factor may be H_i: two Hessian passes, or three where the
-        rows do not fit in memory.
+        The weighted rows (H_i - H) v sum to zero, so that the outer factor may be H_i. This takes two Hessian passes,
+        or three if the rows do not fit in memory.
         """
         if self.rows_fit:
             rows = self.deviations(model, vector)

@@ -1,6 +1,7 @@
 """Passes over a lane of workers for the lenses and the decomposition, which ``passes.Passes`` inherits.
 
-Each sees a chunk of rows at a time and returns numbers or sums, so that memory does not grow with the workers.
+Each pass works on one chunk of rows at a time and returns numbers or sums, so that memory does not grow with the number
+of workers.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from fedgauge.simulation.workers import Lane, Spread
 Floats = npt.NDArray[np.float64]
 
 ROUND = 3
-"""Where the noise of measured local steps is addressed; curvature's directions are at other rounds."""
+"""The round in the address of the mini-batches of measured local steps; curvature uses other rounds."""
 
 
 class Steps(NamedTuple):
-    """Local steps to take: their rate, their number, and whether their gradients are exact or of mini-batches."""
+    """The local steps to take: their rate, their number, and whether their gradients are exact or from mini-batches."""
 
     gamma: float
     number: int
@@ -32,12 +33,12 @@ class Steps(NamedTuple):
 
 
 class Errors(NamedTuple):
-    """What local models see at their mean model.
+    """The errors of local models: each worker's gradient at its own model minus its gradient at the mean model.
 
     Attributes:
-        mean: weighted sum of the errors e_i, the gradient at worker i's own model less that at the mean model.
-        squares: weighted sum of their squared norms.
-        steepest: the largest ratio of an error's norm to the distance of the two models; 0 where none differ.
+        mean: the weighted sum of the errors e_i.
+        squares: the weighted sum of their squared norms.
+        steepest: the largest ratio of an error's norm to the distance of the two models; 0 if all models are equal.
     """
 
     mean: torch.Tensor
@@ -46,14 +47,14 @@ class Errors(NamedTuple):
 
 
 class Probes:
-    """What a lane of workers can be asked by lenses and decompositions."""
+    """The computations of a lane of workers that lenses and decompositions need."""
 
     def __init__(self, federation: Federation, chunk: int, seed: int) -> None:
         self.federation, self.chunk, self.seed = federation, chunk, seed
 
     @property
     def curved(self) -> HasCurvature:
-        """The federation's products with Hessians; refused in one sentence where it has none."""
+        """The federation's products with Hessians; an error is raised if it has none."""
         return curvature_of(self.federation)
 
     # -- squares by block of parameters ------------------------------------------------------------------------
@@ -61,7 +62,7 @@ class Probes:
     def gradient_parts(
         self, lane: Lane, model: torch.Tensor, centre: torch.Tensor, starts: Sequence[int]
     ) -> tuple[Indices, Floats]:
-        """Squared distance of each worker's gradient from ``centre``, block by block of the parameters."""
+        """Squared distance of each worker's gradient from ``centre``, one number per block of parameters."""
         found = []
         for (workers, _, _), _ in lane.chunks(self.chunk):
             rows = self.federation.gradients(model.expand(len(workers), -1), workers)
@@ -71,7 +72,7 @@ class Probes:
     def hessian_parts(
         self, lane: Lane, model: torch.Tensor, vector: torch.Tensor, centre: torch.Tensor, starts: Sequence[int]
     ) -> tuple[Indices, Floats]:
-        """Squared distance of each worker's Hessian times a vector from ``centre``, block by block."""
+        """Squared distance of each worker's Hessian-vector product from ``centre``, one number per block."""
         found = []
         for (workers, _, _), _ in lane.chunks(self.chunk):
             size = len(workers)
@@ -89,7 +90,7 @@ class Probes:
         return spread
 
     def local_errors(self, lane: Lane, model: torch.Tensor, mean: torch.Tensor, steps: Steps) -> Errors:
-        """The errors at the mean model; the local steps are taken again, so that no model has to wait for it."""
+        """The errors at the mean model; the local steps are computed again, so that no local model is kept."""
         total, squares, steepest = torch.zeros_like(model, dtype=torch.float64), 0.0, 0.0
         for workers, weights, rows in self._local_models(lane, model, steps):
             there = self.federation.gradients(mean.to(model.dtype).expand(len(workers), -1), workers).double()
@@ -132,11 +133,11 @@ class Probes:
     # -- Hessians ----------------------------------------------------------------------------------------------
 
     def offsets(self, lane: Lane, model: torch.Tensor, shares: Floats, tolerance: float) -> list[tuple[int, Ritz]]:
-        """The largest absolute eigenvalue of H_i - H for each worker of the lane; H is that of all workers."""
+        """The largest absolute eigenvalue of H_i - H for each worker of the lane; H is the Hessian of f."""
         streams, everyone = Streams(self.seed, Purpose.MEASURE), np.arange(self.federation.num_workers)
         found: list[tuple[int, Ritz]] = []
         for worker in lane.cohort.workers.tolist():
-            # The worker's own weight goes into the sum, so that both Hessians come from one pass.
+            # H_i is part of the weighted sum, so that both Hessians come from one pass.
             weights = -shares
             weights[worker] += 1.0
 
@@ -155,7 +156,7 @@ class Probes:
 
 
 def _by_block(rows: torch.Tensor, starts: Sequence[int]) -> Floats:
-    """Sums of squares of consecutive columns, each block from its start to the next."""
+    """Sums of squares over blocks of consecutive columns, each from its own start to the next."""
     ends = [*starts[1:], rows.shape[1]]
     parts = [rows[:, first:last].square().sum(dim=1) for first, last in zip(starts, ends, strict=True)]
     found: Floats = torch.stack(parts, dim=1).cpu().numpy()

@@ -1,4 +1,4 @@
-"""What measuring gives: readings, each a way to look at the constants, side by side and named for what they are."""
+"""The results of measuring: readings, each from one way to measure the constants."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Reading(Value):
     """One way to measure, and what it found.
 
     Attributes:
-        name: how it is called.
-        meaning: what its numbers are, in one sentence.
+        name: the name of the reading.
+        meaning: what its numbers mean, in one sentence.
         estimates: the constants, each symbol once.
-        details: what stands behind them: rounds, workers, what was attained.
-        notes: what a reader must know, e.g. why a constant is missing.
+        details: the data behind the estimates, such as rounds and single workers' values.
+        notes: remarks for the reader, such as why a constant is missing.
         directions: the worst directions found, by symbol; not part of the JSON.
-        complete: whether all of it was measured.
+        complete: whether all of the reading was measured.
 
     >>> reading = Reading("curvature", "At the model.", (Estimate.exact("L_g", 2.0, "eigenvalue"),))
     >>> reading.constants["L_g"].value, Reading.from_json(reading.to_json()).to_json() == reading.to_json()
@@ -61,11 +61,11 @@ class Measurement(Result, Displayed):
     """All readings of one federation at one model.
 
     Attributes:
-        settings: what was asked, enough to measure again.
-        point: the model that was measured: where it comes from, its loss and squared gradient norm.
-        readings: in the order in which they were taken.
-        complete: whether all that was asked for was measured.
-        cost: passes and seconds of all of it.
+        settings: the settings of the measurement, enough to repeat it.
+        point: the model that was measured: where it comes from, its loss and its squared gradient norm.
+        readings: the readings, in the order in which they were taken.
+        complete: whether everything was measured.
+        cost: the total number of passes and seconds.
     """
 
     kind: ClassVar[str] = "measurement"
@@ -79,9 +79,9 @@ class Measurement(Result, Displayed):
 
     @property
     def constants(self) -> Constants:
-        """For every symbol the estimate to put into a bound.
+        """For every symbol, the estimate to use in a bound.
 
-        That is one that is exact or safe, where there is such; else the largest: of two lower bounds it is the better.
+        An exact estimate or a safe bound is preferred. Otherwise it is the largest, the better of two lower bounds.
         """
         chosen: dict[str, Estimate] = {}
         for reading in self.readings:
@@ -92,11 +92,11 @@ class Measurement(Result, Displayed):
         return Constants(tuple(chosen.values()))
 
     def reading(self, name: str) -> Reading | None:
-        """The reading of that name, where it was taken."""
+        """The reading with that name, or None if it was not taken."""
         return next((reading for reading in self.readings if reading.name == name), None)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the measurement as an object; ``constants`` in it is what :class:`fedgauge.theory` takes."""
+        """Return the measurement as an object; its ``constants`` are the input of :class:`fedgauge.theory`."""
         return {**super().to_json(), "constants": {symbol: item.to_json() for symbol, item in self.constants.items()}}
 
     @classmethod
@@ -108,7 +108,7 @@ class Measurement(Result, Displayed):
 
 
 def _rank(estimate: Estimate) -> tuple[bool, int, float]:
-    """Safe ones first, the sharpest of them; of the others the largest."""
+    """The order of preference: safe estimates first, the sharpest of them; then the others, the largest first."""
     if estimate.certain:
         return False, _SAFEST[estimate.kind], estimate.value
     return True, 0, -estimate.value
@@ -118,7 +118,7 @@ Measured = TypeVar("Measured", Reading, Measurement)
 
 
 def whole(found: Measured) -> Measured:
-    """What was measured without a budget, so that Ctrl-C alone can have ended it early; that is then passed on."""
+    """Return what was measured without a budget; if it is incomplete, raise the Ctrl-C that ended it early again."""
     if not found.complete:
         raise KeyboardInterrupt
     return found

@@ -1,12 +1,12 @@
-"""Divergence and deviation from random parts of the data, without the noise of the parts in them.
+"""Divergence and deviation from random parts of the data, without bias from the sampling.
 
-The squared norm of a noisy vector is too large by the variance of the noise, however often it is averaged. The product
-of two vectors with independent noise is not: two independent subsets A and B of every worker's samples give
+The squared norm of a noisy vector is on average too large by the variance of the noise. The inner product of two
+vectors with independent noise is not. Two independent subsets A and B of every worker's samples give
 
     zeta_rms^2:  sum_i w_i <g_iA - g_A, g_iB - g_B>,    |grad f|^2:  <g_A, g_B>,    deviation2:  <dev_A, dev_B>,
 
-all unbiased (docs/theory.md). Fresh subsets repeat them, and the repetitions give the interval. Memory does not grow
-with the number of workers, nor with that of the samples beyond their part.
+all unbiased (docs/theory.md). They are repeated with fresh subsets, and the repetitions give the interval. Memory grows
+with the size of the subsets, but not with the number of workers or of all samples.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ DEVIATION = "An unbiased estimate of how the averaged gradient deviates at local
 
 _TWO = "two repetitions, the least that has an interval"
 _LEAST = 20
-"""Repetitions before an interval may end them: with fewer, a narrow one is too often a lucky one."""
+"""The least number of repetitions before the interval is checked: with fewer, it is too often narrow by chance."""
 
 
 class Repeated(NamedTuple):
-    """Repetitions (rows) of several quantities (columns), what they cost, and why they ended early, if so."""
+    """Repetitions (rows) of several quantities (columns), what they cost, and why they ended early if they did."""
 
     values: Floats
     cost: Mapping[str, float]
@@ -56,13 +56,14 @@ def sampled_divergence(
     """Estimate zeta_rms and the squared norm of f's gradient at a model from random parts of the data.
 
     Args:
-        meter: the workers, of a federation of data.
+        meter: the meter of a federation with data.
         model: the flat model.
-        size: samples of each worker in a subset, or the fraction of them as a float. A repetition takes two subsets:
-            with 0.01 it costs 0.02 gradient passes. Products of very small subsets are skewed, and intervals of few of
-            them cover less than they say (docs/theory.md): a few dozen samples per worker are enough.
-        tolerance: stop where the interval of zeta_rms^2 reaches no further than this part of it to either side.
-        most: repetitions, where it never does.
+        size: the number of samples of each worker in a subset, or a fraction of all its samples as a float. A
+            repetition takes two subsets: with 0.01 it costs 0.02 gradient passes. Products of very small subsets are
+            skewed, and intervals from few of them are too narrow (docs/theory.md); a few dozen samples per worker are
+            enough.
+        tolerance: stop when the interval of zeta_rms^2 extends no further than this fraction of it to either side.
+        most: the largest number of repetitions.
 
     Returns:
         The reading, from as many repetitions as the meter's budget allows; ``details`` has the unbiased estimates of
@@ -84,7 +85,7 @@ def sampled_divergence(
         products, *sides = zip(*meter.ask("gradient passes", 2 * part, _halves, model, size, repetition), strict=True)
         first, second = (torch.stack(side).sum(dim=0) for side in sides)
         together = float(first @ second)
-        # One worker's divergence is 0, and not what rounding leaves of it.
+        # The divergence of a single worker is exactly 0, without rounding errors.
         return sum(products) - together if meter.federation.num_workers > 1 else 0.0, together
 
     meter.check_budget(4 * part, _TWO)
@@ -116,16 +117,17 @@ def sampled_deviation(
     tolerance: float = 0.1,
     most: int = 200,
 ) -> Reading:
-    """Estimate deviation2 at the workers' local models, and the ratio of it to their spread, from parts of the data.
+    """Estimate deviation2 at the workers' local models, and its ratio to their spread, from parts of the data.
 
     Args:
-        meter: the workers, of a federation of data.
+        meter: the meter of a federation with data.
         model: the flat global model.
-        local: the local steps that lead to the local models, which are made again for every repetition so that none
-            is kept; or the local models themselves, one row per worker.
-        size: as for :func:`sampled_divergence`; a repetition takes four subset gradients of each worker.
-        tolerance: stop where the interval of deviation2 reaches no further than this part of it to either side.
-        most: repetitions, where it never does.
+        local: the local steps that lead to the local models, which are computed again for every repetition so that
+            none is kept; or the local models themselves, one row per worker.
+        size: the size of a subset, as for :func:`sampled_divergence`; a repetition takes four subset gradients of each
+            worker.
+        tolerance: stop when the interval of deviation2 extends no further than this fraction of it to either side.
+        most: the largest number of repetitions.
 
     Returns:
         The reading: deviation2, the spread (exact, of these local models) and L_h, the root of their ratio.
@@ -138,7 +140,8 @@ def sampled_deviation(
     else:
         if local.shape != (N, len(model)):
             raise InputError(
-                f"local must have a row of {len(model)} for each of {N} workers, not {tuple(local.shape)}."
+                f"local must have one row of {len(model)} numbers for each of {N} workers, not the shape"
+                f" {tuple(local.shape)}."
             )
         rows = local.to(model)
     meter.check_budget(3 * cost - 4 * part, _TWO)
@@ -148,7 +151,7 @@ def sampled_deviation(
     assert spread.mean is not None
     mean, apart = spread.mean.to(model.dtype), spread.squares / spread.weight
     if not apart > 0:
-        raise InputError("The local models do not differ, so that nothing deviates; give at least one step of them.")
+        raise InputError("The local models do not differ, so that nothing deviates; take at least one local step.")
 
     def once(repetition: int) -> tuple[float]:
         parts = meter.ask("gradient passes", cost, _deviations, model, mean, steps, size, repetition, rows=rows)
@@ -178,19 +181,19 @@ def _estimate(symbol: str, interval: Interval, method: str, cost: Mapping[str, f
 
 
 def _part(meter: Meter, size: int | float) -> float:
-    """The fraction of all samples that a subset has, which is what a pass over it costs."""
+    """The fraction of all samples in a subset, which is the cost of a pass over it."""
     N, federation = meter.federation.num_workers, _subsets(meter.federation)
     taken, held = federation.subset_sizes(size), federation.sizes(np.arange(N))
     if (taken == held).all():
-        raise InputError(f"size = {size} takes every sample of every worker; take fewer, or measure exactly.")
+        raise InputError(f"size = {size} uses every sample of every worker; use fewer, or measure exactly.")
     return float(taken.sum() / held.sum())
 
 
 def _subsets(federation: Rows) -> HasSubsets:
-    """The federation, if it has samples of which subsets can be taken."""
+    """The federation, if it can take subsets of its samples; otherwise an error is raised."""
     if not isinstance(federation, HasSubsets):
         raise InputError(
-            "Only a federation of data can be sampled, which this one is not; measure it exactly, with divergence."
+            "Only a federation with data can be sampled, and this one has none; measure it exactly, with divergence."
         )
     return federation
 
@@ -198,8 +201,8 @@ def _subsets(federation: Rows) -> HasSubsets:
 def _repeat(meter: Meter, once: Callable[[int], tuple[float, ...]], tolerance: float, most: int) -> Repeated:
     """Repeat until the first quantity's interval is narrow enough, or the budget is used up.
 
-    The interval is checked only when it should be narrow enough by what was seen before, and the number of repetitions
-    at most doubles in between: a check after each repetition would stop at the first interval that is narrow by chance.
+    The interval is checked only when the repetitions so far predict that it is narrow enough, and their number at most
+    doubles from one check to the next. A check after each repetition would stop as soon as it is narrow by chance.
     """
     positive("tolerance", tolerance)
     count("most", most, least=2)
@@ -240,7 +243,7 @@ def _halves(
 ) -> tuple[float, torch.Tensor, torch.Tensor]:
     """Weighted sums over a lane's workers of <g_iA, g_iB>, g_iA and g_iB.
 
-    sum_i w_i <g_iA - g_A, g_iB - g_B> is sum_i w_i <g_iA, g_iB> - <g_A, g_B>, so that no row waits for the means.
+    sum_i w_i <g_iA - g_A, g_iB - g_B> is sum_i w_i <g_iA, g_iB> - <g_A, g_B>, so that no rows need to be kept.
     """
     product, sums = 0.0, [torch.zeros_like(model, dtype=torch.float64) for _ in range(2)]
     for (workers, _, weights), _ in lane.chunks(passes.chunk):
@@ -253,12 +256,12 @@ def _halves(
 
 
 def _models(passes: Passes, part: Lane, model: torch.Tensor, steps: LocalSteps | None) -> torch.Tensor:
-    """The local models of a lane's workers: by their steps, or as the lane's memory has them."""
+    """The local models of a lane's workers: from their local steps, or from the lane's memory."""
     return part.memory["rows"] if steps is None else steps.models(passes, part, model)
 
 
 def _spread(passes: Passes, lane: Lane, model: torch.Tensor, steps: LocalSteps | None) -> Spread:
-    """The mean of a lane's local models, and how far they spread."""
+    """The mean of a lane's local models, and their spread around it."""
     spread = Spread()
     for part in lane.chunks(passes.chunk):
         models = _models(passes, part, model, steps).double()
@@ -277,7 +280,7 @@ def _deviations(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Weighted sums of grad F_i(x_i) - grad F_i(mean) over a lane's workers, on two independent subsets.
 
-    A subset serves both models, so that most of its noise drops out of the difference.
+    Both models use the same subset, so that most of its noise cancels in the difference.
     """
     sums = [torch.zeros_like(model, dtype=torch.float64) for _ in range(2)]
     for part in lane.chunks(passes.chunk):

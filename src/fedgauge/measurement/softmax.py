@@ -1,8 +1,8 @@
 """Softmax regression with an L2 term: bounds that hold at every model, each derived in docs/theory.md.
 
-Outputs are W x; p(s) are the softmax probabilities of sample s, y(s) its class as a unit vector and C the number of
-classes. A sample's gradient is (p - y) x', its Hessian (diag(p) - p p') (x) x x', and G_i is the mean of x x' over
-worker i's samples. The L2 term adds l2 W and l2 to them, the same for all workers.
+The outputs are W x. For a sample s, p(s) are the softmax probabilities and y(s) is its class as a unit vector; C is the
+number of classes. A sample's gradient is (p - y) x', its Hessian is (diag(p) - p p') (x) x x', and G_i is the mean of
+x x' over worker i's samples. The L2 term adds l2 W to the gradient and l2 to the Hessian, the same for all workers.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ _WEIGHTS = np.geomspace(1e-3, 1e3, 121)
 
 
 class Range(NamedTuple):
-    """Where a supremum over all models lies: not below ``low``, which is seen at some model, nor above ``high``."""
+    """Bounds on a supremum over all models: at least ``low``, which some model attains, and at most ``high``."""
 
     low: float
     high: float
 
 
 def _shared_curvature(design: Design) -> float:
-    """Curvature that one model gives all samples: the whole of it by the biases, that of equal classes without."""
+    """The curvature that one model can give all samples: the largest if there are biases, otherwise that of W = 0."""
     return _CURVATURE if design.bias else 1.0 / design.outputs
 
 
 def smoothness(design: Design, l2: float) -> tuple[Range, Range, Range]:
-    """L_tilde, L_g and L_h over all models.
+    """Bounds on L_tilde, L_g and L_h over all models.
 
     L_h is at most the root of min_t t^2 + lambda_max(mean_i (b_i - 2t)_+ G_i/2), where b_i = lambda_max(G_i)/2.
     """
     tops = [largest_eigenvalue(part.gram, part.size) for part in map(design.worker, range(design.num_workers))]
-    # A mean's norm is at most the largest norm, whatever the margins for rounding say.
+    # The norm of a mean is at most the largest norm, also with the margins for rounding.
     top, share = min(largest_eigenvalue(design.mean.gram, design.samples), max(tops)), _shared_curvature(design)
     local, whole = (Range(share * each * (1 - 1e-9) + l2, _CURVATURE * each + l2) for each in (max(tops), top))
     curved = _CURVATURE * np.array(tops)
@@ -53,7 +53,7 @@ def smoothness(design: Design, l2: float) -> tuple[Range, Range, Range]:
 
 
 def _reach(centre: Floats, classes: int) -> Floats:
-    """Largest |p - c| of a p in the simplex from c = (1 - centre)/C + centre y."""
+    """The largest distance |p - c| over all p in the simplex, for c = (1 - centre)/C + centre y."""
     reach: Floats = np.sqrt(1 - 1 / classes + 2 * centre / classes + centre**2 * (1 - 1 / classes))
     return reach
 
@@ -61,12 +61,12 @@ def _reach(centre: Floats, classes: int) -> Floats:
 def _divergence(own: Moments, mean: Moments, share: float, classes: int) -> Range:
     """sup |grad F_i - grad f| for a worker whose samples make up ``share`` of f's.
 
-    The difference is sum_s w_s (p - y) x' with weights w that sum to 0 and whose sizes sum to S = 2 (1 - share).
+    The difference is sum_s w_s (p - y) x', with weights w that sum to 0 and whose absolute values sum to 2 (1 - share).
     """
     mass = 2 * (1 - share)
     if mass == 0:
         return Range(0.0, 0.0)
-    # Of x x' and x, by the sizes of the weights.
+    # The moments of x x' and x, weighted by the absolute values of the weights.
     gram = mean.gram + (1 - 2 * share) * own.gram
     middle = (mean.mean + (1 - 2 * share) * own.mean) / mass
     gap = own.target - mean.target
@@ -84,7 +84,7 @@ def _divergence(own: Moments, mean: Moments, share: float, classes: int) -> Rang
     across = float(np.linalg.norm(image - along * unit))
     rest = about - np.outer(unit, image) - np.outer(image - along * unit, unit)
     below = largest_eigenvalue(rest, mean.size)
-    # The largest eigenvalue of kappa unit unit' + about is at most that of a matrix of 2 by 2.
+    # The largest eigenvalue of kappa unit unit' + about is at most that of a 2 by 2 matrix.
     kappa = _WEIGHTS * max(below, _EPS * float(np.trace(gram)))
     head = kappa + along
     top = (head + below) / 2 + np.sqrt(((head - below) / 2) ** 2 + across**2)
@@ -106,8 +106,8 @@ def divergences(design: Design) -> list[Range]:
 def variances(design: Design) -> list[Range]:
     """sup over all models of the variance of one sample's gradient, for every worker.
 
-    About any fixed matrix K the mean square is no smaller, and for K = -t mean(y x') its largest value over all p is
-    found sample by sample at the corners of the simplex; the best t of several counts.
+    The mean square around any fixed matrix K is at least the variance. For K = -t mean(y x'), its largest value over
+    all p is found sample by sample, at the corners of the simplex. The bound uses the best of several t.
     """
     found = []
     for worker in range(design.num_workers):
@@ -130,7 +130,7 @@ def variances(design: Design) -> list[Range]:
 
 
 class Evaluated(NamedTuple):
-    """f and its gradient at a model, each with how far rounding may have moved it."""
+    """f and its gradient at a model, each with a bound on its rounding error."""
 
     loss: float
     gradient: Floats
@@ -139,7 +139,7 @@ class Evaluated(NamedTuple):
 
 
 def evaluate(design: Design, matrix: Floats, l2: float) -> Evaluated:
-    """f, with all workers counting alike, and its gradient at a matrix W, in float64."""
+    """f with equal weights for all workers, and its gradient, at a matrix W, in float64."""
     W = torch.from_numpy(matrix)
     loss, gradient = 0.0, torch.zeros_like(W)
     for worker, size in enumerate(design.sizes):
@@ -160,10 +160,10 @@ def evaluate(design: Design, matrix: Floats, l2: float) -> Evaluated:
 
 
 def minimise(design: Design, l2: float, passes: int) -> Floats:
-    """A matrix W near the minimiser of f, by L-BFGS in coordinates in which f is about round.
+    """A matrix W near the minimiser of f, by L-BFGS in coordinates that make f about equally curved in all directions.
 
-    It ends where the gradient proves W to be within 1e-8 of the least loss, relative to that of W = 0, or after
-    ``passes`` over the data.
+    The search ends when the gradient proves that the loss is within 1e-8 of the minimum, relative to the loss at W = 0,
+    or after ``passes`` passes over the data.
     """
     values, vectors = (part.numpy() for part in torch.linalg.eigh(torch.from_numpy(design.mean.gram)))
     shape = product(vectors / np.sqrt(np.maximum(values, 0.0) / design.outputs + l2), vectors.T)
@@ -189,5 +189,5 @@ def minimise(design: Design, l2: float, passes: int) -> Floats:
         before = best[0]
         search.step(closure)  # type: ignore[no-untyped-call]
         if best[0] == before:
-            break  # no better in a whole round of the search: rounding is all that is left
+            break  # a whole round of the search brought no improvement: only rounding errors are left
     return best[1]

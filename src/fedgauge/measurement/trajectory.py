@@ -1,13 +1,14 @@
 """The constants along FedAvg's own trajectory: what happened, as the paper estimates it.
 
-In each round x_i is worker i's model at the end of its local steps and x_mean the average of them (the paper's text
-has the models at the beginning of a round, which are all equal: theory audit, 8.5). With exact gradients,
+In each round, x_i is worker i's model at the end of its local steps, and x_mean is the average of these models. (The
+paper's text has the models at the beginning of a round, but those are all equal: theory audit, 8.5.) With exact
+gradients,
 
     L_h^2   = |sum_i w_i grad F_i(x_i) - grad f(x_mean)|^2 / sum_i w_i |x_i - x_mean|^2,
     L_tilde = max_i |grad F_i(x_i) - grad F_i(x_mean)| / |x_i - x_mean|,
     L_g     = |grad f(x_mean) - grad f(x)| / |x_mean - x|,
 
-x being the global model that the round began with. Each is a ratio that the assumption's constant cannot be below.
+where x is the global model at the beginning of the round. The constant in the assumption is at least each such ratio.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from fedgauge.errors import InputError
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.protocols import Federation
 from fedgauge.measurement.intervals import of_runs
-from fedgauge.measurement.passes import OutOfBudgetError, said
+from fedgauge.measurement.passes import OutOfBudgetError, why_ended
 from fedgauge.measurement.reading import Reading
 from fedgauge.simulation.loop import InterruptedRunError, simulate
 from fedgauge.simulation.options import HERE, Compute, Observer, Recording, StopAt
 from fedgauge.values import Estimate, Kind, Round, Trace
 
 MEAN = "What happened on average along FedAvg's own steps from this model, as the paper estimates it."
-MAXIMUM = "The most that happened in a round of FedAvg from this model."
+MAXIMUM = "The largest values in any round of FedAvg from this model."
 
 _RATIOS: dict[str, Callable[[Round], float | None]] = {
     "L_h": lambda record: record.L_h_ratio,
@@ -54,18 +55,19 @@ def trajectory(
     stop: Callable[[Sequence[Round]], bool] | None = None,
     observer: Observer | None = None,
 ) -> tuple[Reading, Reading]:
-    """Run an algorithm from a model with all workers taking part, and read the constants off its rounds.
+    """Run an algorithm from a model, with all workers taking part, and compute the constants from its rounds.
 
     Args:
-        federation: whose workers.
-        algorithm: what they do; the paper's estimates are of FedAvg.
-        model: where to begin; the paper's begin near convergence, see :func:`near_convergence`.
-        local_steps: I, or one number a worker.
-        rounds: of each run.
-        seeds: of the runs' mini-batches.
-        weights: w_i of f = sum_i w_i F_i; equal if not given.
-        compute: where it is computed.
-        stop: called at every round with the records so far; true where time is up. What was seen by then counts.
+        federation: the federation to measure.
+        algorithm: the algorithm to run; the paper uses FedAvg.
+        model: the model from which to start; the paper starts near convergence, see :func:`near_convergence`.
+        local_steps: the number I of local steps, or one number per worker.
+        rounds: the number of rounds of each run.
+        seeds: the seeds of the runs' mini-batches, one run per seed.
+        weights: the weights w_i in f = sum_i w_i F_i; equal by default.
+        compute: where to compute: this process, several processes or a cluster.
+        stop: a function that is called at every round with the records so far and returns true when time is up; the
+            rounds up to then are used.
         observer: called after every round.
 
     Returns:
@@ -96,15 +98,15 @@ def trajectory(
                 compute=compute,
             )
         except InterruptedRunError as interrupt:
-            trace, reason = interrupt.trace, said(interrupt)
+            trace, reason = interrupt.trace, why_ended(interrupt)
         if trace.status == "diverged":
             raise InputError(
-                f"{algorithm.name} diverges from this model in round {trace.stopped_at}, so that its trajectory says"
-                " nothing; use a smaller gamma or fewer local steps."
+                f"{algorithm.name} diverges from this model in round {trace.stopped_at}, so that there is no trajectory"
+                " to measure; use a smaller gamma or fewer local steps."
             )
         traces.append(trace)
         if trace.status == "target":
-            reason = said(OutOfBudgetError())
+            reason = why_ended(OutOfBudgetError())
         if reason:
             break
     settings = {"algorithm": {"name": algorithm.name, **algorithm.parameters}, "local_steps": local_steps}
@@ -116,7 +118,7 @@ def trajectory(
 
 
 def readings(traces: Sequence[Trace], settings: Mapping[str, Any]) -> tuple[Reading, Reading]:
-    """The two readings of runs that were made already."""
+    """Compute the two readings from finished runs."""
     watched = [[record for record in trace.rounds if record.spread is not None] for trace in traces]
     cost = {"gradient passes": 3.0 * sum(map(len, watched))}
     means, most, notes = [], [], []
@@ -128,7 +130,7 @@ def readings(traces: Sequence[Trace], settings: Mapping[str, Any]) -> tuple[Read
             continue
         interval, over = of_runs(squares)
         value, low, high = map(float, interval.root())
-        # Of some workers alone L_h and zeta may be larger than of all; L_tilde is the largest of any.
+        # L_h and zeta of some workers may be larger than those of all; L_tilde is the largest of any worker.
         alike = symbol == "L_tilde" or all(_all_took_part(record) for run in watched for record in run)
         kind: Kind = "lower" if alike else "sample"
         means.append(Estimate(symbol, value, low, high, kind, f"root of the mean square over {over}", cost))
@@ -149,7 +151,7 @@ def readings(traces: Sequence[Trace], settings: Mapping[str, Any]) -> tuple[Read
 
 
 def _all_took_part(record: Round) -> bool:
-    """Whether a round is known to be of all workers, as L_g's ratio is recorded there only."""
+    """Whether all workers took part in a round; only then is L_g's ratio recorded."""
     return record.L_g_ratio is not None
 
 
@@ -163,9 +165,9 @@ def _undefined(symbol: str) -> str:
 
 
 def _described(record: Round) -> dict[str, Any]:
-    """A round with the quantities of Proposition 5.2.
+    """A round's record with the quantities of Proposition 5.2.
 
-    Per unit of gamma, the expected models of averaged and of centralised SGD part by ``drift`` in their next step.
+    In their next step, the expected models of averaged SGD and of centralised SGD move apart by gamma times ``drift``.
     """
     entries = record.to_json()
     ratio = record.L_h_ratio
@@ -176,8 +178,8 @@ def _described(record: Round) -> dict[str, Any]:
 def exceeded(records: Sequence[Round], limits: Mapping[str, float]) -> list[tuple[int, str, float]]:
     """The rounds that prove a constant too small: (round, symbol, ratio seen).
 
-    A bound that was evaluated with constants says nothing of a run that leaves them. Rounding is allowed for. L_h is
-    held against rounds of all workers only: see :attr:`Round.L_h_ratio`.
+    A bound that was evaluated with certain constants does not cover a run that exceeds them. Rounding is allowed for.
+    L_h is compared only with rounds in which all workers took part: see :attr:`Round.L_h_ratio`.
 
     >>> exceeded([Round(3, 1.0, 1.0, spread=1.0, deviation2=4.0, L_g_ratio=1.0)], {"L_h": 1.5})
     [(3, 'L_h', 2.0)]
@@ -207,18 +209,18 @@ def near_convergence(
     stop: Callable[[Sequence[Round]], bool] | None = None,
     observer: Observer | None = None,
 ) -> tuple[torch.Tensor, dict[str, Any]]:
-    """Train until the loss has all but stopped to fall.
+    """Train until the loss has almost stopped falling.
 
-    The paper begins its estimates at a model "close to convergence". Here that is the first record, ``window`` rounds
-    after the last, at which f has fallen by less than the part ``fall`` of what it was. Where it has risen, training
-    goes on: f may be on its way to divergence.
+    The paper begins its estimates at a model "close to convergence". Here, f is recorded every ``window`` rounds, and
+    the model is the first at which f has fallen by less than the fraction ``fall`` since the last record. If f has
+    risen, training continues, because it may be about to diverge.
 
     Returns:
-        The model, and the rule, the round and whether it was reached within ``most`` rounds.
+        The model; and the rule, the round, and whether the rule was met within ``most`` rounds.
 
     >>> from fedgauge import fedavg, random_quadratics
-    >>> model, said = near_convergence(random_quadratics(4, 3), fedavg(0.1), local_steps=5, window=5)
-    >>> said["reached"]
+    >>> model, outcome = near_convergence(random_quadratics(4, 3), fedavg(0.1), local_steps=5, window=5)
+    >>> outcome["reached"]
     True
     """
 
@@ -245,6 +247,6 @@ def near_convergence(
             " convergence; use a smaller gamma or fewer local steps."
         )
     rule = f"f falls by less than {fall:g} of itself in {window} rounds"
-    said = {"rule": rule, "reached": settled(trace.rounds), "round": trace.stopped_at, "seed": seed}
+    outcome = {"rule": rule, "reached": settled(trace.rounds), "round": trace.stopped_at, "seed": seed}
     like = federation.start(seed)
-    return torch.from_numpy(np.asarray(trace.model)).to(like), said
+    return torch.from_numpy(np.asarray(trace.model)).to(like), outcome

@@ -33,7 +33,7 @@ from fedgauge.randomness import Purpose, Streams, check_seed
 from fedgauge.reproduce.cells import CellJob, run_cells
 from fedgauge.reproduce.lens_orders import Floats, orders
 from fedgauge.results.paper import LensStudy
-from fedgauge.simulation.options import HERE, Compute, Recording
+from fedgauge.simulation.options import HERE, NEVER, Compute, Recording, StopAt
 
 if TYPE_CHECKING:
     from fedgauge.federation.supervised import SupervisedFederation
@@ -143,7 +143,7 @@ def _train(
     local_steps: int,
     rounds: int,
     every: int,
-    **how: Any,
+    stop: StopAt = NEVER,
 ) -> Trace:
     from fedgauge.algorithms import fedavg
     from fedgauge.simulation.loop import simulate
@@ -155,7 +155,7 @@ def _train(
         rounds=rounds,
         participation=shared.participation,
         seed=seed,
-        **how,
+        stop=stop,
         record=Recording(every=every, watch=False),
         compute=Compute(processes=1),
     )
@@ -170,7 +170,7 @@ def _slowdowns(
     def taken(local_steps: int, rounds: int) -> float:
         every = max(settings["record"] // local_steps, 1)
         return steps_to(
-            _train(shared, seed, settings, local_steps, rounds, every, target_loss=target), target, local_steps
+            _train(shared, seed, settings, local_steps, rounds, every, StopAt(loss=target)), target, local_steps
         )
 
     once = taken(1, settings["most_rounds"])

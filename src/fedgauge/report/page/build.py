@@ -1,4 +1,4 @@
-"""The report put together: the verdict first, then every section that has something to show."""
+"""Build the report page: the verdict first, then every section that has something to show."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PACKAGE = "fedgauge.report.page"
 
 
 class Report(NamedTuple):
-    """A report: the page, and everything that it shows as JSON."""
+    """A report: the page, and everything that it shows, as JSON."""
 
     html: str
     data: dict[str, Any]
@@ -35,17 +35,17 @@ def build(
     """Write the report on some results.
 
     Args:
-        found: what was read from files.
-        background: what was worked out about it, with :func:`fedgauge.results.background.background_of`.
-        command: that asked for the report.
-        sections: of the page.
+        found: the results that were read from files.
+        background: what was computed about them by :func:`fedgauge.results.background.background_of`.
+        command: the command that makes this report, to be shown on the page.
+        sections: the sections of the page.
     """
     background = background or Background()
     headings = _headings(found, sections)
     given = ReportInput(found, background, command, tuple(headings.values()))
     verdict = given.headings[0].verdict(given)
     shown = _rendered(given, sections)
-    # JSON has no infinity; where a number is infinite, the page's data has text.
+    # JSON has no infinity; the page's data has text instead of an infinite number.
     data: dict[str, Any] = finite(
         {
             "path": found.path,
@@ -71,19 +71,19 @@ def build(
 
 
 def _headings(found: FoundResults, sections: Sequence[Section]) -> dict[str, Heading]:
-    """The headings of the kinds that are there, or one sentence where a kind has no section."""
+    """The headings of the kinds of result that were found; a kind without a section is an error."""
     known = {section.kinds[0]: section.heading for section in sections if section.heading}
     for kind in found.kinds:
         if kind not in known:
             raise InputError(
-                f"{found.path} is the result of '{RESULTS[kind].written_by}', which has no page; its command has shown"
-                " and drawn it."
+                f"{found.path} is the result of '{RESULTS[kind].written_by}', for which there is no report page; that"
+                " command prints and draws its result itself."
             )
     return {kind: known[kind] for kind in found.kinds}
 
 
 def _rendered(given: ReportInput, sections: Sequence[Section]) -> list[RenderedSection]:
-    """The sections that have something to show; beside a run, a plan is what comes next, and so comes last."""
+    """The sections that have something to show; a plan beside a run is the next step, so it comes last."""
     *before, last = sections
     if given.found.run:
         before.sort(key=lambda section: section.is_last_beside_run)
@@ -97,7 +97,7 @@ def _title(found: FoundResults) -> str:
 
 
 def _warnings(given: ReportInput) -> list[str]:
-    """What a reader must know before the rest: that a run is incomplete, or that something could not be shown."""
+    """What a reader must know first: that a run is incomplete, or that something could not be shown."""
     run, warnings = given.found.run, list(given.background.notes)
     if run is None:
         return warnings

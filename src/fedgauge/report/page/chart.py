@@ -1,9 +1,9 @@
-"""Charts as SVG that needs nothing else: lines with bands, and stacked areas.
+"""Charts as self-contained SVG: lines with bands, and stacked areas.
 
-A chart is a figure whose numbers stand in three places that cannot differ, because all are written from one series: in
-the picture, in a table below it for those who read numbers, and in the data from which the script shows what is under
-the pointer. Check boxes and CSS decide which series are shown and which axis is used, so that both work without
-JavaScript. Places are worked out here, and ``templates/charts.html`` writes them down.
+The numbers of a chart appear in three places: in the picture, in a table below it, and in the data from which the
+script shows what is under the pointer. All three are written from the same series, so that they cannot differ. Check
+boxes and CSS decide which series are shown and which axis is used, so that both work without JavaScript. Positions are
+computed here, and ``templates/charts.html`` writes the SVG.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fedgauge.web.templates import place
 WIDTH, HEIGHT = 520, 304
 _LEFT, RIGHT, TOP, _BOTTOM = 66.0, 510.0, 26.0, 256.0
 OTHERS = 8
-"""The colour of what is there for comparison only; 0 to 7 are those of the explorer."""
+"""The colour number of series that are shown only for comparison; 0 to 7 are the explorer's colours."""
 
 Style = Literal["line", "dashed", "dots", "steps"]
 
@@ -33,13 +33,13 @@ class Series:
     """A line of a chart.
 
     Attributes:
-        name: for the legend; series with the same name are shown and hidden together.
-        x: places, in order.
-        y: heights; a height that is not finite leaves a gap.
-        colour: its number in the palette.
-        style: how it is drawn.
-        low: the lower end of a band around it.
-        high: the upper end of that band.
+        name: the name in the legend; series with the same name are shown and hidden together.
+        x: the x values, in increasing order.
+        y: the y values; a value that is not finite leaves a gap.
+        colour: the number of its colour in the palette.
+        style: how the line is drawn.
+        low: the lower edge of a band around the line.
+        high: the upper edge of that band.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Series:
     high: Sequence[float] = ()
 
     def thinned(self) -> Series:
-        """The series with as many points as a screen shows; extremes stay."""
+        """The series reduced to as many points as a screen can show; extremes are kept."""
         finite = [0.0 if y is None or not math.isfinite(y) else y for y in self.y]
         kept = thin(self.x, finite)
 
@@ -63,7 +63,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Mark:
-    """A place on the x axis that gets a line and a label of its own."""
+    """A position on the x axis that gets a vertical line and a label."""
 
     x: float
     label: str
@@ -71,7 +71,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure: its name on the page, its HTML, and the data behind what is shown under the pointer."""
+    """A figure: its name on the page, its HTML, and the data for what is shown under the pointer."""
 
     name: str
     html: Markup
@@ -79,7 +79,7 @@ class Chart:
 
 
 class Tick(NamedTuple):
-    """A tick of an axis: where it is, what it says, and the class of its label."""
+    """A tick of an axis: its position, its label, and the CSS class of the label."""
 
     at: float
     label: str
@@ -87,7 +87,7 @@ class Tick(NamedTuple):
 
 
 class DrawnMark(NamedTuple):
-    """A mark, with the side on which there is room for its label."""
+    """A mark, and the side on which there is room for its label."""
 
     at: float
     label: str
@@ -95,7 +95,7 @@ class DrawnMark(NamedTuple):
 
 
 class DrawnSeries(NamedTuple):
-    """A series as paths."""
+    """A series as SVG paths."""
 
     group: int
     colour: int
@@ -114,7 +114,7 @@ def macros() -> Any:
 
 
 def ticks_of(scale: AxisScale, alternate: bool = False) -> list[Tick]:
-    """The ticks of an axis; with ``alternate`` every other label gives way where letters are large."""
+    """The ticks of an axis; with ``alternate``, every other label is hidden on screens with large letters."""
     marks = scale.ticks(6)
     return [
         Tick(scale(mark), label, "tick odd" if alternate and number % 2 else "tick")
@@ -128,12 +128,12 @@ def _marks(marks: Iterable[Mark], x: AxisScale) -> list[DrawnMark]:
 
 
 def drawable(number: float | None, scale: AxisScale) -> bool:
-    """Whether a number has a place on an axis."""
+    """Whether a number can be drawn on an axis."""
     return number is not None and math.isfinite(number) and (number > 0 or not scale.log)
 
 
 def _path(places: Sequence[float], heights: Sequence[float], x: AxisScale, y: AxisScale, steps: bool = False) -> str:
-    """A line, with a gap wherever a number has no place."""
+    """The path of a line, with a gap wherever a number cannot be drawn."""
     parts: list[str] = []
     is_drawing = False
     for a, b in zip(places, heights, strict=True):
@@ -163,7 +163,7 @@ def _area(places: Sequence[float], lows: Sequence[float], highs: Sequence[float]
 
 
 def plain(number: float | None) -> float | None:
-    """A number as JSON has it; one that is not finite is missing.
+    """A number for JSON; None if it is not finite.
 
     >>> plain(0.5), plain(math.inf)
     (0.5, None)
@@ -187,19 +187,19 @@ def lines(
     marks: Sequence[Mark] = (),
     rows: int = 400,
 ) -> Chart:
-    """Draw lines, each with a band where it has one, on a logarithmic and on a plain axis to choose from.
+    """Draw lines, with bands around those that have them; the reader can choose a logarithmic or a plain y axis.
 
     Args:
-        name: of the chart on the page.
-        series: the lines; they are thinned to what a screen shows.
-        title: above the picture.
-        x_label: what the places are.
-        y_label: what the heights are.
+        name: the name of the chart on the page.
+        series: the lines; they are reduced to as many points as a screen can show.
+        title: the title above the picture.
+        x_label: the label of the x axis.
+        y_label: the label of the y axis.
         note: a sentence below the title.
-        log: whether the logarithmic axis is shown first.
-        log_x: whether places are on a logarithmic axis.
-        marks: places with a line and a label.
-        rows: the largest number of rows of the table.
+        log: whether the logarithmic y axis is shown first.
+        log_x: whether the x axis is logarithmic.
+        marks: positions on the x axis with a line and a label.
+        rows: the largest number of rows in the table.
 
     >>> chart = lines("loss", [Series("f", [0, 1, 2], [1.0, 0.5, 0.25])], title="Loss", x_label="round", y_label="f")
     >>> chart.data["series"][0]["y"], chart.html.count("<svg")
@@ -264,11 +264,11 @@ def _narrow(heights: Iterable[float | None]) -> bool:
 
 
 def _numbers(series: Sequence[Series], x_label: str, most: int) -> Markup:
-    """The table below a chart: a row for each place, or for some of them where there are too many."""
+    """The table below a chart: one row per x value, or only some of them if there are too many."""
     places = sorted({at for one in series for at in one.x})
     kept = places
     if len(places) > most:
-        # The extremes of every line, and others evenly between.
+        # Keep the extremes of every line, and evenly spaced points between them.
         step = math.ceil(len(places) / (most // 2))
         ends = {one.x[at] for one in series for at in _extremes(one.y)}
         kept = sorted({*places[::step], places[-1], *ends})
@@ -276,7 +276,7 @@ def _numbers(series: Sequence[Series], x_label: str, most: int) -> Markup:
     rows: list[list[CellValue]] = [
         [at, *(found.get(at, "") if found.get(at, "") is not None else "" for found in looked_up)] for at in kept
     ]
-    some = [f"{len(kept)} of {len(places)} places, the extremes among them."] if len(kept) < len(places) else []
+    some = [f"{len(kept)} of {len(places)} rows, including the extremes."] if len(kept) < len(places) else []
     return notes(some) + table((x_label, *(one.name for one in series)), rows)
 
 
@@ -298,19 +298,19 @@ def stacked(
     log_x: bool = True,
     marks: Sequence[Mark] = (),
 ) -> Chart:
-    """Draw layers on top of each other, as heights and as shares of the whole to choose from.
+    """Draw layers on top of each other; the reader can choose between heights and shares of the whole.
 
     Args:
-        name: of the chart on the page.
-        x: places.
-        layers: from the bottom up, each a name, a colour and its heights.
-        title: above the picture.
-        x_label: what the places are.
-        y_label: what the heights are.
+        name: the name of the chart on the page.
+        x: the x values.
+        layers: the layers from the bottom up, each with a name, a colour and its heights.
+        title: the title above the picture.
+        x_label: the label of the x axis.
+        y_label: the label of the y axis.
         note: a sentence below the title.
         shares: whether shares are shown first.
-        log_x: whether places are on a logarithmic axis.
-        marks: places with a line and a label.
+        log_x: whether the x axis is logarithmic.
+        marks: positions on the x axis with a line and a label.
 
     >>> chart = stacked("terms", [1, 2], [("a", 0, [1, 1]), ("b", 1, [0, 3])], title="T", x_label="I", y_label="bound")
     >>> chart.data["series"][1]["share"]
@@ -319,7 +319,7 @@ def stacked(
     places = fit(x, _LEFT, RIGHT, log=log_x)
     totals: list[float] = [sum(heights) for heights in zip(*(layer[2] for layer in layers), strict=True)]
     parts = [[_share(h, t) for h, t in zip(layer[2], totals, strict=True)] for layer in layers]
-    # The switch of all charts shows the picture of class log where it is on.
+    # The switch is the same in all charts: when it is on, it shows the picture with the class "log".
     kinds: dict[str, tuple[Sequence[Sequence[float]], AxisScale, str]] = {
         "log": ([layer[2] for layer in layers], fit([0.0, *totals], _BOTTOM, TOP), y_label),
         "linear": (parts, AxisScale(0.0, 1.0, _BOTTOM, TOP), "share of the whole"),
@@ -359,7 +359,7 @@ def stacked(
 
 
 def _share(height: float, total: float) -> float:
-    """A layer's part of the whole; where the whole is infinite, the infinite layer is all of it."""
+    """A layer's share of the whole; if the whole is infinite, an infinite layer counts as all of it."""
     if math.isinf(total):
         return float(math.isinf(height))
     return height / total if total > 0 else 0.0

@@ -14,14 +14,14 @@ from fedgauge.web.templates import place
 from fedgauge.web.writing import percent
 
 _LETTER = 10.2
-"""The width of a letter in a picture on a phone, where letters are largest."""
+"""The width of a letter in a picture on a phone, on which letters are largest."""
 _MARGIN = 0.04
-"""The part of an axis that stays free beyond the outermost intervals, so that none seems to be cut off."""
+"""The fraction of an axis that stays free beyond the outermost intervals, so that none looks cut off."""
 
 
 @dataclass(frozen=True)
 class IntervalRow:
-    """A number with the interval around it, in a row of its own or beside others of the same row."""
+    """A number with an interval around it; several may share a row."""
 
     row: str
     series: str
@@ -33,7 +33,7 @@ class IntervalRow:
 
 
 class RowLabel(NamedTuple):
-    """The label of a row, the row's middle, and the line below it."""
+    """The label of a row, the position of its middle, and the position of the line below it."""
 
     label: str
     middle: float
@@ -41,7 +41,7 @@ class RowLabel(NamedTuple):
 
 
 class DrawnInterval(NamedTuple):
-    """An interval as places, with arrows where it goes on beyond the axis."""
+    """An interval as positions, with arrows where it extends beyond the axis."""
 
     group: int
     colour: int
@@ -61,7 +61,7 @@ def intervals(
     note: str = "",
     log: bool = True,
 ) -> Chart:
-    """Draw numbers with their intervals, one row for each name, one colour for each series.
+    """Draw numbers with their intervals: one row per name, one colour per series.
 
     >>> chart = intervals("c", [IntervalRow("L_h", "seen", 1.0, 0.5, 2.0)], title="Constants", x_label="value")
     >>> chart.data["points"][0]["value"]
@@ -113,20 +113,20 @@ def intervals(
 
 
 def _axis(items: Sequence[IntervalRow], left: float, log: bool) -> AxisScale:
-    """An axis on which every interval ends before the axis does."""
+    """An axis that extends beyond every interval."""
     ends = [end for item in items for end in (item.value, item.low, item.high)]
     tight = fit(ends, left, RIGHT - 6, log=log and any(math.isfinite(end) and end > 0 for end in ends))
     if tight.log:
         room = (tight.high / tight.low) ** _MARGIN
         return AxisScale(tight.low / room, tight.high * room, tight.start, tight.end, log=True)
     room = (tight.high - tight.low) * _MARGIN
-    # Nothing that is never below 0 gets an axis that is.
+    # If no number is negative, the axis does not go below 0.
     low = max(tight.low - room, 0.0) if tight.low >= 0 else tight.low - room
     return AxisScale(low, tight.high + room, tight.start, tight.end)
 
 
 def _arrows(item: IntervalRow, x: AxisScale, ends: Sequence[float], up: float) -> str:
-    """Arrowheads at the ends that have no place on the axis: infinite ones, and 0 on a logarithmic axis."""
+    """Arrowheads at ends that cannot be drawn: infinite ones, and 0 on a logarithmic axis."""
     parts = []
     if not drawable(item.low, x) or item.low < x.low:
         parts.append(f"M{place(ends[0] + 5)} {place(up - 4)}L{place(ends[0])} {place(up)}l5 4")
@@ -141,11 +141,11 @@ def _shortened(label: str, most: int) -> str:
 
 # -- heat maps ---------------------------------------------------------------------------------------------------
 
-_LEVELS = 16  # of a heat map's colour; more cannot be told apart
+_LEVELS = 16  # shades of a heat map's colour; nobody could distinguish more
 
 
 class Box(NamedTuple):
-    """Where the cells of a heat map are, and how large each is."""
+    """The edges of a heat map, and the width and height of a cell."""
 
     left: float
     right: float
@@ -166,7 +166,7 @@ class SumBar(NamedTuple):
 
 
 class PlacedName(NamedTuple):
-    """The name of a row or a column."""
+    """The name of a row or a column, with its position."""
 
     x: float
     y: float
@@ -187,19 +187,19 @@ def heat_map(
     share: bool = False,
     marked: Sequence[int] = (),
 ) -> Chart:
-    """Draw a matrix, with the sums of its rows at the right and of its columns above.
+    """Draw a matrix as a heat map, with the sums of its rows on the right and of its columns above.
 
     Args:
-        name: of the chart on the page.
-        values: one list per row, none of them below 0.
-        rows: their names.
+        name: the name of the chart on the page.
+        values: the values, one list per row; none may be negative.
+        rows: the names of the rows.
         columns: the names of the columns.
-        title: above the picture.
-        row_label: what a row is.
-        column_label: what a column is.
+        title: the title above the picture.
+        row_label: a word for what a row is.
+        column_label: a word for what a column is.
         note: a sentence below the title.
-        share: whether values are shares, shown in percent.
-        marked: columns that stand out.
+        share: whether the values are shares, which are shown in per cent.
+        marked: the numbers of the columns to highlight.
 
     >>> chart = heat_map("p", [[3, 0], [0, 4]], ["zero", "one"], ["0", "1"], title="Labels", row_label="label",
     ...     column_label="worker")
@@ -242,7 +242,7 @@ def heat_map(
 
 
 def _levels(values: Sequence[Sequence[float]], box: Box) -> list[tuple[float, str]]:
-    """The cells of each strength of colour as one path."""
+    """The opacity of each shade, and one path with all cells of that shade."""
     gap = min(1.0, box.width / 8, box.height / 8)
     largest = max((value for row in values for value in row), default=0.0)
     levels: dict[int, list[str]] = {}
@@ -256,7 +256,7 @@ def _levels(values: Sequence[Sequence[float]], box: Box) -> list[tuple[float, st
 
 
 def _sums(values: Sequence[Sequence[float]], box: Box, marked: Sequence[int]) -> Iterator[SumBar]:
-    """Bars for the sums of rows and columns, the longest as long as there is room."""
+    """Bars for the sums of rows and columns; the longest fills the room that there is."""
     across, down = [sum(row) for row in values], [sum(column) for column in zip(*values, strict=True)]
     for i, total in enumerate(across):
         length = 50 * total / (max(across) or 1)

@@ -1,4 +1,4 @@
-// What the pointer is at. All numbers come from the page's data, which the pictures and tables were written from too.
+// Show the values under the pointer. All numbers come from the page's data; pictures and tables are made from it too.
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const root = document.documentElement;
 
@@ -25,19 +25,19 @@ function nearest(scale, places, at) {
   return best;
 }
 
-// What each kind of chart says of a point: a title, rows of name and number, and what to draw there.
+// What each kind of chart shows for a point: a title, rows with a name and a number, and the marks to draw there.
 const LOOK = {
   lines(chart, x, y, svg, isShown) {
     const drawn = chart.series.filter((series) => series.x.length && isShown(series.group));
     if (!drawn.length) return null;
-    // One place for all: that of the series which has one nearest to the pointer.
+    // All series are read at the same x: the one nearest to the pointer.
     const places = drawn.map((series) => series.x[nearest(chart.x, series.x, x)]);
     const at = places[nearest(chart.x, places, x)];
     const scale = chart.y[svg.classList.contains("log") ? "log" : "linear"] || chart.y.linear;
     const rows = [], marks = [], named = new Set();
     for (const series of drawn) {
       const i = nearest(chart.x, series.x, place(chart.x, at));
-      // A line that has ended, or is that coarse here, says nothing of this place.
+      // Skip a line that has no point near this x, because it has ended or is too coarse.
       if (Math.abs(place(chart.x, series.x[i]) - place(chart.x, at)) > 6) continue;
       const value = read(series.y[i]);
       if (Number.isFinite(value) && (value > 0 || !scale.log)) {
@@ -93,18 +93,18 @@ for (const [name, chart] of Object.entries(DATA.charts)) {
     const point = (event) => {
       const box = svg.getBoundingClientRect(), unit = box.width / svg.viewBox.baseVal.width;
       const x = (event.clientX - box.left) / unit, y = (event.clientY - box.top) / unit;
-      const said = LOOK[chart.kind](chart, x, y, svg, isShown);
-      if (!said) return leave();
-      svg.querySelector(".pointer").replaceChildren(...said.marks.map(([tag, attributes]) => build(tag, attributes)));
-      const rows = said.rows.map((row) => {
+      const found = LOOK[chart.kind](chart, x, y, svg, isShown);
+      if (!found) return leave();
+      svg.querySelector(".pointer").replaceChildren(...found.marks.map(([tag, attributes]) => build(tag, attributes)));
+      const rows = found.rows.map((row) => {
         const line = build("div");
         if (row.colour !== undefined) line.append(build("i", {class: "key t" + row.colour}));
         line.append(build("span", {}, row.name), build("data", {value: row.value}, row.text));
         return line;
       });
-      tip.replaceChildren(build("b", {}, said.title), ...rows);
+      tip.replaceChildren(build("b", {}, found.title), ...rows);
       tip.hidden = false;
-      // Beside the pointer, on the side where there is room.
+      // Put the tip beside the pointer, on the side where there is room.
       const left = x * unit > box.width / 2 ? x * unit - tip.offsetWidth - 14 : x * unit + 14;
       tip.style.left = Math.max(0, Math.min(left, box.width - tip.offsetWidth)) + "px";
       tip.style.top = Math.max(0, Math.min(y * unit - 20, box.height - tip.offsetHeight)) + "px";

@@ -1,4 +1,4 @@
-"""Where numbers stand on an axis: ticks that people would choose, scales, and series thinned to what a screen shows."""
+"""Axes: round numbers for ticks, scales from numbers to positions, and fewer points where a screen shows no more."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from fedgauge.web.writing import shown
 
 _STEPS = (1, 2, 5, 10)
-_LEAST_SPAN = 1e-9  # of an axis, as a part of the numbers on it: below that they are all the same to a reader
+_LEAST_SPAN = 1e-9  # the least relative span of an axis: with less, all its numbers look the same to a reader
 
 
 def ticks(low: float, high: float, most: int = 6) -> list[float]:
@@ -27,7 +27,7 @@ def ticks(low: float, high: float, most: int = 6) -> list[float]:
         return [low]
     exponent = math.floor(math.log10(span / most))
     for factor in (*_STEPS, 20, 50):
-        # Counted in whole steps and written as decimals, so that 0.3 is 0.3.
+        # Count whole steps and compute with decimals, so that 0.3 is exactly 0.3.
         step = Decimal(factor).scaleb(exponent)
         first, last = math.ceil(Decimal(low) / step), math.floor(Decimal(high) / step)
         if last - first + 1 <= most:
@@ -62,7 +62,7 @@ def _decimal(digit: int, power: int) -> float:
 
 
 def labels(marks: Sequence[float]) -> list[str]:
-    """Write ticks with as many digits as tell them apart.
+    """Write ticks with enough digits to tell them apart.
 
     >>> labels([0.0, 0.5, 1.0]), labels([10000.1, 10000.2])
     (['0', '0.5', '1'], ['10000.1', '10000.2'])
@@ -73,14 +73,14 @@ def labels(marks: Sequence[float]) -> list[str]:
 
 @dataclass(frozen=True)
 class AxisScale:
-    """A map from numbers to places on a screen.
+    """A map from numbers to positions on a screen.
 
     Attributes:
         low: the number at ``start``.
         high: the number at ``end``.
-        start: where the axis begins.
-        end: where it ends.
-        log: whether equal ratios, not differences, are equally far apart.
+        start: the position where the axis begins.
+        end: the position where the axis ends.
+        log: whether the axis is logarithmic.
 
     >>> scale = AxisScale(1, 100, 0, 200, log=True)
     >>> scale(1), scale(10), scale(100)
@@ -94,7 +94,7 @@ class AxisScale:
     log: bool = False
 
     def __call__(self, number: float) -> float:
-        """Where a number stands."""
+        """The position of a number."""
         low, high, at = (math.log(x) if self.log else x for x in (self.low, self.high, number))
         return self.start + (at - low) / (high - low) * (self.end - self.start)
 
@@ -108,14 +108,14 @@ class AxisScale:
 
 
 def fit(numbers: Iterable[float], start: float, end: float, *, log: bool = False, zero: bool = False) -> AxisScale:
-    """Return a scale on which all finite numbers have their place (with ``log``, those above 0).
+    """Return a scale that contains all finite numbers (with ``log``, all positive ones).
 
     Args:
-        numbers: what is to be shown.
-        start: where the axis begins.
-        end: where it ends.
-        log: whether it is logarithmic.
-        zero: whether 0 must be on it.
+        numbers: the numbers to show.
+        start: the position where the axis begins.
+        end: the position where the axis ends.
+        log: whether the axis is logarithmic.
+        zero: whether the axis must contain 0.
 
     >>> fit([3, 7, float("inf")], 0, 100).low, fit([0.002, 3], 0, 100, log=True).low
     (3.0, 0.002)
@@ -126,13 +126,13 @@ def fit(numbers: Iterable[float], start: float, end: float, *, log: bool = False
     if zero and not log:
         low, high = min(low, 0.0), max(high, 0.0)
     if high - low <= _LEAST_SPAN * max(abs(low), abs(high)):
-        # One number: it stands in the middle.
+        # There is only one number: put it in the middle.
         low, high = (low / 2, high * 2) if log else (low - (abs(low) or 1.0) / 2, high + (abs(high) or 1.0) / 2)
     return AxisScale(low, high, start, end, log)
 
 
 def thin(x: Sequence[float], y: Sequence[float], columns: int = 240) -> list[int]:
-    """Return which points to draw: of every column of the screen the first, the least, the largest and the last.
+    """Return the points to draw: the first, the smallest, the largest and the last in every column of the screen.
 
     >>> thin(range(5), [1, 2, 1, 2, 1])
     [0, 1, 2, 3, 4]

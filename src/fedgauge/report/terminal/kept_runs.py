@@ -18,7 +18,7 @@ from fedgauge.values.text import counted
 
 
 def draw_trace(path: figures.Target, trace: Trace) -> None:
-    """Draw loss and squared gradient norm against rounds, and test accuracy and adapting local steps where they are."""
+    """Draw loss and squared gradient norm against rounds, and test accuracy and adaptive local steps if recorded."""
     rounds = [record.round for record in trace.rounds]
     panels = [("loss", "f", trace.losses, ""), ("|grad f|²", "|grad f|²", trace.grad2, "y")]
     if any(record.accuracy is not None for record in trace.rounds):
@@ -33,7 +33,7 @@ def draw_trace(path: figures.Target, trace: Trace) -> None:
 
 
 def outline(run: FoundRun) -> dict[str, Any]:
-    """The main points of a run, as JSON."""
+    """The main facts about a run, as JSON."""
     last, steps = run.last, run.settings.get("local_steps")
     return {
         "run": run.path,
@@ -58,7 +58,7 @@ def _accuracy(value: float | None) -> str:
 
 
 def show_list(runs: Sequence[FoundRun], directory: Path) -> None:
-    """Print one line a run."""
+    """Print a table with one row per run."""
     rows = []
     for run in runs:
         points = outline(run)
@@ -86,7 +86,7 @@ def _notes(runs: Sequence[FoundRun]) -> None:
 
 
 def show_run(run: FoundRun) -> None:
-    """Print a run as far as it goes."""
+    """Print a run, or the recorded part of an unfinished one."""
     title = console.title_of(run.settings) if "algorithm" in run.settings else run.path
     if run.experiment:
         console.out.print(escape(console.federation_line(run.experiment)), soft_wrap=True)
@@ -96,7 +96,7 @@ def show_run(run: FoundRun) -> None:
     asked = run.settings.get("rounds", "–")
     for sentence in run.incidents:
         console.out.print(escape(sentence), soft_wrap=True)
-    console.out.print(escape(f"{run.path}: {run.status}, round {run.stopped_at} of {asked}{took}."), soft_wrap=True)
+    console.out.print(escape(f"{run.path}: {run.status}, round {run.stopped_at} of {rounds}{took}."), soft_wrap=True)
     if run.status == "unfinished" and run.experiment:
         console.out.print(escape(f"To resume it: {run.resume_command}"), soft_wrap=True)
     elif run.experiment:
@@ -115,10 +115,10 @@ def _flat(settings: Mapping[str, Any], before: str = "") -> dict[str, Any]:
 
 
 def differing(runs: Sequence[FoundRun]) -> dict[str, list[Any]]:
-    """The keys whose values are not the same in all runs, with the value of each run."""
+    """The keys whose values differ between runs, with the value of each run."""
     each = [_flat(run.experiment or run.settings) for run in runs]
     names = dict.fromkeys(name for settings in each for name in settings)
-    # The section is left out where the key alone says which is meant: name is one of the data, model and algorithm.
+    # The section is left out if the key is unique; "name", for example, is a key of both the data and the model.
     often = Counter(name.split(".")[-1] for name in names)
     found = {}
     for name in names:
@@ -129,7 +129,7 @@ def differing(runs: Sequence[FoundRun]) -> dict[str, list[Any]]:
 
 
 def labels_of(runs: Sequence[FoundRun]) -> list[str]:
-    """A short name for each run: where it differs from the others, or its directory."""
+    """A short name for each run: the settings in which it differs from the others, or its directory."""
     different = {name: values for name, values in differing(runs).items() if name != "federation"}
     if not 0 < len(different) <= 3:
         return [Path(run.path).name for run in runs]
@@ -138,7 +138,7 @@ def labels_of(runs: Sequence[FoundRun]) -> list[str]:
 
 
 def show_comparison(runs: Sequence[FoundRun]) -> None:
-    """Print a column a run: where it differs, and what it reached; the runs that do not fit go into a table below."""
+    """Print one column per run: its differing settings and its results; those that do not fit get a further table."""
     different = differing(runs)
     keys = ("", *different, "status", "round", "loss f", "accuracy", "best", "L_h seen", "seconds")
     columns = []
@@ -164,7 +164,7 @@ def show_comparison(runs: Sequence[FoundRun]) -> None:
 
 
 def draw_comparison(path: Path, runs: Sequence[FoundRun]) -> None:
-    """Draw loss, and accuracy where there is one, against rounds, local steps and time."""
+    """Draw loss, and accuracy if recorded, against rounds, local steps and time."""
     tested = any(record.accuracy is not None for run in runs for record in run.rounds)
     labels = labels_of(runs)
     quantities: list[tuple[str, Callable[[Round], float | None]]] = [("training loss f", lambda record: record.loss)]
@@ -192,7 +192,7 @@ def draw_comparison(path: Path, runs: Sequence[FoundRun]) -> None:
 def show_check(
     run: FoundRun, limits: Mapping[str, float], flags: Sequence[tuple[int, str, float]], rounds: int
 ) -> None:
-    """Print the rounds that exceed a constant, or that none does."""
+    """Print the rounds that exceed a constant, or say that there are none."""
     if flags:
         shown = [flags[index] for index in console.some(len(flags))]
         more = len(flags) - len(shown)

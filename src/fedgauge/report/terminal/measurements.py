@@ -1,4 +1,4 @@
-"""Measurements, as a table, a picture and files."""
+"""Measurements, as tables, pictures and files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def show(found: Measurement) -> None:
-    """Print the constants, one column per reading, where they come from, and what they say."""
+    """Print the constants, one column per reading, where they come from, and what they mean for local steps."""
     point = found.point
     where = point["origin"]
     if "rule" in point:
@@ -56,21 +56,21 @@ def _decomposition(found: Measurement) -> Decomposition | None:
 def _cell(estimate: Estimate | None) -> str:
     if estimate is None:
         return "–"
-    # Where there is no upper end, the kind says so.
+    # If there is no upper end, the kind says so.
     ends = f"[{estimate.low:.3g}, {estimate.high:.3g}]" if estimate.low < estimate.high < np.inf else ""
     return f"{console.number(estimate.value)} {estimate.kind}\n{ends}".rstrip()
 
 
 def verdict(found: Measurement) -> str:
-    """What the measurement says of local steps, in a sentence or two."""
+    """What the measurement means for local steps, in a sentence or two."""
     happened, possible = (_value(found.reading(name), "L_h") for name in ("trajectory", "curvature"))
     local = _value(found.reading("curvature") or found.reading("trajectory"), "L_tilde")
     if happened is not None and possible is not None:
         if possible == 0:
             return "The workers' Hessians agree here: L_h is 0, and local steps lose nothing to heterogeneity."
         times = f"{possible / happened:.3g} times" if happened > 0 else "beyond"
-        said = f"L_h: {console.number(happened)} happened along FedAvg's steps, {console.number(possible)} is possible"
-        return f"{said} at this model ({times} that); L_tilde, which it replaces, is {console.number(local)}."
+        both = f"L_h: {console.number(happened)} happened along FedAvg's steps, {console.number(possible)} is possible"
+        return f"{both} at this model ({times} that); L_tilde, which it replaces, is {console.number(local)}."
     if happened is not None or possible is not None:
         kind = "happened along FedAvg's steps" if happened is not None else "is possible at this model"
         return f"L_h: {console.number(happened if happened is not None else possible)} {kind}."
@@ -83,7 +83,7 @@ def _value(reading: Reading | None, name: str) -> float | None:
 
 
 def save(found: Measurement, directory: Path) -> list[Path]:
-    """Write measure.json, its pictures, and the worst directions."""
+    """Write measure.json, its pictures, and the worst directions; return the files written."""
     from safetensors.numpy import save as save_tensors
 
     directory.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ _MOST_WORKERS, _MOST_LABELS = 20, 12
 
 
 def show_partition(title: str, partition: Partition, counts: Indices, names: Sequence[str]) -> None:
-    """Print how many examples of which label the workers have: the first workers, and at most a dozen labels each."""
+    """Print how many examples of each label the workers have, for the first workers; many labels are summed up."""
     few = counts.shape[1] <= _MOST_LABELS
     head = names if few else ("labels held", "most of", "that is")
     rows = []
@@ -27,14 +27,14 @@ def show_partition(title: str, partition: Partition, counts: Indices, names: Seq
             cells = [str((row > 0).sum()), names[int(row.argmax())] if size else "–", part]
         rows.append((str(worker), str(size), *cells))
     more = partition.num_workers - len(rows)
-    notes = [f"and {more} workers more"] if more else []
+    notes = [f"and {more} more workers"] if more else []
     notes.append(f"{partition.dropped} of {partition.num_examples} examples dropped")
     columns = ("worker", "examples", *map(escape, head))
     console.table(title, columns, rows, caption="; ".join(notes), padding=0 if few else 1)
 
 
 def draw_partition(path: Path, title: str, counts: Indices, names: Sequence[str]) -> None:
-    """Draw workers × labels, one cell for the examples of a label that a worker has."""
+    """Draw a matrix of workers and labels; each cell shows how many examples of a label a worker has."""
     height = min(max(3.2, 0.16 * len(counts)), 9.0)
     width = min(max(4.6, 0.16 * counts.shape[1]), 12.0)
     with figures.figure(path, width=width, height=height) as (axes,):

@@ -1,4 +1,4 @@
-"""Plans by trial, for a terminal and as pictures."""
+"""Plans from pilot runs, printed in a terminal and drawn as pictures."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from fedgauge.values.text import lasting, short
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_SIGHT = 20.0  # times the choice's time; a forecast beyond that is a guess
-_TERMS = {"progress": "way still to go", "noise": "gradient noise", "drift": "client drift"}
+_SIGHT = 20.0  # a forecast of more than this multiple of the choice's time is only a guess
+_TERMS = {"progress": "distance still to go", "noise": "gradient noise", "drift": "client drift"}
 
 
 def save(plan: Plan, place: Path) -> None:
@@ -44,7 +44,7 @@ def _score(plan: Plan, score: float) -> str:
 
 
 def best_of_each(plan: Plan) -> list[Entry]:
-    """For every number of local steps the candidate that promised most, with the choice's eta and M."""
+    """The most promising candidate for every number of local steps."""
     found: dict[int, Entry] = {}
     for entry in plan.race.entries:
         found.setdefault(entry.candidate.I, entry)
@@ -52,7 +52,7 @@ def best_of_each(plan: Plan) -> list[Entry]:
 
 
 def show(plan: Plan) -> None:
-    """Print a plan: the choice and why, the finals, what each I could do, the theory beside it, and what it cost."""
+    """Print a plan: the finals, the best candidate for each I, the plan by theory, the cost, the choice and why."""
     timed, chosen = plan.goal.value is not None, plan.choice
     out.print(Text.assemble(("Plan", "bold"), f" for {plan.goal.words}, {_cost(plan)}"))
     what = "time to the goal" if timed else f"{plan.goal.quantity} at the end"
@@ -84,8 +84,8 @@ def show(plan: Plan) -> None:
     for note in plan.notes:
         out.print(Padding(Text(note, "dim"), (0, 0, 0, 2)))
     out.print(
-        f"Planning took {plan.race.trials} pilots, {lasting(plan.race.spent)} of the cost model together,"
-        f" {lasting(plan.wall)} here."
+        f"Planning took {plan.race.trials} pilot runs: {lasting(plan.race.spent)} by the cost model,"
+        f" {lasting(plan.wall)} on this machine."
     )
     out.print(plan.why)
     out.print(Text(plan.verdict, "green" if plan.reached else "yellow"))
@@ -93,12 +93,12 @@ def show(plan: Plan) -> None:
 
 def _cost(plan: Plan) -> str:
     cost, chosen = plan.cost, plan.choice
-    parts = f"{lasting(cost.communication(chosen.M))} of communication and {lasting(cost.step or 0.0)} a local step"
+    parts = f"{lasting(cost.communication(chosen.M))} of communication and {lasting(cost.step or 0.0)} per local step"
     return f"a round taking {parts} ({cost.name})"
 
 
 def draw(plan: Plan, path: Target) -> None:
-    """Draw the error's terms against I, the time to the goal (or the error) against I, and the race."""
+    """Draw the terms of the error against I, the time to the goal (or the error) against I, and the race."""
     with figure(path, panels=3, width=4.4, height=3.6) as (left, middle, right):
         _draw_terms(plan, left)
         _draw_scores(plan, middle)
@@ -106,7 +106,7 @@ def draw(plan: Plan, path: Target) -> None:
 
 
 def _doubling(axes: Axes, steps: list[int]) -> None:
-    """An axis of local steps on which each doubling is as long, with plain numbers at those that were tried."""
+    """Give an axis of local steps a base-2 logarithmic scale, with plain numbers at the values that were tried."""
     axes.set_xscale("log", base=2)
     shown = [number for number in steps if number & (number - 1) == 0] or steps
     axes.set_xticks(shown, [str(number) for number in shown])
@@ -126,8 +126,8 @@ def _draw_terms(plan: Plan, axes: Axes) -> None:
     axes.axvline(plan.choice.I, color=INK, linewidth=1, linestyle=":")
     top = sorted(terms.total for terms in plan.terms)[len(plan.terms) // 2]
     chosen = next(terms.total for terms in plan.terms if terms.I == plan.choice.I)
-    axes.set(xlabel="local steps I", ylabel="|grad f|^2 that is left", ylim=(0, 3 * max(top, chosen) or 1))
-    axes.set_title("what is left of the error, measured terms")
+    axes.set(xlabel="local steps I", ylabel="remaining |grad f|^2", ylim=(0, 3 * max(top, chosen) or 1))
+    axes.set_title("terms of the remaining error, as measured")
 
 
 def _draw_scores(plan: Plan, axes: Axes) -> None:
@@ -184,5 +184,5 @@ def _draw_race(plan: Plan, axes: Axes) -> None:
         axes.axhline(plan.goal.value, color=COLOURS[3], linewidth=1, linestyle="--")
     if not plan.goal.rising:
         axes.set_yscale("log")
-    axes.set(xlim=(0, 1.03 * last), xlabel="seconds of the cost model", ylabel=plan.goal.quantity, title="the race")
+    axes.set(xlim=(0, 1.03 * last), xlabel="seconds by the cost model", ylabel=plan.goal.quantity, title="the race")
     axes.legend(loc="best")

@@ -1,4 +1,4 @@
-"""Maps of where local SGD beats mini-batch SGD, as a picture and in a terminal."""
+"""Maps of where local SGD beats mini-batch SGD, drawn as a picture and printed in a terminal."""
 
 from __future__ import annotations
 
@@ -92,10 +92,10 @@ def _map(region: Region) -> Text:
 
 
 def show(region: Region) -> None:
-    """Print the map: two letters a point, the first exact, the second by the bounds."""
+    """Print the map, with two letters per point: the first by exact expectations, the second by the bounds."""
     out.print(Text.assemble((f"{region.y.name} over {region.x.name}", "bold"), f" at {_fixed(region)}"))
     out.print(_map(region), no_wrap=True, crop=False)
     legend = [("L", 1, "local SGD"), ("=", 0, "within 1%"), ("M", -1, "mini-batch SGD")]
     parts = [part for letter, side, name in legend for part in ((f" {letter} ", _COLOURS[side]), f" {name}  ")]
-    out.print(Text.assemble(*parts, "first letter: exact, second: by the bounds"))
+    out.print(Text.assemble(*parts, "first letter: exact; second letter: by the bounds"))
     out.print(region.summary)

@@ -12,7 +12,7 @@ from fedgauge.report.terminal import console
 
 
 def show_sweep(result: Mapping[str, Any]) -> None:
-    """Print mean and deviation over seeds at the last round that all seeds have."""
+    """Print the mean and deviation over seeds at the last round that all seeds reached."""
     tested = any(each["accuracy"] for each in result["combinations"])
     watched = any(run["L_h_seen"] is not None for each in result["combinations"] for run in each["runs"])
     rows = []
@@ -51,7 +51,7 @@ def _percent(curve: Mapping[str, Any] | None, seeds: int) -> str:
 
 
 def draw_sweep(result: Mapping[str, Any], directory: Path) -> list[Path]:
-    """Draw loss and accuracy against rounds: a line for each value of the first key, a picture for the other keys."""
+    """Draw loss and accuracy against rounds: one line per value of the first key, one picture per value of the rest."""
     first, *others = result["over"] or [None]
     written: dict[str, list[Mapping[str, Any]]] = {}
     for each in result["combinations"]:

@@ -1,4 +1,4 @@
-"""Plans by theory, for a terminal and as pictures."""
+"""Plans by theory, printed in a terminal and drawn as pictures."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _row(label: str, choice: Choice | None) -> tuple[str, ...]:
 
 
 def show_theory(plan: TheoryPlan) -> None:
-    """Print a plan by theory: the choice and its alternatives, what binds, what moves it, and what practice is."""
+    """Print a plan by theory: the choice and its alternatives, its terms and conditions, and the settings in use."""
     choice, found = plan.choice, plan.answer
     out.print(
         Text.assemble(
@@ -67,7 +67,7 @@ def show_theory(plan: TheoryPlan) -> None:
 
 
 def save_theory(plan: TheoryPlan, place: Path) -> None:
-    """Write theory.json and its picture."""
+    """Write theory.json and theory.png."""
     place.mkdir(parents=True, exist_ok=True)
     write_json(place / "theory.json", plan.to_json())
     draw_theory(plan, place / "theory.png")

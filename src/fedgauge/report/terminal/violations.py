@@ -1,4 +1,4 @@
-"""What a search for violations found, as a table."""
+"""The results of a search for violations of theorems, as a table."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from fedgauge.report.terminal import console
 
 COLUMNS = ("theorem", "checks", "void", "false", "least", "median", "directed")
 _CAPTION = (
-    "checks: on random federations; void: where no gamma is admissible;\n"
-    "false: where the bound failed; least, median: of bound/exact;\n"
-    "directed: tops of directed searches where it failed, and their least;\n"
-    "stated: what the theorem says; telescoped: what its proof shows, which is more"
+    "checks: checks on random federations; void: no gamma is admissible;\n"
+    "false: the bound failed; least, median: values of bound/exact;\n"
+    "directed: failures among the directed searches, and their least bound/exact;\n"
+    "stated: the theorem as stated; telescoped: the stronger claim of its proof"
 )
 
 
@@ -29,7 +29,7 @@ def _entry(value: float | None) -> str:
 
 
 def cells(row: Row) -> tuple[str, ...]:
-    """The entries of one row of the table."""
+    """The cells of one row of the table."""
     return (
         f" {row.version} {row.form}",
         str(row.checks),
@@ -42,7 +42,7 @@ def cells(row: Row) -> tuple[str, ...]:
 
 
 def _rows(rows: Iterable[Row]) -> Iterator[list[str | Text]]:
-    """The rows under the names of their theorems, with what is false in red."""
+    """The rows, grouped under the names of their theorems, with violations in red."""
     theorem = ""
     for row in rows:
         if row.theorem != theorem:
@@ -56,16 +56,16 @@ def _rows(rows: Iterable[Row]) -> Iterator[list[str | Text]]:
 
 
 def show(outcome: Outcome, cases: Iterable[Mapping[str, Any]] = ()) -> None:
-    """Print the table, what was broken, and for each saved case the commands that show it."""
+    """Print the table, the theorems that failed, and the commands that reproduce each saved case."""
     console.table("Trying to break the theorems", COLUMNS, _rows(outcome.rows), _CAPTION)
     broken = dict.fromkeys(
         f"{row.theorem} ({row.version})" for row in outcome.rows if row.violations or row.directed_violations
     )
-    said = f"[bold red]False: {', '.join(broken)}.[/]" if broken else "[green]No violation was found.[/]"
+    summary = f"[bold red]False: {', '.join(broken)}.[/]" if broken else "[green]No violation was found.[/]"
     sampled = sum(row.monte_carlo for row in outcome.rows)
     how = f" {sampled} checks compared with simulated means, at 5 standard errors." if sampled else ""
-    ending = "" if outcome.complete else " Interrupted: this is what was found by then."
-    console.out.print(f"{said}{how} {outcome.seconds:.0f} s.{ending}")
+    ending = "" if outcome.complete else " Interrupted: these are the results so far."
+    console.out.print(f"{summary}{how} {outcome.seconds:.0f} s.{ending}")
     for case in cases:
         sides = f"exact {case['exact']:.6g} > bound {case['bound']:.6g}"
         name = f"{case['theorem']} ({case['version']}, {case['form']}, {case['found']})"
