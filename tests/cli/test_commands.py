@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import typer.main
 from rich.console import Console
-from tests.cli.command import FEDERATION, Capture, answer, run, start, words
+from tests.cli.command import FEDERATION, Capture, answer, run, start, without_progress, words
 
 import fedgauge.simulation.loop  # noqa: F401 - torch is slow to import, and not to be waited for amidst a test
 from fedgauge import QuadraticFederation, expect, fedavg, minibatch, momentum
@@ -461,8 +461,9 @@ def test_interrupted_run_says_how_to_go_on_and_does_so_to_the_same_bits(place: P
         out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Stopped in round" in out
+    err = without_progress(err)
     assert err.startswith("fedgauge: Interrupted in round ")
-    assert err.endswith("the run in a b/run goes on with the same command and --resume.\n")
+    assert err.endswith("; to resume the run in a b/run, repeat the command with --resume.\n")
     assert not (place / "a b" / "run" / "result.json").exists()
     assert 0 < len(rounds.read_bytes().splitlines()) < 2001
 

@@ -134,7 +134,7 @@ def test_what_is_refused(place: Path, capsys: Capture) -> None:
         ("--at no.safetensors", "holds no tensors that can be read"),
         ("--at missing.safetensors", "Cannot read missing.safetensors"),
         ("--readings curvatur", "There is no reading 'curvatur'; did you mean curvature?"),
-        ("--budget soon", "--budget must be a time or passes, as 60s, 5m, 1h or 40passes, not 'soon'"),
+        ("--budget soon", "--budget must be a time or passes, as in 60s, 5m, 1h or 40passes, not 'soon'"),
         ("--budget 0.0001s", "is used up before one pass over the data"),
         ("--seeds 0", "seeds must be a whole number of at least 1"),
         ("--near 2", "fall must be between 0 and 1"),

@@ -128,11 +128,11 @@ BAD = {
     f"{RUN} --goal grad2=0.1 --spend 0s": ("spend must be above 0",),
     f"{RUN} --goal grad2=0.1 --jobs -1": ("jobs must be a whole number of at least 1", "-1"),
     f"{RUN} --goal grad2=0.1 --jobs 0": ("jobs must be a whole number of at least 1", "0"),
-    f"{RUN} --goal grad2=0.1 --mode theory --over local_steps=1,2": ("--over is for pilots", "leave it out"),
-    f"{RUN} --goal grad2=0.1 --mode theory --seeds 0": ("--seeds is for pilots",),
-    f"{RUN} --goal grad2=0.1 --mode theory --spend 1s": ("--spend is for pilots",),
-    f"{RUN} --goal grad2=0.1 --mode theory --limit 1s": ("--limit is for pilots",),
-    f"{RUN} --goal grad2=0.1 --mode theory --jobs 1": ("--jobs is for pilots",),
+    f"{RUN} --goal grad2=0.1 --mode theory --over local_steps=1,2": ("--over is for pilot runs", "leave it out"),
+    f"{RUN} --goal grad2=0.1 --mode theory --seeds 0": ("--seeds is for pilot runs",),
+    f"{RUN} --goal grad2=0.1 --mode theory --spend 1s": ("--spend is for pilot runs",),
+    f"{RUN} --goal grad2=0.1 --mode theory --limit 1s": ("--limit is for pilot runs",),
+    f"{RUN} --goal grad2=0.1 --mode theory --jobs 1": ("--jobs is for pilot runs",),
     f"{RUN} --goal grad2=0.1 --mode guess": ("guess",),
     f"{RUN} --goal loss=0.1 --local-steps 1,2,3,4": ("one number",),
     f"{RUN} --goal loss=0.1 --local-steps auto": ("one number",),
@@ -174,4 +174,4 @@ def test_constants_of_another_federation_are_refused(place: Path, capsys: Captur
     ran("simulate other.json --gamma 0.1 --rounds 3 --out same")
     ran("report same --plan plan/plan.json --out page.html")
     ran("report run --plan plan/plan.json --out page.html", 2)
-    assert "The plan is for other.json, and the run in run is of fed.json" in capsys.readouterr().err
+    assert "The plan is for other.json, and the run in run is on fed.json" in capsys.readouterr().err

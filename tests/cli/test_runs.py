@@ -231,7 +231,7 @@ WRONG: dict[str, tuple[str, ...]] = {
     "simulate fed.json --gamma 0.1 --weights sizes --out new": ("weights", "means nothing"),
     "simulate digts --gamma 0.1 --out new": ("digts", "did you mean digits?"),
     "simulate runs --gamma 0.1": ("runs", "is a directory"),
-    "simulate runs/I1 --gamma 0.1": ("is a run's directory", "runs/I1/experiment.toml"),
+    "simulate runs/I1 --gamma 0.1": ("is the directory of a run", "runs/I1/experiment.toml"),
     "runs export without_model --to m.pt": ("model.safetensors is missing", "resume"),
     "runs export unfinished --to m.pt": ("has not ended",),
     "simulate mnist --data empty --gamma 0.1 --out new": ("mnist", "train-images", "fedgauge data get"),

@@ -13,7 +13,17 @@ from fedgauge.exact import region
 from fedgauge.values import Estimate
 
 FEDERATION = fg.random_quadratics(4, 3, hessian_spread=0.5, sigma2=0.1, seed=1)
-VALUES = {"F": 1, "I": 4, "R": 1000, "N": 8, "sigma2": 1, "zeta2": 1, "L_g": 1, "L_h": 0.5, "gamma": 0.0134}
+VALUES: dict[str, Any] = {
+    "F": 1,
+    "I": 4,
+    "R": 1000,
+    "N": 8,
+    "sigma2": 1,
+    "zeta2": 1,
+    "L_g": 1,
+    "L_h": 0.5,
+    "gamma": 0.0134,
+}
 PICTURE = re.compile(r'<img [^>]*src="data:image/png;base64,iVBOR')
 
 

@@ -115,7 +115,7 @@ def test_no_difference_within_the_spread_is_called_reproduced() -> None:
 
 def test_a_place_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "ledger", str(tmp_path), "--out", str(tmp_path / "none" / "x.md")]) == 2
-    assert f"there is no directory {tmp_path / 'none'}; make it" in capsys.readouterr().err
+    assert f"there is no directory {tmp_path / 'none'}; create it" in capsys.readouterr().err
 
 
 def test_a_smoke_run_has_no_verdict() -> None:

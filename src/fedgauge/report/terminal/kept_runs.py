@@ -93,7 +93,7 @@ def show_run(run: FoundRun) -> None:
     console.show_rounds(title, run.rounds)
     console.show_decisions(run.rounds)
     took = f" in {run.seconds[-1]:.1f} s" if run.seconds else ""
-    asked = run.settings.get("rounds", "–")
+    rounds = run.settings.get("rounds", "–")
     for sentence in run.incidents:
         console.out.print(escape(sentence), soft_wrap=True)
     console.out.print(escape(f"{run.path}: {run.status}, round {run.stopped_at} of {rounds}{took}."), soft_wrap=True)
