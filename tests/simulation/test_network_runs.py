@@ -71,7 +71,7 @@ def test_interrupt_with_two_processes(whole: dict[str, bytes], tmp_path: Path) -
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "goes on with the same command and --resume" in err
+    assert "repeat the command with --resume" in err
     assert "Traceback" not in err
     assert main([*LINE, "--processes", "1", "--out", str(run), "--resume"]) == 0
     assert results(run) == whole
