@@ -211,7 +211,8 @@ def test_an_observer_of_the_users_own(
         "linetracker:nothing": "must return a function",
         "linetracker:tired": "linetracker:tired failed after 2 rounds (ValueError: no more); fix it",
         "linetracker:Closed": "linetracker:Closed failed when it was opened (OSError: no disk); fix it",
-        "halfdone:tracker": "Cannot import halfdone for the observer (ZeroDivisionError: division by zero); fix",
+        "halfdone:tracker": "Cannot import halfdone for the observer (ZeroDivisionError: division by zero)"
+        "; fix the module.",
     }.items():
         for command in ("runs export run", f"{line} --resume --out {name.replace(':', '-')}"):
             assert main([*command.split(), "--observer", name]) == 2
