@@ -1,6 +1,6 @@
-"""Typed values from plain data and back: one validator for JSON, TOML and options, compiled once for each type.
+"""Convert plain data to typed values and back: one validator for JSON, TOML and options, made once for each type.
 
-It does not import numpy, which the command's help does not need.
+This module does not import numpy, so that the command's help need not wait for it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import Any, Literal, NamedTuple, Self
 from fedgauge.errors import InputError, nearest
 
 Decoder = Callable[[Any, str], Any]
-"""Makes a typed value from plain data; the second argument names it in messages."""
+"""Makes a typed value from plain data; the second argument is the name of the value in messages."""
 
 
 class _Alternative(NamedTuple):
-    """One type of a union: what a message calls it, which data it takes, and what it makes of them."""
+    """One type of a union: its name in messages, a test of whether data fits it, and its decoder."""
 
     words: str
     fits: Callable[[Any], bool]
@@ -35,7 +35,7 @@ def _is_union(hint: Any) -> bool:
 
 
 def alternatives(hint: Any) -> tuple[Any, ...]:
-    """The types of a union without None; any other type by itself.
+    """The types of a union, without None; any other type as the only one.
 
     >>> alternatives(int | None)
     (<class 'int'>,)
@@ -56,7 +56,7 @@ def _is_list(data: Any) -> bool:
 
 
 def _is_array(data: Any) -> bool:
-    """Whether it is an array or a number of numpy's, which need not have been imported for that."""
+    """Whether data is a numpy array or number; this does not import numpy."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(data, numpy.ndarray | numpy.generic)
 
@@ -72,7 +72,7 @@ _PLURALS = {"a whole number": "whole numbers", "a number": "numbers", "text": "t
 
 
 def _sequence(arguments: tuple[Any, ...]) -> _Alternative:
-    """A tuple of one type throughout, or of one type for each place."""
+    """A tuple whose entries all have one type, or one with a type for each position."""
     if arguments[-1] is Ellipsis:
         each = decoder(arguments[0])
         words = " or ".join(one.words for one in _alternatives(arguments[0]))
@@ -125,7 +125,7 @@ def _alternatives(hint: Any) -> tuple[_Alternative, ...]:
 
 @functools.cache
 def decoder(hint: Any) -> Decoder:
-    """The decoder of a type hint, made once.
+    """The decoder for a type hint, which is made only once.
 
     >>> decoder(float | None)(50, "percent")
     50.0
@@ -154,7 +154,7 @@ def decoder(hint: Any) -> Decoder:
 
 
 def _brief(data: Any) -> str:
-    """Plain data as Python writes them; anything else by its type, as an array or a data set would fill pages."""
+    """Plain data as Python prints it; only the type of anything else, because an array could fill pages."""
     plain = isinstance(data, str | int | float | list | tuple | dict | None)
     return repr(data) if plain and not _is_array(data) else f"an object of type {type(data).__name__}"
 
@@ -172,7 +172,7 @@ def _encode(value: Any) -> Any:
 
 
 class _Entry(NamedTuple):
-    """An entry of a value: how it is decoded, what messages call it, and whether it must be there."""
+    """An entry of a value: its decoder, its name in messages, and whether it is required."""
 
     decode: Decoder
     where: str
@@ -183,7 +183,7 @@ _ENTRIES: dict[type, dict[str, _Entry]] = {}
 
 
 def _entries(cls: type[Value]) -> dict[str, _Entry]:
-    """The entries of a class of values, found once: type hints take ten times as long as a whole record."""
+    """The entries of a class of values, cached: reading type hints takes ten times as long as decoding a record."""
     if cls not in _ENTRIES:
         _ENTRIES[cls] = _find_entries(cls)
     return _ENTRIES[cls]
@@ -203,7 +203,7 @@ def _find_entries(cls: type[Value]) -> dict[str, _Entry]:
 
 @dataclass(frozen=True)
 class Value:
-    """What every value shares: JSON both ways, with unknown and missing names told apart."""
+    """The base of all values: conversion to and from JSON, which refuses unknown and missing names."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the value as plain lists, objects and numbers."""
@@ -232,12 +232,12 @@ class Value:
 
 
 def toml_key(key: str) -> str:
-    """A key as TOML writes it, in quotes where it needs them."""
+    """A key in TOML syntax, in quotes if it needs them."""
     return key if key and all(c.isascii() and (c.isalnum() or c in "_-") for c in key) else toml(key)
 
 
 def toml(value: Any) -> str:
-    r"""A value as TOML writes it.
+    r"""A value in TOML syntax.
 
     >>> print(toml([1, 2.5]), toml("a \"b\""), toml(True))
     [1, 2.5] "a \"b\"" true
@@ -245,7 +245,7 @@ def toml(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        # JSON's escapes are TOML's, but for one character that TOML wants escaped.
+        # TOML has the same escapes as JSON, and requires one more character to be escaped.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, int | float):
         return repr(value)

@@ -1,4 +1,4 @@
-"""A user's mistake, answered in one sentence that names the argument, what is allowed and what was given."""
+"""Errors for users: one sentence that names the argument, what is allowed and what was given."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 
 class InputError(ValueError):
-    """A mistake in what the user gave; its text is one sentence with a remedy.
+    """A mistake in the user's input; its text is one sentence with a remedy.
 
     The command line prints the sentence and exits with status 2.
     """
@@ -22,14 +22,14 @@ class UnknownNameError(InputError, KeyError):
 
 
 class MachineError(Exception):
-    """What the machine or the network did to a sound command; its text is one sentence with a remedy.
+    """A failure of the machine or the network, not of the user's input; its text is one sentence with a remedy.
 
     The command line prints the sentence and exits with status 1.
     """
 
 
 class InterruptedCommandError(Exception):
-    """Ctrl-C, where there is more to say of it than that; its text is one sentence that says how to go on.
+    """Ctrl-C during a command that can be resumed or continued; its text is one sentence that says how.
 
     The command line prints the sentence and exits with status 130.
     """
@@ -79,7 +79,7 @@ def fraction(name: str, value: float) -> float:
 
 
 def count(name: str, value: int, least: int = 1) -> int:
-    """Return ``value`` as an int if it is a whole number, Python's or numpy's, of at least ``least``."""
+    """Return ``value`` as an int if it is a whole number (of Python or numpy) of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
         raise InputError(f"{name} must be a whole number of at least {least}, not {value!r}.")
     return int(value)

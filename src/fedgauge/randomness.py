@@ -1,8 +1,8 @@
 """Randomness that is addressed, not streamed.
 
-Every draw comes from a counter-based generator whose position is its address: (seed, purpose) is Philox's key and
-(round, worker, copy) are the upper words of its counter, which leaves 2^64 blocks to each address. So the draws of a
-worker in a round are the same whatever else was drawn before, in which process, and after which resume.
+Every draw comes from a counter-based generator whose position is its address: (seed, purpose) is the key of Philox, and
+(round, worker, copy) are the upper words of its counter, which leaves 2^64 blocks for each address. So the draws of a
+worker in a round do not depend on what was drawn before, in which process, or whether the run was resumed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fedgauge.errors import InputError
 
 
 class Purpose(IntEnum):
-    """What a draw is for; two purposes never share a draw."""
+    """The purpose of a draw; different purposes have independent draws."""
 
     NOISE = 1
     SAMPLING = 2
@@ -51,9 +51,9 @@ class Streams:
         self._state = self._bits.state
 
     def at(self, round: int = 0, worker: int = 0, copy: int = 0) -> np.random.Generator:
-        """Return the generator moved to an address; it is valid until the next call.
+        """Return the generator, moved to an address; it is valid until the next call.
 
-        Moving one generator takes a tenth of the time of making a new one.
+        Moving a generator takes a tenth of the time of making a new one.
         """
         self._state["state"]["counter"] = np.array([0, round, worker, copy], dtype=np.uint64)
         self._bits.state = self._state

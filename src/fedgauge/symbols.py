@@ -15,10 +15,10 @@ class Symbol:
     """A symbol of the paper.
 
     Attributes:
-        name: how code, JSON and the command line spell it.
-        latex: how mathematics spells it.
-        meaning: one phrase for a table's cell.
-        defined: where the paper defines it, or "fedgauge" where it is ours.
+        name: name in code, in JSON and on the command line.
+        latex: LaTeX of the symbol.
+        meaning: one phrase that fits a table cell.
+        defined: where the paper defines the symbol, or "fedgauge" if fedgauge does.
     """
 
     name: str
@@ -37,7 +37,7 @@ _ROWS = (
     Symbol("beta", r"\beta", "momentum of the local steps", "Algorithm 1"),
     Symbol("beta1", r"\beta_1", "decay of FedAdam's first moment", "Algorithm 2"),
     Symbol("beta2", r"\beta_2", "decay of FedAdam's second moment", "Algorithm 2"),
-    Symbol("tau", r"\tau", "FedAdam's floor under the second moment's root", "Algorithm 2"),
+    Symbol("tau", r"\tau", "small number that FedAdam adds to the root of the second moment", "Algorithm 2"),
     Symbol("mu", r"\mu", "strong convexity of f: the smallest eigenvalue of its Hessian", "Assumption A.8"),
     Symbol("L_tilde", r"\tilde{L}", "largest smoothness of a local objective", "Assumption 3.1"),
     Symbol("L_g", r"L_g", "smoothness of the global objective", "Assumption 4.1"),
@@ -62,13 +62,13 @@ _ROWS = (
         "fedgauge",
     ),
     Symbol("G", r"G", "largest entry of a stochastic gradient", "Assumption A.6"),
-    Symbol("F", r"\mathcal{F}", "distance of the first loss from the least: f(x0) - f*", "Section 4"),
-    Symbol("d0", r"\|\bar{x}^0-x^*\|^2", "squared distance of the first model from the best", "Theorem A.9"),
+    Symbol("F", r"\mathcal{F}", "gap between the first loss and the smallest: f(x0) - f*", "Section 4"),
+    Symbol("d0", r"\|\bar{x}^0-x^*\|^2", "squared distance between the first model and the best", "Theorem A.9"),
     Symbol("kappa", r"\kappa", "largest 1 - eigenvalue/norm of a local Hessian", "Appendix A.2"),
     Symbol("varphi", r"\varphi(\kappa)", "largest of 1 and kappa: growth of one local step", "Theorem A.2"),
     Symbol("phi", r"\phi(\kappa,k)", "sum of the first k even powers of varphi", "Theorem A.2"),
     Symbol("x_star", r"x^*", "a minimiser of f", "Section 4"),
-    Symbol("f_star", r"f^*", "least value of f", "Section 4"),
+    Symbol("f_star", r"f^*", "smallest value of f", "Section 4"),
     Symbol("loss", r"f(\bar{x}^r)", "global objective at the global model", "Section 3"),
     Symbol("grad2", r"\|\nabla f(\bar{x}^r)\|^2", "squared gradient norm at the global model", "Theorem 4.3"),
     Symbol(
@@ -85,10 +85,15 @@ _ROWS = (
     ),
     Symbol("rho", r"\rho", "average drift: how far the averaged local models go", "Wang et al. 2022, (15)"),
     Symbol("drift", r"\rho_{\mathrm{local}}", "what local steps add to the average drift", "fedgauge"),
-    Symbol("alpha_h", r"\alpha", "how far the workers' gradient errors add up, of at most N", "Das et al. 2022"),
+    Symbol("alpha_h", r"\alpha", "how strongly the workers' gradient errors add up, at most N", "Das et al. 2022"),
     Symbol("B", r"B(x)", "dissimilarity of local gradients", "Li et al. 2020, Definition 3"),
     Symbol("diversity", r"\Delta(x)", "gradient diversity", "Yin et al. 2018, Definition 1"),
-    Symbol("delta", r"\max_i\|H_i-H\|", "largest distance of a local Hessian", "Karimireddy et al. 2021, (A2)"),
+    Symbol(
+        "delta",
+        r"\max_i\|H_i-H\|",
+        "largest distance of a local Hessian from the mean Hessian",
+        "Karimireddy et al. 2021, (A2)",
+    ),
     Symbol("label_js", r"D_{\mathrm{JS}}", "mean Jensen-Shannon distance of label distributions", "fedgauge"),
     Symbol("label_hellinger", r"D_{\mathrm{H}}", "mean Hellinger distance of label distributions", "fedgauge"),
     Symbol("label_emd", r"D_{\mathrm{EM}}", "mean earth mover's distance of label distributions", "fedgauge"),

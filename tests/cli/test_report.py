@@ -162,7 +162,7 @@ def test_a_run_that_broke_off_is_shown_as_far_as_it_goes(kept: int, place: Path,
     told = answer(capsys, "report run --measure measured/measure.json --out r.html")
     page = (place / "r.html").read_text()
     assert "The run is not finished" in page
-    assert f"rounds.jsonl is whole up to line {kept}" in page
+    assert f"rounds.jsonl is readable up to line {kept}" in page
     assert "timing.jsonl cannot be read" in page
     if kept:
         assert f"{kept - 1} of 20 rounds" in told["verdict"]

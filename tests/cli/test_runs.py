@@ -124,7 +124,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str, int]] = {
     "result gone": (gone("result.json"), "", 7),
     "result cut": (cut("result.json", lambda content: content[:9]), "result.json", 7),
     "result without its round": (cut("result.json", without_round), "result.json is damaged", 7),
-    "rounds cut": (cut("rounds.jsonl", lambda content: content[:-5]), "whole up to line 6", 6),
+    "rounds cut": (cut("rounds.jsonl", lambda content: content[:-5]), "readable up to line 6", 6),
     "rounds gone": (gone("rounds.jsonl"), "rounds.jsonl", 0),
     "times cut": (cut("timing.jsonl", lambda content: content[:30]), "timing.jsonl", 7),
     "settings cut": (cut("settings.json", lambda content: b"{"), "settings.json", 7),
@@ -153,7 +153,7 @@ ALTERED: dict[str, tuple[Callable[[Path], None], str]] = {
 
 
 @pytest.mark.parametrize("name", ALTERED)
-def test_altered_runs_are_noticed_and_mended(name: str, place: Path, capsys: Capture) -> None:
+def test_altered_runs_are_noticed_and_repaired(name: str, place: Path, capsys: Capture) -> None:
     run = place / "runs" / "I5"
     assert read_run(run).note == ""
     kept = {each: (run / each).read_bytes() for each in ("rounds.jsonl", "model.safetensors", "result.json")}
@@ -162,7 +162,7 @@ def test_altered_runs_are_noticed_and_mended(name: str, place: Path, capsys: Cap
     assert note in words(capsys, "runs show runs/I5")
     words(capsys, "report runs/I5 --out r.html")
     assert note in (place / "r.html").read_text()
-    # The note says that --resume mends it.
+    # The note says that --resume repairs it.
     assert main(["simulate", "runs/I5/experiment.toml", "--out", "runs/I5", "--resume"]) == 0
     assert read_run(run).note == ""
     assert {each: (run / each).read_bytes() for each in kept} == kept
@@ -212,7 +212,7 @@ WRONG: dict[str, tuple[str, ...]] = {
     "runs export none --tensorboard board": ("none", "holds no run"),
     "runs export runs/I1 --tensorboard fed.json": ("tensorboard", "directory", "fed.json"),
     "simulate none.toml": ("none.toml", "No such file"),
-    "simulate bad.toml": ("bad.toml", "not TOML", "mend the file"),
+    "simulate bad.toml": ("bad.toml", "not TOML", "fix the file"),
     "simulate binary.toml": ("binary.toml", "not text"),
     "simulate key.toml --out new": ("key.toml", "[run]", "'round'", "did you mean rounds?"),
     "simulate type.toml --out new": ("type.toml", "run.rounds", "whole number", "'ten'"),

@@ -222,7 +222,7 @@ def test_what_does_not_fit_is_said_before_anything_is_written(name: str, tmp_pat
 
 def test_a_target_accuracy_needs_something_to_test_on(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=np.zeros((4, 3)), y=[0, 1, 0, 1])
-    with pytest.raises(InputError, match="and a has none"):
+    with pytest.raises(InputError, match="but a has none"):
         prepare(made(source=str(tmp_path / "a.npz"), workers=2, target_accuracy=0.5))
     assert prepare(made(source=str(tmp_path / "a.npz"), workers=2)).evaluator is None
 

@@ -96,7 +96,7 @@ def test_an_interrupted_sweep_goes_on(place: Path, monkeypatch: pytest.MonkeyPat
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert err == "fedgauge: Interrupted; the same command goes on with the runs in out.\n"
+    assert err == "fedgauge: Interrupted; repeat the same command to resume the runs in out.\n"
     assert "unfinished" in {each.status for each in find_runs(runs)}
     monkeypatch.chdir(place)
     assert main([*line, "--jobs", "1"]) == 0
@@ -155,8 +155,8 @@ BASE = Experiment.of({"source": "digits", "gamma": 0.1})
         ({"seed": [1]}, "--seeds"),
         ({"local_steps": []}, "at least one"),
         ({"local_steps": [1, 1]}, "differ"),
-        ({"gamma": [1, 1.0]}, "Two runs of the sweep would be gamma=1,seed=0: values must differ"),
-        ({"data": ["a/b", "a_b"]}, "would be data=a_b,seed=0"),
+        ({"gamma": [1, 1.0]}, "Two runs of the sweep would have the name gamma=1,seed=0: values must differ"),
+        ({"data": ["a/b", "a_b"]}, "would have the name data=a_b,seed=0"),
         ({"rounds": [1, 0]}, "rounds must be"),
         ({"algorithm": ["fedavg", "fedavgg"]}, "did you mean fedavg"),
         ({"beta": [0.9]}, "no parameter beta"),

@@ -235,11 +235,11 @@ def test_a_node_that_dies_is_lost_and_the_others_go_on(
     (event,) = _events(out)
     assert (event["what"], event["worker"], event["round"]) == ("lost", 2, 2)
     assert "0.3 s" in str(event["why"])
-    assert read_run(out).told == ("Worker 2 was lost in round 2: no answer within 0.3 s.",)
+    assert read_run(out).incidents == ("Worker 2 was lost in round 2: no answer within 0.3 s.",)
     assert main(["runs", "show", str(out)]) == 0
-    assert read_run(out).told[0] in capsys.readouterr().out
+    assert read_run(out).incidents[0] in capsys.readouterr().out
     assert main(["report", str(out), "--out", str(tmp_path / "report.html")]) == 0
-    assert read_run(out).told[0] in (tmp_path / "report.html").read_text()
+    assert read_run(out).incidents[0] in (tmp_path / "report.html").read_text()
     assert trace.status == "finished"
     assert trace.rounds[2].L_g_ratio is not None
     # The rest is the run of the two that are left, from the model at which the third was lost.

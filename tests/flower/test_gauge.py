@@ -178,7 +178,7 @@ def test_what_was_recorded_before_a_failure_is_kept(shards: Path, first: ArrayRe
         _run(Gauge(Fails(fraction_evaluate=0.0), out=out), shards, first, grid)
     found = read_run(out)
     assert (found.status, [record.round for record in found.rounds]) == ("unfinished", [0, 1])
-    assert "no gauge_mod" in found.told[0]
+    assert "no gauge_mod" in found.incidents[0]
 
 
 def test_wrong_answers_do_not_reach_the_strategy(shards: Path, first: ArrayRecord) -> None:

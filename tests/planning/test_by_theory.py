@@ -407,7 +407,7 @@ def test_a_loss_is_counted_from_the_most_that_f_star_may_be(least: Estimate, cer
     assert plan.target == 0.5  # f - f* <= 0.5 makes f at most 2 if f* <= 1.5, and not if f* is no more than 1
     assert (plan.certified, plan.verdict.startswith("Certified")) == (certified, certified)
     assert TheoryPlan.from_json(plan.to_json()) == plan
-    with pytest.raises(InputError, match=r"must be above 1\.5, which f\* may be, not 1\.4"):
+    with pytest.raises(InputError, match=r"must be above 1\.5, which may be the value of f\*, not 1\.4"):
         theory_plan(given, goal=Goal("loss", 1.4), **asked)
 
 
@@ -437,7 +437,7 @@ def test_an_end_that_is_infinite_is_said_to_be() -> None:
     estimates["L_h"] = Estimate("L_h", 0.1, 0.1, math.inf, "lower", "trajectory")
     plan = theory_plan(Constants(tuple(estimates.values())), goal=GOAL, cost=COST, num_workers=8)
     assert plan.worst.choice is None
-    assert "L_h has no upper end" in plan.worst.why
+    assert "L_h has no upper limit" in plan.worst.why
 
 
 def test_a_zeta_without_limit_leaves_one_local_step() -> None:
@@ -525,21 +525,21 @@ MISTAKES: list[tuple[dict[str, float], dict[str, Any], str]] = [
     (TABLE, {"goal": Goal("grad2", None, 0.5)}, r"must pay for one round, which takes 1.1 s at least, not 0.5"),
     (TABLE, {"eta": None}, "fix eta or give gamma_min"),
     (TABLE, {"gamma_min": 5.0}, "does not reach the goal with gamma of at least 5; lower gamma_min"),
-    (TABLE, {"cost": Cost("local")}, "cost's step is missing"),
-    (TABLE, {"cost": Cost("given", bandwidth=1e6, step=0.1)}, "cost's bytes is missing"),
+    (TABLE, {"cost": Cost("local")}, "cost has no value for step"),
+    (TABLE, {"cost": Cost("given", bandwidth=1e6, step=0.1)}, "cost has no value for bytes"),
     (TABLE, {"cost": Cost("given", step=0.0)}, "must cost something"),
     (TABLE, {"participants": 9}, "at most the 8 workers, not 9"),
     (TABLE, {"participants": 3, "theorem": "nonconvex"}, "choose partial"),
-    (TABLE, {"participants": 8, "theorem": "nonconvex"}, "not 8 that are drawn with replacement; choose partial"),
+    (TABLE, {"participants": 8, "theorem": "nonconvex"}, "not 8 workers drawn with replacement; choose partial"),
     (
         TABLE,
         {"participants": Participation("with-replacement-shared", 3)},
         "choose full or with-replacement or without",
     ),
     (TABLE, {"participants": Participation(weights=(2.0,) + 7 * (1.0,))}, "equal weights; leave out the weights"),
-    (TABLE, {"theorem": "momentum"}, "Theory plans FedAvg, so momentum has no plan"),
+    (TABLE, {"theorem": "momentum"}, "The theory plans FedAvg, so momentum has no plan"),
     (TABLE, {"theorem": "nonconvx"}, "did you mean nonconvex"),
-    (TABLE, {"goal": Goal("accuracy", 0.9)}, "says nothing about a goal of accuracy; ask for grad2"),
+    (TABLE, {"goal": Goal("accuracy", 0.9)}, "says nothing about a goal of accuracy; choose a goal of grad2"),
     (TABLE, {"theorem": "equal-hessians"}, "admits no rates at these values, because of L_h <= 0"),
     (TABLE, {"practice": (0, 0.1, 1.0)}, "practice's I must be a whole number"),
     ({**TABLE, "mu": 0.1, "d0": 1.0}, {"goal": Goal("loss", 0.1)}, "needs f_star"),

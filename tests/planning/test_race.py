@@ -164,7 +164,7 @@ def test_a_goal_that_nobody_reaches_ends_the_race_and_names_the_nearest() -> Non
     world = World(noise=0.1, drift=0.1)
     found = world.run(Cost("given", fixed=1.0, step=0.01), 1e-6, limit=500.0)
     assert not found.standings
-    assert found.ending == "nobody came to the goal"
+    assert found.ending == "no candidate reached the goal"
     assert max(entry.curve.end for entry in found.entries) <= 502.0
 
 

@@ -244,7 +244,7 @@ DAMAGES: dict[str, tuple[Damage, int, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize(("damage", "begins", "named"), DAMAGES.values(), ids=DAMAGES)
-def test_damage_is_named_and_mended(
+def test_damage_is_named_and_repaired(
     damage: Damage,
     begins: int,
     named: tuple[str, ...],
@@ -319,7 +319,7 @@ FINISHED: dict[str, tuple[Damage, str]] = {
 
 
 @pytest.mark.parametrize(("damage", "name"), FINISHED.values(), ids=FINISHED)
-def test_damage_to_a_finished_run_is_named_and_mended(
+def test_damage_to_a_finished_run_is_named_and_repaired(
     damage: Damage, name: str, whole: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = tmp_path / "run"
@@ -452,10 +452,10 @@ def test_reading_what_is_no_finished_run(killed: Path, tmp_path: Path) -> None:
             read_trace(path)
 
 
-# -- what a run that is mended, diverged or given its first model leaves -------------------------------------------
+# -- runs that are repaired, that diverge or that start from a chosen model ----------------------------------------
 
 
-def test_a_mend_that_is_broken_off_has_not_ended(whole: Path, tmp_path: Path) -> None:
+def test_an_interrupted_repair_has_not_ended(whole: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(whole, run)
     on("rounds.jsonl", lines(32))(run)
@@ -509,7 +509,7 @@ def test_the_first_model_is_kept_and_the_command_that_is_shown_goes_on(
     capsys.readouterr()
     assert main(["runs", "show", "a run"]) == 0
     again = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("To run it again: "))
-    assert main([*shlex.split(again)[2:], "--out", "again"]) == 0
+    assert main([*shlex.split(again.removeprefix("To run it again: "))[1:], "--out", "again"]) == 0
     assert results(tmp_path / "again") == results(tmp_path / "whole")
 
 

@@ -136,7 +136,7 @@ def test_files_that_are_none_of_that(runs: Path, tmp_path: Path, monkeypatch: py
     Path("not.json").write_text("[]")
     pyarrow.parquet.write_table(pyarrow.table({"a": [1]}), "strange.parquet")
     for name in ("not.parquet", "not.json", "strange.parquet"):
-        with pytest.raises(InputError, match="holds no records of fedgauge's"):
+        with pytest.raises(InputError, match="holds no fedgauge records"):
             read_records(name)
     with pytest.raises(InputError, match=r"\.json or \.parquet"):
         read_records("x.csv")
@@ -208,10 +208,10 @@ def test_an_observer_of_the_users_own(
     (tmp_path / "halfdone.py").write_text("1 / 0")
     for name, said in {
         "linetracker:broken": "RuntimeError: no server",
-        "linetracker:nothing": "must return what can be called",
-        "linetracker:tired": "linetracker:tired failed after 2 rounds (ValueError: no more); mend it",
-        "linetracker:Closed": "linetracker:Closed failed when it was opened (OSError: no disk); mend it",
-        "halfdone:tracker": "Cannot import halfdone for the observer (ZeroDivisionError: division by zero); fix it",
+        "linetracker:nothing": "must return a function",
+        "linetracker:tired": "linetracker:tired failed after 2 rounds (ValueError: no more); fix it",
+        "linetracker:Closed": "linetracker:Closed failed when it was opened (OSError: no disk); fix it",
+        "halfdone:tracker": "Cannot import halfdone for the observer (ZeroDivisionError: division by zero); fix",
     }.items():
         for command in ("runs export run", f"{line} --resume --out {name.replace(':', '-')}"):
             assert main([*command.split(), "--observer", name]) == 2

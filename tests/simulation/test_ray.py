@@ -226,7 +226,10 @@ def _bad_input(address: str, monkeypatch: pytest.MonkeyPatch, place: Path, joine
     joined.close()
     with monkeypatch.context() as patch:
         patch.setattr(ray, "__version__", "2.59.0")
-        words = r"runs Ray \S+ on Python \S+, which does not fit Ray 2.59.0 .*; Ray \S+ does: pip install 'ray=="
+        words = (
+            r"runs Ray \S+ on Python \S+, which does not work with Ray 2.59.0 .*; install the same release: pip install"
+            " 'ray=="
+        )
         with pytest.raises(InputError, match=words):
             make_pool(Compute(1, "ray", address)).__enter__()
 

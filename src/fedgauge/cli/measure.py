@@ -48,7 +48,8 @@ def measure(
     ] = 0.01,
     most: Annotated[int, typer.Option(help="Without a model, train for at most this many rounds.")] = 1000,
     tolerance: Annotated[
-        float | None, typer.Option(help="Tolerance of the curvature's directions \\[default: 1e-3; 1e-9 in float64].")
+        float | None,
+        typer.Option(help="Relative tolerance of the directions of curvature \\[default: 1e-3; 1e-9 in float64]."),
     ] = None,
     part: Annotated[
         float, typer.Option(help="Fraction of every worker's data that the reading 'sampled' uses.")
@@ -79,11 +80,11 @@ def measure(
         options.check_directory(out)
     options.allow_own_modules()
     if experiment.model.name and experiment.model.name.endswith((".safetensors", ".pt")):
-        # A file of parameters does not name an architecture: the experiment does, or it is the default one.
+        # A file of parameters does not name an architecture: use the default one.
         at = at or Path(experiment.model.name)
         experiment = replace(experiment, model=replace(experiment.model, name=None))
     names = tuple(name.strip() for name in (readings or "").split(",") if name.strip())
-    # Imported here, as it takes seconds.
+    # Imported here, because the imports take seconds.
     with console.steps() as progress:
         from fedgauge.experiment.prepare import prepare
         from fedgauge.measurement.measuring import MeasureOptions

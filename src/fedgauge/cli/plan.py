@@ -34,7 +34,7 @@ def plan(
     cost: Annotated[
         str | None,
         typer.Option(
-            help="Cost of a round: cross-device, cross-silo or local, also with numbers changed, as in"
+            help="Cost of a round: cross-device, cross-silo or local, with changed numbers if you like, as in"
             " cross-device,step=0.2; or numbers alone, as in fixed=1,bandwidth=1e6,step=0.01"
             " \\[default: the experiment's, or else cross-device]."
         ),
@@ -67,7 +67,8 @@ def plan(
     limit: Annotated[
         str | None,
         typer.Option(
-            help="Give up a goal after this time of the cost model \\[default: 20 times that of the experiment]."
+            help="Give up the goal after this time of the cost model"
+            " \\[default: 20 times that of the whole experiment]."
         ),
     ] = None,
     jobs: Annotated[
@@ -116,8 +117,8 @@ def plan(
             theory_plans.show_theory(certified)
         return
     _refuse({"values": values, "theorem": theorem}, "--mode theory, and pilot runs measure the constants themselves")
-    # Imported here, as it takes seconds.
-    with console.doing() as told:
+    # Imported here, because the imports take seconds.
+    with console.doing() as progress:
         from fedgauge.planning.candidates import KEYS
         from fedgauge.planning.planner import PlanOptions
         from fedgauge.planning.planner import plan as make
@@ -126,7 +127,9 @@ def plan(
         times = _seconds("spend", spend), _seconds("limit", limit)
         effort = PlanOptions(PlanOptions.seeds if seeds is None else seeds, *times, jobs)
         try:
-            found = make(experiment, goal=wanted, cost=price, over=chosen, options=effort, directory=out, progress=told)
+            found = make(
+                experiment, goal=wanted, cost=price, over=chosen, options=effort, directory=out, progress=progress
+            )
         except KeyboardInterrupt:
             rest = (
                 f"repeat the same command to resume with the pilots in {out}" if out else "use --out to keep the pilots"

@@ -82,7 +82,7 @@ def simulate(
     options.allow_own_modules()
     if tensorboard:
         options.check_directory(tensorboard, "tensorboard")
-    with console.run_progress() as told:
+    with console.run_progress() as progress:
         from fedgauge.experiment.prepare import execute, prepare
         from fedgauge.runs.export import read_model
         from fedgauge.runs.observers import TensorBoard, make_observer, watching
@@ -93,11 +93,11 @@ def simulate(
         first = read_model(start, setup.federation) if start else None
         observers = [make_observer(name, experiment.to_json()) for name in observer or []]
         observers += [TensorBoard(tensorboard)] if tensorboard else []
-        observers.append(told(experiment.algorithm.name, experiment.run.rounds))
-        with watching(observers) as each:
+        observers.append(progress(experiment.algorithm.name, experiment.run.rounds))
+        with watching(observers) as observe:
             try:
                 keep = Keep(out, resume) if out else None
-                trace = execute(experiment, keep=keep, start=first, observer=each, setup=setup)
+                trace = execute(experiment, keep=keep, start=first, observer=observe, setup=setup)
             except InterruptedRunError as interrupt:
                 trace = interrupt.trace
     if plot:
@@ -133,10 +133,10 @@ def demo(
     from fedgauge.system.files import write_json
 
     options.check_directory(out)
-    with console.run_progress() as told:
+    with console.run_progress() as progress:
         from fedgauge.demo import digits, quadratics
 
-        result: dict[str, Any] = {"digits": digits.run(out / "runs", told)}
+        result: dict[str, Any] = {"digits": digits.run(out / "runs", progress)}
     with console.progress() as bar:
         task = bar.add_task("quadratics", total=None)
         result |= quadratics.run(lambda done, total: bar.update(task, completed=done, total=total))
@@ -165,6 +165,6 @@ def demo(
     print(f"Numbers: {out / 'result.json'}")
     runs = " ".join(shlex.quote(str(out / "runs" / f"I={steps}")) for steps in digits.LOCAL_STEPS)
     print(f"Runs: {out / 'runs'}; compare them with: fedgauge runs compare {runs}")
-    again = shlex.quote(str(best / "experiment.toml"))
-    print(f"Try: fedgauge simulate {again} --percent 90 --out runs/mine")
+    experiment = shlex.quote(str(best / "experiment.toml"))
+    print(f"Try: fedgauge simulate {experiment} --percent 90 --out runs/mine")
     print(f"Report on the run with I = {digits.LOCAL_STEPS[-1]}, to open in a browser: {out / 'report.html'}")

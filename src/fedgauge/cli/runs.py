@@ -66,7 +66,7 @@ def compare(
     plot: options.Plot = None,
     json: options.Json = False,
 ) -> None:
-    """Compare runs: show where their settings differ and how far each one came, and draw their curves in one picture.
+    """Compare runs: show how their settings differ and how far each one got, and draw their curves in one picture.
 
     Example: fedgauge runs compare runs/first runs/second --plot compare.png
     """
@@ -95,8 +95,9 @@ def check(
 ) -> None:
     """Check whether the ratios seen in a run stay within the constants L_h, L_g and L_tilde.
 
-    A bound evaluated with constants says nothing about a run that exceeds them; the exit status is then 1. Rounds in
-    which only some workers take part are compared with L_tilde alone, as their ratios are no bounds of L_h and L_g.
+    A bound says nothing about a run whose ratios exceed the constants that it was evaluated with; the exit status is
+    then 1. Rounds in which only some workers take part are compared with L_tilde alone, because their ratios do not
+    bound L_h and L_g.
 
     Example: fedgauge runs check runs/first --values measured/measure.json
     """
@@ -108,8 +109,8 @@ def check(
 
     found = read_run(run)
     check_federation(values, found.settings.get("federation"), f"the run in {run}")
-    given = read_constants(values)
-    limits: dict[str, float] = {name: given[name][0] for name in ("L_h", "L_g", "L_tilde") if name in given}
+    constants = read_constants(values)
+    limits: dict[str, float] = {name: constants[name][0] for name in ("L_h", "L_g", "L_tilde") if name in constants}
     if not limits:
         raise InputError(f"{values} has none of L_h, L_g and L_tilde; name a file that has one of them.")
     watched = [record for record in found.rounds if record.L_h_ratio is not None]
@@ -119,8 +120,8 @@ def check(
     unchecked = [] if everyone else [name for name in ("L_h", "L_g") if limits.pop(name, None) is not None]
     if not limits:
         raise InputError(
-            f"The run in {run} has no round in which all workers take part, which {' and '.join(unchecked)} need; "
-            "name a file that has L_tilde."
+            f"The run in {run} has no round in which all workers take part, so {' and '.join(unchecked)} cannot be"
+            " checked; name a file that has L_tilde."
         )
     flags = exceeded(found.rounds, limits)
     if json:
@@ -132,7 +133,7 @@ def check(
     else:
         kept_runs.show_check(found, limits, flags, len(watched))
         if unchecked:
-            print(f"Not checked: {' and '.join(unchecked)}, as all workers took part in no round.")
+            print(f"Not checked: {' and '.join(unchecked)}, because in no round did all workers take part.")
     if flags:
         raise typer.Exit(1)
 
@@ -194,15 +195,15 @@ def export(
             write_records(path, found)
         else:
             write_model(path, run)
-    with watching([*([TensorBoard(tensorboard)] if tensorboard else []), *observers]) as told:
-        replay(found[0], told)
+    with watching([*([TensorBoard(tensorboard)] if tensorboard else []), *observers]) as observe:
+        replay(found[0], observe)
     records, written = sum(len(each.rounds) for each in found), [str(path) for path in files]
     if json:
         board = {"tensorboard": str(tensorboard)} if tensorboard else {}
         options.print_json({"run": str(run), "runs": len(found), "records": records, "files": written, **board})
     else:
         recorded = tensorboard or observer or any(path.suffix in (".json", ".parquet") for path in files)
-        said = [counted(records, "record")] if recorded else []
-        print("Written: " + ", ".join([*said, *written]))
+        number = [counted(records, "record")] if recorded else []
+        print("Written: " + ", ".join([*number, *written]))
         if tensorboard:
             print(f"View it with: tensorboard --logdir {tensorboard}")

@@ -47,15 +47,15 @@ def sweep(
     from fedgauge.report.terminal import console, sweeps
     from fedgauge.system.files import write_json
 
-    asked = Sweep(experiment, values, seeds)
+    planned = Sweep(experiment, values, seeds)
     with console.progress() as bar:
         task = bar.add_task("starting", total=None)
 
-        def told(done: int, total: int, ended: int) -> None:
-            runs = f"{ended} of {len(asked.cells)} runs, rounds"
+        def progress(done: int, total: int, ended: int) -> None:
+            runs = f"{ended} of {len(planned.cells)} runs, rounds"
             bar.update(task, completed=done, total=total, description=runs)
 
-        result = run_sweep(asked, out / "runs", jobs, told)
+        result = run_sweep(planned, out / "runs", jobs, progress)
     if result is None:
         raise InterruptedCommandError(f"Interrupted; repeat the same command to resume the runs in {out}.")
     result["command"] = command_line()

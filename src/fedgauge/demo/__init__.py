@@ -1,1 +1,1 @@
-"""What ``fedgauge demo`` shows: a network on real digits, and the idea on quadratics, where everything is exact."""
+"""The two parts of ``fedgauge demo``: a network on real digits, and quadratics, for which everything is exact."""

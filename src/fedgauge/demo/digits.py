@@ -1,7 +1,7 @@
-"""The paper's MLP on scikit-learn's digits, shared out among ten workers, with FedAvg at several I.
+"""The paper's MLP on scikit-learn's digits, divided among ten workers, with FedAvg at several I.
 
-Half of each worker's digits are of one kind, so their gradients are far apart; yet more local steps make a round worth
-more, for L_h, as far as it shows along the way, is small.
+Half of each worker's data has one label, so the workers' gradients differ a lot. Yet more local steps make more
+progress per round, because the L_h that is seen during the runs is small.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ EXPERIMENT = {
     "gamma": 0.1,
     "eta": 2,
     "rounds": ROUNDS,
-    # A round takes a few milliseconds here, which is no work to share.
+    # A round takes a few milliseconds, which is too little to divide among processes.
     "processes": 1,
 }
 
 
-def run(directory: Path, told: Callable[[str, int], Callable[[int, Round | None], None]]) -> dict[str, Any]:
-    """Run every I, each kept in a directory of its own; one that is there and finished is read."""
+def run(directory: Path, progress: Callable[[str, int], Callable[[int, Round | None], None]]) -> dict[str, Any]:
+    """Run every I and save each run in its own directory; runs that are finished already are read."""
     from fedgauge.experiment.prepare import execute, prepare
     from fedgauge.simulation.options import Keep
 
@@ -45,7 +45,7 @@ def run(directory: Path, told: Callable[[str, int], Callable[[int, Round | None]
             base.changed({"local_steps": local_steps}),
             setup=setup,
             keep=Keep(directory / f"I={local_steps}", resume=True),
-            observer=told(f"digits, I = {local_steps}", ROUNDS),
+            observer=progress(f"digits, I = {local_steps}", ROUNDS),
         )
         reached = [record.round for record in trace.rounds if (record.accuracy or 0.0) >= TARGET]
         runs.append(
@@ -71,8 +71,8 @@ def run(directory: Path, told: Callable[[str, int], Callable[[int, Round | None]
     }
 
 
-def measure(directory: Path, told: Callable[[str, int, int | None], None]) -> Path:
-    """Measure the constants where the run with the most local steps ended, and write them beside the runs."""
+def measure(directory: Path, progress: Callable[[str, int, int | None], None]) -> Path:
+    """Measure the constants at the final model of the run with the most local steps, and write them beside the runs."""
     from fedgauge.experiment.prepare import prepare
     from fedgauge.measurement.measuring import MeasureOptions
     from fedgauge.measurement.measuring import measure as take
@@ -83,19 +83,19 @@ def measure(directory: Path, told: Callable[[str, int, int | None], None]) -> Pa
     run, out = directory / "runs" / f"I={LOCAL_STEPS[-1]}", directory / "measured"
     experiment = Experiment.from_json(read_run(run).experiment)
     setup, model = prepare(experiment), run / "model.safetensors"
-    # A few rounds of one seed show what there is to see; the curvature takes no rounds at all.
+    # A few rounds with one seed are enough here; the curvature needs no rounds at all.
     found = take(
         setup,
         model=read_model(model, setup.federation),
         origin=str(model),
         options=MeasureOptions(rounds=3, seeds=1),
-        progress=told,
+        progress=progress,
     )
     return measurements.save(found, out)[0]
 
 
 def show(result: Mapping[str, Any]) -> None:
-    """Print a line for each I."""
+    """Print a table with one line for each I."""
     rows = [
         (
             str(run["local_steps"]),
@@ -108,7 +108,7 @@ def show(result: Mapping[str, Any]) -> None:
         for run in result["runs"]
     ]
     head = ("I", f"rounds to {TARGET:.0%}", f"loss after {ROUNDS}", "accuracy", "L_h seen (lower)", "seconds")
-    console.table("digits: MLP, 10 workers, half of each one's data of one label", head, rows)
+    console.table("digits: MLP, 10 workers, half of each worker's data has one label", head, rows)
 
 
 def save(result: Mapping[str, Any], directory: Path) -> list[Path]:

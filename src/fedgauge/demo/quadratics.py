@@ -1,7 +1,7 @@
-"""The main idea in one run: two federations with about the same zeta, one with L_h = 0, and FedAvg at several I.
+"""The main idea: two federations with about the same zeta, one of them with L_h = 0, and FedAvg at several I.
 
-Where the Hessians agree (L_h = 0), more local steps always help, however far apart the workers' gradients are. Where
-they differ, drift grows with I until more local steps hurt.
+If the Hessians agree (L_h = 0), more local steps always help, however much the workers' gradients differ. If the
+Hessians differ, drift grows with I until more local steps hurt.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ ROUNDS, GAMMA, SEED = 300, 0.05, 0
 SPREADS = {"equal Hessians": 0.0, "different Hessians": 0.5}
 
 
-def run(told: Callable[[int, int], None]) -> dict[str, Any]:
-    """Simulate both federations at every I, with the exact expectation beside each."""
+def run(progress: Callable[[int, int], None]) -> dict[str, Any]:
+    """Simulate both federations at every I, and compute the exact expectation of each run."""
     from fedgauge.simulation.loop import simulate
 
     result: dict[str, Any] = {"gamma": GAMMA, "eta": 1.0, "rounds": ROUNDS, "seed": SEED, "federations": {}}
@@ -40,7 +40,7 @@ def run(told: Callable[[int, int], None]) -> dict[str, Any]:
             algorithm = fedavg(GAMMA)
 
             def observe(done: int, record: Round | None, before: int = before) -> None:
-                told(before + done, total)
+                progress(before + done, total)
 
             trace = simulate(
                 federation,
@@ -68,7 +68,7 @@ def verdict(runs: Sequence[Mapping[str, Any]]) -> str:
     """Say in one sentence which number of local steps the exact expectations favour."""
     final = {run["local_steps"]: run["expected_excess"][-1] for run in runs}
     least, most = min(final.values()), max(final)
-    # One percent apart is the same for a person.
+    # A difference of one percent does not matter.
     best = min(steps for steps, excess in final.items() if excess <= 1.01 * least)
     if final[most] <= 1.01 * least:
         return f"More local steps never hurt: I = {best} to {most} all end at the noise floor {least:.3g}."
@@ -76,7 +76,7 @@ def verdict(runs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def show(result: Mapping[str, Any]) -> None:
-    """Print a table for each federation and what it says."""
+    """Print a table and a verdict for each federation."""
     for name, federation in result["federations"].items():
         constants, runs = federation["constants"], federation["runs"]
         rows = []

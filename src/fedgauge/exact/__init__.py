@@ -1,1 +1,1 @@
-"""What is known in closed form on quadratics: expectations, and where local SGD beats mini-batch SGD."""
+"""Closed-form results on quadratics: exact expectations, and where local SGD beats mini-batch SGD."""

@@ -1,12 +1,12 @@
-"""Exact expectations on quadratics: what a simulated mean converges to, in closed form.
+"""Exact expectations on quadratics: the limits of averages over many simulated runs, in closed form.
 
 On a quadratic, a worker's k local steps are an affine map of the global state z (the model, and for momentum the
 buffer too) plus Gaussian noise:
 
     z_i = T_i^k z + t_i^k + noise of covariance Q_i^k.
 
-The server adds the weighted average of the changes z_i - z over the participants. So mean m and covariance C of z obey
-a recursion: with D_i = T_i - 1 and t_i scaled by the worker's weight, and D, t, Q their means over the workers,
+The server adds the weighted average of the changes z_i - z over the participants. So the mean m and the covariance C of
+z obey a recursion: with D_i = T_i - 1 and t_i scaled by the worker's weight, and D, t, Q their means over the workers,
 
     m <- m + E (D m + t)
     C <- (1 + E D) C (1 + E D)' + E [ s mean_i((D_i - D) C (D_i - D)' + u_i u_i') + n Q ] E',
@@ -63,11 +63,11 @@ class Expectation(Value, Displayed):
     """Exact expectations along a run.
 
     Attributes:
-        index: what the entries are counted in: ``round`` (x̄^r for r = 0..R) or ``iteration`` (x̂^t for t = 0..RI).
-        grad2: E‖∇f‖^2.
-        loss: E f.
-        mean: E x of the last entry.
-        covariance: its covariance.
+        index: what the entries belong to: ``round`` (x̄^r for r = 0..R) or ``iteration`` (x̂^t for t = 0..RI).
+        grad2: the expected squared gradient norm E‖∇f‖^2 of each entry.
+        loss: the expected loss E f of each entry.
+        mean: the mean E x of the last model.
+        covariance: the covariance of the last model.
     """
 
     index: str
@@ -78,13 +78,13 @@ class Expectation(Value, Displayed):
 
 
 def _one_step(federation: QuadraticFederation, algorithm: Algorithm, local_steps: int) -> tuple[Maps, int]:
-    """The affine map of one local step, and how many of them make a round."""
+    """The affine map of one local step, and the number of such steps in a round."""
     N, d = federation.num_workers, federation.dim
     gamma = algorithm.parameters["gamma"]
     one = np.eye(d)
     noise = federation.sigma2 / d * one
     if algorithm.name in ("fedavg", "minibatch"):
-        # All I gradients of mini-batch SGD are at the global model: one step, with the noise of their mean.
+        # Mini-batch SGD takes all I gradients at the global model: one step, with the noise of their mean.
         steps, batch = (local_steps, 1) if algorithm.name == "fedavg" else (1, local_steps)
         T = one - gamma * federation.hessians
         return Maps(T, -gamma * federation.linear, np.broadcast_to(gamma**2 / batch * noise, (N, d, d))), steps
@@ -134,7 +134,7 @@ def _sampling_factors(participation: Participation, num_workers: int) -> tuple[f
 
 
 class _Advance:
-    """One application of the recursion, for given maps, rates and sampling."""
+    """One application of the recursion, for fixed maps, rates and sampling."""
 
     @np.errstate(over="ignore", invalid="ignore")
     def __init__(self, maps: Maps, rates: Floats, scale: Floats, spread: float, noise: float) -> None:
@@ -146,7 +146,7 @@ class _Advance:
         self.off_D, self.off_t = D - self.D, t - self.t
         self.noise = noise * (maps.Q * (scale**2)[:, None, None]).mean(axis=0)
 
-    # A diverging run overflows to infinity, which is its answer.
+    # A diverging run overflows to infinity, which is the right result.
     @np.errstate(over="ignore", invalid="ignore")
     def __call__(self, m: Floats, C: Floats) -> tuple[Floats, Floats]:
         added = self.noise
@@ -178,11 +178,11 @@ class _Recursion:
         self.first[0][:d] = federation.first_model
 
     def to_next(self) -> _Advance:
-        """From a round to the next."""
+        """The step from one round to the next."""
         return _Advance(self.maps[-1], self.rates, self.scale, *self.factors)
 
     def within(self) -> list[_Advance]:
-        """From a round's start to its averaged models after 1, ..., I - 1 steps."""
+        """The steps from the start of a round to its averaged models after 1, ..., I - 1 local steps."""
         return [_Advance(part, np.ones_like(self.rates), self.scale, *self.factors) for part in self.maps[:-1]]
 
 
@@ -195,10 +195,10 @@ def moments(
     participation: Participation = FULL,
     iterations: bool = False,
 ) -> Iterator[Moments]:
-    """Mean and covariance of the global model, round by round (or iteration by iteration).
+    """Yield mean and covariance of the global model, round by round (or iteration by iteration).
 
-    With ``iterations`` the averaged models x̂^{r,k} come between: at k < I the average of the participants' models
-    after k steps, and at k = I the next global model.
+    With ``iterations``, the averaged models x̂^{r,k} come between the rounds: for k < I the average of the
+    participants' models after k steps, and for k = I the next global model.
     """
     d = federation.dim
     recursion = _Recursion(federation, algorithm, local_steps, participation)
@@ -215,12 +215,12 @@ def moments(
 
 @dataclass(frozen=True, eq=False)
 class States:
-    """All rounds of a run at once, with the whole state z (the model, and for momentum the buffer after it).
+    """The whole state z at all rounds of a run: the model, followed by the buffer for momentum.
 
     Attributes:
         maps: the workers' maps after 1, ..., I local steps.
-        mean: E z at the start of round r = 0..R, one row each.
-        covariance: its covariance, one matrix each.
+        mean: the mean E z at the start of each round r = 0..R, one row per round.
+        covariance: the covariance of z, one matrix per round.
     """
 
     maps: list[Maps]
@@ -228,7 +228,7 @@ class States:
     covariance: Floats
 
     def before_steps(self) -> list[Maps]:
-        """The workers' maps from a round's start to where they take their gradients: after 0, ..., I - 1 steps."""
+        """The workers' maps from the start of a round to the models where they take gradients: after 0..I-1 steps."""
         last = self.maps[-1]
         still = np.broadcast_to(np.eye(last.t.shape[1]), last.T.shape)
         return [Maps(still, np.zeros_like(last.t), np.zeros_like(last.Q)), *self.maps[:-1]]
@@ -242,7 +242,7 @@ def states(
     rounds: int,
     participation: Participation = FULL,
 ) -> States:
-    """Mean and covariance of the state at every round, stacked, for what looks at all of them together.
+    """Mean and covariance of the state at every round, stacked into arrays.
 
     >>> from fedgauge import QuadraticFederation, fedavg
     >>> federation = QuadraticFederation([[[1.0]]], [[0.0]], sigma2=1.0, start=[8.0])
@@ -260,11 +260,11 @@ def states(
 
 @np.errstate(over="ignore", invalid="ignore")
 def divergence(federation: QuadraticFederation, run: States) -> Floats:
-    """(1/N) sum_i E‖∇F_i(x_i) - ∇f(x_i)‖^2 at the workers' own models x_i^{r,k}, for r < R (rows) and k < I (columns).
+    """The mean divergence (1/N) sum_i E‖∇F_i(x_i) - ∇f(x_i)‖^2 at the workers' own models x_i^{r,k}.
 
-    Its largest entry is the only zeta^2 that the proofs of Theorems 4.3, 4.5, A.5, A.7 and A.9 use; its first column
-    is at the global models, where Theorem A.2 looks. Under sampling, a worker that is not drawn counts with the steps
-    that it would have taken. f is the plain average.
+    Rows are the rounds r < R, and columns the local steps k < I. The largest entry is the only zeta^2 that the proofs
+    of Theorems 4.3, 4.5, A.5, A.7 and A.9 use. The first column is at the global models, as in Theorem A.2. With
+    sampling, a worker that is not drawn counts with the steps that it would have taken. f is the unweighted average.
 
     >>> from fedgauge import QuadraticFederation, fedavg
     >>> federation = QuadraticFederation([[[1.0]], [[3.0]]], [[0.0], [0.0]], start=[1.0])
@@ -307,11 +307,11 @@ def expect(
     Args:
         federation: quadratics with additive noise.
         algorithm: one of :func:`fedavg`, :func:`momentum`, :func:`minibatch`.
-        local_steps: I.
-        rounds: R.
+        local_steps: the number I of local steps per round.
+        rounds: the number R of rounds.
         participation: any sampling and weights.
-        iterations: give x̂^t for every iteration rather than x̄^r for every round; the default for momentum, whose
-            theorem speaks of iterations.
+        iterations: return x̂^t for every iteration instead of x̄^r for every round; the default for momentum, whose
+            theorem is about iterations.
 
     >>> from fedgauge import QuadraticFederation, fedavg
     >>> federation = QuadraticFederation([[[1.0]]], [[0.0]], sigma2=1.0, start=[0.0])
@@ -320,7 +320,7 @@ def expect(
     """
     if fingerprint(algorithm) is not None:
         raise InputError(
-            f"Exact expectations are those of fedgauge's own {algorithm.name}, and this one has other functions;"
+            f"Exact expectations exist for fedgauge's own {algorithm.name}, but this one has other functions;"
             " simulate it instead."
         )
     if iterations is None:

@@ -2,19 +2,19 @@
 
 The comparison is fair: both methods have the same R rounds and N I R gradients, and each has its own best gamma.
 
-By the bounds, gamma is the best that each theorem admits. Mini-batch SGD has Theorem 5.5, and so has local SGD where
-L_h = 0; elsewhere it has Theorem A.2, corrected. With I = 1 the two methods are one, and so are their bounds.
+By the bounds: gamma is the best that each theorem admits. The theorem for mini-batch SGD is 5.5. That for local SGD is
+5.5 too if L_h = 0, and otherwise A.2, corrected. With I = 1 the two methods are the same, and so are their bounds.
 
-Exactly, gamma is the best in (0, 1/L_g], and what counts is what the theorems bound: the average of E|grad f|^2 over
-all R I models xhat^t of local SGD, and over the R models of mini-batch SGD. The family has one federation for each
-(F, N, L_g, L_h, zeta, sigma). Along one direction, where f has curvature L_g, half of the workers have curvature
-L_g + L_h and pull by zeta, the others have L_g - L_h and pull back: |grad F_i - grad f| is zeta at the start and at x*.
-Along the others all workers agree; their curvatures fall geometrically from L_g to L_g/conditioning, and F is shared
-equally among them. All Hessians commute, so each direction is a recursion of two numbers, and a whole grid is
-evaluated at once.
+Exactly: gamma is the best in (0, 1/L_g], and the methods are compared by the quantity that the theorems bound, the
+average of E|grad f|^2 over all R I models xhat^t of local SGD, and over the R models of mini-batch SGD. The family has
+one federation for each (F, N, L_g, L_h, zeta, sigma). Along one direction, f has curvature L_g, and the workers differ:
+half of them have curvature L_g + L_h and pull by zeta; the others have L_g - L_h and pull the opposite way. So
+|grad F_i - grad f| is zeta at the start and at x*. Along the other directions all workers agree; the curvatures fall
+geometrically from L_g to L_g/conditioning, and F is divided equally among these directions. All Hessians commute, so
+each direction is a recursion of two numbers, and a whole grid is evaluated at once.
 
-Where L_h = 0, local SGD with gamma/I does what mini-batch SGD does with gamma: by the bounds it never loses, and with
-much noise they tie. Corollary 5.6 asks for sigma2 <= F N L_g/(R I), where local SGD gains most.
+If L_h = 0, local SGD with gamma/I does what mini-batch SGD does with gamma: by the bounds it never loses, and with much
+noise they tie. Corollary 5.6 requires sigma2 <= F N L_g/(R I), where local SGD gains most.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ RANGES: dict[str, tuple[float, float]] = {
 }
 TIE = 0.01
 """Results closer than this fraction count as equal."""
-_LARGEST = {"I": 10_000, "R": 1_000_000_000}  # the exact part takes every local step, and doubles the rounds
-_SMALLEST = 1e-9  # gamma L_g below which nothing is sought
-_CHUNK = 144  # points evaluated at once: enough to be quick, few enough to show progress
+_LARGEST = {"I": 10_000, "R": 1_000_000_000}  # the exact part loops over local steps, and doubles the rounds
+_SMALLEST = 1e-9  # the search for gamma starts at this value of gamma L_g
+_CHUNK = 144  # points that are evaluated at once: enough to be quick, few enough to show progress
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,12 @@ class Contest(Value):
     """Both methods at every point of the map; rows follow y, columns x.
 
     Attributes:
-        local: local SGD's least bound, or exact average of E|grad f|^2.
-        minibatch: the same of mini-batch SGD.
-        local_gamma: the rate that gives it.
-        minibatch_gamma: the same of mini-batch SGD.
-        log_ratio: log(local/minibatch): negative where local SGD is better.
-        winner: 1 where local SGD is better by more than 1%, -1 where mini-batch SGD is, else 0.
+        local: the smallest bound of local SGD, or its smallest exact average of E|grad f|^2.
+        minibatch: the same for mini-batch SGD.
+        local_gamma: the rate at which local SGD is best.
+        minibatch_gamma: the rate at which mini-batch SGD is best.
+        log_ratio: log(local/minibatch), which is negative if local SGD is better.
+        winner: 1 if local SGD is better by more than 1%, -1 if mini-batch SGD is, otherwise 0.
     """
 
     local: Floats
@@ -88,15 +88,15 @@ class Contest(Value):
 
 @dataclass(frozen=True, eq=False)
 class Region(Value, Displayed):
-    """Who wins where.
+    """A map that shows which method wins at each point.
 
     Attributes:
         x: the horizontal axis.
         y: the vertical axis.
-        fixed: the symbols that are on no axis, and the family's dim and conditioning.
-        bound: the contest by the bounds.
-        exact: the contest by exact expectations.
-        corollary: sigma over the largest that Corollary 5.6 allows, sqrt(F N L_g/(R I)); None where some L_h > 0.
+        fixed: values of the symbols that are on no axis, and the family's dim and conditioning.
+        bound: the comparison by the bounds.
+        exact: the comparison by exact expectations.
+        corollary: sigma divided by the largest that Corollary 5.6 allows, sqrt(F N L_g/(R I)); None if some L_h > 0.
     """
 
     x: Axis
@@ -124,8 +124,8 @@ def make_axis(name: str, ends: tuple[float, float] | None = None, points: int = 
 
     Args:
         name: sigma, I, R, L_h or zeta.
-        ends: its first and last value; from 0 the axis is linear, from above it logarithmic.
-        points: how many; I and R keep whole numbers only, each once.
+        ends: first and last value; an axis that starts at 0 is linear, others are logarithmic.
+        points: number of points; I and R are rounded to whole numbers, and repeated ones are dropped.
 
     >>> make_axis("I", (1, 8), 6)
     Axis(name='I', values=(1.0, 2.0, 3.0, 5.0, 8.0))
@@ -140,7 +140,7 @@ def make_axis(name: str, ends: tuple[float, float] | None = None, points: int = 
             allowed = "whole numbers of at least 1" if whole else "finite numbers of at least 0"
             raise InputError(f"The range of {name} must consist of {allowed}, not {end!r}.")
     if not low < high:
-        raise InputError(f"The range of {name} must rise, not run from {low!r} to {high!r}.")
+        raise InputError(f"The range of {name} must go from a smaller to a larger value, not from {low!r} to {high!r}.")
     values = np.geomspace(low, high, points) if low > 0 else np.linspace(low, high, points)
     values[[0, -1]] = low, high
     if whole:
@@ -149,7 +149,7 @@ def make_axis(name: str, ends: tuple[float, float] | None = None, points: int = 
 
 
 def spectrum(L_g: float, dim: int, conditioning: float) -> Floats:
-    """Return f's curvatures: L_g where the workers differ, then from L_g down to L_g/conditioning."""
+    """Return the curvatures of f: L_g where the workers differ, then from L_g down to L_g/conditioning."""
     return np.concatenate([[L_g], L_g * np.geomspace(1.0, 1.0 / conditioning, dim - 1)])
 
 
@@ -216,8 +216,8 @@ def average_grad2(
 ) -> Floats:
     """Return the exact average of E|grad f|^2 on the family, at many points at once.
 
-    Over the R I models xhat^t of local SGD, or over the R models of mini-batch SGD, which is local SGD with one step
-    and the noise of I gradients averaged. Every argument but L_g, dim and conditioning broadcasts.
+    The average is over the R I models xhat^t of local SGD, or over the R models of mini-batch SGD, which is local SGD
+    with one step and the noise of I averaged gradients. All arguments except L_g, dim and conditioning may be arrays.
 
     >>> values = dict(F=1.0, N=8, L_g=1.0, L_h=0.0, zeta=1.0, sigma=0.0, R=10)
     >>> local, other = (average_grad2(0.5, I=4, minibatch=m, **values) for m in (False, True))
@@ -276,7 +276,7 @@ def contestants() -> dict[str, Theorem]:
     }
     missing = [role for role, theorem in found.items() if theorem is None]
     if missing:
-        raise InputError(f"The map needs a theorem for each side, and none is registered for {', '.join(missing)}.")
+        raise InputError(f"The map needs a theorem for each side, but none is registered for {', '.join(missing)}.")
     return {role: theorem for role, theorem in found.items() if theorem is not None}
 
 
@@ -315,7 +315,7 @@ def _exactly(points: Mapping[str, Floats], dim: int, conditioning: float) -> tup
 def _check(fixed: Mapping[str, float], axes: tuple[Axis, Axis]) -> dict[str, float]:
     for name in fixed:
         if name not in DEFAULTS:
-            raise InputError(f"The region knows no symbol {name}; {nearest(name, DEFAULTS)}")
+            raise InputError(f"The region has no symbol {name}; {nearest(name, DEFAULTS)}")
     if axes[0].name == axes[1].name:
         raise InputError(f"The two axes must differ, not both be {axes[0].name}; choose two of {', '.join(RANGES)}.")
     for axis in axes:
@@ -350,15 +350,15 @@ def compute(
     progress: Callable[[int, int], None] = lambda done, total: None,
     **fixed: Any,
 ) -> Region:
-    """Compute who wins where.
+    """Compute the map that shows which method wins at each point.
 
     Args:
         x: the horizontal axis.
         y: the vertical axis.
-        dim: the family's dimension, at least 2.
-        conditioning: the family's L_g over its smallest curvature.
-        progress: called with the number of points done and their total.
-        **fixed: F, N, L_g and those of sigma, zeta, L_h, I, R that are on no axis; see :data:`DEFAULTS`.
+        dim: dimension of the family, at least 2.
+        conditioning: L_g divided by the smallest curvature of the family.
+        progress: called with the number of finished points and the number of all points.
+        **fixed: values of F, N, L_g and of those of sigma, zeta, L_h, I, R that are on no axis; see :data:`DEFAULTS`.
 
     >>> region = compute(make_axis("sigma", points=3), make_axis("I", (1, 16), 2), L_h=0.0)
     >>> region.bound.winner.tolist()

@@ -15,8 +15,8 @@
     local_steps = 10
 
 Every key is also an option of the command (``local_steps`` is ``--local-steps``), which takes types and help from here.
-A key that is left out has no value, so that a key that does not apply is noticed. Paths are relative to the current
-directory, not to the file.
+A key that is left out has no value at all, so that an experiment can refuse a key that does not apply to it. Paths are
+relative to the current directory, not to the file.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class DataSection:
 
     @property
     def num_workers(self) -> int | None:
-        """N as far as it is known without the data: with the scheme id, only the data tells how many ids there are."""
+        """The number N of workers; None if only the data determines it, as with the scheme id."""
         return 10 if self.workers is None and self.scheme != "id" else self.workers
 
 
@@ -110,7 +110,9 @@ class ModelSection:
 class AlgorithmSection:
     """Which algorithm to run, and its parameters."""
 
-    name: str = _key("The algorithm; see 'fedgauge algorithms'; or package.module:factory.", "fedavg")
+    name: str = _key(
+        "The algorithm: one that 'fedgauge algorithms' lists, or your own as package.module:factory.", "fedavg"
+    )
     gamma: float | None = _key("Local learning rate of the workers.")
     eta: float | None = _key("Global learning rate of the server [default: depends on the algorithm].")
     beta: float | None = _key("Momentum coefficient (momentum, slowmo).")
@@ -121,7 +123,8 @@ class AlgorithmSection:
     )
     proximal: float | None = _key("Strength of the pull towards the global model (fedprox).")
     options: Mapping[str, Any] = field(
-        default_factory=dict, metadata={"help": "A parameter of an algorithm of your own: decay=0.9."}
+        default_factory=dict,
+        metadata={"help": "A parameter of your own algorithm, as in decay=0.9; may be repeated."},
     )
 
     def __hash__(self) -> int:
@@ -129,12 +132,12 @@ class AlgorithmSection:
 
     @property
     def is_own(self) -> bool:
-        """Whether it is a function of the user's own, ``package.module:factory``."""
+        """Whether it is the user's own algorithm, ``package.module:factory``."""
         return ":" in self.name
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The parameters that were given."""
+        """The parameters that have a value."""
         known = {
             key: value for key, value in vars(self).items() if key not in ("name", "options") and value is not None
         }
@@ -143,15 +146,15 @@ class AlgorithmSection:
 
 @dataclass(frozen=True)
 class RunSection:
-    """How to run it."""
+    """How to run the experiment."""
 
     local_steps: int | tuple[int, ...] | Literal["auto"] = _key(
         "Local steps I per round: one number, one number per worker as in 1,2,1, or auto, which adapts I to the cost.",
         10,
     )
     cost: str | None = _key(
-        "Cost of a round, which local steps of auto are adapted to: cross-device, cross-silo, or either with numbers"
-        " changed, as in cross-silo,step=0.02 [default: cross-device]."
+        "Cost of a round, to which auto adapts the local steps: cross-device, cross-silo, or either with changed"
+        " numbers, as in cross-silo,step=0.02 [default: cross-device]."
     )
     most_local_steps: int | None = _key("Largest number of local steps that auto may choose [default: 128].")
     rounds: int = _key("Number of rounds R.", 100)
@@ -195,11 +198,11 @@ class RunSection:
             if value is not None:
                 count(name, value)
         adapts = self.local_steps == "auto"
-        # A cost is read, and so checked, wherever there is one; it needs numpy, which other experiments do not.
+        # A cost is parsed, and so checked, only if there is one, because parsing it imports numpy.
         if (adapts or self.cost is not None) and self.round_cost.step is None and adapts:
             raise InputError(
-                f"local_steps = auto needs a cost with the seconds of a local step, which {self.cost} leaves open;"
-                " give them, as in local,step=0.001."
+                f"local_steps = auto needs the seconds that a local step takes, which the cost {self.cost} leaves open;"
+                " add them, as in local,step=0.001."
             )
         if self.most_local_steps is not None and self.local_steps != "auto":
             raise InputError("most_local_steps is for local_steps = auto only; leave it out.")
@@ -209,13 +212,13 @@ class RunSection:
 
     @property
     def here(self) -> Self:
-        """The same settings for one of several runs side by side, each on the machine that it is sent to."""
+        """The same settings for one of several parallel runs, each computed on the machine that it is sent to."""
         return dataclasses.replace(self, engine=None, address=None)
 
     @property
     def compute(self) -> Compute:
         """Where a round is computed."""
-        # Imported here, because it needs numpy, which the command's help does not wait for.
+        # Imported here, so that the command's help need not wait for numpy.
         from fedgauge.simulation.options import Compute
 
         return Compute(self.processes, self.engine or "local", self.address, self.chunk)
@@ -229,8 +232,8 @@ class RunSection:
 
     @property
     def round_cost(self) -> Cost:
-        """The cost of a round: the one that was given, or the default."""
-        # Here, as it needs numpy, for which the command's help does not wait.
+        """The cost of a round: the one in ``cost``, or the default."""
+        # Imported here, so that the command's help need not wait for numpy.
         from fedgauge.pace.cost import Cost
 
         return Cost.parse(self.cost or "cross-device")
@@ -299,7 +302,7 @@ class Experiment:
 
     def __post_init__(self) -> None:
         if self.algorithm.is_own:
-            pass  # its module is imported when it is needed, so that the experiment can be read without it
+            pass  # its module is imported only when it is needed, so that the experiment can be read without it
         elif self.algorithm.gamma is None:
             raise InputError(
                 f"{self.algorithm.name} needs gamma, the local learning rate; give --gamma, or gamma in [algorithm];"
@@ -311,14 +314,14 @@ class Experiment:
             self._refuse_for_quadratics()
 
     def _refuse_for_quadratics(self) -> None:
-        """A federation of quadratics is complete: nothing else may say what its workers have or how they learn."""
-        given = [f"data.{key}" for key, value in vars(self.data).items() if key != "name" and value is not None]
-        given += ["model.name"] * (self.model.name is not None) + [f"model.{key}" for key in self.model.options]
-        given += [f"run.{key}" for key in ("batch_size", "target_accuracy") if getattr(self.run, key) is not None]
-        given += ["run.weights = sizes"] * (self.run.weights == "sizes")
-        if given:
+        """Refuse keys about data and models: the file of a quadratic federation already contains all of that."""
+        useless = [f"data.{key}" for key, value in vars(self.data).items() if key != "name" and value is not None]
+        useless += ["model.name"] * (self.model.name is not None) + [f"model.{key}" for key in self.model.options]
+        useless += [f"run.{key}" for key in ("batch_size", "target_accuracy") if getattr(self.run, key) is not None]
+        useless += ["run.weights = sizes"] * (self.run.weights == "sizes")
+        if useless:
             raise InputError(
-                f"{self.data.name} is a federation of quadratics, for which {given[0]} means nothing;"
+                f"{self.data.name} is a federation of quadratics, for which {useless[0]} means nothing;"
                 " leave it out or name a data set."
             )
 
@@ -337,7 +340,7 @@ class Experiment:
         return cls(**{section: _section(section, content) for section, content in data.items()})
 
     def to_json(self) -> dict[str, Any]:
-        """The keys that were given, section by section; keys without a value are left out."""
+        """The keys that have a value, section by section."""
         sections: dict[str, Any] = {}
         for section in _SECTIONS:
             content = dict(vars(getattr(self, section)))
@@ -352,7 +355,7 @@ class Experiment:
         try:
             return cls.from_json(tomllib.loads(text))
         except tomllib.TOMLDecodeError as error:
-            raise InputError(f"This is not TOML: {str(error).rstrip('.')}; mend the file.") from None
+            raise InputError(f"This is not TOML: {str(error).rstrip('.')}; fix the file.") from None
 
     @classmethod
     def read(cls, path: str | Path, changes: Mapping[str, Any] | None = None) -> Self:
@@ -366,7 +369,7 @@ class Experiment:
         try:
             return cls.from_json(_merged(tomllib.loads(text), changes or {}))
         except tomllib.TOMLDecodeError as error:
-            raise InputError(f"{path} is not TOML: {str(error).rstrip('.')}; mend the file.") from None
+            raise InputError(f"{path} is not TOML: {str(error).rstrip('.')}; fix the file.") from None
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
 
@@ -386,15 +389,15 @@ class Experiment:
     def changed(self, changes: Mapping[str, Any]) -> Self:
         """The experiment with some keys changed, named as the command's options; None restores the default.
 
-        >>> given = Experiment.of({"gamma": 0.1, "weights": "sizes", "rounds": 3})
-        >>> given.changed({"weights": None, "rounds": None}) == Experiment.of({"gamma": 0.1})
+        >>> experiment = Experiment.of({"gamma": 0.1, "weights": "sizes", "rounds": 3})
+        >>> experiment.changed({"weights": None, "rounds": None}) == Experiment.of({"gamma": 0.1})
         True
         """
         return type(self).from_json(_merged(self.to_json(), changes))
 
 
 def _merged(sections: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The sections with the changes put in, each by the name of its option; None takes a key out."""
+    """The sections with changes applied, which are named as the command's options; None removes a key."""
     merged = {name: dict(content) if isinstance(content, Mapping) else content for name, content in sections.items()}
     known = {key.option: key for key in keys()}
     for option, value in changes.items():
@@ -402,25 +405,25 @@ def _merged(sections: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str
             raise InputError(f"An experiment has no key {option!r}; {nearest(option, known)}")
         content = merged.setdefault(known[option].section, {})
         if not isinstance(content, dict):
-            continue  # refused with the sections themselves
+            continue  # from_json refuses it
         if known[option].name != "options":
             value = {known[option].name: value}
         elif value is None:
             names = {key.name for key in keys() if key.section == known[option].section}
             value = {name: None for name in content if name not in names}
-        for name, given in value.items():
-            if given is None:
+        for name, entry in value.items():
+            if entry is None:
                 content.pop(name, None)
             else:
-                content[name] = given
+                content[name] = entry
     return merged
 
 
-# -- the checks of a file ----------------------------------------------------------------------------------------
+# -- checking a file ---------------------------------------------------------------------------------------------
 
 
 def _section(section: str, content: Mapping[str, Any]) -> Any:
-    """One section, with every key known and every value of its type."""
+    """Make one section; refuse unknown keys and values of a wrong type."""
     kind = _SECTIONS[section]
     own = {key.name: key for key in keys() if key.section == section}
     values: dict[str, Any] = {}

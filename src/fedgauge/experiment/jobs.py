@@ -1,8 +1,8 @@
-"""Jobs side by side: one after another here, in processes, or on a cluster.
+"""Running many jobs: one after another in this process, in several processes, or on a cluster.
 
-A job is a function of a module, its arguments and, where it keeps files, a directory. On a cluster the files of that
-directory go with the job and come back with its result, so that machines need not share a disk, and a job that is lost
-half-way is run again from where it was given.
+A job is a function of a module, its arguments and, if it writes files, a directory. On a cluster, the files of that
+directory are sent with the job and come back with its result. So machines need not share a disk, and a job that is lost
+half-way is run again from the same files.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from fedgauge.system.interrupts import held_back
 
 Key = TypeVar("Key")
 Report = Callable[[int], None]
-"""Called with the progress of all jobs so far."""
-_progress: Callable[[int], None] = lambda steps: None  # noqa: E731 - put in place by whoever runs jobs here
+"""Called with the number of steps that all jobs together have taken so far."""
+_progress: Callable[[int], None] = lambda steps: None  # noqa: E731 - replaced by the pool that runs jobs here
 
 
 def progress(steps: int) -> None:
-    """Report, inside a job, this many further steps."""
+    """Report, from inside a job, that it has taken this many further steps."""
     _progress(steps)
 
 
@@ -42,7 +42,7 @@ def _report_to(counter: Callable[[int], None]) -> None:
 
 
 class Pool(Protocol):
-    """Runs jobs."""
+    """Runs jobs and yields their results as they end."""
 
     def map(
         self,
@@ -50,7 +50,7 @@ class Pool(Protocol):
         jobs: Mapping[Key, tuple[Any, ...]],
         directories: Mapping[Key, Path] | None = None,
     ) -> Iterator[tuple[Key, Any]]:
-        """Each job's key and ``function(*arguments)``, or ``function(*arguments, directory)``, as they end."""
+        """Yield the key and the result of each job as it ends; a directory is passed as the last argument."""
 
     def __enter__(self) -> Self: ...
 
@@ -61,9 +61,9 @@ def make_pool(compute: Compute = HERE, report: Report = lambda steps: None) -> P
     """Make a pool.
 
     Args:
-        compute: where the jobs run. Its ``processes`` are the jobs at once: one per core by default; one local job at a
-            time runs in this process.
-        report: called with the progress of all jobs: on a cluster when a job has ended, elsewhere while it runs.
+        compute: where the jobs run. Its ``processes`` is the number of jobs at once, by default one per core. A single
+            local job at a time runs in this process.
+        report: called with the progress of all jobs: on a cluster when a job has ended, otherwise while jobs run.
 
     >>> with make_pool(Compute(processes=1)) as pool:
     ...     dict(pool.map(pow, {"a": (2, 3), "b": (3, 2)}))
@@ -80,7 +80,7 @@ def _arguments(job: tuple[Any, ...], directory: Path | None) -> tuple[Any, ...]:
 
 
 class InProcess:
-    """One job after another, in this process."""
+    """A pool that runs one job after another in this process."""
 
     def __init__(self, report: Report = lambda steps: None) -> None:
         self._report, self._done = report, 0
@@ -103,7 +103,7 @@ class InProcess:
         jobs: Mapping[Key, tuple[Any, ...]],
         directories: Mapping[Key, Path] | None = None,
     ) -> Iterator[tuple[Key, Any]]:
-        """Run each when it is asked for."""
+        """Run each job when its result is requested."""
         for key, job in jobs.items():
             yield key, function(*_arguments(job, directories[key] if directories else None))
 
@@ -115,15 +115,15 @@ _running = False
 
 
 def _begin_process(counter: Any, leave: Any, parent: int, patience: float) -> None:
-    """Begin a process: it tells of its progress, ends with its parent, and knows when it was interrupted."""
+    """Set up a new process: it reports its progress, ends with its parent, and remembers an interruption."""
 
     def count(steps: int) -> None:
         with counter.get_lock():
             counter.value += steps
 
     def interrupt(*_: Any) -> None:
-        # Only a job ends early, and once, so that it can save what it has: a process that stops within a message to
-        # its parent leaves the others waiting for good.
+        # Interrupt only a running job, and only once, so that it can save its state. A process that stopped in the
+        # middle of a message to its parent would leave the others waiting for ever.
         global _interrupted
         ends, _interrupted = _running and not _interrupted, True
         if ends:
@@ -141,12 +141,12 @@ def _begin_process(counter: Any, leave: Any, parent: int, patience: float) -> No
     _report_to(count)
     signal.signal(signal.SIGINT, interrupt)
     threading.Thread(target=watch, daemon=True).start()
-    # It began with Ctrl-C held back; what came meanwhile is heard now.
+    # The process starts with Ctrl-C blocked; a Ctrl-C that came in the meantime takes effect now.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def _run_there(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """One job in such a process; after Ctrl-C those that are still to come are left alone."""
+    """Run one job in a process of the pool; after Ctrl-C, no further job is started."""
     global _running
     try:
         _running = True
@@ -154,21 +154,21 @@ def _run_there(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
             raise KeyboardInterrupt
         return function(*arguments)
     except InputError as error:
-        # Its kinds with more than a sentence do not come through to another process.
+        # Subclasses with further arguments cannot be sent to another process.
         raise InputError(str(error)) from None
     except KeyboardInterrupt:
-        raise KeyboardInterrupt from None  # without the trace that an interrupted run has
+        raise KeyboardInterrupt from None  # without the trace that an InterruptedRunError carries
     finally:
         _running = False
 
 
 class ProcessPool:
-    """Jobs in processes of their own, which stay for the next.
+    """A pool of processes, each of which runs one job after another.
 
     Args:
-        number: how many.
-        report: called with the progress.
-        patience: seconds in which a job that nobody waits for any more may save what it has.
+        number: the number of processes.
+        report: called with the progress of all jobs.
+        patience: seconds that an interrupted job has for saving its state.
     """
 
     def __init__(self, number: int, report: Report = lambda steps: None, patience: float = 30.0) -> None:
@@ -188,7 +188,7 @@ class ProcessPool:
 
     def __exit__(self, *_: Any) -> None:
         self._finished.set()
-        # A second Ctrl-C changes nothing: jobs that are under way save what they have, and all end within the patience.
+        # A second Ctrl-C changes nothing: running jobs save their state, and all end within ``patience`` seconds.
         with held_back():
             self._leave.value = 1
             self._pool.shutdown(wait=True, cancel_futures=True)
@@ -199,10 +199,10 @@ class ProcessPool:
         jobs: Mapping[Key, tuple[Any, ...]],
         directories: Mapping[Key, Path] | None = None,
     ) -> Iterator[tuple[Key, Any]]:
-        """Begin them in order."""
+        """Start the jobs in order."""
         pending: dict[Future[Any], Key] = {}
         try:
-            with held_back():  # the pool begins its processes when it is given jobs
+            with held_back():  # the pool starts its processes when jobs are submitted
                 for key, job in jobs.items():
                     arguments = _arguments(job, directories[key] if directories else None)
                     pending[self._pool.submit(_run_there, function, arguments)] = key
@@ -210,8 +210,8 @@ class ProcessPool:
                 yield pending[future], future.result()
         except BrokenProcessPool:
             raise MachineError(
-                "A process died; the same command goes on with the runs that are kept (--out), --jobs 1 takes less"
-                " memory."
+                "A process died; repeat the same command to resume the runs that were saved (--out), or use --jobs 1,"
+                " which takes less memory."
             ) from None
         finally:
             for future in pending:
@@ -222,17 +222,17 @@ class ProcessPool:
 
 
 def _files(directory: Path) -> dict[str, bytes]:
-    """What a directory holds, by name; files that begin with a dot are of the moment."""
+    """The files of a directory by name, without temporary ones, whose names begin with a dot."""
     found = sorted(path for path in directory.rglob("*") if path.is_file() and not path.name.startswith("."))
     return {path.relative_to(directory).as_posix(): path.read_bytes() for path in found}
 
 
 def _write(directory: Path, files: Mapping[str, bytes]) -> None:
-    """Make a directory hold just that."""
+    """Make a directory hold exactly these files."""
     for path in [path for path in directory.rglob("*") if path.is_file() and not path.name.startswith(".")]:
         if path.relative_to(directory).as_posix() not in files:
             path.unlink()
-    # result.json says that a run has ended, so it is the last.
+    # result.json means that a run has ended, so it is written last.
     for name, content in sorted(files.items(), key=lambda item: item[0] == "result.json"):
         place = directory / name
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -242,7 +242,7 @@ def _write(directory: Path, files: Mapping[str, bytes]) -> None:
 def _run_far(
     function: Callable[..., Any], arguments: tuple[Any, ...], files: Mapping[str, bytes] | None
 ) -> tuple[Any, int, dict[str, bytes] | None]:
-    """One job on a machine of the cluster: what it gave, its progress and its files."""
+    """Run one job on a machine of the cluster, and return its result, its progress and its files."""
     counted: list[int] = []
     _report_to(counted.append)
     if files is None:
@@ -255,14 +255,14 @@ def _run_far(
 
 
 class ClusterPool:
-    """Jobs as tasks of a cluster, one a core; what is lost with a process or a machine is run again."""
+    """A pool that runs jobs as tasks of a cluster, one per core; a lost job is run again."""
 
     def __init__(self, jobs: int | None, address: str | None, report: Report = lambda steps: None) -> None:
         self._jobs, self._address, self._report, self._done = jobs, address, report, 0
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        # Here, as it needs torch, for which those who only read results do not wait.
+        # Imported here, so that reading results need not wait for torch.
         from fedgauge.simulation.engines.ray_cluster import join
 
         self._cluster = self._stack.enter_context(join(self._address, self._jobs))
@@ -277,11 +277,11 @@ class ClusterPool:
         jobs: Mapping[Key, tuple[Any, ...]],
         directories: Mapping[Key, Path] | None = None,
     ) -> Iterator[tuple[Key, Any]]:
-        """Begin them in order, no more at once than run or wait for a moment."""
+        """Submit the jobs in order; only about as many at once as the cluster has room for."""
         waiting = iter(jobs.items())
         pending: dict[Any, Key] = {}
         while True:
-            # Machines may come and go; a job that waits for a core is there when one is free.
+            # Machines may join and leave. Some jobs always wait, so that a free core gets one at once.
             room = (self._jobs or 2 * self._cluster.cpus) - len(pending)
             for _, (key, job) in zip(range(room), waiting, strict=False):
                 files = _files(directories[key]) if directories else None

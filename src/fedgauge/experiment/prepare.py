@@ -1,4 +1,4 @@
-"""From an experiment to its federation, and on to its run."""
+"""Turn an experiment into a federation, and run it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from fedgauge.simulation.setup import Setup, Steps
 from fedgauge.values import Trace
 
 _BLOCK = 2048
-"""Test examples in one pass."""
+"""Number of test examples that are evaluated at once."""
 
 
 class TestSet:
@@ -40,11 +40,11 @@ class TestSet:
 
     Attributes:
         inputs: the examples, first axis over samples.
-        labels: one an example.
-        digest: a fingerprint of them.
+        labels: the label of each example.
+        digest: a fingerprint of inputs and labels.
     """
 
-    __test__ = False  # not a test of pytest's
+    __test__ = False  # pytest must not collect it
 
     def __init__(self, federation: SupervisedFederation, inputs: torch.Tensor, labels: torch.Tensor) -> None:
         device = federation.inputs.device
@@ -54,7 +54,7 @@ class TestSet:
         self.digest = sha.hexdigest()
 
     def accuracy(self, model: torch.Tensor) -> float:
-        """The part of the examples whose label has the largest output."""
+        """The fraction of examples whose label has the largest output."""
         parameters, right = self._federation.unflatten(model), 0
         with torch.no_grad():
             for first in range(0, len(self.labels), _BLOCK):
@@ -65,7 +65,7 @@ class TestSet:
 
 
 def prepare(experiment: Experiment) -> Setup:
-    """Read the data, share it out, make the model, and check that all of it fits together.
+    """Read the data, divide it among the workers, make the model, and check that everything fits together.
 
     >>> setup = prepare(Experiment.of({"source": "digits", "gamma": 0.1}))
     >>> setup.federation.num_workers, setup.federation.dim
@@ -81,8 +81,8 @@ def prepare(experiment: Experiment) -> Setup:
         evaluator = TestSet(supervised, _tensor(dataset.test_inputs[part]), _tensor(dataset.test_labels[part]))
     elif experiment.run.target_accuracy is not None:
         raise InputError(
-            f"target_accuracy needs examples to test on, and {dataset.name} has none; leave it out, or add x_test"
-            " and y_test to the data."
+            f"target_accuracy needs test examples, but {dataset.name} has none; leave it out, or add x_test and y_test"
+            " to the data."
         )
     return _setup(experiment, supervised, evaluator, dataset, partition)
 
@@ -114,17 +114,21 @@ def _setup(
 
 
 def prepare_again(experiment: Experiment, setup: Setup) -> Setup:
-    """The set-up of an experiment that has the data and model of another one, which are not read again."""
+    """The set-up of an experiment with the same data and model as an earlier set-up, which are not read again."""
     before = Experiment.from_json(setup.experiment)
     kept = ("batch_size", "device") if before.data.partition_seed is not None else ("batch_size", "device", "seed")
     same = before.data == _described(experiment, setup.partition).data and before.model == experiment.model
     if not same or any(getattr(before.run, name) != getattr(experiment.run, name) for name in kept):
-        raise InputError("The set-up is that of an experiment with other data or another model; prepare this one.")
+        raise InputError(
+            "The set-up was made for an experiment with other data or another model; call prepare for this experiment."
+        )
     return _setup(experiment, setup.federation, setup.evaluator, setup.dataset, setup.partition)
 
 
 def setup_of(source: Federation | Experiment | Setup, algorithm: Algorithm | None = None, **how: Any) -> Setup:
-    """The set-up of an experiment; or of a federation, an algorithm and the fields of :class:`Setup` that are not None.
+    """Make a set-up from an experiment, or from a federation, an algorithm and further fields of :class:`Setup`.
+
+    Fields that are None keep their defaults.
 
     >>> from fedgauge import fedavg, random_quadratics
     >>> setup_of(random_quadratics(4, 3), fedavg(gamma=0.1), local_steps=5, seed=None).local_steps
@@ -138,7 +142,7 @@ def setup_of(source: Federation | Experiment | Setup, algorithm: Algorithm | Non
             raise InputError(f"The {what} already says its {name}; change it there, or pass a federation instead.")
         return source if isinstance(source, Setup) else prepare(source)
     if algorithm is None:
-        raise InputError("A federation needs an algorithm beside it, such as fedavg(gamma=0.1).")
+        raise InputError("A federation needs an algorithm; pass one as well, such as fedavg(gamma=0.1).")
     return Setup(source, algorithm, **chosen)
 
 
@@ -148,14 +152,14 @@ def algorithm_of(experiment: Experiment) -> Algorithm:
 
 
 def share_out(experiment: Experiment) -> tuple[Dataset, Partition]:
-    """Read the data of an experiment that is not on quadratics, and share it out among its workers.
+    """Read the data of an experiment, which must not be quadratic, and divide it among the workers.
 
     >>> dataset, partition = share_out(Experiment.of({"source": "digits", "gamma": 0.1}))
     >>> dataset.num_classes, partition.num_workers
     (10, 10)
     """
     data = experiment.data
-    # A file of the user's own may change from one experiment to the next; published ones do not.
+    # A user's own file may change from one experiment to the next; published data sets do not.
     load = _load.__wrapped__ if data.name.endswith(".npz") else _load
     dataset = load(data.name, data.dir or os.environ.get("FEDGAUGE_DATA"), data.scale)
     if data.scale is None and data.name.endswith(".npz"):
@@ -165,12 +169,12 @@ def share_out(experiment: Experiment) -> tuple[Dataset, Partition]:
 
 @lru_cache(maxsize=1)
 def _load(name: str, directory: str | None, scale: str | None) -> Dataset:
-    """The data set, kept for the next experiment on the same one."""
+    """Load a data set; the last one is cached for the next experiment."""
     return standardise(load_dataset(name, directory), scale or "unit")  # type: ignore[arg-type]  # validated there
 
 
 def partition_parameters(data: DataSection) -> dict[str, Any]:
-    """The parameters of the partition's scheme that were given."""
+    """The parameters of the partition scheme that have a value."""
     names = ("percent", "labels_per_worker", "per_worker", "fill", "alpha", "least", "shards")
     return {name: getattr(data, name) for name in names if getattr(data, name) is not None}
 
@@ -191,7 +195,7 @@ def participation_of(experiment: Experiment, partition: Partition | None = None)
 
 
 def _tensor(array: Any) -> torch.Tensor:
-    """A tensor of its own: the data set's arrays are read-only."""
+    """A tensor with a copy of the array: the arrays of a data set are read-only."""
     return torch.from_numpy(np.array(array))
 
 
@@ -202,10 +206,10 @@ def _model(experiment: Experiment, dataset: Dataset) -> Model:
         return make_model(name, shape, dataset.num_classes, **experiment.model.options)
     except InputError:
         raise
-    except Exception as error:  # whatever a factory of the user's own may raise
+    except Exception as error:  # a user's own factory may raise anything
         raise InputError(
-            f"The model {name} cannot be made: {_told(error)}; it is called with the shape {tuple(shape)}, the number"
-            f" {dataset.num_classes} of classes and its options."
+            f"The model {name} cannot be made: {_summary(error)}; its factory is called with the shape {tuple(shape)},"
+            f" the number {dataset.num_classes} of classes and its options."
         ) from error
 
 
@@ -215,7 +219,7 @@ def _federation(experiment: Experiment, dataset: Dataset, partition: Partition) 
     try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise InputError(f"device {device!r} cannot be used: {_told(error)}; leave it out for the CPU.") from None
+        raise InputError(f"device {device!r} cannot be used: {_summary(error)}; leave it out for the CPU.") from None
     shards = [partition.worker(number) for number in range(partition.num_workers)]
     inputs, labels = _tensor(dataset.train_inputs), _tensor(dataset.train_labels)
     try:
@@ -226,19 +230,19 @@ def _federation(experiment: Experiment, dataset: Dataset, partition: Partition) 
         raise InputError(f"{model.name} on {dataset.name}: {error}") from None
     except Exception as error:  # the model's own code, tried on one example
         raise InputError(
-            f"The model {model.name} does not work on {dataset.name}, inputs of shape"
-            f" {tuple(inputs.shape[1:])} and {dataset.num_classes} classes: {_told(error)}; mend it or choose another."
+            f"The model {model.name} does not work on {dataset.name}, with inputs of shape {tuple(inputs.shape[1:])}"
+            f" and {dataset.num_classes} classes: {_summary(error)}; fix it or choose another."
         ) from error
 
 
-def _told(error: Exception) -> str:
-    """The kind of an error and the first line of what it says."""
+def _summary(error: Exception) -> str:
+    """The type of an error and the first line of its message."""
     first = (str(error).strip().splitlines() or [""])[0].rstrip(".;")
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
 def _steps(experiment: Experiment, federation: Federation, participation: Participation) -> Steps:
-    """The local steps as ``simulate`` takes them."""
+    """The local steps in the form that ``simulate`` takes."""
     run = experiment.run
     if run.local_steps != "auto":
         return run.local_steps
@@ -258,12 +262,13 @@ def execute(
 
     Args:
         experiment: what to run.
-        keep: the directory of the run, or a :class:`~fedgauge.Keep` to resume one; nothing is written without it.
-        pause: stop at the first record at or after this round, to be resumed later.
+        keep: the directory in which to save the run, or a :class:`~fedgauge.Keep` to resume one; by default, nothing is
+            written.
+        pause: pause at the first record at or after this round, to resume later.
         start: the first global model; by default, the federation's own for the seed.
-        observer: called after every round.
-        setup: what :func:`prepare` returned for this experiment, or for one with the same data and model, if that was
-            called already.
+        observer: function that is called after every round.
+        setup: what :func:`prepare` returned for this experiment or for one with the same data and model; by default,
+            ``prepare`` is called.
 
     >>> trace = execute(Experiment.of({"source": "digits", "gamma": 0.1, "rounds": 2, "processes": 1}))
     >>> trace.status, bool(trace.losses[-1] < trace.losses[0]), bool(trace.accuracies[-1] > 0)
@@ -291,6 +296,6 @@ def execute(
 
 
 def _described(experiment: Experiment, partition: Partition | None) -> Experiment:
-    """The experiment with what its partition decided by itself: that labels which run out are filled up."""
+    """The experiment with ``fill`` set if the partition chose it by itself, because a label had too few examples."""
     filled = partition is not None and experiment.data.fill is None and partition.parameters.get("fill")
     return experiment.changed({"fill": True}) if filled else experiment

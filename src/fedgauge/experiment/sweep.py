@@ -1,7 +1,7 @@
-"""Many runs of one experiment: every combination of some keys' values, each with several seeds.
+"""Many runs of one experiment: every combination of the values of some keys, each with several seeds.
 
-Every run has its own directory, so a sweep that was interrupted, or is asked for more values or seeds, goes on with
-what is there. Runs go side by side, one process each, here or on a cluster.
+Every run has its own directory. So a sweep can be resumed after an interruption, or extended with more values or seeds,
+without repeating finished runs. Runs are computed in parallel, one process each, here or on a cluster.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from fedgauge.experiment.sweep_result import SweepResult
 from fedgauge.values import Round, Trace
 
 _WHOLE = ("seed", "model_option", "algorithm_option", "engine", "address")
-"""Keys that are the same for all runs, or that a sweep goes over by another name."""
+"""Keys that are the same for all runs, or that a sweep varies under another name."""
 Progress = Callable[[int, int, int], None]
-"""Called with rounds done, rounds in all, and runs that have ended."""
+"""Called with the numbers of finished rounds, of all rounds, and of runs that have ended."""
 
 
 class Cell(NamedTuple):
-    """One run of a sweep: its name, the values that make it, and the whole experiment."""
+    """One run of a sweep: its name, its values of the keys that the sweep varies, and the whole experiment."""
 
     name: str
     values: Mapping[str, Any]
@@ -38,12 +38,12 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Sweep:
-    """An experiment, the values that some of its keys take in turn, and how often each is run.
+    """An experiment, the values that some of its keys take in turn, and the number of seeds.
 
     Attributes:
-        experiment: what all runs share; its seed is the first.
-        over: for each key, named as the command's option is, its values.
-        seeds: how many seeds.
+        experiment: the experiment that all runs share; its seed is the first one.
+        over: for each key that varies, its values; keys are named as the command's options.
+        seeds: the number of seeds.
 
     >>> base = Experiment.of({"source": "digits", "gamma": 0.1})
     >>> [cell.name for cell in Sweep(base, {"local_steps": [1, 5]}, seeds=2).cells]
@@ -61,30 +61,30 @@ class Sweep:
             if key == "seed":
                 raise InputError("A sweep runs over seeds with --seeds, their number; leave seed out of --over.")
             if key not in known:
-                raise InputError(f"A sweep cannot go over {key!r}; {nearest(key, known)}")
+                raise InputError(f"A sweep cannot vary {key!r}; {nearest(key, known)}")
             if not values:
-                raise InputError(f"The values of {key} must be at least one; give some, or leave it out.")
-        # Every combination is a sound experiment with a name of its own, or is refused before the first is run.
+                raise InputError(f"{key} needs at least one value; give some, or leave it out.")
+        # Making the cells checks that every combination is a valid experiment, before the first one is run.
         name, often = Counter(cell.name for cell in self.cells).most_common(1)[0]
         if often > 1:
             raise InputError(
-                f"Two runs of the sweep would be {name}: values must differ, also as names of files, where 1.0 is 1 and"
-                " / is _; leave out one of them."
+                f"Two runs of the sweep would have the name {name}: values must differ even as file names, in which 1.0"
+                " becomes 1 and / becomes _; leave out one of them."
             )
 
     @property
     def combinations(self) -> list[dict[str, Any]]:
-        """The values of the keys, one after another, the last key's changing fastest."""
+        """All combinations of values; the value of the last key changes fastest."""
         return [dict(zip(self.over, values, strict=True)) for values in itertools.product(*self.over.values())]
 
     @property
     def cells(self) -> list[Cell]:
-        """All runs."""
+        """All runs of the sweep."""
         first = self.experiment.run.seed
         cells = []
         for values in self.combinations:
             for seed in range(first, first + self.seeds):
-                # A process for each run is faster than several for one.
+                # One process for each run is faster than several processes for one run.
                 changes = {"processes": 1, **values, "seed": seed}
                 name = ",".join(f"{key}={shown(value)}" for key, value in {**values, "seed": seed}.items())
                 experiment = self.experiment.changed(changes)
@@ -93,7 +93,7 @@ class Sweep:
 
 
 def shown(value: Any) -> str:
-    """A value in a table or in a file's name.
+    """A value as it appears in tables and in file names.
 
     >>> shown(50.0), shown("a/b")
     ('50', 'a_b')
@@ -102,7 +102,7 @@ def shown(value: Any) -> str:
 
 
 def _run(cell: Cell, directory: str) -> dict[str, Any]:
-    """One run."""
+    """Run one cell, or resume it."""
     from fedgauge.experiment.prepare import execute
     from fedgauge.simulation.options import Keep
 
@@ -119,7 +119,7 @@ def _run(cell: Cell, directory: str) -> dict[str, Any]:
 
 
 def _result(cell: Cell, trace: Trace) -> dict[str, Any]:
-    """What a sweep keeps of a run."""
+    """The part of a run that the result of a sweep contains."""
     return {
         "run": cell.name,
         "seed": cell.experiment.run.seed,
@@ -134,12 +134,12 @@ def _result(cell: Cell, trace: Trace) -> dict[str, Any]:
 
 
 def _ended(cell: Cell, directory: Path) -> Trace | None:
-    """A run that has ended and was asked the same, read without its data; all others are for ``execute`` to judge."""
+    """Read a run that has ended with the same settings, without loading its data; ``execute`` decides about others."""
     name, model = cell.experiment.data.name, cell.experiment.model.name or ""
-    # What is the user's own may have changed since, by the same name: its content tells.
+    # A user's own data or model may have changed under the same name, which only its content shows.
     if name.endswith((".npz", ".json")) or ":" in model or not (directory / "result.json").exists():
         return None
-    # Here, as it needs torch, for which those who only make a sweep do not wait.
+    # Imported here, so that making a sweep need not wait for torch.
     from fedgauge.runs.directory import read_trace
 
     try:
@@ -148,22 +148,25 @@ def _ended(cell: Cell, directory: Path) -> Trace | None:
         trace = read_trace(directory)
     except InputError:
         return None
-    return None if "start" in trace.settings else trace  # another first model, of which an experiment does not tell
+    return None if "start" in trace.settings else trace  # it began from a model that is not part of the experiment
 
 
 def run_sweep(
     sweep: Sweep, out: Path, jobs: int | None = None, report: Progress = lambda done, total, ended: None
 ) -> Any:
-    """Run all that is not finished in ``out``, and sum it up; where the experiment's engine is ray, on the cluster.
+    """Run every cell that is not finished in ``out``, and summarise all of them.
+
+    The runs are computed on a cluster if the experiment's engine is ray.
 
     Args:
-        sweep: what to run.
+        sweep: the sweep to run.
         out: directory for the runs.
-        jobs: how many at once; one per core by default; a single one runs in this process.
+        jobs: number of runs at once; by default, one per core. With 1, runs are computed in this process.
         report: called with the progress.
 
     Returns:
-        ``None`` where it was interrupted; else an object with one entry a combination, and all runs' curves.
+        ``None`` if it was interrupted; otherwise a JSON object with one entry per combination, and the curves of all
+        runs.
     """
     cells = sweep.cells
     total = sum(cell.experiment.run.rounds for cell in cells)
@@ -175,14 +178,14 @@ def run_sweep(
         missing = [cell for cell in cells if cell.name not in results]
         before = total - sum(cell.experiment.run.rounds for cell in missing)
         report(before, total, len(results))
-        # Processes, and the data in each, take longer to come by than many a run takes to read.
+        # Starting processes and loading the data in each takes longer than reading many finished runs.
         if missing:
             run = sweep.experiment.run
             number = min(jobs or os.cpu_count() or 1, len(missing)) if run.engine != "ray" else jobs
             compute = run.compute.with_processes(number)
             with make_pool(compute, lambda done: report(before + done, total, len(results))) as pool:
-                asked = {cell.name: (cell,) for cell in missing}
-                for name, result in pool.map(_run, asked, {cell.name: out / cell.name for cell in missing}):
+                arguments = {cell.name: (cell,) for cell in missing}
+                for name, result in pool.map(_run, arguments, {cell.name: out / cell.name for cell in missing}):
                     results[name] = result
     except KeyboardInterrupt:
         return None
@@ -205,7 +208,7 @@ def _summary(sweep: Sweep, results: Mapping[str, dict[str, Any]]) -> dict[str, A
 
 
 def _over_seeds(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Mean and standard deviation over seeds, of the last records and of the curves as far as all runs go."""
+    """Mean and standard deviation over seeds of the curves, at the rounds that all runs have recorded."""
     common = sorted(set.intersection(*(set(run["rounds"]) for run in runs)))
     found: dict[str, Any] = {
         "diverged": sum(run["status"] == "diverged" for run in runs),

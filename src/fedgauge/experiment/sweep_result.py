@@ -1,4 +1,4 @@
-"""The result of a sweep as a value, for those who write it and those who read it."""
+"""The result of a sweep as a value, which is written to and read from JSON."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Combination(Value):
     """One combination of a sweep's values, over its seeds.
 
     Attributes:
-        values: of the keys that the sweep goes over.
-        diverged: how many of the runs diverged.
-        rounds: the recorded rounds that all runs have.
-        seconds: of all runs together.
-        loss: the training loss; None where a run has none.
-        accuracy: the test accuracy; None where it was not tested.
-        runs: what the sweep keeps of each run.
+        values: the values of the keys that the sweep varies.
+        diverged: the number of runs that diverged.
+        rounds: the rounds that all runs have recorded.
+        seconds: seconds that all runs together took.
+        loss: the training loss; None if a run has none.
+        accuracy: the test accuracy; None if it was not tested.
+        runs: status, curves and time of each run.
     """
 
     values: Mapping[str, Any]
@@ -51,11 +51,11 @@ class SweepResult(Result):
     """What ``fedgauge sweep`` writes.
 
     Attributes:
-        experiment: what all runs share.
-        over: for each key its values.
-        seeds: how many.
+        experiment: the experiment that all runs share.
+        over: for each key that varies, its values.
+        seeds: the number of seeds.
         combinations: one entry per combination of values.
-        command: that ran it.
+        command: the command that ran the sweep.
     """
 
     kind: ClassVar[str] = "sweep"

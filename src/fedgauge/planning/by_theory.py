@@ -1,10 +1,10 @@
-"""What the theory certifies: the local steps, rates and rounds with which a theorem's bound meets a goal soonest.
+"""Plan by theory: the local steps, rates and rounds with which a theorem's bound meets a goal soonest.
 
-The bound is minimised over I and gamma at a fixed eta. With eta free there must be a floor under gamma: as gamma goes
-to 0 at a fixed gamma eta, every term of the local steps vanishes and L_h with them, so that the best gamma would be 0.
+The bound is minimised over I and gamma at a fixed eta. If eta is free, gamma needs a lower limit: as gamma goes to 0 at
+a fixed product of gamma and eta, all terms that come from local steps vanish, so the best gamma would be 0.
 
-A certified plan is not a practical one. The conditions of the theorems are met by rates far below those that people
-use; ``practice`` says how far. What works in practice is found by trial, and both answers are worth having.
+A certified plan is not a practical one. The conditions of the theorems require rates far below those that people use;
+``practice`` says how far. What works in practice is found by trial, and both answers are worth having.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fedgauge.theory.rates import refuse_free_rates
 from fedgauge.theory.search import Choice, Point, Task, relaxed, solve, trace
 from fedgauge.values import Constants, Version
 
-_STEP = 0.01  # of the logarithm of a constant, for the elasticities
+_STEP = 0.01  # by which the logarithm of a constant is moved, to compute an elasticity
 
 __all__ = ["TheoryPlan", "theory_plan"]
 
@@ -45,33 +45,34 @@ def theory_plan(
     practice: tuple[int, float, float] | None = None,
     cap: int = 10_000,
 ) -> TheoryPlan:
-    """Plan by a theorem: the I, gamma and R with which its bound meets the goal soonest, or is least in a budget.
+    """Choose the I, gamma and R with which a theorem's bound meets the goal soonest, or is smallest within a budget.
 
     Args:
         constants: F (d0 and mu for ``strongly-convex``), sigma, zeta, L_g, L_h, and L_tilde for the prior bound.
-        goal: a ``grad2`` to reach or have within a budget; for ``strongly-convex`` a ``loss``.
+        goal: a ``grad2`` to reach, or to make small within a budget; for ``strongly-convex``, a ``loss``.
         cost: the cost of a round, with the bytes of a model and the time of a step filled in.
-        num_workers: N.
-        participants: how they are chosen; all where None, and with a number M that many draws with replacement.
-        eta: the global rate; None to have it chosen, which needs ``gamma_min``.
-        gamma_min: a floor under gamma.
-        theorem: one of :func:`~fedgauge.theory.planning_theorems`; None takes the one whose facts fit: ``partial``
-            where workers are drawn, even M = N of them, ``equal-hessians`` where L_h is certainly 0 and eta is 1, and
+        num_workers: the number N of workers.
+        participants: how participants are drawn. By default, all workers take part; a number M means M draws with
+            replacement.
+        eta: the global rate; None to let the plan choose it, which needs ``gamma_min``.
+        gamma_min: the smallest gamma to consider.
+        theorem: one of :func:`~fedgauge.theory.planning_theorems`. By default, the one that applies: ``partial`` if
+            workers are drawn, even M = N of them; ``equal-hessians`` if L_h is certainly 0 and eta is 1; and
             ``nonconvex`` otherwise.
-        version: ``corrected``, or ``sharp`` where there is such; ``prior`` and ``printed`` for comparison.
-        practice: the I, gamma and eta in use, to be compared with the conditions.
-        cap: the most local steps to consider.
+        version: ``corrected``, or ``sharp`` if the theorem has that version; ``prior`` and ``printed`` for comparison.
+        practice: the I, gamma and eta in use, to compare with the conditions.
+        cap: the largest number of local steps to consider.
 
     >>> from fedgauge.values import Estimate
     >>> table = dict(F=1, sigma2=1, zeta2=1, L_g=1, L_h=0.1, L_tilde=1.2)
-    >>> constants = Constants(tuple(Estimate.exact(name, value, "given") for name, value in table.items()))
-    >>> cost = Cost("given", fixed=1.0, step=0.1)
+    >>> constants = Constants(tuple(Estimate.exact(name, value, "assumed") for name, value in table.items()))
+    >>> cost = Cost("mine", fixed=1.0, step=0.1)
     >>> plan = theory_plan(constants, goal=Goal("grad2", 0.1), cost=cost, num_workers=8, practice=(10, 0.1, 1.0))
     >>> plan.I, plan.R, plan.certified, plan.prior.I, plan.winner
     (3, 569, True, 1, 'mini-batch SGD')
     >>> print(plan.practice.words)
-    I = 10, gamma = 0.1 and eta = 1 in practice: gamma is 11 times the largest that Theorem 4.3 admits (0.00913), so
-    that no certificate covers these rates; they are judged by trial.
+    I = 10, gamma = 0.1 and eta = 1 in practice: gamma is 11 times the largest that Theorem 4.3 admits (0.00913), so no
+    certificate covers these rates; only a trial can judge them.
     """
     N = count("num_workers", num_workers)
     who = participants if isinstance(participants, Participation) else _who(participants)
@@ -95,8 +96,8 @@ def theory_plan(
     gap = statement.gap
     start = found[gap].at("value")
     if not (math.isfinite(start) and start > 0):
-        what = "f has no least value, or none is known" if math.isinf(start) else "there is nothing left to gain"
-        raise InputError(f"{gap} must be above 0 and finite to plan, not {start!r}: {what}; give another.")
+        what = "f has no known minimum" if math.isinf(start) else "there is nothing left to gain"
+        raise InputError(f"{gap} must be above 0 and finite to plan, not {start!r}: {what}; give another value.")
     target, beside = inputs.target_of(goal, constants)
     counts = {"N": float(N), **({"M": float(M)} if "M" in statement.needs else {})}
     values = {symbol: item.at("value") for symbol, item in found.items()} | counts
@@ -104,7 +105,9 @@ def theory_plan(
     choice = solve(task)
     notes += _remarks(constants, choice, task)
     if who.sampling.startswith("with-") and M == N:
-        notes.append("M = N draws with replacement are not all workers: some are drawn twice and others not at all.")
+        notes.append(
+            "M = N draws with replacement do not reach all workers: some are drawn twice and others not at all."
+        )
     prior, prior_curve = _prior(constants, task, counts, notes)
     return TheoryPlan(
         goal=goal,
@@ -128,25 +131,25 @@ def theory_plan(
 
 
 def _who(participants: int | None) -> Participation:
-    """Who takes part where only their number is given, with an experiment's default."""
+    """Who takes part if only their number is known: the same default as an experiment's."""
     if participants is None:
         return Participation()
     return Participation("with-replacement", count("participants", participants))
 
 
 def check_cost(cost: Cost) -> None:
-    """Refuse a cost that is incomplete, or for which a round is free."""
+    """Refuse a cost that is incomplete, or by which a round is free."""
     if cost.step is None or (cost.bytes is None and math.isfinite(cost.bandwidth)):
         missing = "step" if cost.step is None else "bytes"
         raise InputError(
-            f"The cost's {missing} is missing; complete the cost for a federation, or give {missing}=NUMBER."
+            f"The cost has no value for {missing}; complete the cost for a federation, or give {missing}=NUMBER."
         )
     if not cost.round(1, 1) > 0:
         raise InputError("A round must cost something, not 0 s; give the cost a fixed part, a bandwidth or a step.")
 
 
 def _remarks(constants: Constants, choice: Choice, task: Task) -> list[str]:
-    """What is special about these constants and this choice."""
+    """Notes on what is special about these constants and this choice."""
     notes = []
     theorem = find(task.theorem)
     L_h, zeta = (inputs.look_up(constants, symbol) for symbol in ("L_h", "zeta2"))
@@ -164,14 +167,14 @@ def _remarks(constants: Constants, choice: Choice, task: Task) -> list[str]:
         notes.append(f"I is at its cap of {task.cap}; more local steps might be better.")
     least = constants.get("f_star")
     if theorem.quantity.measure == "loss" and task.target is not None and least is not None and least.kind != "exact":
-        notes.append(f"The goal is counted from the upper end of f*, {least.high:g}.")
+        notes.append(f"The goal is measured from the upper end of the interval of f*, {least.high:g}.")
     return notes
 
 
 def _prior(
     constants: Constants, task: Task, counts: Mapping[str, float], notes: list[str]
 ) -> tuple[Choice | None, tuple[Point, ...]]:
-    """The choice of the bound with L_tilde alone, which cannot know that the Hessians are equal."""
+    """The choice by the bound that uses L_tilde alone, which cannot know that the Hessians are equal."""
     own = find(task.theorem)
     wider = covering(own.algorithm, own.sampling, "smooth") if own.objectives == "equal Hessians" else own
     assert wider is not None, "FedAvg on smooth objectives has a theorem"
@@ -190,24 +193,24 @@ def _prior(
 def _minibatch(task: Task, num_workers: int, notes: list[str]) -> Choice | None:
     own, rival = find(task.theorem), covering("minibatch")
     if rival is None or own.quantity.measure != rival.quantity.measure:
-        notes.append("Mini-batch SGD's theorem bounds |grad f|^2, not f, so that the two are not compared.")
+        notes.append("The theorem for mini-batch SGD bounds |grad f|^2, not f, so the two are not compared.")
         return None
     if own.sampling != rival.sampling:
-        notes.append("Mini-batch SGD is planned with all workers in a round, as its theorem asks, and pays for them.")
+        notes.append("Mini-batch SGD is planned with all workers in every round, as its theorem requires.")
     version: Version = "prior" if task.version == "prior" else "corrected"
     other = replace(task, theorem=rival.name, version=version, participants=num_workers, eta=1.0, gamma_min=None)
     try:
         return solve(other)
-    except InputError as error:  # a budget may pay for M workers and not for all
+    except InputError as error:  # a budget may suffice for M workers but not for all
         notes.append(f"Mini-batch SGD has no plan: {error}")
         return None
 
 
 def _end(task: Task, values: Mapping[str, float]) -> End:
-    # Without local steps zeta does not matter, so that it alone may be infinite.
+    # A plan with I = 1 does not depend on zeta, so zeta alone may be infinite.
     endless = [symbol for symbol, value in values.items() if not math.isfinite(value) and symbol != "zeta2"]
     if endless:
-        return End(None, f"{' and '.join(endless)} has no upper end, so that nothing bounds the cost from above")
+        return End(None, f"{' and '.join(endless)} has no upper limit, so nothing limits the cost either")
     try:
         return End(solve(replace(task, values=values)))
     except InputError as error:
@@ -215,13 +218,13 @@ def _end(task: Task, values: Mapping[str, float]) -> End:
 
 
 def _sensitivity(task: Task, symbols: list[str], near: int) -> dict[str, float]:
-    """Elasticities by central differences, with I and the rates chosen again; one-sided at the limits."""
+    """Elasticities by central differences, with I and the rates chosen anew; one-sided at the limits."""
     middle = relaxed(task, near)
     found = {}
     for symbol in symbols:
         value = task.values[symbol]
         if value == 0 or not math.isfinite(value):
-            found[symbol] = 0.0  # a factor does not change it
+            found[symbol] = 0.0  # multiplying it by a factor does not change it
             continue
         sides = []
         for sign in (1, -1):

@@ -1,4 +1,4 @@
-"""What a plan may choose from: local steps, rates and participants, around what the user has."""
+"""What a plan chooses from: local steps, rates and participants around the user's own values."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fedgauge.simulation.setup import Setup
 from fedgauge.values import Value
 
 CAP = 128
-"""The most local steps that are tried unless others are named."""
-_STEPS = 2  # between the numbers of local steps that are tried: the best is then at most sqrt(2) away
-_RATES = 3.0  # between the rates that are tried, as people's own grids have them
-_FEWER = 4  # between the numbers of participants
-_WORTH = 0.1  # fewer participants are tried where their messages take more than this part of a round
+"""The largest number of local steps that is tried by default."""
+_STEPS = 2  # ratio of successive numbers of local steps: the best number is at most a factor sqrt(2) from one of them
+_RATES = 3.0  # ratio of successive rates, as in the grids that people usually try
+_FEWER = 4  # ratio of successive numbers of participants
+_WORTH = 0.1  # fewer participants are tried if their messages take more than this fraction of a round
 KEYS = ("local_steps", "gamma", "eta", "participants")
 
 
@@ -39,15 +39,18 @@ class Candidate(Value):
 
     @property
     def name(self) -> str:
-        """Its numbers in one word, by which its runs are kept; rates of more digits than it has are not proposed."""
+        """The candidate in one word, used in directory names; it has all digits of the rates that are proposed."""
         return f"I={self.I},gamma={self.gamma:g},eta={self.eta:g},M={self.M}"
 
     def seconds(self, cost: Cost) -> float:
-        """Of a round."""
+        """Seconds that a round takes."""
         return cost.round(self.I, self.M)
 
     def changes(self, experiment: Experiment, num_workers: int) -> dict[str, Any]:
-        """The keys of an experiment that make it this candidate's; all take part where it draws nobody and M is N."""
+        """The changes that turn an experiment into this candidate.
+
+        The number of participants is among them if it is below N or the experiment already names it.
+        """
         chosen: dict[str, Any] = {"local_steps": self.I, "gamma": self.gamma, "eta": self.eta}
         drawn = num_workers > self.M or experiment.run.participants is not None
         return {**chosen, "participants": self.M} if drawn else chosen
@@ -69,28 +72,28 @@ class Candidate(Value):
 
 
 class Trial(NamedTuple):
-    """A candidate with a seed."""
+    """One run of a candidate: the candidate and a seed."""
 
     candidate: Candidate
     seed: int
 
     @property
     def name(self) -> str:
-        """The name of its directory."""
+        """The name of the trial's directory."""
         return f"{self.candidate.name},seed={self.seed}"
 
 
 @dataclass(frozen=True)
 class Space(Value):
-    """The values that each part of a candidate may take, in order, and the candidate that the user has.
+    """The values that each part of a candidate may take, in growing order, and the user's own candidate.
 
     Attributes:
-        local_steps: for I.
-        gammas: for gamma.
-        etas: for eta.
-        participants: for M.
-        own: the user's choice; eta and M stay as they are there until I and gamma are known.
-        open: the keys whose values the user has not named.
+        local_steps: values of I.
+        gammas: values of gamma.
+        etas: values of eta.
+        participants: values of M.
+        own: the user's own candidate; its eta and M are used until good values of I and gamma are known.
+        open: the keys for which the user has not named values.
     """
 
     local_steps: tuple[int, ...]
@@ -101,19 +104,21 @@ class Space(Value):
     open: tuple[str, ...] = KEYS
 
     def grid(self) -> tuple[Candidate, ...]:
-        """Every I with every gamma, at the user's eta and M."""
+        """All combinations of I and gamma, with the user's eta and M."""
         eta = self.own.eta if self.own.eta in self.etas else self.etas[0]
         M = self.own.M if self.own.M in self.participants else self.participants[-1]
         return tuple(Candidate(steps, gamma, eta, M) for steps, gamma in product(self.local_steps, self.gammas))
 
     def beside(self, leader: Candidate) -> tuple[Candidate, ...]:
-        """The leader's neighbours: one step away in I or gamma, or in both the opposite ways; another eta; another M.
+        """The neighbours of the leading candidate.
 
-        With another eta both gamma and the product of the two are kept in turn.
+        They are one step away in I, in gamma, or in both in opposite directions; or they have another eta or another M.
+        Each other eta is tried twice: with the same gamma, and with the same product of gamma and eta.
         """
         gammas = {leader.gamma, *self._gammas_beside(leader.gamma)}
         steps = {leader.I, *_neighbours(self.local_steps, leader.I)}
-        # A round goes about as far with twice the steps as with twice the rate: both up, or both down, is too far.
+        # Doubling the steps moves the model about as far as doubling the rate, so changing both in the same direction
+        # goes too far.
         found = [
             replace(leader, I=number, gamma=gamma)
             for number, gamma in product(sorted(steps), sorted(gammas))
@@ -127,14 +132,14 @@ class Space(Value):
         return tuple(candidate for candidate in found if candidate != leader)
 
     def _gammas_beside(self, gamma: float) -> Iterator[float]:
-        """The rates next to one, beyond the ladder too where the user has not named them."""
+        """The rates next to one; they may lie outside the grid unless the user has named the rates."""
         if "gamma" not in self.open:
             yield from _neighbours(self.gammas, gamma)
             return
         yield from (self._rate(gamma / _RATES), self._rate(gamma * _RATES))
 
     def _rate(self, wanted: float) -> float:
-        """The ladder's own number where there is one: the same rate is not to be run twice for its last digits."""
+        """The grid's own rate if one is near, so that no rate is run twice because of a difference in rounding."""
         return next((rate for rate in self.gammas if math.isclose(rate, wanted, rel_tol=1e-3)), _tidy(wanted))
 
 
@@ -145,17 +150,17 @@ def _neighbours(ladder: Sequence[Any], value: Any) -> Iterator[Any]:
 
 
 def space_of(setup: Setup, cost: Cost, over: Mapping[str, Sequence[Any]] | None = None) -> Space:
-    """The space around a set-up's own values, or over the values that are named.
+    """Make the space of candidates: values around the set-up's own, or the values that the user names.
 
     Args:
         setup: the user's federation, algorithm, local steps and participation.
-        cost: of a round, complete.
-        over: for some of ``local_steps``, ``gamma``, ``eta`` and ``participants``, the values to choose from; a single
-            value fixes it.
+        cost: the cost of a round, with nothing left open.
+        over: values to choose from, for some of ``local_steps``, ``gamma``, ``eta`` and ``participants``; a single
+            value fixes the key.
 
     >>> from fedgauge import fedavg, random_quadratics
     >>> setup = Setup(random_quadratics(10, 3), fedavg(gamma=0.1), local_steps=10)
-    >>> space = space_of(setup, Cost("given", fixed=1.0, step=0.1), {"gamma": [0.1]})
+    >>> space = space_of(setup, Cost("mine", fixed=1.0, step=0.1), {"gamma": [0.1]})
     >>> space.local_steps, space.participants
     ((1, 2, 4, 8, 10, 16, 32, 64, 128), (10,))
     """
@@ -165,8 +170,9 @@ def space_of(setup: Setup, cost: Cost, over: Mapping[str, Sequence[Any]] | None 
         raise InputError("A plan chooses one number of local steps for all workers; give local_steps as one number.")
     if fingerprint(setup.algorithm) is not None or "gamma" not in parameters:
         raise InputError(
-            f"A plan makes {setup.algorithm.name} again with other rates, which needs an algorithm that fedgauge knows"
-            " by name, or module:factory, with a parameter gamma; name one, or choose local steps by hand."
+            f"A plan has to make {setup.algorithm.name} anew with other rates, so the algorithm must have a name that"
+            " fedgauge knows, or be module:factory, and have a parameter gamma; name one, or choose local steps by"
+            " hand."
         )
     eta = parameters.get("eta")
     own = Candidate(
@@ -176,11 +182,11 @@ def space_of(setup: Setup, cost: Cost, over: Mapping[str, Sequence[Any]] | None 
     gammas = chosen.get("gamma") or [_tidy(own.gamma * _RATES**power) for power in range(-2, 3)]
     etas = chosen.get("eta") or ([own.eta] if eta is None else sorted({own.eta / 2, own.eta, own.eta * 2}))
     people = chosen.get("participants") or _participants(setup, cost, own)
-    asked_for_all = setup.experiment.get("run", {}).get("sampling") == "full"
+    must_be_all = setup.experiment.get("run", {}).get("sampling") == "full"
     for number in people:
         if number > N:
             raise InputError(f"participants must be at most the {N} workers, not {number}; name fewer.")
-        if asked_for_all and number < N:
+        if must_be_all and number < N:
             raise InputError(
                 f"sampling = full lets all {N} workers take part, which contradicts participants = {number};"
                 " leave out one of the two."
@@ -190,7 +196,7 @@ def space_of(setup: Setup, cost: Cost, over: Mapping[str, Sequence[Any]] | None 
 
 
 def _participants(setup: Setup, cost: Cost, own: Candidate) -> list[int]:
-    """M as it is; and fewer if that is allowed and could save enough of a round to matter."""
+    """The user's own M, and smaller ones if they are allowed and could save enough of a round to matter."""
     messages = cost.per_participant * own.M / cost.round(own.I, own.M)
     if setup.experiment.get("run", {}).get("sampling") == "full" or messages < _WORTH:
         return [own.M]
@@ -198,7 +204,7 @@ def _participants(setup: Setup, cost: Cost, own: Candidate) -> list[int]:
 
 
 def _tidy(rate: float) -> float:
-    """A rate of six digits, so that the same one is the same number whichever way it was come by."""
+    """Round a rate to six digits, so that rates computed in different ways compare equal."""
     return float(f"{rate:g}")
 
 

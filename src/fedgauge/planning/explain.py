@@ -1,4 +1,4 @@
-"""Why a plan is what it is: what of the error is drift, noise and way still to go, and what of the time is waiting."""
+"""Explain a plan: how much of the error is drift, noise and remaining progress, and how much time is communication."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from fedgauge.pace.cost import Cost
 from fedgauge.planning.candidates import Candidate
 from fedgauge.values import Constants, Value
 
-_STABLE = 2.0  # a step of gradient descent overshoots where the rate times the smoothness is above this
-_ALIKE = 1e-9  # of the squared gradient: what rounding leaves of the divergence of equal workers
+_STABLE = 2.0  # gradient descent overshoots if the rate times the smoothness is above this
+_ALIKE = 1e-9  # divergence that rounding may leave between equal workers, as a fraction of the squared gradient
 
 
 @dataclass(frozen=True)
 class Seen(Value):
-    """What was measured where a plan's numbers are to be explained.
+    """Measurements at the end of a run, with which a plan is explained.
 
     Attributes:
-        fall: by which f fell in the run.
-        grad2: squared norm of f's gradient at the end of it.
-        sigma2: variance of a stochastic gradient, mean over workers.
-        zeta2: divergence of the gradients, mean over workers.
-        L_g: smoothness of f, seen.
-        L_h: seen.
+        fall: how far f fell during the run.
+        grad2: squared norm of the gradient of f at the end of the run.
+        sigma2: variance of a stochastic gradient, averaged over workers.
+        zeta2: divergence of the gradients, averaged over workers.
+        L_g: smoothness of f, as observed.
+        L_h: the constant L_h, as observed.
         deviation2: squared distance between the averaged local gradients and the gradient at the averaged model, after
             ``local_steps`` local steps with rate ``gamma``.
-        local_steps: for ``deviation2``.
-        gamma: for ``deviation2``.
+        local_steps: the local steps of ``deviation2``.
+        gamma: the rate of ``deviation2``.
     """
 
     fall: float
@@ -47,9 +47,10 @@ class Seen(Value):
         return self.zeta2 <= _ALIKE * max(self.grad2, self.sigma2)
 
     def drift(self, local_steps: int, gamma: float) -> float:
-        """What local steps add: gamma^2 ((I-1) sigma^2 + (I-1)^2 zeta^2) times L_h^2, scaled to what was measured.
+        """The error that local steps add: gamma^2 ((I-1) sigma^2 + (I-1)^2 zeta^2) times a factor.
 
-        The shape is that of Theorem 4.3. Its constants are worst cases, and what was measured replaces them.
+        The shape is that of Theorem 4.3. Its factor is a worst case, so the measured deviation replaces it; if there is
+        none, the factor is L_h^2.
         """
 
         def shape(steps: int, rate: float) -> float:
@@ -62,13 +63,13 @@ class Seen(Value):
 
 @dataclass(frozen=True)
 class Terms(Value):
-    """What stands in the way after some time, each a squared gradient norm, as the theory adds them up.
+    """The terms of the error after some time, each a squared gradient norm, as the theory adds them up.
 
     Attributes:
-        I: local steps.
-        progress: 2 F/(gamma eta I R): what more time would take away.
-        noise: gamma eta L_g sigma^2/M.
-        drift: of the local models, with which time does nothing.
+        I: number of local steps.
+        progress: 2 F/(gamma eta I R), which falls with more time.
+        noise: gamma eta L_g sigma^2/M, which does not.
+        drift: the drift of the local models, which does not fall with time either.
     """
 
     I: int  # noqa: E741
@@ -78,11 +79,11 @@ class Terms(Value):
 
     @property
     def total(self) -> float:
-        """All of it."""
+        """The sum of the terms."""
         return self.progress + self.noise + self.drift
 
     def share(self, name: str) -> float:
-        """A term's part of all.
+        """The fraction of the total that is in one term.
 
         >>> Terms(8, 3.0, 0.0, 1.0).share("drift")
         0.25
@@ -91,7 +92,7 @@ class Terms(Value):
 
 
 def terms(seen: Seen, candidate: Candidate, cost: Cost, seconds: float) -> Terms:
-    """The terms of a candidate after some seconds."""
+    """The terms of a candidate's error after some seconds."""
     rate, rounds = candidate.gamma * candidate.eta, seconds / candidate.seconds(cost)
     return Terms(
         candidate.I,
@@ -102,7 +103,7 @@ def terms(seen: Seen, candidate: Candidate, cost: Cost, seconds: float) -> Terms
 
 
 def from_constants(constants: Constants, fall: float, grad2: float) -> Seen:
-    """What is known before any run: constants measured at the first model, none of which says how much drift adds."""
+    """What is known before any run: constants at the first model, none of which says how much error drift adds."""
 
     def value(*names: str) -> float:
         return next((float(constants[name].value) for name in names if name in constants), 0.0)
@@ -114,19 +115,19 @@ def from_constants(constants: Constants, fall: float, grad2: float) -> Seen:
 
 
 def order(candidates: Sequence[Candidate], seen: Seen, cost: Cost, seconds: float) -> list[Candidate]:
-    """The candidates by the error that the constants promise after some seconds; those that overshoot come last."""
+    """Sort candidates by the error that the constants predict after some seconds; those that overshoot come last."""
 
-    def promise(candidate: Candidate) -> tuple[bool, float]:
+    def predicted(candidate: Candidate) -> tuple[bool, float]:
         overshoots = candidate.gamma * max(candidate.eta, 1.0) * seen.L_g > _STABLE
         return overshoots, terms(seen, candidate, cost, seconds).total
 
-    return sorted(candidates, key=promise)
+    return sorted(candidates, key=predicted)
 
 
 def say(candidate: Candidate, cost: Cost, found: Terms) -> str:
-    """The sentence that people came for.
+    """Say in one sentence what the error and the time consist of.
 
-    >>> cost = Cost("given", fixed=8.0, step=0.05)
+    >>> cost = Cost("mine", fixed=8.0, step=0.05)
     >>> say(Candidate(40, 0.1, 1.0, 10), cost, Terms(40, 88.0, 6.0, 6.0))
     'At I = 40, client drift is 6% of the error and gradient noise 6%; communication is 80% of the time.'
     """

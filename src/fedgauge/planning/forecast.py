@@ -1,4 +1,4 @@
-"""How a run comes nearer to its goal with time, and when it will be there."""
+"""The error of a run against time, and a forecast of when the run reaches its goal."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from fedgauge.planning.goal import Goal
 from fedgauge.values import Round, Status, Value
 
 Floats = npt.NDArray[np.float64]
-_NEVER = 30.0  # factors of e in time, beyond which one is as long as another
-_FLAT = 0.02  # an error that falls by less than this power of the time is taken to stand still
-_FITTED = 64  # records that a law is fitted to
-_TELLING = 5  # records from which a floor can be told from a slope
-_LEAST = 1e-300  # stands for an error of 0, which has no logarithm
+_NEVER = 30.0  # logarithm of the largest factor by which a forecast may exceed the time so far
+_FLAT = 0.02  # an error that falls by less than this power of the time counts as constant
+_FITTED = 64  # number of records that a law is fitted to
+_TELLING = 5  # number of records that are needed to tell a plateau from a slow fall
+_LEAST = 1e-300  # replaces an error of 0, which has no logarithm
 
 
 class Law(NamedTuple):
-    """A straight line of the logarithm of the error against some clock.
+    """A straight line for the logarithm of the error, as a function of a clock.
 
     Attributes:
-        clock: of seconds.
-        slope: by how much it falls for each unit of the clock.
+        clock: function that turns seconds into the time of the clock.
+        slope: how far the line falls per unit of the clock.
         end: the clock at the last record.
-        height: of the line there.
-        residual: standard deviation about the line.
+        height: the height of the line at the last record.
+        residual: standard deviation of the records about the line.
     """
 
     clock: Callable[[Any], Any]
@@ -46,10 +46,10 @@ class Curve(Value):
     """The error of a run against the seconds that it has cost.
 
     Attributes:
-        seconds: at each record.
-        errors: above 0, less is better.
-        each: seconds of one round.
-        status: how the run stands.
+        seconds: the seconds at each record.
+        errors: the error at each record, above 0; smaller is better.
+        each: seconds that one round takes.
+        status: the status of the run.
 
     >>> curve = Curve((0.0, 1.0, 2.0, 3.0), (1.0, 0.5, 0.25, 0.125), 1.0, "stopped")
     >>> curve.when(0.5), curve.when(0.1), curve.at(2.5)
@@ -63,26 +63,26 @@ class Curve(Value):
 
     @property
     def end(self) -> float:
-        """The seconds that it has cost."""
+        """The seconds that the run has cost."""
         return self.seconds[-1]
 
     @property
     def diverged(self) -> bool:
-        """Whether it is lost."""
+        """Whether the run diverged."""
         return self.status == "diverged"
 
     def when(self, target: float) -> float | None:
-        """The seconds at the first record with an error of at most the target; None where there is none yet."""
+        """The seconds at the first record with an error of at most the target; None if there is none yet."""
         return next((t for t, error in zip(self.seconds, self.errors, strict=True) if error <= target), None)
 
     def at(self, seconds: float) -> float:
-        """The error at the last record that was made within so many seconds; infinite where it diverged by then."""
+        """The error at the last record within a time; infinite if the run had diverged by then."""
         if self.diverged and self.end < seconds:
             return math.inf
         return self.errors[max(0, int(np.searchsorted(self.seconds, seconds * (1 + 1e-12), side="right")) - 1)]
 
     def level(self, seconds: float) -> float:
-        """The logarithm of the error at a time, on a straight line between records.
+        """The logarithm of the error at a time, interpolated between records.
 
         >>> round(math.exp(Curve((0.0, 2.0), (1.0, 0.25), 1.0, "stopped").level(1.0)), 3)
         0.5
@@ -90,14 +90,14 @@ class Curve(Value):
         return float(np.interp(seconds, *self._points))
 
     def until(self, seconds: float) -> Curve:
-        """What was known at the first record after so many seconds."""
+        """The curve up to the first record at or after a time."""
         kept = int(np.searchsorted(self.seconds, seconds * (1 - 1e-9))) + 1
         if kept >= len(self.seconds):
             return self
         return Curve(self.seconds[:kept], self.errors[:kept], self.each, "stopped")
 
     def costing(self, each: float) -> Curve:
-        """The same run where a round takes so many seconds."""
+        """The same run with another number of seconds per round."""
         seconds = tuple(t / self.each * each for t in self.seconds)
         return Curve(seconds, self.errors, each, self.status)
 
@@ -108,7 +108,7 @@ class Curve(Value):
 
     @cached_property
     def _late(self) -> tuple[Floats, Floats]:
-        """The points of the later half of the run, thinned, or all of them where that is one."""
+        """The points in the later half of the run, thinned; all points if that half has only one."""
         t, y = self._points
         late = np.flatnonzero(t >= self.end / 2)
         late = late[np.linspace(0, len(late) - 1, _FITTED).astype(int)] if len(late) > _FITTED else late
@@ -116,10 +116,10 @@ class Curve(Value):
 
     @cached_property
     def laws(self) -> tuple[Law, ...]:
-        """How the error falls lately, as a power of time and as an exponential of it: too slowly, and too fast.
+        """Two fits to the later half of the run: the error as a power of time, and as an exponential of time.
 
-        Losses fall ever more slowly, in ever longer stretches of time, so that a constant speed promises too much.
-        A power of time follows that, but gives those that have just begun too little credit.
+        Losses fall more and more slowly, so the exponential, with its constant rate, is too optimistic. The power of
+        time follows the slowing down, but is too pessimistic about runs that have just begun.
         """
         t, y = self._late
         if len(t) < 2:
@@ -139,11 +139,11 @@ class Curve(Value):
 
     @cached_property
     def floor(self) -> tuple[float, float]:
-        """a and b of the error a + b/sqrt(t) of late, with a at the low end of what the fit allows.
+        """The a and b of a fit a + b/sqrt(t) to the later half of the run, with a at the low end of its interval.
 
-        Every bound of the theory is one term that time takes away, as 1/t, and others that it does not touch. Losses of
-        networks fall more slowly than that, and what falls as slowly as 1/sqrt(t) is not to be taken for a plateau.
-        Where there are too few records to tell, or a constant rate fits them better, nothing is known to stay.
+        In every bound of the theory, one term falls with time, as 1/t, and the others are constant. Losses of networks
+        fall more slowly, and an error that falls as slowly as 1/sqrt(t) must not be mistaken for a plateau. If there
+        are too few records, or a constant rate fits them better, the floor a is 0.
         """
         t, y = self._late
         if len(t) < _TELLING:
@@ -159,10 +159,10 @@ class Curve(Value):
         return float(height) - 2 * doubt, float(slope)
 
     def forecast(self, target: float) -> float:
-        """Seconds until the error is the target: those that it took, or the mean of what two laws say.
+        """Seconds until the error is at most the target: as observed, or else the geometric mean of two forecasts.
 
-        One is a power of time, which promises too little, the other a constant rate where there are few records, and
-        a + b/sqrt(t) where there are more; an error that stays above the target by either is never there.
+        One forecast is the power of time, which is pessimistic. The other is optimistic: the constant rate, and with
+        enough records at least the time by a + b/sqrt(t). It is infinite if the error does not fall to the target.
 
         >>> curve = Curve(tuple(range(100)), tuple(0.5**t for t in range(100)), 1.0, "stopped")
         >>> curve.forecast(0.5**10), 100 < curve.until(20).forecast(0.5**100)
@@ -177,7 +177,7 @@ class Curve(Value):
         power, exponential = laws
         fall = max(power.height - math.log(target), 0.0)
         rest, slope = self.floor
-        # Who has just begun may be slow, but cannot be said to stand still.
+        # A run with few records may be slow, but it is too early to call it constant.
         still = len(self._late[0]) >= _TELLING and power.slope < _FLAT and rest > 0
         if still or exponential.slope <= 0 or rest >= target:
             return math.inf
@@ -188,7 +188,7 @@ class Curve(Value):
         return max(self.end, math.sqrt(slow * fast))
 
     def later(self, seconds: float) -> float:
-        """The error after so many seconds: the one seen, or the mean of what the two laws say."""
+        """The error after some seconds: as observed, or else the geometric mean of what the two laws forecast."""
         if self.diverged or seconds <= self.end:
             return self.at(seconds)
         logs = [law.height - max(law.slope, 0.0) * (float(law.clock(seconds)) - law.end) for law in self.laws]
@@ -197,11 +197,11 @@ class Curve(Value):
 
 @dataclass(frozen=True)
 class Scale(Value):
-    """How a goal's quantity becomes an error above 0.
+    """Turns the quantity of a goal into an error above 0.
 
     Attributes:
-        goal: what is to be reached.
-        floor: the least that the loss can be.
+        goal: the goal.
+        floor: the smallest possible loss.
 
     >>> Scale(Goal("accuracy", 0.75)).target
     0.25
@@ -212,10 +212,13 @@ class Scale(Value):
 
     def __post_init__(self) -> None:
         if self.goal.quantity == "loss" and self.goal.value is not None and not self.goal.value > self.floor:
-            raise InputError(f"The goal loss must be above {self.floor:g}, the least that f can be; ask for more.")
+            raise InputError(
+                f"The goal loss must be above {self.floor:g}, the smallest value of f, not {self.goal.value:g};"
+                " choose a larger loss."
+            )
 
     def error(self, record: Round) -> float:
-        """Of a record; a little above 0 where nothing is left."""
+        """The error of a record; a tiny positive number if it is 0."""
         value = self.goal.of(record)
         return max(value + 1.0 if self.goal.rising else value - self._floor, _LEAST)
 
@@ -225,15 +228,15 @@ class Scale(Value):
 
     @property
     def target(self) -> float | None:
-        """The error to reach; None within a budget."""
+        """The error to reach; None if the goal has a budget."""
         if self.goal.value is None:
             return None
         return max(1.0 - self.goal.value if self.goal.rising else self.goal.value - self._floor, _LEAST)
 
     def value(self, error: float) -> float:
-        """The quantity, as the user reads it."""
+        """Turn an error back into the quantity, as users read it."""
         return 1.0 - error if self.goal.rising else error + self._floor
 
     def curve(self, records: Sequence[Round], each: float, status: Status) -> Curve:
-        """A run's curve, at so many seconds a round."""
+        """The curve of a run, with ``each`` seconds per round."""
         return Curve(tuple(record.round * each for record in records), tuple(map(self.error, records)), each, status)

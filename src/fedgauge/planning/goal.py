@@ -1,4 +1,4 @@
-"""What a plan is for."""
+"""The goal of a plan: a value to reach, or the best value within a budget."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _MEANING = {"loss": "f", "accuracy": "test accuracy", "grad2": "|grad f|^2"}
 
 @dataclass(frozen=True)
 class Goal(Value):
-    """Reach a value of a quantity soonest, or with a budget have the best value of it when the budget is spent.
+    """Reach a value of a quantity as soon as possible, or get the best value within a budget.
 
     Attributes:
         quantity: ``loss``, ``accuracy`` or ``grad2``.
-        value: what to reach; None with a budget.
-        budget: seconds of the cost model to spend; None where a value is to be reached.
+        value: the value to reach; None if there is a budget.
+        budget: the seconds to spend, by the cost model; None if there is a value to reach.
 
     >>> Goal.parse("accuracy=0.95")
     Goal(quantity='accuracy', value=0.95, budget=None)
@@ -49,7 +49,7 @@ class Goal(Value):
 
     @classmethod
     def parse(cls, text: str, budget: float | None = None) -> Self:
-        """Read ``quantity=value``, or with a budget ``quantity``."""
+        """Read ``quantity=value``, or just ``quantity`` if there is a budget."""
         name, equals, number = (part.strip() for part in text.partition("="))
         try:
             value = float(number) if equals else None
@@ -79,24 +79,24 @@ class Goal(Value):
         return self.quantity == "accuracy"
 
     def of(self, record: Round) -> float:
-        """The quantity in a record, as a number of which less is better."""
+        """The quantity in a record, with its sign chosen so that smaller is better."""
         value = getattr(record, self.quantity)
         if value is None:
-            raise InputError("The goal accuracy needs examples to test on, and there are none; choose a loss.")
+            raise InputError("The goal accuracy needs test examples, but there are none; choose a loss.")
         return -float(value) if self.rising else float(value)
 
     @property
     def limit(self) -> float:
-        """The value to reach, as :meth:`of` counts it."""
+        """The value to reach, with the sign of :meth:`of`."""
         if self.value is None:
             return -math.inf
         return -self.value if self.rising else self.value
 
     def reached(self, record: Round) -> bool:
-        """Whether a record is as good as asked."""
+        """Whether a record reaches the goal's value."""
         return self.of(record) <= self.limit
 
     def best(self, records: Sequence[Round]) -> float:
-        """The best that was come to, as a user reads it."""
+        """The best value among records, as users read it."""
         value = min(map(self.of, records))
         return -value if self.rising else value

@@ -1,4 +1,4 @@
-"""A theory's plan for an experiment, from constants that are measured here or read from a file."""
+"""Plan an experiment by theory, with constants that are measured here or read from a file."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from fedgauge.simulation.setup import Setup
 from fedgauge.theory.arguments import check_federation, read_constants, read_object
 from fedgauge.values import Constants, Estimate, initial_gap
 
-_LOOKED = 3  # rounds of the trajectory from the first model
+_LOOKED = 3  # number of rounds of the trajectory from the first model
 
 
 def at_start(setup: Setup) -> Measurement:
-    """The constants at the first model: exact ones for quadratics, and for all what a few rounds show."""
+    """Measure constants at the first model: for quadratics exact ones, and for all what a few rounds show."""
     certain = ("certified",) if isinstance(setup.federation, QuadraticFederation) else ()
     options = MeasureOptions((*certain, "divergence", "noise", "trajectory"), rounds=_LOOKED, seeds=1)
     start = setup.federation.start(setup.seed)
@@ -34,7 +34,7 @@ def at_start(setup: Setup) -> Measurement:
 
 
 def floor_of(setup: Setup) -> float:
-    """The least that f can be: known for quadratics, whatever their weights, and 0 for a loss."""
+    """A lower limit of f: its minimum for quadratics, whatever the weights, and 0 for the loss of a network."""
     federation = setup.federation
     if not isinstance(federation, QuadraticFederation):
         return 0.0
@@ -46,13 +46,13 @@ def floor_of(setup: Setup) -> float:
 
 
 def with_gap(constants: Constants, loss: float, floor: float, quadratic: bool) -> Constants:
-    """The constants with F, the way that f still has to go: exact for quadratics, at most f itself for losses."""
+    """Add F, the gap between f and its minimum: exact for quadratics, and at most f itself for other losses."""
     gap = initial_gap(loss, floor, floor if quadratic else None)
     return Constants((*(item for item in constants.values() if item.symbol != "F"), gap))
 
 
 def _read(path: Path) -> Constants:
-    """A file's constants, with their intervals where it has them."""
+    """Read constants from a file, with their intervals if it has them."""
     whole, found = read_object(path), []
     entries = whole.get("constants", whole)
     for name, (value, kind) in read_constants(path).items():
@@ -67,19 +67,21 @@ def _read(path: Path) -> Constants:
 def theory_of(
     experiment: Experiment, goal: Goal, cost: Cost, *, values: Path | None = None, theorem: str | None = None
 ) -> TheoryPlan:
-    """The plan that a theorem certifies for an experiment, and what it says about the experiment's own rates.
+    """Make the plan that a theorem certifies for an experiment, and judge the experiment's own rates by the theorem.
 
     Args:
-        experiment: the federation, with I, gamma and eta as practice.
-        goal: a squared gradient norm, or a loss by the theorem for strongly convex objectives.
+        experiment: the federation; its I, gamma and eta are compared with the theorem's conditions.
+        goal: a squared gradient norm, or a loss for the theorem about strongly convex objectives.
         cost: the cost of a round.
-        values: a file of constants; measured at the first model if not given.
-        theorem: which one; the one that fits if not given.
+        values: a file of constants; by default, they are measured at the first model.
+        theorem: name of the theorem; by default, the one that applies.
     """
     setup = prepare(experiment)
     federation, run, rates = setup.federation, experiment.run, experiment.algorithm
     if rates.name != "fedavg":
-        raise InputError(f"Theory plans FedAvg, and not {rates.name}; leave out the algorithm, or plan by pilots.")
+        raise InputError(
+            f"The theory plans FedAvg, not {rates.name}; leave out the algorithm, or plan by pilot runs (--mode pilot)."
+        )
     if not isinstance(run.local_steps, int):
         raise InputError("A plan chooses one number of local steps for all workers; give local_steps as one number.")
     check_participation(setup.participation, federation.num_workers)

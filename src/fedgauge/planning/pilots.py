@@ -1,8 +1,7 @@
-"""Pilot runs: candidates from a common start, each with several seeds, run only as far as needed.
+"""Pilot runs: runs of candidates from a common first model, with several seeds, and only as far as needed.
 
-A pilot is a run in a directory of its own that is paused and resumed, so that nothing is run twice: not by the next
-rung of a race, not by a plan that was interrupted, and not by a plan for another cost of a round, on which the run
-itself does not depend.
+A pilot is a run in its own directory, which is paused and resumed, so nothing is run twice: not in the next turn of a
+race, not after an interruption, and not when planning with another cost, because the run does not depend on the cost.
 """
 
 from __future__ import annotations
@@ -35,23 +34,23 @@ from fedgauge.simulation.options import HERE, Compute, Keep, Recording, StopAt
 from fedgauge.simulation.setup import Setup
 from fedgauge.values import Round, Status, Trace
 
-_OFTEN = 16  # at most this many local steps between records
-_FOREVER = 10**9  # rounds of a pilot: it is paused, or reaches its goal, long before
+_OFTEN = 16  # largest number of local steps between records
+_FOREVER = 10**9  # number of rounds of a pilot, which is paused or reaches its goal long before
 
 
 class Shipped(NamedTuple):
-    """A set-up from Python, with its first model, as another process gets it."""
+    """A set-up that was made in Python, and its first model, pickled for another process."""
 
     content: bytes
     digest: str
 
     @classmethod
     def of(cls, setup: Setup) -> Self:
-        """Ship a set-up; refuse one that cannot be sent to another process."""
+        """Pickle a set-up; refuse one that cannot be sent to another process."""
         try:
-            # What makes the first model stays behind, so the model itself goes along.
+            # The function that makes the first model is not pickled, so the model itself is sent too.
             content = cloudpickle.dumps((setup, setup.federation.start(setup.seed)))
-        except Exception as error:  # whatever the user's own classes raise
+        except Exception as error:  # the user's own classes may raise anything
             raise InputError(
                 f"The federation cannot be sent to other processes ({type(error).__name__}: {error});"
                 " plan with jobs = 1."
@@ -60,14 +59,14 @@ class Shipped(NamedTuple):
 
 
 class PilotJob(NamedTuple):
-    """A trial as another process runs it.
+    """A trial that can be run in another process.
 
     Attributes:
-        source: the experiment, a set-up that was shipped, or in this process the set-up itself.
-        trial: the candidate and the seed's offset.
-        goal: what it stops at.
-        record_every: a round out of how many is recorded.
-        rounds: where it pauses.
+        source: the experiment, a pickled set-up or, if the job runs in this process, the set-up itself.
+        trial: the candidate, and the number that is added to the seed.
+        goal: the goal at which the run stops.
+        record_every: every how many rounds a record is made.
+        rounds: the round at which the run pauses.
     """
 
     source: Experiment | Shipped | Setup
@@ -79,7 +78,7 @@ class PilotJob(NamedTuple):
 
 @lru_cache(maxsize=1)
 def _prepared(experiment: Experiment) -> tuple[Setup, torch.Tensor]:
-    """The set-up of an experiment, made once for all candidates, with its first model."""
+    """The set-up and the first model of an experiment, made once for all candidates."""
     setup = prepare(experiment)
     return setup, setup.federation.start(setup.seed)
 
@@ -99,7 +98,7 @@ def _setup(source: Experiment | Shipped | Setup) -> tuple[Setup, torch.Tensor]:
 
 
 def run_pilot(job: PilotJob, directory: str) -> tuple[list[dict[str, Any]], Status]:
-    """Run a trial up to a round, or to its goal; its records so far and how it stands."""
+    """Run a trial up to a round or to its goal, and return its records so far and its status."""
     trace = _run(job, directory)
     return [record.to_json() for record in trace.rounds], trace.status
 
@@ -126,7 +125,7 @@ def _run(job: PilotJob, directory: str) -> Trace:
 
 
 def job_experiment(job: PilotJob, shared: Setup) -> Experiment:
-    """The experiment that a trial is, for the record in its directory."""
+    """The experiment that a trial runs, to be saved in its directory."""
     experiment = Experiment.from_json(shared.experiment)
     run, data = experiment.run, experiment.data
     changes: dict[str, Any] = {
@@ -147,15 +146,15 @@ def job_experiment(job: PilotJob, shared: Setup) -> Experiment:
 
 
 class Pilots:
-    """Runs trials and gives their curves.
+    """Runs trials and returns their curves.
 
     Args:
-        setup: what all trials share; its seed is that of the common start.
-        scale: the goal, as an error.
-        cost: of a round, complete.
-        directory: where the runs are kept; by default, a temporary one.
-        jobs: how many run at once; by default one per core, and one runs in this process.
-        progress: called with the number of trials that have run, and of all in this rung.
+        setup: the set-up that all trials share; its seed determines the common first model.
+        scale: turns the goal's quantity into an error.
+        cost: the cost of a round, with nothing left open.
+        directory: where the runs are saved; by default, in a temporary directory.
+        jobs: number of runs at once; by default, one per core. With 1, they run in this process.
+        progress: called with the number of trials that have run in this turn, and the number of all in it.
     """
 
     def __init__(
@@ -169,7 +168,7 @@ class Pilots:
     ) -> None:
         self._setup, self._scale, self._cost, self._progress = setup, scale, cost, progress
         self._directory = directory
-        # A run over nodes of their own has no pilots there; they are simulated here.
+        # If the workers run on nodes of their own, the pilots are still simulated here.
         place = setup.compute if isinstance(setup.compute.engine, str) else HERE
         self._pool = make_pool(place.with_processes(jobs))
         self._source: Experiment | Shipped | Setup
@@ -177,7 +176,8 @@ class Pilots:
             self._source = Experiment.from_json(setup.experiment)
         else:
             self._source = setup if jobs == 1 and place.engine == "local" else Shipped.of(setup)
-        # A record takes a pass over all samples, and records may take as long as the steps between them.
+        # A record takes a pass over all samples. Records are made so rarely that they take at most about as long as the
+        # local steps between them.
         self._samples, self._batch = 0, 20
         federation = setup.federation
         if isinstance(federation, HasSamples):
@@ -202,7 +202,7 @@ class Pilots:
         return PilotJob(self._source, trial, self._scale.goal, every, rounds)
 
     def run(self, trials: Sequence[Trial], seconds: Sequence[float]) -> list[Curve]:
-        """Run each trial for this many seconds of the cost model, or to its goal, and return what is then known."""
+        """Run each trial for its seconds of the cost model, or to its goal, and return the curves."""
         jobs: dict[Trial, PilotJob] = {}
         for trial, wanted in zip(trials, seconds, strict=True):
             each = trial.candidate.seconds(self._cost)
@@ -212,7 +212,7 @@ class Pilots:
         for trial, (records, status) in self._results(jobs).items():
             rounds = [Round.from_json(record) for record in records]
             self._known[trial] = self._scale.curve(rounds, trial.candidate.seconds(self._cost), status)
-        # A run that is kept may already be further than this rung goes, which the race must not see.
+        # A saved run may already be longer than requested, which must not influence the race.
         return [self._known[trial].until(wanted) for trial, wanted in zip(trials, seconds, strict=True)]
 
     def model(self, trial: Trial) -> tuple[Any, tuple[Round, ...]]:
@@ -221,7 +221,7 @@ class Pilots:
         return trace.model, trace.rounds
 
     def _results(self, jobs: Mapping[Trial, PilotJob]) -> dict[Trial, tuple[list[dict[str, Any]], Status]]:
-        # The longest first, so that no process waits for one that began late.
+        # The longest first, so that no process has to wait for a long run that began late.
         order = sorted(jobs, key=lambda trial: -jobs[trial].rounds * trial.candidate.I * trial.candidate.M)
         places = {trial: self._place / trial.name for trial in order}
         found: dict[Trial, tuple[list[dict[str, Any]], Status]] = {}

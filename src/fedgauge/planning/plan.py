@@ -1,4 +1,4 @@
-"""A plan: what to run, how long it will take, why, and how it was found."""
+"""A plan as a value: what to run, how long it will take, why, and how it was found."""
 
 from __future__ import annotations
 
@@ -24,25 +24,26 @@ _DERIVED = ("goal_words", "choice", "reached", "verdict", "toml")
 
 @dataclass(frozen=True, eq=False)
 class Plan(Result, Displayed):
-    """A plan by trial, with the theory's beside it.
+    """A plan by trial, and the theory's plan for comparison.
 
     Attributes:
-        experiment: to run, as an object of sections; :attr:`toml` is the same as text.
-        scale: the goal, and how its quantity becomes an error.
-        cost: of a round.
-        space: what could be chosen from.
-        race: how it was chosen.
-        rounds: that the choice takes, or makes within the budget; of a goal that was not reached those it ran.
-        seconds: of them by the cost model: the geometric mean over seeds.
-        low: of the 95% interval of the seconds.
-        high: the same.
-        value: of the goal's quantity that the choice came to; the best over its records with the first seed.
-        terms: what the error consists of, for some numbers of local steps, at the choice's rates and time.
-        seen: what was measured at the end of the choice's run.
-        constants: measured at the first model, before any run.
-        theory: the plan that a theorem certifies; None where it has none.
-        notes: what a reader must know.
-        wall: seconds that planning took here.
+        experiment: the experiment to run, as a JSON object of sections; :attr:`toml` is the same as text.
+        scale: the goal, and how its quantity is turned into an error.
+        cost: the cost of a round.
+        space: the values that could be chosen.
+        race: the race by which the choice was made.
+        rounds: number of rounds that the choice takes to the goal, or makes within the budget; if the goal was not
+            reached, the number of rounds that were run.
+        seconds: seconds that these rounds take by the cost model; the geometric mean over seeds.
+        low: lower end of the 95% interval of the seconds.
+        high: upper end of the 95% interval of the seconds.
+        value: the best value of the goal's quantity that the choice reached with the first seed.
+        terms: the terms of the error for some numbers of local steps, at the choice's rates and time.
+        seen: measurements at the end of the choice's run.
+        constants: constants at the first model, measured before any run.
+        theory: the plan that a theorem certifies; None if there is none.
+        notes: remarks for the reader.
+        wall: seconds that planning took on this machine.
     """
 
     kind: ClassVar[str] = "plan"
@@ -67,17 +68,17 @@ class Plan(Result, Displayed):
 
     @property
     def goal(self) -> Goal:
-        """What it is for."""
+        """The goal of the plan."""
         return self.scale.goal
 
     @property
     def choice(self) -> Candidate:
-        """I, gamma, eta and M."""
+        """The chosen I, gamma, eta and M."""
         return self.race.winner
 
     @property
     def reached(self) -> bool:
-        """Whether the goal was reached; a budget always is."""
+        """Whether the goal was reached; always true for a budget."""
         return bool(self.race.standings)
 
     @property
@@ -92,29 +93,31 @@ class Plan(Result, Displayed):
 
     @property
     def verdict(self) -> str:
-        """One sentence: the choice, what it takes, and how sure that is; or how near the goal it came."""
+        """One sentence: the choice, its time, and how certain that is; or how close to the goal it got."""
         chosen = self.choice
         rates = f"I = {chosen.I}, gamma = {short(chosen.gamma)}, eta = {short(chosen.eta)} and M = {chosen.M}"
         if not self.reached:
             name = {"accuracy": "an accuracy", "loss": "a loss", "grad2": "a squared gradient norm"}[self.goal.quantity]
             when = self.race.entries[0].score
-            later = f"; at its pace it would take {lasting(when)}" if math.isfinite(when) else "; it stands still there"
+            later = (
+                f"; at its pace it would take {lasting(when)}" if math.isfinite(when) else "; it makes no more progress"
+            )
             return (
-                f"Not reached: {self.goal.words} was reached by none of {len(self.race.entries)} candidates"
-                f" ({self.race.ending}); the nearest, {rates}, came to {name} of {short(self.value)} in"
+                f"Not reached: none of {len(self.race.entries)} candidates reached {self.goal.words}"
+                f" ({self.race.ending}); the nearest, {rates}, reached {name} of {short(self.value)} in"
                 f" {lasting(self.seconds)}{later}."
             )
-        told = math.isfinite(self.high) and self.high > self.low
-        spread = f" ({lasting(self.low)} to {lasting(self.high)})" if told else ""
+        known = math.isfinite(self.high) and self.high > self.low
+        spread = f" ({lasting(self.low)} to {lasting(self.high)})" if known else ""
         if self.goal.value is None:
-            name = {"accuracy": "accuracy", "loss": "a loss", "grad2": "|grad f|^2"}[self.goal.quantity]
-            does = f"come to {name} of {short(self.value)} in the {rounds(self.rounds)} that the budget pays for"
+            name = {"accuracy": "an accuracy", "loss": "a loss", "grad2": "a |grad f|^2"}[self.goal.quantity]
+            does = f"reach {name} of {short(self.value)} in the {rounds(self.rounds)} that the budget pays for"
         else:
             does = f"reach {self.goal.words} in about {lasting(self.seconds)}{spread}, {rounds(self.rounds)}"
         return f"{rates} {does}; {self.race.ending}."
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plan as an object, with the verdict and the TOML beside what it was made of."""
+        """Return the plan as a JSON object, with the verdict and the TOML text added."""
         derived = (self.goal.words, self.choice.to_json(), self.reached, self.verdict, self.toml)
         return {**super().to_json(), **dict(zip(_DERIVED, derived, strict=True))}
 

@@ -1,4 +1,4 @@
-"""Plan by trial: measure, propose candidates, race them, and explain who won."""
+"""Plan by trial: measure, propose candidates, race them, and explain the winner."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ from fedgauge.simulation.setup import Setup
 from fedgauge.values import Constants, Round
 from fedgauge.values.text import lasting, short
 
-_FIELD = 45  # candidates that begin at the most: as many as the usual ladders have
-_PATIENCE = 20.0  # a goal is given up after so many times what the user's own settings would take
-_ROOM = 1.5  # rounds that the experiment gets beyond what its slowest seed took
-_LOOKED = 3  # rounds that are looked at to explain the choice
+_FIELD = 45  # largest number of candidates at the start, which is the size of the default grid
+_PATIENCE = 20.0  # a candidate has failed after this many times the time of the user's own experiment
+_ROOM = 1.5  # the planned experiment gets this many times the rounds of its slowest seed
+_LOOKED = 3  # number of rounds that are watched to explain the choice
 
 Progress = Callable[[str, int, int | None], None]
-"""Progress what is being done, how far it is, and how far it goes where that is known."""
+"""Called with what is being done, how much of it is done, and the total if it is known."""
 
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """How much planning may take.
+    """How much effort to spend on planning.
 
     Attributes:
-        seeds: of the finals.
-        spend: seconds of this machine; None is until the winner is clear.
-        limit: seconds of the cost model after which a candidate has failed; the usual is twenty times what the
-            experiment takes at its own settings.
-        jobs: pilots at once; one a core if not given.
+        seeds: number of seeds in the finals.
+        spend: seconds that planning may take on this machine; by default, until the winner is clear.
+        limit: seconds of the cost model after which a candidate has failed; by default, twenty times what the
+            experiment takes with its own settings.
+        jobs: number of pilots at once; by default, one per core.
     """
 
     seeds: int = 3
@@ -76,7 +76,7 @@ class PlanOptions:
 
 @dataclass(frozen=True)
 class _Task:
-    """What is planned, and what is known before the first pilot."""
+    """What to plan, and what is known before the first pilot."""
 
     setup: Setup
     scale: Scale
@@ -105,23 +105,24 @@ def plan(
     """Plan the local steps, rates and participants of a federation, by pilot runs from its first model.
 
     Args:
-        source: a federation; or an experiment, which says the algorithm and everything else by itself.
-        algorithm: its rates are the middle of what is tried.
-        goal: what to reach soonest, or what to have best within a budget.
-        cost: of a round; what it leaves open is measured here.
-        over: for some of ``local_steps``, ``gamma``, ``eta`` and ``participants``, the values to choose from.
+        source: a federation; or an experiment or set-up, which already contains the algorithm and everything else.
+        algorithm: the algorithm; rates around its own are tried.
+        goal: a value to reach as soon as possible, or a quantity to make as good as possible within a budget.
+        cost: the cost of a round; numbers that it leaves open are measured here.
+        over: values to choose from, for some of ``local_steps``, ``gamma``, ``eta`` and ``participants``.
         setup: further fields of :class:`~fedgauge.Setup`, such as ``local_steps``, ``participation``, ``evaluator``.
-        options: how much planning may take.
-        directory: keeps the pilots, so that planning can be interrupted and resumed; by default, a temporary one.
-        progress: called with what is being done and how far it is.
+        options: how much effort to spend on planning.
+        directory: directory for the pilots, so that planning can be interrupted and resumed; by default, a temporary
+            one.
+        progress: called with what is being done and how much of it is done.
 
     Returns:
-        The plan. If no candidate reaches the goal, it says so, and how near the best one came.
+        The plan. If no candidate reaches the goal, it says so, and how close the best one got.
 
     >>> from fedgauge import fedavg, random_quadratics
     >>> found = plan(
     ...     random_quadratics(4, 3, hessian_spread=0.0), fedavg(gamma=0.1), goal=Goal("grad2", 1e-6),
-    ...     cost=Cost("given", fixed=1.0, step=0.001), over={"gamma": [0.1]}, options=PlanOptions(jobs=1))
+    ...     cost=Cost("mine", fixed=1.0, step=0.001), over={"gamma": [0.1]}, options=PlanOptions(jobs=1))
     >>> found.choice.I, found.reached
     (128, True)
     """
@@ -131,7 +132,7 @@ def plan(
     progress("measuring", 0, None)
     shared = setup_of(source, algorithm, **(setup or {}))
     if goal.quantity == "accuracy" and shared.evaluator is None:
-        raise InputError("The goal accuracy needs examples to test on, and there are none; choose a loss.")
+        raise InputError("The goal accuracy needs test examples, but there are none; choose a loss.")
     cost = cost.completed(shared.federation)
     check_cost(cost)
     floor = floor_of(shared)
@@ -144,7 +145,7 @@ def plan(
     before = explain.from_constants(constants, constants["F"].value, float(measured.point["grad2"]))
     _refuse_small_budget(goal, cost, space)
     _refuse_met(goal, shared, measured.point)
-    # Everyone's first run is a round of moderate local steps, or one of its own where that is longer.
+    # Every candidate first runs for the time of a round with a moderate number of local steps, or for one round.
     horizon = cost.round(math.sqrt(min(space.local_steps) * max(space.local_steps)), max(space.participants))
     fields = _candidates(space, before, cost, horizon)
     place = Path(directory) / "pilots" / goal.name if directory else None
@@ -158,10 +159,10 @@ def plan(
         nonlocal leader
         leader = f"pilots, {who} ahead"
 
-    def ran(done: int, total: int) -> None:
+    def count_pilots(done: int, total: int) -> None:
         progress(leader, done, total)
 
-    with Pilots(shared, scale, cost, place, options.jobs, ran) as pilots:
+    with Pilots(shared, scale, cost, place, options.jobs, count_pilots) as pilots:
         found = race(
             fields[:_FIELD],
             pilots.run,
@@ -178,7 +179,7 @@ def plan(
         progress("explaining", 0, None)
         model, records = pilots.model(Trial(found.winner, 0))
         if goal.budget is not None:
-            # A run that is kept may be further than the budget goes.
+            # A saved run may be longer than the budget allows.
             end = goal.budget / found.winner.seconds(cost) * (1 + 1e-9)
             records = tuple(record for record in records if record.round <= end)
     seen = _after(found.winner.applied(shared), torch.from_numpy(model), records, found.winner)
@@ -186,16 +187,16 @@ def plan(
     return _plan(task, found, records, seen, theory, [*_left_out(len(fields)), *notes])
 
 
-# -- what is refused ---------------------------------------------------------------------------------------------
+# -- checks ------------------------------------------------------------------------------------------------------
 
 
 def _refuse_other_targets(experiment: Experiment, goal: Goal) -> None:
     for quantity in ("loss", "accuracy", "grad2"):
         name = f"target_{quantity}"
-        given = getattr(experiment.run, name)
-        if given is not None and (quantity, given) != (goal.quantity, goal.value):
+        value = getattr(experiment.run, name)
+        if value is not None and (quantity, value) != (goal.quantity, goal.value):
             raise InputError(
-                f"The experiment stops at {name} = {given:g}, which contradicts the goal of {goal.words}; leave out"
+                f"The experiment stops at {name} = {value:g}, which contradicts the goal of {goal.words}; leave out"
                 f" {name}, or make it the goal."
             )
 
@@ -206,7 +207,7 @@ def _refuse_small_budget(goal: Goal, cost: Cost, space: Space) -> None:
     if goal.budget is not None and goal.budget < least:
         raise InputError(
             f"The budget of {lasting(goal.budget)} is below one round, which takes at least {lasting(least)}"
-            f" (I = {steps}, M = {people}); give more, or a cheaper cost."
+            f" (I = {steps}, M = {people}); choose a larger budget, or a cheaper cost."
         )
 
 
@@ -216,16 +217,16 @@ def _refuse_met(goal: Goal, setup: Setup, point: Mapping[str, Any]) -> None:
     first = Round(0, float(point["loss"]), float(point["grad2"]), accuracy=accuracy)
     if goal.value is not None and goal.reached(first):
         found = short(goal.best([first]))
-        raise InputError(f"The first model already has {goal.words}, namely {found}; ask for more.")
+        raise InputError(f"The first model already has {goal.words}, namely {found}; choose a more ambitious goal.")
 
 
 def _refuse_divergence(found: Race, pilots: Pilots, before: Seen) -> None:
     def lost(entry: Entry) -> bool:
-        """Whether it diverged, or f has risen: those that others leave behind are given up long before they diverge."""
+        """Whether it diverged, or f rose: candidates that fall behind are given up long before they diverge."""
         curve = entry.curve
         if curve.diverged or curve.errors[-1] <= curve.errors[0]:
             return curve.diverged
-        # Accuracy and gradient may be worse than at first where f has fallen, so that f is asked.
+        # Accuracy and gradient may be worse than at the start even if f has fallen, so look at f itself.
         _, records = pilots.model(Trial(entry.candidate, 0))
         return records[-1].loss > records[0].loss
 
@@ -240,11 +241,11 @@ def _refuse_divergence(found: Race, pilots: Pilots, before: Seen) -> None:
     )
 
 
-# -- what is measured before and after ---------------------------------------------------------------------------
+# -- measurements before and after the race ----------------------------------------------------------------------
 
 
 def _after(setup: Setup, model: torch.Tensor, records: Sequence[Round], winner: Candidate) -> Seen:
-    """What a few more rounds of the winner show, from where its pilot ended."""
+    """Measure during a few more rounds of the winner, starting from the model of its pilot."""
     here = replace(setup, participation=Participation(weights=setup.participation.weights))
     trace = simulate(
         here.federation,
@@ -277,7 +278,7 @@ def _after(setup: Setup, model: torch.Tensor, records: Sequence[Round], winner: 
 
 
 def _candidates(space: Space, before: Seen, cost: Cost, seconds: float) -> list[Candidate]:
-    """The grid and the user's own, the most promising first by the constants."""
+    """The grid and the user's own candidate; those for which the constants predict the smallest error come first."""
     own = space.own
     fits = own.I in space.local_steps and own.gamma in space.gammas
     fields = dict.fromkeys((*space.grid(), *([own] if fits else [])))
@@ -285,26 +286,26 @@ def _candidates(space: Space, before: Seen, cost: Cost, seconds: float) -> list[
 
 
 def _left_out(number: int) -> list[str]:
-    """What must be said where more was named than is tried."""
+    """A note if more candidates were named than are tried."""
     if number <= _FIELD:
         return []
     return [
-        f"Of {number} combinations of I and gamma the {_FIELD} that promise most by the constants began, and others"
-        " joined only beside the best; name fewer to have each of them tried."
+        f"Of {number} combinations of I and gamma, only the {_FIELD} that the constants favour were tried, and later"
+        " the neighbours of the best; name fewer values to have every combination tried."
     ]
 
 
 def _theory(task: _Task, records: Sequence[Round], winner: Candidate) -> tuple[TheoryPlan | None, list[str]]:
-    """What a theorem certifies for the same end: the squared gradient norm that the winner came to."""
+    """The plan that a theorem certifies for a comparable goal: the squared gradient norm that the winner reached."""
     algorithm = task.setup.algorithm.name
     if algorithm != "fedavg":
-        return None, [f"Theory plans FedAvg, and not {algorithm}."]
+        return None, [f"The theory plans FedAvg, not {algorithm}."]
     goal, notes = task.scale.goal, []
     if goal.budget is None and goal.quantity != "grad2":
         goal = Goal("grad2", records[-1].grad2)
         notes.append(
-            f"The theory speaks of |grad f|^2, so that its plan is for {short(records[-1].grad2)}, where the run that"
-            " was chosen came to its goal."
+            f"The theory is about |grad f|^2, so its plan is for {short(records[-1].grad2)}, the value at which the"
+            " chosen run ended."
         )
     elif goal.quantity != "grad2":
         goal = Goal("grad2", None, goal.budget)
@@ -367,7 +368,7 @@ def _plan(
 
 
 def _experiment(task: _Task, winner: Candidate, rounds: int) -> dict[str, Any]:
-    """The sections of the experiment to run; none where the federation comes from Python."""
+    """The sections of the experiment to run; empty if the federation was made in Python."""
     if not task.setup.experiment:
         return {}
     experiment, goal = Experiment.from_json(task.setup.experiment), task.scale.goal
@@ -382,10 +383,10 @@ def _remarks(space: Space, seen: Seen, winner: Candidate, cost: Cost) -> list[st
     if seen.identical:
         notes.append("The workers are identical: their gradients agree, and averaging them only divides the noise.")
     if winner.I == max(space.local_steps) > 1:
-        notes.append(f"I is the largest that was tried; larger ones are tried with --over local_steps={2 * winner.I}.")
+        notes.append(f"I is the largest that was tried; to try larger ones, use --over local_steps={2 * winner.I}.")
     if winner.gamma in (min(space.gammas), max(space.gammas)) and len(space.gammas) > 1 and "gamma" not in space.open:
-        notes.append("gamma is at the end of what was tried; name rates beyond it.")
+        notes.append("gamma is the smallest or largest that was tried; name rates beyond it.")
     if len(space.participants) == 1:
         share = cost.per_participant * winner.M / winner.seconds(cost)
-        notes.append(f"M was not varied: messages are {share:.0%} of a round.")
+        notes.append(f"M was not varied: messages take {share:.0%} of a round.")
     return notes

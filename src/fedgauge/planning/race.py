@@ -1,13 +1,14 @@
-"""A race of candidates: all make a short run, and then whoever promises most runs on, until nobody promises more.
+"""A race of candidates: all make a short run, then those with the best forecast run on until no forecast is better.
 
-The search goes on with one seed. Every candidate runs for the same short time. From then on the two that promise the
-best end run further, and are judged anew; a plateau ends a promise, and those that were slower get their turn. A
-candidate is out for good only where it diverged, or where another *dominates* it: is ahead at the same time, by more
-than noise, with no more local steps, no larger rates and no fewer participants. Every term of the theory but the first
-grows with I, gamma and eta and falls with M, so that what is behind now has the higher floor too.
+Search, with one seed. Every candidate runs for the same short time. After that, the two candidates with the best
+forecasts run further, and their forecasts are made anew. If a candidate reaches a plateau, its forecast gets worse, and
+slower candidates get their turn. A candidate drops out only if it diverges, or if another one *dominates* it: is ahead
+at the same time by more than noise, with no more local steps, no larger rates and no fewer participants. Every term of
+the theory except the first grows with I, gamma and eta and falls with M, so the candidate that is behind now also has
+the higher floor.
 
-Finals. The best that came to the goal run to it with more seeds, until the intervals of their times tell one from the
-others, or show that the difference does not matter.
+Finals, with more seeds. The best candidates that reached the goal run to it again, until the intervals of their times
+separate one from the others, or show that the difference does not matter.
 """
 
 from __future__ import annotations
@@ -24,33 +25,33 @@ from fedgauge.planning.candidates import Candidate, Trial
 from fedgauge.planning.forecast import Curve
 from fedgauge.values import Value
 
-_GROWTH = 1.6  # of a candidate's time from one turn to the next
-_TOGETHER = 2  # run on at a time, for two cores; the same on every machine, so that plans are
-_LINE = 8  # that begin at a time
-_SURE = 2.0  # standard deviations by which one must be behind
-_HIDDEN = 0.5  # standard deviation of the logarithm that one record alone may be off by
-_LEVEL = 0.95  # of the intervals
-_SAME = 0.05  # a difference that does not matter
+_GROWTH = 1.6  # factor by which a candidate's time grows from one turn to the next
+_TOGETHER = 2  # candidates that run on at a time; the same on every machine, so that plans are the same
+_LINE = 8  # candidates that make their first run at a time
+_SURE = 2.0  # standard deviations by which a dominated candidate must be behind
+_HIDDEN = 0.5  # standard deviation of the logarithm of an error that is known from one record alone
+_LEVEL = 0.95  # confidence level of the intervals
+_SAME = 0.05  # relative difference that does not matter
 _NEAR = 1.25  # a finalist's score is at most this many times the best one
-_CONTENDERS = 3  # in the finals at the most
+_CONTENDERS = 3  # largest number of finalists
 
 
 class Run(Protocol):
-    """Runs trials, each for so many seconds or to its goal, and gives their curves."""
+    """Runs each trial for its number of seconds, or to its goal, and returns the curves."""
 
     def __call__(self, trials: Sequence[Trial], seconds: Sequence[float]) -> list[Curve]:
-        """The curves, one a trial."""
+        """Return one curve per trial."""
 
 
 @dataclass(frozen=True)
 class Entry(Value):
-    """A candidate as it left the race.
+    """A candidate at the end of the race.
 
     Attributes:
-        candidate: who.
+        candidate: the candidate.
         curve: its run with the first seed.
-        score: the seconds to the goal, or the error at the end of the budget, by forecast.
-        fate: what became of it, in words.
+        score: forecast of the seconds to the goal, or of the error at the end of the budget.
+        fate: how it ended, in words.
     """
 
     candidate: Candidate
@@ -61,15 +62,15 @@ class Entry(Value):
 
 @dataclass(frozen=True)
 class Standing(Value):
-    """A finalist.
+    """The result of a finalist.
 
     Attributes:
-        candidate: who.
-        scores: one a seed: seconds to the goal, or the error at the end of the budget; a forecast where it had not
-            arrived when the race ended.
-        score: their geometric mean.
-        low: of the 95% interval of it, with the spread that all finalists show together.
-        high: the same.
+        candidate: the candidate.
+        scores: one score per seed: seconds to the goal, or the error at the end of the budget; a forecast if the run
+            had not reached the goal when the race ended.
+        score: geometric mean of the scores.
+        low: lower end of the 95% interval of the mean, with one standard deviation for all finalists.
+        high: upper end of that interval.
     """
 
     candidate: Candidate
@@ -81,15 +82,15 @@ class Standing(Value):
 
 @dataclass(frozen=True)
 class Race(Value):
-    """How a race went.
+    """The result of a race.
 
     Attributes:
-        entries: all that took part, best first.
-        standings: the finalists, best first; empty where nobody came to the goal.
-        ending: why it ended, in words.
-        clear: whether the winner is told from the others, or they differ by less than matters.
+        entries: all candidates, best first.
+        standings: the finalists, best first; empty if no candidate reached the goal.
+        ending: why the race ended, in words.
+        clear: whether the winner is clearly better than the others, or the difference does not matter.
         spent: seconds of the cost model that all trials took together.
-        trials: how many there were.
+        trials: number of trials.
     """
 
     entries: tuple[Entry, ...]
@@ -101,12 +102,12 @@ class Race(Value):
 
     @property
     def winner(self) -> Candidate:
-        """The best of the finals, or who promised most where there were none."""
+        """The best finalist, or the candidate with the best forecast if there were no finals."""
         return (self.standings or self.entries)[0].candidate
 
 
 class _Course:
-    """The race as it goes."""
+    """The state of a race while it runs."""
 
     def __init__(self, run: Run, target: float | None, budget: float | None, limit: float) -> None:
         self._run, self.target, self.budget = run, target, budget
@@ -115,40 +116,40 @@ class _Course:
         self.fates: dict[Candidate, str] = {}
 
     def run(self, trials: Sequence[Trial], seconds: Sequence[float]) -> None:
-        """Run trials further."""
+        """Run trials up to a number of seconds each."""
         within = [min(wanted, self.limit) for wanted in seconds]
         self.curves.update(zip(trials, self._run(trials, within), strict=True))
 
     def curve(self, candidate: Candidate) -> Curve:
-        """With the first seed."""
+        """The candidate's curve with the first seed."""
         return self.curves[Trial(candidate, 0)]
 
     @property
     def field(self) -> list[Candidate]:
-        """All that have run with the first seed."""
+        """All candidates that have run with the first seed."""
         return [trial.candidate for trial in self.curves if trial.seed == 0]
 
     def score(self, candidate: Candidate) -> float:
-        """What it promises: seconds to the goal, or the error at the end of the budget."""
+        """The forecast of a candidate: seconds to the goal, or the error at the end of the budget."""
         curve = self.curve(candidate)
         if self.budget is None:
             return curve.forecast(self.target or 0.0)
-        # At the end of the budget a further round may not fit, whatever it would bring.
+        # Near the end of the budget, another round may not fit, so nothing is forecast.
         return curve.at(self.budget) if self.done(candidate) else curve.later(self.budget)
 
     def done(self, candidate: Candidate) -> bool:
-        """Whether it is at the goal, or at the end of what it may take."""
+        """Whether the candidate has reached the goal, diverged or used up its time."""
         curve = self.curve(candidate)
         return curve.status != "stopped" or curve.end >= self.limit - curve.each * (1 + 1e-9)
 
     def arrived(self, candidate: Candidate) -> bool:
-        """Whether it came to the goal."""
+        """Whether the candidate has reached the goal, or the end of the budget without diverging."""
         if self.target is not None:
             return self.curve(candidate).when(self.target) is not None
         return self.done(candidate) and not self.curve(candidate).diverged
 
     def running(self) -> list[Candidate]:
-        """Who may run on, the most promising first; those that are out are told so."""
+        """The candidates that may run on, best forecast first; notes the fate of those that are dominated."""
         left = []
         for candidate in self.field:
             if candidate in self.fates or self.done(candidate):
@@ -161,7 +162,7 @@ class _Course:
         return sorted(left, key=lambda c: (self.score(c), self.curve(c).errors[-1]))
 
     def _dominates(self, other: Candidate, candidate: Candidate) -> bool:
-        """Whether another is surely ahead at the same time, and has no higher floor by any theorem."""
+        """Whether another candidate is clearly ahead at the same time, and by every theorem has no higher floor."""
         if other == candidate or not (
             other.I <= candidate.I
             and other.gamma <= candidate.gamma
@@ -176,7 +177,7 @@ class _Course:
 
     @property
     def spent(self) -> float:
-        """By all trials."""
+        """Seconds of the cost model that all trials took together."""
         return sum(curve.end for curve in self.curves.values())
 
 
@@ -196,23 +197,23 @@ def race(
     """Find the candidate that reaches the target soonest, or has the least error when the budget is spent.
 
     Args:
-        candidates: who takes part, the most promising first.
-        run: runs trials.
-        target: the error to reach; None with a budget.
-        budget: the seconds after which errors are compared; None with a target.
-        first: seconds that everyone runs for at first.
+        candidates: the candidates, the most promising first.
+        run: function that runs trials.
+        target: the error to reach; None if there is a budget.
+        budget: seconds after which errors are compared; None if there is a target.
+        first: seconds of every candidate's first run.
         limit: seconds after which a candidate has failed to reach the target.
-        seeds: of the finals.
-        more: the neighbours of a candidate; those of the best that came to the goal are tried whatever they promise.
-        time_is_up: whether the budget for planning is spent.
-        progress: called with who leads and how much was spent, whenever that changes.
+        seeds: number of seeds in the finals.
+        more: returns the neighbours of a candidate; those of the best candidate that reached the goal are always tried.
+        time_is_up: whether the time for planning is used up.
+        progress: called at every turn with the name of the leader and the seconds spent.
     """
     course = _Course(run, target, budget, limit)
     _enter(course, candidates, first, time_is_up)
     while True:
         ready = [c for c in course.field if course.arrived(c)]
         best = min(ready, key=course.score) if ready else None
-        # Some longer than the best with this seed: noise may have made it so.
+        # A little longer than the best takes with this seed, because it may be the best only by chance.
         bar = _NEAR * course.score(best) if best else math.inf
         beside: Sequence[Candidate] = more(best) if best else ()
         new = [c for c in beside if c not in course.field]
@@ -224,7 +225,7 @@ def race(
         ]
         if not running or time_is_up():
             break
-        # Those that promise nothing run on only where nobody else does.
+        # Candidates without a finite forecast run on only if there are no others.
         hopeful = [c for c in running if math.isfinite(course.score(c))]
         leaders = (hopeful or running)[:_TOGETHER]
         progress(leaders[0].name, course.spent)
@@ -233,19 +234,19 @@ def race(
         if all(course.curve(c).diverged for c in course.field):
             ending = "every candidate diverged"
         else:
-            ending = "the time for planning is up" if running else "nobody came to the goal"
+            ending = "the time for planning is up" if running else "no candidate reached the goal"
         return _race(course, (), ending, False)
     standings, clear, ending = _finals(course, ready, seeds, time_is_up)
     return _race(course, standings, ending, clear)
 
 
 def _due(course: _Course, candidate: Candidate, beside: Sequence[Candidate], bar: float) -> bool:
-    """Whether a neighbour of the best has not yet shown, by running as long, that it is no better."""
+    """Whether a neighbour of the best has not yet run long enough to show that it is no better."""
     return candidate in beside and course.budget is None and course.curve(candidate).end < bar * (1 - 1e-9)
 
 
 def _enter(course: _Course, candidates: Iterable[Candidate], seconds: float, time_is_up: Callable[[], bool]) -> None:
-    """Let candidates make their first run, some at a time: where time is up, those that come first have run."""
+    """Let candidates make their first run, some at a time, so that the first ones have run if time is up."""
     new = [Trial(c, 0) for c in dict.fromkeys(candidates)]
     for at in range(0, len(new), _LINE):
         if at and time_is_up():
@@ -255,7 +256,7 @@ def _enter(course: _Course, candidates: Iterable[Candidate], seconds: float, tim
 
 
 def _further(course: _Course, candidate: Candidate, bar: float) -> float:
-    """How far it runs next: longer, but not beyond what it needs or what was needed by the best so far."""
+    """The seconds up to which a candidate runs next: not much longer than it needs, or than the best so far needed."""
     curve = course.curve(candidate)
     longer = max(curve.end * _GROWTH, curve.end + curve.each)
     if course.budget is not None:
@@ -274,7 +275,7 @@ def _race(course: _Course, standings: Sequence[Standing], ending: str, clear: bo
             return "diverged"
         if candidate in finalists:
             return "won" if standings[0].candidate == candidate else "in the finals"
-        arrived = "came to the goal" if course.arrived(candidate) else "promised less"
+        arrived = "reached the goal" if course.arrived(candidate) else "worse forecast"
         return course.fates.get(candidate, arrived)
 
     def place(candidate: Candidate) -> tuple[float, ...]:
@@ -295,18 +296,18 @@ def _race(course: _Course, standings: Sequence[Standing], ending: str, clear: bo
 def _finals(
     course: _Course, ready: Sequence[Candidate], seeds: int, time_is_up: Callable[[], bool]
 ) -> tuple[tuple[Standing, ...], bool, str]:
-    """Run the best to the goal with more and more seeds."""
+    """Run the best candidates to the goal with one more seed after another."""
     order = sorted(ready, key=course.score)
     best = course.score(order[0])
     left = [c for c in order if course.score(c) <= _NEAR * best][:_CONTENDERS]
     scores = {c: [course.score(c)] for c in left}
     standings = _standings(scores)
     if len(left) == 1 and seeds == 1:
-        return standings, True, "nobody else came near"
+        return standings, True, "no other candidate came close"
     for seed in range(1, seeds):
         if time_is_up():
             return standings, False, "the time for planning is up"
-        # No longer than would still be of interest.
+        # A run that takes longer than this cannot win.
         most = math.inf if course.budget is not None else 2 * _NEAR * standings[0].score
         trials = [Trial(c, seed) for c in left]
         course.run(trials, [most] * len(trials))
@@ -317,18 +318,19 @@ def _finals(
         if len(left) == 1 and len(scores) > 1:
             return standings, True, "the winner is clear"
     if len(scores) == 1:
-        return standings, True, "nobody else came near"
+        return standings, True, "no other candidate came close"
     near = _alike(standings, left)
-    return standings, near, "the best differ by less than matters" if near else "the best cannot be told apart"
+    ending = "the difference between the best does not matter" if near else "the best cannot be told apart"
+    return standings, near, ending
 
 
 def _doubt(curve: Curve) -> float:
-    """The standard deviation with which the logarithm of an error is known: what few records hide is put on top."""
+    """Standard deviation of the logarithm of the error; it is larger if there are few records."""
     return math.hypot(curve.scatter, _HIDDEN / len(curve.seconds))
 
 
 def _alike(standings: Sequence[Standing], left: Sequence[Candidate]) -> bool:
-    """Whether those that are left differ by less than matters."""
+    """Whether the differences between the remaining candidates do not matter."""
     return all(s.score <= (1 + _SAME) * standings[0].score for s in standings if s.candidate in left)
 
 
@@ -336,12 +338,12 @@ def _final(course: _Course, trial: Trial) -> float:
     curve = course.curves[trial]
     if course.budget is not None:
         return curve.at(course.budget)
-    # Who has not arrived when the others have is given its forecast; who stands still, all the time that there is.
+    # A run that has not reached the goal gets its forecast, but at most the time limit.
     return min(curve.forecast(course.target or 0.0), max(course.limit, curve.end))
 
 
 def _standings(scores: dict[Candidate, list[float]]) -> tuple[Standing, ...]:
-    """Means with intervals, in logarithms, with one deviation for all; best first."""
+    """The finalists' means and intervals, computed with logarithms and one standard deviation for all; best first."""
     logs = {c: np.log(np.maximum(s, 1e-300)) for c, s in scores.items()}
     sound = [group for group in logs.values() if len(group) > 1 and np.isfinite(group).all()]
     freedom = sum(len(group) - 1 for group in sound)

@@ -1,4 +1,4 @@
-"""From measured constants to the numbers of a theorem: which one applies, what it needs, and what is missing."""
+"""From measured constants to the inputs of a theorem: which theorem applies, what it needs, and what is missing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from fedgauge.values import Constants, Estimate, Kind
 
 End = Literal["value", "best", "worst"]
 _CHOSEN = ("I", "R", "gamma", "eta")
-# What stands for a symbol, and the power to which it is to be raised. The proofs use the mean of zeta over workers.
+# For each symbol, the constants that can supply it, and the power to which each is raised. The proofs use the mean of
+# zeta over workers.
 _STANDS: dict[str, tuple[tuple[str, int], ...]] = {
     "sigma2": (("sigma2", 1), ("sigma", 2)),
     "zeta2": (("zeta2", 1), ("zeta", 2), ("zeta_rms", 2)),
@@ -24,22 +25,22 @@ _STANDS: dict[str, tuple[tuple[str, int], ...]] = {
 
 
 class SymbolValue(NamedTuple):
-    """A symbol of a theorem: the estimate that it is taken from, and to which power."""
+    """The value of a theorem's symbol: an estimate, and the power to which it is raised."""
 
     estimate: Estimate
     power: int
 
     def at(self, end: End) -> float:
-        """The number itself, or the end of its interval at which a bound is smaller (best) or larger (worst)."""
+        """The value, or the end of its interval at which a bound is smaller (best) or larger (worst)."""
         if end == "value":
             return float(self.estimate.value) ** self.power
-        # A bound grows with every constant but mu.
+        # A bound grows with every constant except mu.
         low = (end == "best") != (self.estimate.symbol == "mu")
         return float(self.estimate.low if low else self.estimate.high) ** self.power
 
 
 def look_up(constants: Constants, symbol: str) -> SymbolValue | None:
-    """What the constants have for a theorem's symbol.
+    """Find the constant that supplies a theorem's symbol; None if there is none.
 
     >>> look_up(Constants((Estimate("sigma", 2.0, 1.0, 3.0, "sample", "batches"),)), "sigma2").at("worst")
     9.0
@@ -52,7 +53,7 @@ def look_up(constants: Constants, symbol: str) -> SymbolValue | None:
 
 
 def collect(constants: Constants, theorem: str, version: str = "corrected") -> dict[str, SymbolValue]:
-    """Return the constants that a theorem needs, or say in one sentence which are missing and how to get them."""
+    """Return the constants that a theorem needs; an error says which are missing and how to get them."""
     found: dict[str, SymbolValue] = {}
     missing: list[str] = []
     statement = find(theorem)
@@ -76,8 +77,8 @@ def collect(constants: Constants, theorem: str, version: str = "corrected") -> d
 def _say_missing(theorem: str, missing: Iterable[str]) -> str:
     names = ", ".join(missing)
     return (
-        f"A plan by {theorem} ({find(theorem).locator}) lacks {names}; measure with 'fedgauge measure' (for quadratics "
-        f"'fedgauge constants' gives all of them), or give the numbers that you know."
+        f"A plan by {theorem} ({find(theorem).locator}) lacks {names}; measure with 'fedgauge measure' (for quadratics,"
+        " 'fedgauge constants' computes all of them), or give the numbers that you know."
     )
 
 
@@ -92,7 +93,7 @@ def is_zero(item: SymbolValue | None, scale: float = 0.0) -> bool:
 
 
 def check_participation(who: Participation, num_workers: int) -> int:
-    """Return how many take part in a round; refuse participation that no theorem here covers."""
+    """Return the number of participants in a round; refuse participation that no theorem here covers."""
     M = who.num_participants(num_workers)
     if num_workers < M:
         raise InputError(f"participants must be at most the {num_workers} workers, not {M}; sample fewer.")
@@ -107,20 +108,19 @@ def check_participation(who: Participation, num_workers: int) -> int:
             if covers_for_plan(theorem, sampling)
         )
         raise InputError(
-            f"No theorem that plans covers the sampling {who.sampling}; choose {' or '.join(covered)}, or plan by "
-            "trial."
+            f"No theorem for plans covers the sampling {who.sampling}; choose {' or '.join(covered)}, or plan by trial."
         )
     return M
 
 
 def covers_for_plan(theorem: Theorem, sampling: Sampling) -> bool:
-    """Whether the bound of a theorem, with nothing added, holds for a sampling."""
+    """Whether the bound of a theorem holds for a sampling, without an additional term."""
     covered = theorem.coverage(sampling)
     return covered is not None and covered.extra is None
 
 
 def check_large_eta(theorem: Theorem, who: Participation, participants: int, etas: Iterable[float | None]) -> None:
-    """Refuse global rates that need more than the theorem's conditions where workers are sampled in another way."""
+    """Refuse global rates that the theorem does not cover when workers are sampled in another way than it assumes."""
     covered = theorem.coverage(who.sampling)
     if covered is None or covered.largest_eta is None:
         return
@@ -128,21 +128,21 @@ def check_large_eta(theorem: Theorem, who: Participation, participants: int, eta
     for eta in etas:
         if math.isfinite(largest) and (eta is None or eta > largest):
             raise InputError(
-                f"With the sampling {who.sampling} of {participants} workers {theorem.locator} covers eta up to"
-                f" {covered.largest_eta_text}, not {'one that is free' if eta is None else f'{eta:g}'}; lower it, or"
+                f"With the sampling {who.sampling} of {participants} workers, {theorem.locator} covers eta up to"
+                f" {covered.largest_eta_text}, not {'a free eta' if eta is None else f'{eta:g}'}; lower it, or"
                 f" choose the sampling {theorem.sampling}."
             )
 
 
-# The theorem for the narrowest class of objectives that the federation belongs to says most.
+# From narrow to wide: the theorem for the narrowest class that a federation belongs to is the strongest.
 _NARROWNESS: tuple[Objectives, ...] = ("equal Hessians", "strongly convex", "quadratic", "smooth")
 
 
 def _fitting(constants: Constants, goal: Goal, who: Participation, eta: float | None) -> Theorem:
-    """The theorem whose facts fit the federation; one that only misses the goal where none fits in everything.
+    """The theorem that applies to the federation and the goal; if there is none, one that does not fit the goal.
 
-    L_h = 0 means that the workers share one constant Hessian: moving the local models about their mean changes no
-    averaged gradient, so each worker's Hessian is that of f, wherever the others are.
+    L_h = 0 means that the workers share one constant Hessian: moving the local models about their mean does not change
+    the averaged gradient, so each worker's Hessian is that of f, wherever the other workers' models are.
     """
     L_h, L_g = look_up(constants, "L_h"), look_up(constants, "L_g")
     known: set[Objectives] = {"smooth", *(("strongly convex",) if goal.quantity == "loss" else ())}
@@ -161,9 +161,9 @@ def _fitting(constants: Constants, goal: Goal, who: Participation, eta: float | 
 
 
 def choose_theorem(constants: Constants, theorem: str | None, goal: Goal, who: Participation, eta: float | None) -> str:
-    """The theorem that a plan rests on: the one named, or the one whose facts fit the federation.
+    """The theorem for a plan: the named one, or the one that applies to the federation.
 
-    Only the sampling ``full`` is full participation: of M = N draws with replacement some are of the same worker.
+    Only the sampling ``full`` is full participation: M = N draws with replacement may draw a worker more than once.
     """
     for symbol in _CHOSEN:
         if symbol in constants:
@@ -173,7 +173,7 @@ def choose_theorem(constants: Constants, theorem: str | None, goal: Goal, who: P
     chosen = _fitting(constants, goal, who, eta) if theorem is None else find(theorem)
     able = [one.name for one in planning_theorems()]
     if chosen.name not in able:
-        raise InputError(f"Theory plans FedAvg, so {chosen.name} has no plan; {nearest(chosen.name, able)}")
+        raise InputError(f"The theory plans FedAvg, so {chosen.name} has no plan; {nearest(chosen.name, able)}")
     if not covers_for_plan(chosen, who.sampling):
         others = ", ".join(one.name for one in planning_theorems() if covers_for_plan(one, who.sampling))
         speaks = (
@@ -182,22 +182,24 @@ def choose_theorem(constants: Constants, theorem: str | None, goal: Goal, who: P
             else f"workers drawn {chosen.sampling.replace('-', ' ')}"
         )
         drawn = (
-            "all" if who.sampling == "full" else f"{who.participants} that are drawn {who.sampling.replace('-', ' ')}"
+            "all workers"
+            if who.sampling == "full"
+            else f"{who.participants} workers drawn {who.sampling.replace('-', ' ')}"
         )
         raise InputError(f"{chosen.name} is about {speaks}, not {drawn}; choose {others}.")
     measure = chosen.quantity.measure
     if goal.quantity != measure:
         raise InputError(
             f"{chosen.name} ({chosen.locator}) bounds {'f - f*' if measure == 'loss' else '|grad f|^2'}, which says "
-            f"nothing about a goal of {goal.quantity}; ask for {measure}, or plan by trial."
+            f"nothing about a goal of {goal.quantity}; choose a goal of {measure}, or plan by trial."
         )
     return chosen.name
 
 
 def target_of(goal: Goal, constants: Constants) -> tuple[float | None, dict[str, Kind]]:
-    """The bound to reach, and the kind of f* where a loss is counted from it.
+    """The bound to reach, and the kind of f* if the goal is a loss.
 
-    f - f* <= goal - c makes f at most the goal only if f* <= c, so that it is counted from the upper end of f*.
+    f - f* <= goal - c makes f at most the goal only if f* <= c, so c is the upper end of the interval of f*.
 
     >>> least = Estimate("f_star", 1.0, 1.0, 1.5, "lower", "f(x) - |grad f(x)|^2/(2 mu), and f(x) above it")
     >>> target_of(Goal("loss", 2.0), Constants((least,)))
@@ -208,11 +210,11 @@ def target_of(goal: Goal, constants: Constants) -> tuple[float | None, dict[str,
     least = constants.get("f_star")
     if least is None:
         raise InputError(
-            "The theorem bounds f - f*, so that a goal of loss needs f_star; give it, or a budget instead."
+            "The theorem bounds f - f*, so a goal of loss needs f_star; give f_star, or a budget instead of the goal."
         )
     if not goal.value > least.high:
-        what = f"f* = {least.high:g}" if least.kind == "exact" else f"{least.high:g}, which f* may be"
+        what = f"f* = {least.high:g}" if least.kind == "exact" else f"{least.high:g}, which may be the value of f*"
         raise InputError(f"The goal loss must be above {what}, not {goal.value!r}.")
-    # A lower bound with room above it comes with an upper one; by itself it may be below f*, and the goal with it.
+    # A lower bound whose interval extends above it comes with an upper bound. Without one, f* may be above the goal.
     bounded = least.kind == "lower" and least.high > least.value
     return goal.value - least.high, {"f_star": "upper" if bounded else least.kind}

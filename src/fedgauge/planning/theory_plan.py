@@ -1,4 +1,4 @@
-"""The plan that a theorem certifies, as a value: what was chosen, what binds, and what else could be."""
+"""The plan that a theorem certifies, as a value: the choice, what limits it, and the alternatives."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _DERIVED = ("bound", "certified", "dominant", "binding", "winner", "verdict")
 
 @dataclass(frozen=True)
 class End(Value):
-    """What is chosen where all constants are at one end of their intervals.
+    """The choice if all constants are at one end of their intervals.
 
     Attributes:
-        choice: the plan there; None where there is none.
-        why: then, the reason.
+        choice: the choice; None if there is none.
+        why: the reason if there is no choice.
     """
 
     choice: Choice | None
@@ -36,13 +36,13 @@ class Practice(Value):
     """What the theorem says about the rates in use.
 
     Attributes:
-        I: local steps.
+        I: local steps per round.
         gamma: local rate.
         eta: global rate.
         gamma_max: the largest gamma that the theorem admits with these I and eta.
-        conditions: each with its limit and its value.
-        R: rounds after which the goal is certified at these rates; infinite where it never is.
-        locator: the theorem.
+        conditions: the theorem's conditions, each with its limit and its value.
+        R: number of rounds after which the goal is certified at these rates; infinite if it never is.
+        locator: where the paper states the theorem.
     """
 
     I: int  # noqa: E741
@@ -55,12 +55,12 @@ class Practice(Value):
 
     @property
     def times(self) -> float:
-        """How many times gamma is the largest that is admitted: above 1 no theorem covers the run."""
+        """The ratio of gamma to the largest that is admitted; above 1, the theorem does not cover the run."""
         return self.gamma / self.gamma_max if self.gamma_max > 0 else math.inf
 
     @property
     def words(self) -> str:
-        """The same in one sentence."""
+        """The judgement in one sentence."""
         start = f"I = {self.I}, gamma = {short(self.gamma)} and eta = {short(self.eta)} in practice"
         failed = [c for c in self.conditions if not c.holds and "gamma" not in c.name]
         if failed:
@@ -68,10 +68,10 @@ class Practice(Value):
         if self.times > 1:
             return (
                 f"{start}: gamma is {whole(self.times)} times the largest that {self.locator} admits "
-                f"({short(self.gamma_max)}), so that no certificate covers these rates; they are judged by trial."
+                f"({short(self.gamma_max)}), so no certificate covers these rates; only a trial can judge them."
             )
         after = f"certified after {rounds(self.R)}" if math.isfinite(self.R) else "never certified to meet the goal"
-        return f"{start}: within the conditions of {self.locator} by a factor {short(1 / self.times)}, {after}."
+        return f"{start}: within the conditions of {self.locator} by a factor of {short(1 / self.times)}, {after}."
 
 
 @dataclass(frozen=True)
@@ -79,23 +79,24 @@ class TheoryPlan(Result, Displayed):
     """The plan that a theorem certifies, and its reasons.
 
     Attributes:
-        goal: what it is for.
+        goal: the goal of the plan.
         cost: the cost of a round.
         choice: theorem, I, gamma, eta, R, seconds and bound.
-        M: participants in a round.
-        cap: the most local steps that were considered.
+        M: number of participants in a round.
+        cap: the largest number of local steps that was considered.
         values: every number that entered the bound.
-        kinds: of the constants, and of f* where the goal is counted from it.
-        target: the bound to reach; None within a budget.
-        sensitivity: for each constant c, d log(seconds)/d log(c), or of the bound within a budget.
+        kinds: the kinds of the constants, and of f* if the goal is measured from it.
+        target: the bound to reach; None if the goal has a budget.
+        sensitivity: for each constant c, d log(seconds)/d log(c); with a budget, the bound replaces the seconds.
         best: the choice with every constant at the better end of its interval.
-        worst: with every constant at the worse end; a bound is monotone, so that seconds (or the bound) lie between.
-        prior: what the bound with L_tilde in place of L_g and L_h would have chosen; None where L_tilde is missing.
-        minibatch: the best plan of mini-batch SGD, with all workers in a round; None where the theorem bounds f.
-        practice: what the theorem says about your rates.
-        notes: what a reader should know.
-        curve: the best for some of the I.
-        prior_curve: the same of the prior bound.
+        worst: the choice with every constant at the worse end of its interval. Bounds are monotone, so the seconds (or
+            the bound) lie between ``best`` and ``worst``.
+        prior: the choice by the bound with L_tilde in place of L_g and L_h; None if L_tilde is missing.
+        minibatch: the best plan of mini-batch SGD, with all workers in a round; None if the theorem bounds f.
+        practice: what the theorem says about the rates in use.
+        notes: remarks for the reader.
+        curve: the best result for some values of I.
+        prior_curve: the same for the prior bound.
     """
 
     kind: ClassVar[str] = "theory-plan"
@@ -136,43 +137,43 @@ class TheoryPlan(Result, Displayed):
 
     @property
     def R(self) -> int:  # noqa: N802
-        """Rounds."""
+        """The number of rounds."""
         return self.choice.R
 
     @property
     def seconds(self) -> float:
-        """The time that the rounds take by the cost model."""
+        """The time that the rounds take, by the cost model."""
         return self.choice.seconds
 
     @property
     def answer(self) -> Answer:
-        """The theorem at the choice: terms, conditions, versions."""
+        """The theorem evaluated at the choice: terms, conditions, versions."""
         rates = {"I": self.I, "R": float(self.R), "gamma": self.gamma, "eta": self.eta}
         kinds = {name: kind for name, kind in self.kinds.items() if name in self.values}
         found = bound(self.choice.theorem, self.choice.version, kinds, ("I", "R", "gamma"), **{**self.values, **rates})
-        # What is certified is that the goal is met, for which f* is needed as much as what enters the bound.
+        # The certificate says that the goal is met, which depends on f* as well as on what enters the bound.
         return replace(found, bound=replace(found.bound, kinds={**found.bound.kinds, **self.kinds}))
 
     @property
     def certified(self) -> bool:
-        """Whether the bound is certain to hold: the version is sound, its conditions hold, every constant is safe."""
+        """Whether the bound certainly holds: its version is sound, its conditions hold and its constants are safe."""
         return self.answer.standing == "certified"
 
     @property
     def winner(self) -> str:
-        """Which is better by the bounds, local SGD or mini-batch SGD; empty where they cannot be compared."""
+        """Which is better by the bounds, local SGD or mini-batch SGD; empty if they cannot be compared."""
         if self.minibatch is None:
             return ""
         ratio = self.height(self.minibatch) / self.height(self.choice)
         return "neither" if abs(ratio - 1) < 0.01 else "local SGD" if ratio > 1 else "mini-batch SGD"
 
     def height(self, choice: Choice) -> float:
-        """What is to be least: the seconds to the goal, or the bound within the budget."""
+        """The quantity that the plan minimises: the seconds to the goal, or the bound within the budget."""
         return choice.seconds if self.goal.value is not None else choice.bound
 
     @property
     def verdict(self) -> str:
-        """One sentence: whether it is certified, what is chosen, what binds, and how the alternatives compare."""
+        """One sentence: whether the plan is certified, what it chooses, what limits it, and the alternatives."""
         found = self.answer
         kinds = " and ".join(f"{name} is a {kind} value" for name, kind in found.uncertain.items())
         starts = {"certified": "Certified", "plug-in": f"Plug-in, as {kinds}"}

@@ -1,1 +1,1 @@
-"""Runs on disk: the directory that one is written to, reading it back, observers, and export to other tools."""
+"""Runs on disk: writing a run's directory, reading it back, observers, and export to other tools."""

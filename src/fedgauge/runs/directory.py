@@ -1,17 +1,17 @@
 """A run on disk: settings, environment, append-only rounds, checkpoints and the final model.
 
-    settings.json       what was asked; a resumed run must ask the same
-    experiment.toml     the experiment, where the run comes from one: 'fedgauge simulate' runs it again
-    start.safetensors   the first model, flat, where one was given
-    environment.json    versions, machine and command, for the record
-    rounds.jsonl        one line a recorded round, the same bits whenever the run is repeated
-    timing.jsonl        wall time of each of those lines
+    settings.json       the settings of the run; a resumed run must have the same ones
+    experiment.toml     the experiment, if the run was made from one: 'fedgauge simulate' runs it again
+    start.safetensors   the first model as a flat vector, if the caller chose it
+    environment.json    versions, machine and command, for information only
+    rounds.jsonl        one line per recorded round; repeating the run gives the same bytes
+    timing.jsonl        the wall time of each of those lines
     checkpoints/        the two newest states, each with a digest of its content
-    model.safetensors   the final model, flat
-    state_dict.safetensors  the same with its parameters by name, where it is a torch module's
-    result.json         how the run ended, with digests of rounds and model; its presence means that it did
+    model.safetensors   the final model as a flat vector
+    state_dict.safetensors  the final model with named parameters, if it is a torch module
+    result.json         how the run ended, with digests of rounds and model; exists only once the run has ended
 
-Files are written beside their place and then moved into it, so a reader never sees half a file.
+Each file is written under a temporary name and then renamed, so a reader never sees half a file.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class State:
     """Everything that the next round needs; randomness is addressed, so no generator is part of it.
 
     Attributes:
-        round: how many are done.
+        round: the number of finished rounds.
         model: the global model.
         server: what the server remembers.
-        memory: what the workers remember, one row each.
-        sound: the model of the last record, which is left where the run diverges; None where it is this one.
+        memory: what the workers remember, one row per worker.
+        sound: the model of the last record, which becomes the final model if the run diverges; None if it is ``model``.
     """
 
     round: int
@@ -88,7 +88,7 @@ def _environment() -> dict[str, Any]:
 
 
 def _write(file: FileIO, content: bytes) -> None:
-    """Write all of it; the system may take a part at a time."""
+    """Write the whole content; the system may accept only a part per call."""
     while content:
         content = content[file.write(content) :]
 
@@ -114,7 +114,7 @@ class RunDirectory:
                 raise InputError(
                     f"Another process is writing the run in {path}; wait for it or choose another directory."
                 ) from None
-            # Once more, now that nobody else can begin a run here.
+            # Check again, now that the lock keeps everybody else from beginning a run here.
             _check(path, settings, resume)
             if not (path / "settings.json").exists():
                 write_json(path / "settings.json", dict(settings))
@@ -128,7 +128,7 @@ class RunDirectory:
             for place in (path, path / "checkpoints"):
                 for unfinished in place.glob(f".*{UNFINISHED}"):
                     unfinished.unlink()
-            # Without a buffer: what could not be written is not tried once more when the file is closed.
+            # Without a buffer, so that closing the file does not retry a write that failed.
             self._rounds = (path / "rounds.jsonl").open("ab", buffering=0)
             self._timing = (path / "timing.jsonl").open("ab", buffering=0)
         except BaseException:
@@ -152,14 +152,14 @@ class RunDirectory:
         description: str | None = None,
         start: torch.Tensor | None = None,
     ) -> Self:
-        """Begin a run in a new or empty directory, or go on with the one that is there.
+        """Begin a run in a new or empty directory, or resume the run that is there.
 
         Args:
             path: the directory.
-            settings: what is asked.
-            resume: go on with the run in ``path``, which must have been asked the same; begin it if there is none.
-            description: the experiment as TOML, kept beside the settings.
-            start: the first model, where one was given; kept too, as the experiment does not say which it was.
+            settings: the settings of the run.
+            resume: resume the run in ``path``, which must have the same settings; begin it if there is none.
+            description: the experiment as TOML, saved beside the settings.
+            start: the first model, if the caller chose it; saved too, because the experiment does not contain it.
         """
         path = Path(path)
         try:
@@ -168,18 +168,18 @@ class RunDirectory:
             return cls(path, settings, resume, description, start)
         except OSError as error:
             if error.errno in _NO_SPACE:
-                raise MachineError(f"Cannot begin the run in {path}: {error.strerror}; make space.") from None
+                raise MachineError(f"Cannot begin the run in {path}: {error.strerror}; free some space.") from None
             raise InputError(
-                f"Cannot keep a run in {path}: {error.strerror}; name a directory that can be written."
+                f"Cannot keep a run in {path}: {error.strerror}; name a directory that you can write to."
             ) from None
 
     def _begin_digest(self, content: bytes) -> None:
         self._sha = hashlib.sha256(content)
-        # The digests after the last two lines: an interrupted round leaves a line that its checkpoint is not to count.
+        # The digests after the last two lines: the checkpoint of an interrupted round must not count that round's line.
         self._digests = deque([(-1, self._sha.hexdigest())], maxlen=2)
 
     def append(self, record: Round, seconds: float) -> None:
-        """Add a round; the line has reached the system before this returns."""
+        """Add a round; when this returns, the operating system has the line."""
         line = json.dumps(record.to_json()).encode() + b"\n"
         timing = json.dumps({"round": record.round, "seconds": seconds}).encode() + b"\n"
         with self._stopping():
@@ -189,7 +189,7 @@ class RunDirectory:
         self._digests.append((record.round, self._sha.hexdigest()))
 
     def checkpoint(self, state: State) -> None:
-        """Save a state and drop all but the newest ones."""
+        """Save a state and delete all but the newest checkpoints."""
         rounds = next(digest for round, digest in reversed(self._digests) if round < state.round)
         tensors = {"model": state.model}
         if state.sound is not None and state.sound is not state.model:
@@ -206,12 +206,12 @@ class RunDirectory:
             old.unlink()
 
     def restore(self, record_every: int) -> tuple[State | None, list[Round], list[float]]:
-        """The newest sound state with the rounds before it; no state where the run has to begin again.
+        """The newest undamaged state and the rounds before it; None as the state if the run has to begin again.
 
-        A damaged checkpoint is named in the log and set aside, and the one before it is used. Rounds after the
-        state are cut from the files: they are run again, to the same bits.
+        A damaged checkpoint is logged and renamed, and the one before it is used. Rounds after the state are cut from
+        the files: they are run again, and give the same bits.
         """
-        # A run that is mended has not ended, and must not be taken for one that has if that is broken off.
+        # A run that is being repaired has not ended: an interruption must not leave it looking finished.
         (self.path / "result.json").unlink(missing_ok=True)
         content = (self.path / "rounds.jsonl").read_bytes()
         rounds = read_lines(content, Round.from_json)
@@ -230,7 +230,7 @@ class RunDirectory:
                 last = index + 1 == len(paths)
                 remedy = "beginning the run again" if last else f"using {paths[index + 1].name}, the one before it"
                 logger.warning("The checkpoint %s is damaged (%s); %s.", path, error, remedy)
-                # Left where it is, it would pass for the newest one and push sound ones out.
+                # Under its own name it would count as the newest one and crowd out undamaged ones.
                 path.replace(path.with_suffix(".damaged"))
                 kept = 0
                 continue
@@ -243,7 +243,7 @@ class RunDirectory:
         return state, [line.data for line in rounds[:kept]], [line.data for line in timing[:kept]]
 
     def finish(self, trace: Trace, named: Mapping[str, torch.Tensor] | None = None) -> None:
-        """Write the final model, flat and with its parameters by name where it has names, then how the run ended."""
+        """Write the final model, flat and, if its parameters have names, as a state_dict; then how the run ended."""
         model = save({"model": torch.from_numpy(trace.model).contiguous()}, {"round": str(trace.stopped_at)})
         digests = {"rounds.jsonl": self._digests[-1][1], "model.safetensors": hashlib.sha256(model).hexdigest()}
         ending = {"status": trace.status, "stopped_at": trace.stopped_at, "sha256": digests}
@@ -256,24 +256,24 @@ class RunDirectory:
 
     @contextmanager
     def _stopping(self) -> Iterator[None]:
-        """What the disk refuses stops the run, in one sentence; what was recorded before stays readable."""
+        """Stop the run with one sentence if the disk refuses a write; earlier records stay readable."""
         try:
             yield
         except OSError as error:
             raise MachineError(
-                f"The run in {self.path} stopped: {error.strerror}; what was recorded can be read"
-                " ('fedgauge runs show'), and with space made the same command and --resume go on."
+                f"The run in {self.path} stopped: {error.strerror}; its records so far are readable"
+                " ('fedgauge runs show'): free some space, then repeat the command with --resume."
             ) from None
 
     @property
     def finished(self) -> bool:
-        """Whether the run has come to its end, and what it wrote is whole; damage is named in the log."""
+        """Whether the run has ended and its files are undamaged; damage is logged."""
         if not (self.path / "result.json").exists():
             return False
         try:
             read_trace(self.path)
         except InputError as error:
-            logger.warning("%s Going on from the last sound checkpoint.", error)
+            logger.warning("%s Resuming from the last undamaged checkpoint.", error)
             return False
         return True
 
@@ -281,12 +281,12 @@ class RunDirectory:
         return self.path / "checkpoints" / f"{round:09d}.safetensors"
 
     def _checkpoints(self) -> list[Path]:
-        """Newest first."""
+        """The checkpoints, newest first."""
         return sorted((self.path / "checkpoints").glob("*.safetensors"), reverse=True)
 
 
 def _check(path: Path, settings: Mapping[str, Any], resume: bool) -> None:
-    """Refuse a directory in which this run can neither begin nor go on."""
+    """Refuse a directory in which this run can be neither begun nor resumed."""
     if path.exists() and not path.is_dir():
         raise InputError(f"{path} is a file; name a directory for the run.")
     found = path / "settings.json"
@@ -294,13 +294,13 @@ def _check(path: Path, settings: Mapping[str, Any], resume: bool) -> None:
         if not resume:
             raise InputError(f"{path} already holds a run; resume it with resume=True or choose another directory.")
         _refuse_other(path, read_json(found, "begin the run in another directory"), settings)
-    # A process killed at its first moment may leave hidden files behind, and nothing else.
+    # A process that is killed right at its start may leave hidden files behind, and nothing else.
     elif path.exists() and any(not item.name.startswith(".") for item in path.iterdir()):
         raise InputError(f"{path} holds files but no run; choose an empty or new directory.")
 
 
 def _refuse_other(path: Path, old: Any, new: Any, name: str = "") -> None:
-    """Refuse settings that are not those of the run, naming the first that differs."""
+    """Refuse settings that differ from those of the run, naming the first difference."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in {**old, **new}:
             _refuse_other(path, old.get(key), new.get(key), f"{name} {key}")
@@ -354,7 +354,7 @@ def _read(path: Path) -> bytes:
 def read_trace(path: str | Path) -> Trace:
     """Read a finished run."""
     path = Path(path)
-    remedy = "resume the run to mend it"
+    remedy = "resume the run to repair it"
     result = read_json(path / "result.json", remedy)
     content = {name: _read(path / name) for name in ("rounds.jsonl", "model.safetensors", "timing.jsonl")}
     try:

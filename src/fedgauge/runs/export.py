@@ -1,4 +1,4 @@
-"""To and from the files of other tools: records as JSON and Parquet, models as safetensors and PyTorch's own files."""
+"""Exchange files with other tools: records as JSON and Parquet, models as safetensors and PyTorch files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import torch
 
 _ABOUT = b"fedgauge.runs.directory"
-"""The entry of a Parquet file's own notes that says which runs its rows are of."""
+"""The entry of a Parquet file's metadata that describes the runs in its rows."""
 
 
 def _pyarrow() -> Any:
@@ -45,10 +45,10 @@ def _about(run: FoundRun) -> dict[str, Any]:
 
 
 def write_records(path: str | Path, runs: Sequence[FoundRun]) -> int:
-    """Write the records of runs to a ``.json`` or ``.parquet`` file; how many there are.
+    """Write the records of runs to a ``.json`` or ``.parquet`` file and return the number of records.
 
-    In both, :func:`read_records` finds the runs again as they are. A Parquet file has one row a record, a column for
-    each of a record's entries, ``run`` and ``seconds``, and the runs' settings in its notes.
+    :func:`read_records` reads the same runs back from either. A Parquet file has one row per record, and a column for
+    each entry of a record, for ``run`` and for ``seconds``. The settings of the runs are in its metadata.
     """
     path = Path(path)
     if path.suffix == ".json":
@@ -70,7 +70,7 @@ def _as_parquet(runs: Sequence[FoundRun]) -> bytes:
         fields.append((name, arrow.list_(plain[items[0]]) if items else plain[kind]))
     rows = []
     for run in runs:
-        # A time may be missing where a run was broken off while it was written.
+        # A time may be missing if the run was interrupted while it was being written.
         seconds = [*run.seconds, *[None] * (len(run.rounds) - len(run.seconds))]
         for record, second in zip(run.rounds, seconds, strict=True):
             rows.append({"run": run.path, **dataclasses.asdict(record), "seconds": second})
@@ -104,16 +104,19 @@ def read_records(path: str | Path) -> list[FoundRun]:
             run["seconds"] += [seconds] * (seconds is not None)
         return [FoundRun.from_json(run) for run in found.values()]
     except (ValueError, KeyError, TypeError, OSError, AttributeError):
-        raise InputError(f"{path} holds no records of fedgauge's; name a file of 'fedgauge runs export'.") from None
+        raise InputError(f"{path} holds no fedgauge records; name a file that 'fedgauge runs export' wrote.") from None
 
 
 # -- models ------------------------------------------------------------------------------------------------------
 
 
 def write_model(path: str | Path, run: str | Path) -> None:
-    """Write a run's final model: ``.safetensors``, or ``.pt`` for ``torch.load``; by name where it has names."""
+    """Write a run's final model to a ``.safetensors`` file, or to a ``.pt`` file for ``torch.load``.
+
+    The file holds a ``state_dict`` if the model's parameters have names, and else a flat vector named ``model``.
+    """
     path, run = Path(path), Path(run)
-    # A run that is being mended may still have the model that is to be mended.
+    # A run that is being repaired may still hold the damaged model.
     if not (run / "result.json").exists():
         raise InputError(f"The run in {run} has no final model: it has not ended; resume it.")
     found = next(
@@ -137,10 +140,10 @@ def write_model(path: str | Path, run: str | Path) -> None:
 
 
 def read_model(path: str | Path, federation: Rows) -> torch.Tensor:
-    """Read a model as one of a federation's, from a ``.safetensors`` file or one of ``torch.save``.
+    """Read a model for a federation, from a ``.safetensors`` file or from one that ``torch.save`` wrote.
 
-    It is flat under the name ``model``, or a ``state_dict`` of the federation's module. Of what such a file pickles
-    only tensors are read.
+    The file holds a flat vector named ``model``, or a ``state_dict`` of the federation's module. Only tensors are
+    unpickled.
     """
     import torch
 
@@ -179,12 +182,12 @@ def _tensors(path: Path) -> Mapping[str, torch.Tensor]:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise InputError(f"Cannot read {path}: {error.strerror}; name a model's file.") from None
+        raise InputError(f"Cannot read {path}: {error.strerror}; name the file of a model.") from None
     try:
         if path.suffix == ".safetensors":
             return load(content)
         found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    except Exception:  # a pickle that is damaged is a program that does anything, as far as it is allowed
+    except Exception:  # a damaged pickle can raise anything
         raise InputError(f"{path} holds no tensors that can be read; name a .safetensors or .pt file.") from None
     if not isinstance(found, Mapping) or not all(isinstance(value, torch.Tensor) for value in found.values()):
         raise InputError(f"{path} holds no state_dict; save module.state_dict().")

@@ -1,8 +1,8 @@
-"""Observers of a run: what is told of every round, live or afterwards.
+"""Observers of a run: functions that are called after every round, live or afterwards.
 
-An observer is called with the number of rounds done and the record that was made, if one was; ``simulate`` calls it
-while it runs, and :func:`replay` with a run that is kept. One that has to be closed is a context manager too. A tracker
-of the user's own is one more such class, named by ``module:factory``; see :func:`make_observer`.
+An observer is called with the number of finished rounds and the record of the round, if one was made. ``simulate``
+calls it during the run, and :func:`replay` calls it with the records of a saved run. An observer that has to be closed
+is a context manager too. Users name their own observers as ``module:factory``; see :func:`make_observer`.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from fedgauge.system.imports import find_own
 from fedgauge.values import Round
 
 QUANTITIES = {"loss": "loss", "accuracy": "test accuracy", "grad2": "squared gradient norm", "spread": "spread"}
-"""The entries of a record that are shown, and what they are called."""
+"""The entries of a record that are shown, and their names for readers."""
 
 Observer = Callable[[int, Round | None], None]
 
 
 def replay(run: FoundRun, observer: Observer) -> None:
-    """Tell an observer of all records of a run."""
+    """Call an observer with all records of a run."""
     for record in run.rounds:
         observer(record.round, record)
 
 
 @contextmanager
 def watching(observers: Sequence[Observer]) -> Iterator[Observer]:
-    """All of them as one; those that are context managers are entered first and left in the end.
+    """Combine observers into one; those that are context managers are entered first and closed at the end.
 
     >>> rounds: list[int] = []
     >>> with watching([lambda done, record: rounds.append(done)]) as observer:
@@ -44,20 +44,20 @@ def watching(observers: Sequence[Observer]) -> Iterator[Observer]:
             if hasattr(observer, "__exit__"):
                 stack.enter_context(observer)  # type: ignore[arg-type]
 
-        def tell(done: int, record: Round | None) -> None:
+        def call_all(done: int, record: Round | None) -> None:
             for each in observers:
                 each(done, record)
 
-        yield tell
+        yield call_all
 
 
 def make_observer(name: str, about: Mapping[str, Any]) -> Observer:
-    """An observer of the user's own, from ``module:factory``.
+    """Make a user's own observer from ``module:factory``.
 
     Args:
-        name: where the factory is, as for a model.
-        about: what it is called with: the sections of the experiment, as in its file, or the settings of a run that
-            comes from none.
+        name: the module and the factory in it, as for a model.
+        about: the argument of the factory: the sections of the experiment, as in its file, or the settings of a run
+            that was not made from an experiment.
     """
     module, colon, factory = name.partition(":")
     if not (module and colon and factory):
@@ -65,15 +65,15 @@ def make_observer(name: str, about: Mapping[str, Any]) -> Observer:
     make = find_own(name, "observer")
     try:
         observer = make(about)
-    except Exception as error:  # whatever a factory of the user's own may raise
-        raise InputError(f"The observer {name} cannot be made ({type(error).__name__}: {error}); mend it.") from error
+    except Exception as error:  # a user's own factory may raise anything
+        raise InputError(f"The observer {name} cannot be made ({type(error).__name__}: {error}); fix it.") from error
     if not callable(observer):
-        raise InputError(f"{name} must return what can be called with (done, record), not {observer!r}.")
+        raise InputError(f"{name} must return a function that takes (done, record), not {observer!r}.")
     return _Own(name, observer)
 
 
 class _Own:
-    """An observer of the user's own; what it raises is told in a sentence, as a mistake in any other input is."""
+    """A user's own observer; its exceptions become one-sentence errors, like mistakes in any other input."""
 
     def __init__(self, name: str, observer: Any) -> None:
         self._name, self._observer = name, observer
@@ -98,19 +98,19 @@ class _Own:
         try:
             yield
         except Exception as error:
-            said = f"{type(error).__name__}: {error}"
-            raise InputError(f"The observer {self._name} failed {when} ({said}); mend it or leave it out.") from error
+            reason = f"{type(error).__name__}: {error}"
+            raise InputError(f"The observer {self._name} failed {when} ({reason}); fix it or leave it out.") from error
 
 
 class TensorBoard:
-    """An observer that writes TensorBoard's event files."""
+    """An observer that writes TensorBoard event files."""
 
     def __init__(self, directory: str | Path) -> None:
         try:
             from torch.utils.tensorboard.writer import SummaryWriter
         except ImportError:
             raise InputError(
-                "TensorBoard's files need the package tensorboard, which is not installed; run:"
+                "TensorBoard files need the package tensorboard, which is not installed; run:"
                 " pip install 'fedgauge[tensorboard]'."
             ) from None
         self._writer: Any = SummaryWriter(str(directory))
@@ -122,7 +122,7 @@ class TensorBoard:
         self._writer.close()
 
     def __call__(self, done: int, record: Round | None) -> None:
-        """Write what the record has."""
+        """Write the values of a record."""
         if record is None:
             return
         values = {name: getattr(record, key) for key, name in QUANTITIES.items()}

@@ -1,4 +1,4 @@
-"""Runs as they are found on disk: finished, going on, or broken off, each as far as it goes."""
+"""Reading runs from disk, whether finished, still running or interrupted."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from fedgauge.system.files import read_lines
 from fedgauge.values import Round, Value
 
 _BESIDE = (".lock", "environment.json", "rounds.jsonl")
-"""One of these at least is beside a run's settings.json; other programs have files of that name too."""
+"""A run has at least one of these beside its settings.json; other programs write files of that name too."""
 
 
 @dataclass(frozen=True)
 class FoundRun(Value):
-    """What can be read of a run.
+    """A run as it was read from its directory.
 
     Attributes:
-        path: its directory.
-        status: how it ended; ``unfinished`` where it has not, or where that cannot be read.
-        stopped_at: the round at which it ended, or of the last record.
-        settings: what was asked.
-        experiment: the experiment that it comes from, where it does.
+        path: the directory of the run.
+        status: how the run ended; ``unfinished`` if it has not, or if its result cannot be read.
+        stopped_at: the round at which the run ended, or the round of its last record.
+        settings: the settings of the run.
+        experiment: the experiment that the run was made from; empty if there is none.
         environment: versions, machine and command.
-        rounds: the records that are whole.
-        seconds: the wall time of each, where that is written.
-        note: what could not be read.
-        events: workers that were lost or refused, where the run was on nodes of their own.
+        rounds: the records that could be read completely.
+        seconds: the wall time of each record, as far as it was written.
+        note: what could not be read, or is damaged.
+        events: workers that were lost or refused, if the workers ran on nodes of their own.
     """
 
     path: str
@@ -50,19 +50,19 @@ class FoundRun(Value):
     events: tuple[Mapping[str, Any], ...] = ()
 
     @property
-    def again(self) -> str:
-        """The command that runs its experiment once more, from the same first model."""
+    def rerun_command(self) -> str:
+        """The command that runs the experiment again from the same first model."""
         start = ["--start", f"{self.path}/start.safetensors"] if "start" in self.settings else []
         return shlex.join(["fedgauge", "simulate", f"{self.path}/experiment.toml", *start])
 
     @property
-    def further(self) -> str:
-        """The command that goes on with it."""
-        return f"{self.again} --out {shlex.quote(self.path)} --resume"
+    def resume_command(self) -> str:
+        """The command that resumes the run."""
+        return f"{self.rerun_command} --out {shlex.quote(self.path)} --resume"
 
     @property
-    def told(self) -> tuple[str, ...]:
-        """What happened to workers, a sentence each."""
+    def incidents(self) -> tuple[str, ...]:
+        """What happened to lost or refused workers, one sentence per event."""
         return tuple(_sentence(event) for event in self.events)
 
     @property
@@ -72,26 +72,26 @@ class FoundRun(Value):
 
     @property
     def source(self) -> str:
-        """What it was run on, in a word or two."""
+        """The data and the model of the run, in a word or two."""
         return source_of(self.experiment)
 
     @property
     def L_h_seen(self) -> float | None:  # noqa: N802
-        """The largest ratio of the records, a lower bound of L_h."""
+        """The largest ratio that was recorded, which is a lower bound of L_h."""
         return max((record.L_h_ratio or 0.0 for record in self.rounds), default=0.0) or None
 
     @property
     def steps(self) -> list[float]:
-        """Local steps of a worker before each record; the mean over workers where they differ, NaN if unknown."""
-        given = self.settings.get("local_steps")
-        if isinstance(given, Mapping):
-            return _paced(given, self.rounds)
-        each = sum(given) / len(given) if isinstance(given, list) else math.nan if given is None else given
+        """Local steps that a worker has taken before each record; the mean if workers differ, NaN if unknown."""
+        steps = self.settings.get("local_steps")
+        if isinstance(steps, Mapping):
+            return _paced(steps, self.rounds)
+        each = sum(steps) / len(steps) if isinstance(steps, list) else math.nan if steps is None else steps
         return [record.round * each for record in self.rounds]
 
 
 def source_of(experiment: Mapping[str, Any]) -> str:
-    """The data of an experiment, and the model where there is a choice of it.
+    """The data of an experiment, and its model unless the federation is quadratic.
 
     >>> source_of({"data": {"name": "digits"}}), source_of({"data": {"name": "fed.json"}}), source_of({})
     ('digits, mlp', 'fed.json', '–')
@@ -107,9 +107,10 @@ def _sentence(event: Mapping[str, Any]) -> str:
 
 
 def _paced(settings: Mapping[str, Any], rounds: Sequence[Round]) -> list[float]:
-    """Local steps before each record of a run that adapts them.
+    """Local steps before each record of a run with an adaptive pace.
 
-    Between records they are those of the next one; before the last, which has none, what was decided at the one before.
+    Rounds between two records have the local steps of the later record. The last record has none of its own: the rounds
+    before it have those that the record before it decided.
     """
     pace = Pace(**{key: value for key, value in settings.items() if key != "name"})
     state, taken, total = pace.init(), [], 0.0
@@ -123,11 +124,11 @@ def _paced(settings: Mapping[str, Any], rounds: Sequence[Round]) -> list[float]:
 
 
 def read_run(path: str | Path, model: bool = True) -> FoundRun:
-    """Read a run as far as it goes; nothing of it is changed or locked.
+    """Read a run, finished or not, without changing or locking it.
 
     Args:
-        path: its directory.
-        model: whether the final model, which may be large, is held against its digest as the records are.
+        path: the directory of the run.
+        model: whether to check the digest of the final model, which may be large; records are always checked.
     """
     path = Path(path)
     if not (path / "settings.json").is_file():
@@ -159,7 +160,7 @@ def read_run(path: str | Path, model: bool = True) -> FoundRun:
 
 
 def find_runs(directory: str | Path) -> list[FoundRun]:
-    """The runs in a directory and below, by path."""
+    """Read all runs in a directory and its subdirectories, ordered by path."""
     directory = Path(directory)
     if not directory.is_dir():
         raise InputError(f"There is no directory {directory}; name one that holds runs.")
@@ -168,7 +169,7 @@ def find_runs(directory: str | Path) -> list[FoundRun]:
 
 
 def _check_digests(path: Path, result: Mapping[str, Any], model: bool, notes: list[str]) -> None:
-    """Note which files of a finished run are not what it wrote: a report on them would be one on something else."""
+    """Note which files of a finished run were changed after it ended: a report must not pass them off as the run's."""
     digests = result.get("sha256")
     for name, digest in digests.items() if isinstance(digests, Mapping) else ():
         if name == "model.safetensors" and not model:
@@ -180,7 +181,7 @@ def _check_digests(path: Path, result: Mapping[str, Any], model: bool, notes: li
             what = "is not what the run wrote: its digest differs from result.json's"
         except OSError:
             what = "is missing"
-        notes.append(f"{name} {what}; --resume mends it")
+        notes.append(f"{name} {what}; --resume repairs it")
 
 
 def _object(path: Path, notes: list[str]) -> dict[str, Any]:
@@ -212,5 +213,5 @@ def _lines(path: Path, decode: Any, notes: list[str]) -> list[Any]:
         return []
     lines = read_lines(content, decode)
     if (lines[-1].end if lines else 0) < len(content):
-        notes.append(f"{path.name} is whole up to line {len(lines)}")
+        notes.append(f"{path.name} is readable up to line {len(lines)}")
     return [line.data for line in lines]

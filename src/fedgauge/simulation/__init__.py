@@ -1,1 +1,1 @@
-"""The one round loop, the workers' part of a round, and the engines that run it."""
+"""The round loop, the workers' part of a round, and the engines that compute it."""

@@ -1,4 +1,4 @@
-"""The one round loop: who takes part, their local steps, the server's update, what is recorded and kept."""
+"""The round loop: it draws the participants, runs their local steps, updates the server, and records and saves."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ FULL = Participation()
 
 
 class InterruptedRunError(KeyboardInterrupt):
-    """Ctrl-C within a run: no caller takes what there is of it for the whole by mistake.
+    """Ctrl-C during a run; an exception, so that no caller mistakes the partial trace for a whole one.
 
     Attributes:
-        trace: up to there.
+        trace: the trace up to the interruption.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -64,24 +64,26 @@ def simulate(
     """Run an algorithm on a federation.
 
     Args:
-        federation: what the workers compute.
-        algorithm: what workers and server do with it.
-        local_steps: I; one number per worker; or a pace that adapts it (:func:`fedgauge.adaptive_pace`).
-        rounds: R.
+        federation: the workers' losses and gradients.
+        algorithm: the algorithm that workers and server run.
+        local_steps: the number I of local steps per round; one number per worker; or a pace that adapts I
+            (:func:`fedgauge.adaptive_pace`).
+        rounds: the number R of rounds.
         participation: who takes part in each round.
-        seed: of all randomness in the run.
+        seed: seed of all randomness in the run.
         start: the first global model; by default, the federation's own for this seed.
         stop: what ends the run before its last round.
-        record: what is recorded, how often, and who is called with it.
+        record: what is recorded, how often, and the observer that is called with it.
         compute: where the workers' part of a round is computed.
-        keep: the directory of the run, or a :class:`Keep` that says more; nothing is written without it.
+        keep: the directory in which to save the run, or a :class:`Keep` with further options; by default, nothing is
+            written.
 
     Returns:
         The trace. Its status is ``diverged`` if the loss or the model became infinite or NaN; it then has all rounds
         before that.
 
     Raises:
-        InterruptedRunError: on Ctrl-C, with the trace so far; the state of a run that is kept has been saved.
+        InterruptedRunError: on Ctrl-C, with the trace so far; if the run has a directory, its state has been saved.
 
     >>> from fedgauge import fedavg, random_quadratics
     >>> trace = simulate(random_quadratics(4, 3), fedavg(gamma=0.1), local_steps=5, rounds=20)
@@ -90,7 +92,7 @@ def simulate(
     """
     checked = check_steps(local_steps, federation.num_workers)
     pace = checked if isinstance(checked, Pace) else None
-    # A pace has not decided yet; its first decision replaces this.
+    # A placeholder, which the pace's first decision replaces.
     steps = 1 if isinstance(checked, Pace) else checked
     keep = Keep.of(keep)
     _check(algorithm, participation, stop, record, keep)
@@ -128,22 +130,24 @@ def simulate(
 def _check(
     algorithm: Algorithm, participation: Participation, stop: StopAt, record: Recording, keep: Keep | None
 ) -> None:
-    """Refuse what does not go together."""
+    """Refuse options that contradict each other."""
     if not algorithm.repeats and participation.sampling.startswith("with-replacement"):
         raise InputError(
             f"{algorithm.name} keeps a memory for each worker, so no worker may be drawn twice in a round;"
             " sample without-replacement or use full participation."
         )
     if stop.accuracy is not None and record.evaluator is None:
-        raise InputError("target_accuracy needs an evaluator, which has data to test on; give one or leave it out.")
+        raise InputError(
+            "target_accuracy needs an evaluator, which has data to test on; pass one, or leave target_accuracy out."
+        )
     if stop.when is not None and keep is not None:
         raise InputError(
-            "stop.when cannot be combined with keep, as a resumed run would not know it; leave one of them out."
+            "stop.when cannot be combined with keep, because a resumed run would not know it; leave one of them out."
         )
 
 
 def _described(algorithm: Algorithm) -> dict[str, Any]:
-    """Its name and parameters; and a fingerprint, if they do not say all that it does."""
+    """The algorithm's name and parameters, and a fingerprint of its code if these do not identify it."""
     code = fingerprint(algorithm)
     return {"name": algorithm.name, **algorithm.parameters, **({} if code is None else {"code": code})}
 
@@ -157,7 +161,7 @@ def _settings(
     seed: int,
     start: torch.Tensor | None,
 ) -> Settings:
-    """The settings of a run that is recorded, stopped and computed in the usual way."""
+    """The settings of a run with the default recording, stopping and computing."""
     N = federation.num_workers
     participation.check(N)
     return Settings(
@@ -175,7 +179,7 @@ def _settings(
 
 
 def _named(federation: Federation, trace: Trace) -> dict[str, torch.Tensor]:
-    """The final model as its module's ``state_dict``; nothing where the federation has no module."""
+    """The final model as its module's ``state_dict``; empty if the federation has no module."""
     if not isinstance(federation, HasModule):
         return {}
     module = copy.deepcopy(federation.module).cpu()
@@ -242,7 +246,7 @@ def _run(
                     record, following = pacing.decide(record, state, [*others, following])
                 keep(record)
             state = following
-            # One number tells of all: infinities and NaN survive a sum, which takes a twentieth of looking at each.
+            # Infinities and NaN survive a sum, and checking the sum takes a twentieth of the time of checking each.
             if not torch.isfinite(state.model.sum()):
                 status = "diverged"
                 break

@@ -1,4 +1,4 @@
-"""What a run is asked beyond its algorithm: where it is computed, when it stops, what is recorded and what is kept."""
+"""The options of a run: where it is computed, when it stops, what is recorded and where it is saved."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ record that ends the run."""
 
 
 class Evaluator(Protocol):
-    """Says how good a global model is on data that no worker trains on."""
+    """Tests a global model on data that no worker trains on."""
 
     @property
     def digest(self) -> str:
-        """A fingerprint of that data, by which a resumed run recognises it."""
+        """A fingerprint of the test data, by which a resumed run recognises it."""
 
     def accuracy(self, model: torch.Tensor) -> float:
         """The fraction of examples that the model gets right, from 0 to 1."""
@@ -64,13 +64,13 @@ class Compute:
             check_engine(self.engine, self.address)
 
     def with_processes(self, processes: int | None) -> Self:
-        """The same place with another number of processes."""
+        """The same options with another number of processes."""
         return dataclasses.replace(self, processes=processes)
 
 
 @dataclass(frozen=True)
 class StopAt:
-    """What ends a run before its last round; all of it is judged at the records.
+    """What ends a run before its last round; every condition is checked at recorded rounds only.
 
     Attributes:
         loss: stop at the first recorded loss at or below it.
@@ -78,7 +78,7 @@ class StopAt:
         grad2: stop at the first recorded ‖∇f‖² at or below it.
         when: called with all records so far; the run stops when it returns true. It cannot be combined with ``keep``,
             because a resumed run would not know it.
-        round: pause at the first record at or after this round; a run that is kept can be resumed from there.
+        round: pause at the first record at or after this round; a saved run can be resumed from there.
 
     >>> StopAt(loss=0.8).reached([Round(0, 0.7, 1.0)])
     True
@@ -109,14 +109,14 @@ class StopAt:
 
 @dataclass(frozen=True)
 class Recording:
-    """What is recorded, and who sees it.
+    """What is recorded, how often, and who is called with it.
 
     Attributes:
-        every: record a round out of this many, and the last. A record takes three exact gradient passes.
+        every: record every N-th round, and the last one. A record takes three exact gradient passes.
         watch: also record how far the local models spread, and the observed ratios that bound L_h, L_tilde and L_g
             from below. This takes two of the three passes.
-        evaluator: gives the test accuracy of each record.
-        observer: called after every round.
+        evaluator: measures the test accuracy at each record.
+        observer: function that is called after every round.
     """
 
     every: int = 1
@@ -130,14 +130,14 @@ class Recording:
 
 @dataclass(frozen=True)
 class Keep:
-    """The directory in which a run is kept.
+    """Where and how to save a run.
 
     Attributes:
-        directory: where. A new or empty directory, unless the run in it is resumed.
-        resume: continue the run that is there; start it if there is none. A finished run is simply read, so that a
+        directory: the directory of the run; new or empty, unless the run in it is resumed.
+        resume: resume the run that is there; begin it if there is none. A finished run is simply read, so that a
             notebook cell can be run again.
-        checkpoint_every: save the state once in this many rounds.
-        description: TOML text that is kept with the run as experiment.toml.
+        checkpoint_every: save a checkpoint every N rounds.
+        description: TOML text that is saved with the run as experiment.toml.
     """
 
     directory: str | Path
@@ -150,7 +150,7 @@ class Keep:
 
     @classmethod
     def of(cls, keep: Self | str | Path | None) -> Self | None:
-        """A directory by itself means the default of everything else."""
+        """Turn a bare directory into a ``Keep`` with all other options at their defaults."""
         return keep if keep is None or isinstance(keep, cls) else cls(_path(keep))
 
 
@@ -161,4 +161,4 @@ def _path(value: Any) -> str | Path:
 
 
 NEVER, EVERY_ROUND, HERE = StopAt(), Recording(), Compute()
-"""The defaults: all rounds, each recorded, computed on this machine."""
+"""The defaults: run all rounds, record every one, compute on this machine."""

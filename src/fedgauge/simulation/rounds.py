@@ -1,4 +1,4 @@
-"""One round of a run: the workers' part, the server's update, and what a watched round says of the constants."""
+"""One round of a run: the workers' part, the server's update, and what a watched round says about the constants."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedgauge.values import Round
 
 
 class Watched(NamedTuple):
-    """What a round adds to its record, as :class:`Round` names it."""
+    """What watching a round adds to its record, under the names in :class:`Round`."""
 
     spread: float | None = None
     deviation2: float | None = None
@@ -28,12 +28,12 @@ class Watched(NamedTuple):
 
 
 def compare(model: torch.Tensor, gradient: torch.Tensor | None, sums: Sums, seen: Secants) -> Watched:
-    """What a round says of the constants.
+    """Compute what a round says about the constants.
 
     Args:
-        model: the global model that it began with.
-        gradient: f's gradient there, where all take part.
-        sums: the participants' models after their local steps, and their gradients there.
+        model: the global model at the start of the round.
+        gradient: the gradient of f at that model; None unless all workers take part.
+        sums: the participants' models after their local steps, and their gradients at those models.
         seen: their gradients at the mean of those models.
     """
     assert sums.spread.mean is not None
@@ -47,7 +47,7 @@ def compare(model: torch.Tensor, gradient: torch.Tensor | None, sums: Sums, seen
     return Watched(
         spread=sums.spread.squares / weight,
         deviation2=float(gap @ gap),
-        # Rounding can take a difference of equal numbers below zero.
+        # Rounding can make the difference of two equal numbers negative.
         zeta2=max(seen.squares / weight - float(at_mean @ at_mean), 0.0),
         L_tilde_ratio=seen.steepest or None,
         L_g_ratio=ratio,
@@ -64,20 +64,24 @@ class Rounds:
         self._start = work.federation.start(seed) if start is None else start
         self.seed, self._chunk = seed, work.chunk
         self._num_workers = work.federation.num_workers
-        # Everyone weighs in the objective, also where only some take part.
+        # The objective includes every worker, even if only some take part in a round.
         self._everyone = Participation(weights=participation.weights).cohort(self._num_workers, seed, 0)
 
     def evaluate(self, model: torch.Tensor) -> tuple[float, torch.Tensor]:
-        """f and its gradient at the global model."""
+        """The objective f and its gradient at the global model."""
         losses, gradients = zip(*self._engine.map("evaluate", lanes(self._everyone, self._chunk), model), strict=True)
         return sum(losses), sum(gradients[1:], start=gradients[0])
 
     def round(
         self, state: State, gradient: torch.Tensor | None = None, ends: Sequence[int] | None = None
     ) -> tuple[list[State], Watched]:
-        """One round: the next state, and where f's gradient is given to look from, what was seen on the way.
+        """Run one round and return the next state, and what was seen on the way if the round is watched.
 
-        With ``ends``, the states that would follow had everyone stopped after each of those numbers of steps.
+        Args:
+            state: the state before the round.
+            gradient: the gradient of f at the global model; the round is watched if it is passed.
+            ends: growing numbers of local steps. There is then one next state for each: the state that would follow if
+                every participant stopped after that many steps.
         """
         N = self._num_workers
         full = self._participation.sampling == "full"
@@ -100,7 +104,7 @@ class Rounds:
     def _following(self, state: State, sums: Sums) -> State:
         """The state after the server's update."""
         N = self._num_workers
-        # A copy, so that a round that is interrupted leaves its state as it was.
+        # A copy, so that an interrupted round leaves its state unchanged.
         memory = {name: rows.clone() for name, rows in state.memory.items()}
         for workers, remembered in sums.memory:
             for name, rows in remembered.items():
@@ -110,7 +114,7 @@ class Rounds:
         return State(state.round + 1, model, server, memory)
 
     def _look(self, model: torch.Tensor, gradient: torch.Tensor | None, sums: Sums, kept: list[Lane]) -> Watched:
-        """What the participants' models and gradients say of the constants, seen from their mean model."""
+        """Compare the participants' models and gradients with those at their mean model."""
         mean = sums.spread.mean
         assert mean is not None
         parts: list[Secants | None] = self._engine.map("secants", kept, mean.to(model.dtype))
@@ -119,7 +123,7 @@ class Rounds:
             if seen is not None and part is not None:
                 seen.add(part)
         if seen is None or any(part is None for part in parts):
-            # A worker was lost in this round: what the others say does not compare with what was said before.
+            # A worker was lost in this round, so these sums are over fewer workers than the earlier ones.
             return Watched()
         return compare(model, gradient, sums, seen)
 
@@ -132,7 +136,7 @@ class Rounds:
 
 
 class Pacing:
-    """A run's pace: what it knows, and the round as it is taken to have ended."""
+    """The adaptive pace of a run: its state, and its choice of the local steps after which each round ends."""
 
     def __init__(self, pace: Pace, loop: Rounds, records: Sequence[Round]) -> None:
         self._pace, self._loop = pace, loop
@@ -142,22 +146,22 @@ class Pacing:
         self._evaluated: tuple[torch.Tensor, float, torch.Tensor] | None = None
 
     def evaluate(self, model: torch.Tensor) -> tuple[float, torch.Tensor]:
-        """f and its gradient, once for the model at which a round ended and the next begins."""
+        """The objective f and its gradient; computed only once for the model between two rounds."""
         if self._evaluated is None or self._evaluated[0] is not model:
             self._evaluated = (model, *self._loop.evaluate(model))
         return self._evaluated[1:]
 
     def elapsed(self, round: int) -> float:
-        """Seconds of the cost model before a round."""
+        """Seconds before a round, according to the cost model."""
         return self._pace.elapsed(self._state, round)
 
     def ends(self, look: bool) -> tuple[int, ...]:
-        """The round's local steps, after those at which it is looked at."""
+        """The numbers of local steps at which the round is examined, if it is, and then its own number."""
         decision = self._state.decision
         return (*decision.look, decision.local_steps) if look else (decision.local_steps,)
 
     def decide(self, record: Round, before: State, ends: Sequence[State]) -> tuple[Round, State]:
-        """The record with what the round looked at and what follows from it, and the state that is gone on with."""
+        """Complete the record with what the pace saw and decided, and return it with the state of the next round."""
         path = []
         for end in ends:
             loss, gradient = self.evaluate(end.model)

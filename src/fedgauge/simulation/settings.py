@@ -1,4 +1,4 @@
-"""The settings of a run: everything that decides its bits, as its directory keeps them."""
+"""The settings of a run: everything that determines its bits, as saved in its directory."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from fedgauge.federation.participation import Participation
 
 @dataclass(frozen=True)
 class Settings(Value):
-    """What decides a run.
+    """Everything that determines the bits of a run.
 
     Attributes:
-        federation: the digest of the federation.
-        algorithm: its name and parameters, and a fingerprint of its functions where the name does not say them all.
-        local_steps: one number, one per worker, or the adaptive pace's name and numbers.
-        rounds: R.
-        participation: who takes part.
-        seed: of all randomness.
-        record_every: a round out of how many is recorded.
-        target_loss: where the run stops.
-        chunk: how many workers' models are held at once.
-        evaluator: the digest of the test data.
-        target_accuracy: where the run stops.
-        target_grad2: where the run stops.
-        watch: False where local models are not watched.
-        start: the digest of a first model that was given.
+        federation: digest of the federation.
+        algorithm: name and parameters of the algorithm, and a fingerprint of its code if these do not identify it.
+        local_steps: one number, one number per worker, or the name and parameters of an adaptive pace.
+        rounds: the number R of rounds.
+        participation: who takes part in each round.
+        seed: seed of all randomness.
+        record_every: every how many rounds a record is made.
+        target_loss: the loss at which the run stops.
+        chunk: number of workers whose models are in memory at once.
+        evaluator: digest of the test data.
+        target_accuracy: the test accuracy at which the run stops.
+        target_grad2: the squared gradient norm at which the run stops.
+        watch: whether the spread and the ratios of local models are recorded.
+        start: digest of the first model, if the caller chose it.
     """
 
     federation: str
@@ -47,9 +47,9 @@ class Settings(Value):
     start: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the settings as the run's directory keeps them."""
+        """Return the settings as they are saved in the run's directory."""
         entries = super().to_json()
-        # What says nothing is left out, so that runs without it keep the settings that they always had.
+        # Unused options are left out, so that adding an option does not change the settings of earlier runs.
         says_something = {
             "evaluator": self.evaluator is not None,
             "target_accuracy": self.evaluator is not None,

@@ -1,4 +1,4 @@
-"""A federation and the way it is run, as one value: what measuring and planning need to know of it."""
+"""A federation and the way it is run, as one value: what measuring and planning start from."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ Steps = int | tuple[int, ...] | Pace
 
 @dataclass(frozen=True)
 class Setup:
-    """A federation with an algorithm, local steps and whatever else decides a run of it.
+    """A federation, an algorithm, local steps and everything else that determines a run.
 
     Attributes:
-        federation: what the workers compute.
-        algorithm: what workers and server do with it.
-        local_steps: I, one number per worker, or a pace that adapts it.
-        rounds: R.
-        participation: who takes part.
-        seed: of all randomness.
-        compute: where it is computed.
+        federation: the workers' losses and gradients.
+        algorithm: the algorithm that workers and server run.
+        local_steps: the number I of local steps per round, one number per worker, or a pace that adapts I.
+        rounds: the number R of rounds.
+        participation: who takes part in each round.
+        seed: seed of all randomness.
+        compute: where the run is computed.
         evaluator: the test set, if there is one.
-        dataset: the data that it was made from, scaled, if it is known.
-        partition: which worker has which of the data, if it is known.
-        experiment: the sections of the experiment that it comes from; empty if it comes from none.
+        dataset: the scaled data set that the federation was made from, if it is known.
+        partition: which examples each worker has, if it is known.
+        experiment: the sections of the experiment that the set-up was made from; empty if there is none.
     """
 
     federation: Federation
@@ -57,22 +57,22 @@ class Setup:
 
     @property
     def num_workers(self) -> int:
-        """N."""
+        """The number N of workers."""
         return self.federation.num_workers
 
     @property
     def fixed_steps(self) -> int | tuple[int, ...]:
-        """The local steps, which must not adapt themselves while something is measured."""
+        """The local steps, which must not be adaptive while something is measured."""
         if isinstance(self.local_steps, Pace):
             raise InputError(
-                "Measuring needs a fixed number of local steps; under auto, what is measured would change with it;"
-                " give --local-steps, as in --local-steps 10."
+                "Measuring needs a fixed number of local steps, because with auto the measured values would change"
+                " along with it; give --local-steps, as in --local-steps 10."
             )
         return self.local_steps
 
 
 def check_steps(local_steps: int | Sequence[int] | Pace, num_workers: int) -> Steps:
-    """Return local steps as plain numbers: one, or one per worker. A pace is returned as it is."""
+    """Return local steps as plain numbers: one, or one per worker. A pace is returned unchanged."""
     if isinstance(local_steps, Pace):
         return local_steps
     values: Any = local_steps.tolist() if hasattr(local_steps, "tolist") else local_steps

@@ -1,7 +1,7 @@
-"""The workers' part of a round: local steps and exact passes, a chunk of rows at a time, streamed into sums.
+"""The workers' part of a round: local steps and exact passes, one chunk of workers at a time, added up as they go.
 
-Chunks are dealt to a fixed number of lanes, a lane adds up its chunks in order, and the lanes are added up in order.
-The lanes are the units that an engine may run anywhere, so the sums are the same bits wherever they ran.
+Chunks are dealt to a fixed number of lanes. Each lane adds up its chunks in order, and then the lanes are added up in
+order. An engine may run a lane anywhere: the sums are the same bits wherever it runs.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from fedgauge.federation.protocols import Federation
 from fedgauge.randomness import Purpose, Streams
 
 LANES = 8
-"""A constant, not a consequence of the machine: it groups the sums, and so their rounding."""
+"""The number of lanes. It is the same on every machine, because it groups the sums and so determines their rounding."""
 _COLUMNS = 8192
-"""Of rows that are taken to float64 at once."""
+"""The number of columns that are converted to float64 at once."""
 _KEPT_BYTES = 2**25
-"""Of local models and their gradients that wait for the mean model: memory that does not grow with the workers."""
+"""Memory for local models and gradients until the mean model is known; it does not grow with the number of workers."""
 
 
 class Lane(NamedTuple):
-    """Participants whose sums are taken together, a chunk at a time, with what they remember."""
+    """Participants that are added up together, one chunk at a time, and what they remember."""
 
     cohort: Cohort
     memory: Tensors
@@ -39,7 +39,7 @@ class Lane(NamedTuple):
 
 
 def lanes(cohort: Cohort, chunk: int, memory: Tensors | None = None) -> list[Lane]:
-    """Deal a cohort's chunks to the lanes; a lane that gets none is left out."""
+    """Deal a cohort's chunks to the lanes; lanes that get no chunk are left out."""
     owner = np.arange(len(cohort.workers)) // chunk % LANES
     dealt = []
     for lane in range(min(LANES, -(-len(cohort.workers) // chunk))):
@@ -50,9 +50,10 @@ def lanes(cohort: Cohort, chunk: int, memory: Tensors | None = None) -> list[Lan
 
 
 def _columns(*rows: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
-    """The same columns of each, in float64, a few at a time.
+    """Blocks of columns, the same of each argument, in float64.
 
-    It takes the same time as whole rows, but 50 MB instead of 80 to 100 to watch 80 workers with the paper's MLP.
+    Converting blocks takes as long as converting whole rows, but watching 80 workers with the paper's MLP needs 50 MB
+    of memory instead of 80 to 100 MB.
     """
     for parts in zip(*(torch.split(each, _COLUMNS, dim=-1) for each in rows), strict=True):
         yield tuple(part.double() for part in parts)
@@ -60,17 +61,17 @@ def _columns(*rows: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
 
 @dataclass
 class Spread:
-    """Mean of rows and their weighted squared distance from it, merged without cancellation."""
+    """The mean of rows and their weighted squared distance from it, merged without cancellation."""
 
     weight: float = 0.0
     mean: torch.Tensor | None = None
     squares: float = 0.0
 
     def add_rows(self, rows: torch.Tensor, weights: torch.Tensor) -> None:
-        """Take in a chunk, in float64."""
+        """Add the rows of a chunk, in float64."""
         weight, means, squares = float(weights.sum()), [], 0.0
         for (part,) in _columns(rows):
-            # Counted from the first row, so that equal rows have exactly that mean and no spread.
+            # Relative to the first row, so that equal rows have exactly that row as their mean, and no spread.
             apart = part - part[0]
             gap = weights @ apart / weight
             means.append(part[0] + gap)
@@ -78,7 +79,7 @@ class Spread:
         self.add(Spread(weight, torch.cat(means), squares))
 
     def add(self, other: Spread) -> None:
-        """Take in what another has seen."""
+        """Add the rows of another spread."""
         if self.mean is None or other.mean is None:
             self.mean = other.mean if self.mean is None else self.mean
         else:
@@ -92,15 +93,15 @@ class Spread:
 
 @dataclass
 class Sums:
-    """What comes back from local steps: weighted sums of the messages, memories, and what was seen on the way.
+    """The results of local steps: weighted sums of the messages, memories, and what was seen on the way.
 
     Attributes:
         message: weighted sums of what the participants send.
         memory: for each chunk, its workers and what they remember.
-        spread: of the local models, where it was asked for.
-        gradient: weighted sum of the exact gradients, each at its worker's own model, where it was asked for.
-        kept: the models and gradients of a lane's first participants, where it was asked for.
-        path: messages and memories as they would be had the participants stopped earlier, where it was asked for.
+        spread: the spread of the local models, if the round is watched.
+        gradient: weighted sum of the exact gradients, each at its worker's own model, if the round is watched.
+        kept: the models and gradients of a lane's first participants, if the round is watched.
+        path: messages and memories as they would be if the participants had stopped earlier, one for each earlier end.
     """
 
     message: dict[str, torch.Tensor] = field(default_factory=dict)
@@ -111,7 +112,7 @@ class Sums:
     path: list[Sums] = field(default_factory=list)
 
     def add(self, other: Sums) -> None:
-        """Add another lane's sums; what a lane keeps stays its own."""
+        """Add another lane's sums, except for its ``kept`` models and gradients."""
         for name, total in other.message.items():
             self.message[name] = self.message[name] + total if name in self.message else total
         self.memory += other.memory
@@ -125,12 +126,12 @@ class Sums:
 
 @dataclass
 class Secants:
-    """What the workers see between their own models and the mean model.
+    """How the workers' gradients change between their own models and the mean model.
 
     Attributes:
         gradient: weighted sum of the exact gradients at the mean model.
         squares: weighted sum of their squared norms.
-        steepest: the largest ratio of a worker's change of gradient to the distance; 0 where no model differs.
+        steepest: the largest change of a worker's gradient divided by the distance; 0 if all models are equal.
     """
 
     gradient: torch.Tensor
@@ -138,14 +139,14 @@ class Secants:
     steepest: float = 0.0
 
     def add(self, other: Secants) -> None:
-        """Add another lane's."""
+        """Add another lane's sums, and take the larger of the two ratios."""
         self.gradient = self.gradient + other.gradient
         self.squares += other.squares
         self.steepest = max(self.steepest, other.steepest)
 
 
 class Work:
-    """What the workers of a federation can be asked to do, for one algorithm and seed, a chunk of them at a time."""
+    """The computations of a federation's workers, for one algorithm and seed, one chunk of workers at a time."""
 
     def __init__(
         self, federation: Federation, algorithm: Algorithm, local_steps: int | Sequence[int], seed: int, chunk: int
@@ -157,7 +158,7 @@ class Work:
         self._noise = Streams(seed, Purpose.NOISE)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Other processes get what it was made from."""
+        """Send other processes the constructor's arguments, from which they make it anew."""
         steps = int(self._steps[0]) if self._equal_steps else self._steps.tolist()
         return type(self), (self.federation, self.algorithm, steps, self._seed, self.chunk)
 
@@ -171,7 +172,7 @@ class Work:
         return loss, gradient
 
     def keepable(self, model: torch.Tensor, lanes: int) -> int:
-        """How many participants of each lane can wait for the mean model."""
+        """The number of participants of each lane whose models fit in memory until the mean model is known."""
         return max(_KEPT_BYTES // (2 * model.numel() * model.element_size() * lanes), 1)
 
     def local_phase(
@@ -183,10 +184,16 @@ class Work:
         watch: int,
         ends: Sequence[int] | None = None,
     ) -> Sums:
-        """Run the local steps of a lane's participants; ``watch`` looks at where they ended, and keeps so many.
+        """Run the local steps of a lane's participants.
 
-        ``ends`` are numbers of steps, growing: the last is everyone's in place of their own, and what would be sent
-        after each of the others is summed too.
+        Args:
+            lane: the participants.
+            round: the number of the round.
+            model: the global model.
+            server: what the server remembers.
+            watch: 0 not to watch the round; otherwise, how many of the final models and gradients to keep.
+            ends: growing numbers of local steps. The last replaces every participant's own number; what the
+                participants would send after each of the others is summed too.
         """
         sums = Sums()
         kept: dict[str, list[torch.Tensor]] = {"x": [], "gradient": []}
@@ -213,7 +220,7 @@ class Work:
         return sums
 
     def secants(self, lane: Lane, mean: torch.Tensor) -> Secants:
-        """Look from the kept local models of a lane, its memory, to the mean model."""
+        """Compare the gradients at the kept local models, which are the lane's memory, with those at the mean model."""
         seen = Secants(torch.zeros(len(mean), dtype=torch.float64, device=mean.device))
         for (workers, _, weights), kept in lane.chunks(self.chunk):
             slopes = self.federation.gradients(mean.expand(len(workers), -1), workers)
@@ -233,14 +240,14 @@ class Work:
     def local_states(
         self, part: Lane, round: int, model: torch.Tensor, server: Tensors
     ) -> tuple[Tensors, torch.Tensor]:
-        """The participants' final local states and their step counts as a column."""
+        """The participants' final local states, and their numbers of steps as a column."""
         (last,) = self._stages(part, round, model, server)
         return last
 
     def _stages(
         self, part: Lane, round: int, model: torch.Tensor, server: Tensors, ends: Sequence[int] | None = None
     ) -> Iterator[tuple[Tensors, torch.Tensor]]:
-        """The participants' local states after each of ``ends``, or after their own steps, and the counts."""
+        """The participants' local states and numbers of steps, after each of ``ends`` or after their own steps."""
         workers, copies, _ = part.cohort
         steps = self._steps[workers]
         together = self._equal_steps or ends is not None

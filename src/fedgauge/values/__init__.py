@@ -1,6 +1,6 @@
-"""The frozen values that flow through the program, validated when made, with JSON both ways.
+"""The frozen values that flow through the program; they are checked when made, and read and write themselves as JSON.
 
-JSON is written as Python's ``json`` module writes it: an infinite number appears as ``Infinity``.
+The JSON is that of Python's ``json`` module: an infinite number appears as ``Infinity``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a theorem states at given numbers: terms that add up, conditions, and where it comes from."""
+"""A theorem's bound, evaluated: its terms, its conditions and its source."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedgauge.values.estimates import Kind, is_safe
 
 Array = npt.NDArray[Any]
 Number = float | Array
-"""A number, or an array of them where a formula is evaluated on a whole grid at once."""
+"""A number, or an array of numbers if a formula is evaluated on a whole grid at once."""
 Version = Literal["printed", "corrected", "sharp", "prior"]
 
 
@@ -39,10 +39,10 @@ class Condition(Value):
     """An inequality ``value <= limit`` that a bound needs.
 
     Attributes:
-        name: what is limited, e.g. ``gamma``.
-        formula: the limit in symbols.
-        limit: the limit's value.
-        value: what is to stay at or below the limit.
+        name: the limited quantity, e.g. ``gamma``.
+        formula: formula of the limit.
+        limit: value of the limit.
+        value: value of the quantity, which must not exceed the limit.
 
     >>> condition = Condition("gamma", "1/(2 I L_g)", limit=0.5, value=0.25)
     >>> bool(condition.holds), float(condition.margin)
@@ -56,26 +56,26 @@ class Condition(Value):
 
     @property
     def holds(self) -> Any:
-        """Whether the value is within the limit (an array of answers on a grid)."""
+        """Whether the value is within the limit; on a grid, an array of answers."""
         return np.less_equal(self.value, self.limit)
 
     @property
     def margin(self) -> Any:
-        """How many times larger the value could be: above 1 where the condition holds."""
+        """The factor by which the value could grow; it is at least 1 if the condition holds."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.divide(self.limit, self.value)
 
 
 @dataclass(frozen=True)
 class Source(Value):
-    """Where a bound comes from and how it departs from print.
+    """Where a bound comes from, and how it differs from the printed one.
 
     Attributes:
-        paper: its title.
-        locator: where it states the theorem.
-        version: which of the theorem.
-        deviations: from print.
-        sound: whether this version holds as it stands: false of a print that had to be corrected.
+        paper: title of the paper.
+        locator: where the paper states the theorem.
+        version: the version of the theorem.
+        deviations: differences from the printed theorem.
+        sound: whether this version is true; false for a printed theorem that had to be corrected.
     """
 
     paper: str
@@ -90,14 +90,14 @@ class Bound(Value):
     """An upper bound on a quantity: terms that add up, conditions that must hold, and its source.
 
     Attributes:
-        quantity: what is bounded, in symbols.
+        quantity: the bounded quantity, in symbols.
         terms: the summands.
         conditions: what must hold for the bound to be true.
         source: theorem, version and deviations.
-        gamma_max: the largest gamma that meets every condition, all else (eta too) as given.
-        gamma_eta_max: the limit on the product gamma * eta by itself; infinite where there is none.
-        kinds: the kind of each constant that was put in; one that is neither ``exact`` nor ``upper`` (for mu:
-            ``lower``) makes the bound a plug-in.
+        gamma_max: the largest gamma that meets every condition, if all other values, eta included, stay the same.
+        gamma_eta_max: the limit on the product gamma * eta alone; infinite if there is none.
+        kinds: the kind of each constant in the bound; one that is neither ``exact`` nor ``upper`` (for mu: ``lower``)
+            makes the bound a plug-in.
     """
 
     quantity: str

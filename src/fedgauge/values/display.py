@@ -1,4 +1,4 @@
-"""How results show themselves: ``plot()`` anywhere, and a table and a picture in a notebook."""
+"""How results are displayed: with ``plot()`` anywhere, and as a table and a picture in a notebook."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 _RENDERER = "fedgauge.report.notebook"
-"""Draws every kind of result. It is to the right of everything that it draws, so it is found by name, when needed."""
+"""The module that draws every kind of result. It imports the results, so it is imported by name, only when needed."""
 
 
 class Displayed:
@@ -17,7 +17,7 @@ class Displayed:
         """Draw the result with matplotlib.
 
         Args:
-            path: where to write the picture (.png, .svg or .pdf); it is only returned if there is none.
+            path: file for the picture (.png, .svg or .pdf); by default, none is written.
 
         Returns:
             The matplotlib figure.

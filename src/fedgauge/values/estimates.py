@@ -16,9 +16,9 @@ Kind = Literal["exact", "upper", "lower", "sample", "assumed"]
 
 
 def is_safe(name: str, kind: Kind) -> bool:
-    """Say whether a bound fed with this kind of a constant still holds.
+    """Say whether a bound still holds if a constant of this kind is put into it.
 
-    Every bound grows with its constants, but for mu: a convexity that is guessed too large is the dangerous one.
+    Every bound grows with its constants, except for mu: there, a value that is too large makes a bound too small.
     """
     return kind in ("exact", "lower" if name == "mu" else "upper")
 
@@ -28,14 +28,14 @@ class Estimate(Value):
     """A measured or computed constant and how far it may be trusted.
 
     Attributes:
-        symbol: its name in :mod:`fedgauge.symbols`.
+        symbol: name of the constant in :mod:`fedgauge.symbols`.
         value: the number.
-        low: lower end of its interval.
-        high: upper end of its interval.
+        low: lower end of the interval.
+        high: upper end of the interval.
         kind: ``exact``; ``upper`` or ``lower`` for a bound on the constant; ``sample`` for an estimate that may
             err on either side; ``assumed`` for a number that nobody has measured or vouches for.
         method: how it was obtained.
-        cost: what it took, e.g. ``{"gradient passes": 2}``.
+        cost: what it cost to obtain, e.g. ``{"gradient passes": 2}``.
 
     >>> Estimate.exact("L_h", 0.5, "largest eigenvalue").certain
     True
@@ -58,12 +58,12 @@ class Estimate(Value):
 
     @classmethod
     def exact(cls, symbol: str, value: float, method: str) -> Self:
-        """Make an estimate that is exact to rounding, with an interval of no width."""
+        """Make an estimate that is exact up to rounding, with an interval of zero width."""
         return cls(symbol, value, value, value, "exact", method)
 
     @property
     def certain(self) -> bool:
-        """Whether a bound fed with it still holds: true for ``exact`` and ``upper`` (for mu: ``lower``)."""
+        """Whether a bound with this estimate still holds: true for ``exact`` and ``upper`` (for mu: ``lower``)."""
         return is_safe(self.symbol, self.kind)
 
 
@@ -100,14 +100,14 @@ class Constants(Value, Mapping[str, Estimate], Displayed):
 def initial_gap(
     loss: float, floor: float, ceiling: float | None = None, *, rounding: float = 0.0, method: str = ""
 ) -> Estimate:
-    """Return F = f(x0) - f*, the way that f still has to go, with its interval.
+    """Return F = f(x0) - f*, the gap between the first loss and the smallest, with its interval.
 
     Args:
         loss: f(x0).
-        floor: a number that f* is not below; of a loss that is never negative, 0.
-        ceiling: a number that f* is not above; f(x0) itself if not given. Where it equals the floor, F is exact.
-        rounding: by how much ``loss`` may be wrong.
-        method: how it was found; by default the difference is named.
+        floor: a lower bound of f*; 0 for a loss that is never negative.
+        ceiling: an upper bound of f*; by default, f(x0) itself. If it equals the floor, F is exact.
+        rounding: the largest possible rounding error of ``loss``.
+        method: how F was obtained; by default, a description of the difference.
 
     >>> gap = initial_gap(2.5, floor=0.0)
     >>> gap.low, gap.high, gap.kind, gap.method
@@ -119,6 +119,6 @@ def initial_gap(
     if ceiling == floor and rounding == 0:
         return Estimate.exact("F", high, method or "f(x0) - f*")
     if loss + rounding < floor:
-        return Estimate("F", inf, 0.0, inf, "upper", f"f(x0) is below {floor:g}, so that nothing here bounds f*")
+        return Estimate("F", inf, 0.0, inf, "upper", f"f(x0) is below {floor:g}, so nothing here bounds f*")
     low = 0.0 if ceiling is None else min(max(loss - rounding - ceiling, 0.0), high)
     return Estimate("F", high, low, high, "upper", method or f"f(x0) - {floor:g}, as f is at least {floor:g}")

@@ -1,7 +1,6 @@
-"""What every result that fedgauge writes as a JSON file shares: it says of which kind it is, and in which version.
+"""The common base of all results that fedgauge writes as JSON files: every file names its kind and its version.
 
-Files that were written before results named their kind have neither entry; :mod:`fedgauge.results.kinds` recognises
-them by their shape.
+Files of earlier fedgauge versions have neither entry; :mod:`fedgauge.results.kinds` recognises them by their shape.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from fedgauge.errors import InputError
 
 @dataclass(frozen=True)
 class Result(Value):
-    """A value that is written to a file of its own.
+    """A value that is written to its own file.
 
     Attributes:
-        kind: the name of this kind of result in its files; a report section registers for it.
+        kind: the name of this kind of result in its files; report sections are registered by it.
         version: the version of the file format.
         written_by: the command that writes such files, without the word fedgauge.
 
@@ -46,7 +45,7 @@ class Result(Value):
         return {"kind": cls.kind, "version": cls.version}
 
     def to_json(self) -> dict[str, Any]:
-        """Return the result as plain lists, objects and numbers, its kind and version first."""
+        """Return the result as plain lists, objects and numbers, with its kind and version first."""
         return {**self.heading(), **super().to_json()}
 
     @classmethod
@@ -60,7 +59,7 @@ class Result(Value):
             raise InputError(f"{cls.__name__} is read from a result of kind {cls.kind!r}, not {kind!r}.")
         if isinstance(version, bool) or not isinstance(version, int) or not 1 <= version <= cls.version:
             raise InputError(
-                f"A {kind} has version {cls.version} or an earlier one here, not {version!r}; read it with a newer"
-                " fedgauge."
+                f"This fedgauge reads version {cls.version} of a {kind} or earlier, not {version!r}; read it with a"
+                " newer fedgauge."
             )
         return super().from_json(data)

@@ -1,4 +1,4 @@
-"""Numbers and times as a plan says them."""
+"""Numbers and times as text for readers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _UNITS = (("years", 365.25 * 86400), ("days", 86400.0), ("h", 3600.0), ("min", 6
 
 
 def short(number: float) -> str:
-    """Three significant digits.
+    """A number with three significant digits.
 
     >>> short(0.0123456), short(1.0)
     ('0.0123', '1')
@@ -17,7 +17,7 @@ def short(number: float) -> str:
 
 
 def whole(number: float) -> str:
-    """A number of many digits, in groups, or as a power where that is shorter.
+    """A number rounded to a whole one, with commas between groups of digits, or as a power of ten if it is large.
 
     >>> whole(2345.6), whole(3e12), whole(1.26)
     ('2,346', '3e+12', '1.3')
@@ -46,7 +46,7 @@ def rounds(number: float) -> str:
 
 
 def lasting(seconds: float) -> str:
-    """A time in the unit that suits it.
+    """A time in a unit that suits it.
 
     >>> lasting(12.34), lasting(7200), lasting(1e12)
     ('12.3 s', '2 h', '31,688 years')
@@ -58,7 +58,7 @@ def lasting(seconds: float) -> str:
 
 
 def compare(ratio: float) -> str:
-    """How many times as much.
+    """A ratio in words.
 
     >>> compare(1.3), compare(1.001), compare(0.045)
     ('1.3 times', 'the same as', '0.045 times')

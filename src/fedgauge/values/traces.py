@@ -1,4 +1,4 @@
-"""What a run leaves: a record for each round, and the whole."""
+"""The results of a run: a record for each recorded round, and the trace of the whole run."""
 
 from __future__ import annotations
 
@@ -19,29 +19,30 @@ Status = Literal["finished", "target", "diverged", "stopped"]
 
 @dataclass(frozen=True)
 class Round(Value):
-    """What one round recorded.
+    """The record of one round.
 
     Attributes:
-        round: r, counted from 0; the model is the global model before the round.
+        round: number r of the round, counted from 0; the global model is the one before the round.
         loss: f at the global model.
-        grad2: squared norm of f's gradient there.
+        grad2: squared norm of the gradient of f at the global model.
         spread: mean squared distance of the participants' models, after their local steps, from their mean;
             missing for the model after the last round.
         deviation2: squared distance between the participants' averaged gradient, each at its own model, and
             their averaged gradient at the mean model (Proposition 5.2).
-        accuracy: of the global model on the test data, from 0 to 1, where there is such.
-        zeta2: mean squared distance of the participants' gradients at their mean model from the mean of them.
-        L_tilde_ratio: the largest ratio of a participant's gradients, between its own model and the mean model, to the
-            distance of the two: a lower bound of L_tilde (of many participants, as many as fit in memory).
-        L_g_ratio: the same ratio of f's gradients between the global model and the mean model, where all take part: a
-            lower bound of L_g.
-        looked: where local steps adapt themselves, after how many steps of this round f was looked at, the last being
-            the round's own number of them.
-        path: what f would be had the round ended there; infinite where it is not finite.
-        taken: after how many of them the round was taken to have ended: all, or fewer where f was lower there; 0 where
-            the round was undone.
+        accuracy: accuracy of the global model on the test data, from 0 to 1, if there is test data.
+        zeta2: mean squared distance of the participants' gradients, at their mean model, from their mean.
+        L_tilde_ratio: the change of a participant's gradient between its own model and the mean model, divided by the
+            distance of the two models: the largest ratio over the participants, or over as many as fit in memory. It is
+            a lower bound of L_tilde.
+        L_g_ratio: the same ratio for the gradient of f between the global model and the mean model, if all workers take
+            part. It is a lower bound of L_g.
+        looked: with an adaptive pace, the numbers of local steps of this round after which f was evaluated; the last is
+            the round's own number of local steps.
+        path: the value that f would have if the round had ended after each of these; infinite if it is not finite.
+        taken: the number of local steps after which the round was ended: all, or fewer if f was lower there; 0 if the
+            round was undone.
         elapsed: seconds of the cost model before the round.
-        why: the reason for the number of local steps that follow, where it is another.
+        why: the reason for a new number of local steps, if it changes after this round.
     """
 
     round: int
@@ -60,18 +61,18 @@ class Round(Value):
     why: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record as an object; what was not looked at has no entry."""
+        """Return the record as a JSON object, without the entries that were not recorded."""
         entries = super().to_json()
         always = ("spread", "deviation2")
         return {name: value for name, value in entries.items() if value is not None or name in always}
 
     @property
     def L_h_ratio(self) -> float | None:  # noqa: N802
-        """sqrt(deviation2 / spread): a lower bound of L_h where all take part; missing where the local models agree.
+        """The ratio sqrt(deviation2 / spread): a lower bound of L_h if all workers take part; None without a spread.
 
-        Of M of N workers it is no such bound. With the others at the participants' mean model, L_h bounds M/N of the
-        deviation by the root of M/N of the spread, so that the ratio may be sqrt(N/M) L_h, and more where a worker is
-        drawn twice.
+        If only M of N workers take part, the ratio is not a lower bound. Put the other workers at the participants'
+        mean model: L_h then bounds M/N of the deviation by the root of M/N of the spread, so the ratio may be as large
+        as sqrt(N/M) L_h, and larger if a worker is drawn twice.
         """
         if self.deviation2 is None or not self.spread:
             return None
@@ -80,16 +81,16 @@ class Round(Value):
 
 @dataclass(frozen=True, eq=False)
 class Trace(Value, Displayed):
-    """A run: one record a round, the final model, and the settings that made it.
+    """A run: its records, its final model and its settings.
 
     Attributes:
-        settings: what was asked, enough to run it again.
-        status: ``finished``; ``target`` where a target was reached first; ``diverged`` where the loss was no
-            longer finite; ``stopped`` where the run was interrupted.
-        stopped_at: the round at which it ended.
+        settings: the settings of the run, which are sufficient to run it again.
+        status: ``finished``; ``target`` if a target was reached earlier; ``diverged`` if the loss became infinite or
+            NaN; ``stopped`` if the run was paused or interrupted.
+        stopped_at: the round at which the run ended.
         rounds: the records.
-        model: the last global model; where the run diverged that of the last record, whose loss was finite.
-        seconds: wall time of each record since the run began; not part of equality.
+        model: the final global model; if the run diverged, the model of the last record, whose loss was finite.
+        seconds: wall time of each record since the run began; ignored when traces are compared.
     """
 
     settings: Mapping[str, Any]
@@ -100,7 +101,7 @@ class Trace(Value, Displayed):
     seconds: tuple[float, ...] = ()
 
     def __eq__(self, other: object) -> bool:
-        """Compare everything but the wall times, bit by bit."""
+        """Compare everything except the wall times, bit by bit."""
         return (
             isinstance(other, Trace)
             and (self.settings, self.status, self.stopped_at, self.rounds)
@@ -112,7 +113,7 @@ class Trace(Value, Displayed):
         return hash((self.status, self.stopped_at, self.rounds))
 
     def column(self, name: str) -> Array:
-        """One entry of every record as an array, with NaN where a record has none; any number of :class:`Round`.
+        """One entry of every record as an array, with NaN for a missing one; the name is that of a number in a `Round`.
 
         >>> Trace({}, "finished", 1, (Round(0, 2.0, 1.0), Round(1, 1.0, 0.5)), np.zeros(1)).column("loss")
         array([2., 1.])
@@ -134,7 +135,7 @@ class Trace(Value, Displayed):
 
     @property
     def accuracies(self) -> Array:
-        """The recorded test accuracies; NaN where there is none."""
+        """The recorded test accuracies; NaN if there is none."""
         return self.column("accuracy")
 
     def to_frame(self) -> Any:

@@ -101,7 +101,7 @@ def _warnings(given: ReportInput) -> list[str]:
     run, warnings = given.found.run, list(given.background.notes)
     if run is None:
         return warnings
-    warnings += run.told
+    warnings += run.incidents
     if run.status in ("unfinished", "stopped"):
         warnings.insert(0, f"The run is not finished; this is what it had recorded up to round {run.stopped_at}.")
     if run.note:

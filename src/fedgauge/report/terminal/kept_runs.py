@@ -94,13 +94,13 @@ def show_run(run: FoundRun) -> None:
     console.show_decisions(run.rounds)
     took = f" in {run.seconds[-1]:.1f} s" if run.seconds else ""
     rounds = run.settings.get("rounds", "–")
-    for sentence in run.told:
+    for sentence in run.incidents:
         console.out.print(escape(sentence), soft_wrap=True)
     console.out.print(escape(f"{run.path}: {run.status}, round {run.stopped_at} of {rounds}{took}."), soft_wrap=True)
     if run.status == "unfinished" and run.experiment:
-        console.out.print(escape(f"To resume it: {run.further}"), soft_wrap=True)
+        console.out.print(escape(f"To resume it: {run.resume_command}"), soft_wrap=True)
     elif run.experiment:
-        console.out.print(escape(f"To run it again: {run.again}"), soft_wrap=True)
+        console.out.print(escape(f"To run it again: {run.rerun_command}"), soft_wrap=True)
     _notes([run])
 
 

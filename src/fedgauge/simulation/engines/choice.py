@@ -1,4 +1,4 @@
-"""Which engines there are."""
+"""The names of the engines."""
 
 from __future__ import annotations
 
@@ -17,4 +17,4 @@ def check_engine(name: str | None, address: str | None = None) -> None:
     if name not in (*ENGINES, None):
         raise InputError(f"There is no engine {name!r}; {nearest(str(name), ENGINES)}")
     if address is not None and name != "ray":
-        raise InputError(f"address = {address} names a cluster and needs engine = ray; set the engine too.")
+        raise InputError(f"address = {address} names a cluster, which needs engine = ray; set the engine too.")

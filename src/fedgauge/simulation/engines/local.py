@@ -1,4 +1,4 @@
-"""The engines: in this process, in several with a thread each, or on a cluster."""
+"""The engines: in this process, in several processes with one thread each, or on a cluster."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from fedgauge.simulation.options import Compute
 
 
 class LaneWork(Protocol):
-    """What an engine runs: any object whose methods take a lane first, such as ``simulation.workers.Work``."""
+    """What an engine runs: any object whose methods take a lane as first argument, like ``simulation.workers.Work``."""
 
     @property
     def federation(self) -> Federation:
-        """Whose workers it is about."""
+        """The federation whose workers do the work."""
 
 
 class Engine(Protocol):
-    """Runs a method of its work for each lane and returns the results in the order of the lanes."""
+    """Calls a method of its work for each lane and returns the results in the order of the lanes."""
 
     def map(self, method: str, lanes: Sequence[Any], *arguments: Any) -> list[Any]:
-        """``[method(lane, *arguments) for lane in lanes]``, wherever it runs."""
+        """Compute ``[method(lane, *arguments) for lane in lanes]``, wherever that is."""
 
     def __enter__(self) -> Self: ...
 
@@ -42,7 +42,7 @@ class Engine(Protocol):
 
 
 class Inline:
-    """Everything in this process."""
+    """The engine that computes everything in this process."""
 
     def __init__(self, work: LaneWork) -> None:
         self._work = work
@@ -59,15 +59,16 @@ class Inline:
 
 
 _SHARED = 2**26
-"""Bytes of memory for a process's messages each way; unused pages take up no memory."""
+"""Bytes of shared memory for messages to a process, and for messages from it; unused pages take up no memory."""
 _SMALL = 4096
-"""Bytes of a tensor below which it goes with the message."""
+"""Tensors with fewer bytes than this are sent within the message."""
 
 
 class _Pickler(pickle.Pickler):
-    """Copies tensors to shared memory while there is room, and writes the others as their bytes.
+    """Copies tensors to shared memory while there is room, and writes the bytes of the others.
 
-    Through a pipe a tensor is copied six times. A file of shared memory for each would take three times as long.
+    A tensor that is sent through a pipe is copied six times. A shared-memory file per tensor would take three times as
+    long.
     """
 
     def __init__(self, buffer: io.BytesIO, shared: mmap | None) -> None:
@@ -92,7 +93,7 @@ class _Pickler(pickle.Pickler):
 
 
 class _Unpickler(pickle.Unpickler):
-    """Reads what :class:`_Pickler` wrote; tensors in shared memory are copied, as the next message overwrites them."""
+    """Reads what :class:`_Pickler` wrote; copies tensors from shared memory before the next message overwrites them."""
 
     def __init__(self, buffer: io.BytesIO, shared: mmap | None) -> None:
         super().__init__(buffer)
@@ -108,13 +109,13 @@ def _shared_tensor(shared: mmap, begin: int, dtype: torch.dtype, shape: tuple[in
 
 
 class _Line:
-    """One end of the line between two processes: a pipe, and shared memory each way where they could inherit it."""
+    """One end of the line between two processes: a pipe, and shared memory each way if the process was forked."""
 
     def __init__(self, pipe: Connection, out: mmap | None, back: mmap | None) -> None:
         self.pipe, self._out, self._back = pipe, out, back
 
     def send(self, message: Any) -> None:
-        """Send a message; the one before it must have been received."""
+        """Send a message; the previous one must have been received."""
         buffer = io.BytesIO()
         _Pickler(buffer, self._out).dump(message)
         self.pipe.send_bytes(buffer.getbuffer())
@@ -125,14 +126,15 @@ class _Line:
 
 
 def _serve(work: LaneWork, line: _Line, inherited: Sequence[Connection]) -> None:
-    """A worker process: answer until the other end closes."""
-    # A forked process holds the parent's ends too; it would never see them close, not even when the parent is killed.
+    """The main loop of a worker process: answer messages until the other end closes."""
+    # A forked process inherits the parent's ends of the pipes. Unless it closes them, it never sees them close, not
+    # even when the parent is killed.
     for other in inherited:
         other.close()
-    # Ctrl-C reaches the whole group of processes; the parent decides what it means.
+    # Ctrl-C reaches the whole group of processes; only the parent reacts to it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
-    # The other end is closed while this one listens, or while it computes what nobody waits for any more.
+    # The parent may close its end while this process waits for a message, or while it computes an answer.
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
             method, lanes, arguments = line.receive()
@@ -146,13 +148,13 @@ def _serve(work: LaneWork, line: _Line, inherited: Sequence[Connection]) -> None
 class Processes:
     """Several processes with one thread each, started once, that share the federation's memory.
 
-    They are forked, so they have the data, the model and the algorithm without a copy; where the system cannot fork
-    they are spawned, and everything is sent to them.
+    They are forked, so they have the data, the model and the algorithm without a copy. If the system cannot fork, they
+    are spawned, and everything is sent to them.
 
     Args:
         work: what they run.
-        number: how many processes.
-        method: ``fork`` or ``spawn``; what the system offers if not given.
+        number: the number of processes.
+        method: ``fork`` or ``spawn``; by default, ``fork`` if the system offers it.
     """
 
     def __init__(self, work: LaneWork, number: int, method: str | None = None) -> None:
@@ -166,12 +168,13 @@ class Processes:
             inherited = [ours, *(line.pipe for _, line in self._links)] if forked else []
             process = context.Process(target=_serve, args=(work, _Line(theirs, back, there), inherited), daemon=True)
             with warnings.catch_warnings():
-                # Python 3.12 warns of threads that hold locks while forking; torch's are idle here, and unused there.
+                # Python 3.12 warns that other threads may hold locks while forking. Torch's threads are idle here, and
+                # the forked process does not use them.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 try:
                     process.start()
                 except BaseException:
-                    # What cannot be sent to a spawned process is refused here, before the first round.
+                    # Work that cannot be sent to a spawned process fails here, before the first round.
                     ours.close()
                     self.__exit__(True)
                     raise
@@ -186,7 +189,7 @@ class Processes:
         for _, line in self._links:
             line.pipe.close()
         for process, _ in self._links:
-            # After a failure nobody wants what the others still compute.
+            # After a failure, nobody needs the results of the other processes.
             process.join(timeout=0 if any(failure) else 5)
             if process.is_alive():
                 process.terminate()
@@ -194,7 +197,7 @@ class Processes:
 
     @property
     def pids(self) -> list[int]:
-        """The processes' ids."""
+        """The process ids."""
         return [process.pid for process, _ in self._links]
 
     def map(self, method: str, lanes: Sequence[Any], *arguments: Any) -> list[Any]:
@@ -207,7 +210,7 @@ class Processes:
                 line.send((method, lanes[index::number], arguments))
                 busy[line.pipe] = index
             while busy:
-                # Whoever is ready first, so that a death is noticed while the others compute.
+                # Take the first that is ready, so that a dead process is noticed while the others compute.
                 for ready in wait(list(busy)):
                     index = busy.pop(ready)
                     answer = self._links[index][1].receive()
@@ -232,7 +235,7 @@ def make_engine(work: LaneWork, compute: Compute) -> Engine:
 
     Args:
         work: the workers' part of a round.
-        compute: where. By default one process per core; a single process is this one.
+        compute: where to compute it. By default, there is one process per core; a single process is this one.
     """
     if not isinstance(compute.engine, str):
         return compute.engine(work)

@@ -1,4 +1,4 @@
-"""The engine on a cluster: lanes are tasks, the federation is sent once, and only sums come back."""
+"""The engine on a Ray cluster: lanes are tasks, the federation is sent once, and only sums come back."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class OnRay:
     """Tasks on a Ray cluster, in processes with one thread each.
 
     Args:
-        work: what is placed there; a process that runs a task keeps it for the next.
-        number: at most this many tasks at once; one per core of the cluster if not given.
-        address: of the cluster; one is started here if not given, and stopped in the end.
+        work: what the tasks run; it is sent once, and a process that runs a task keeps it for the next one.
+        number: the largest number of tasks at once; by default, one per core of the cluster.
+        address: address of the cluster; by default, one is started here, and stopped at the end.
     """
 
     def __init__(self, work: LaneWork, number: int | None, address: str | None) -> None:
@@ -32,7 +32,7 @@ class OnRay:
             self._cluster: Cluster = stack.enter_context(join(address, number))
             self._number = number or self._cluster.cpus
             self._work = self._cluster.place(work)
-            # The cluster is left here if the work cannot be sent there, and at the end of the run otherwise.
+            # If the work cannot be sent, the cluster is left here; otherwise, at the end of the run.
             self._stack = stack.pop_all()
 
     def __enter__(self) -> Self:
@@ -43,7 +43,7 @@ class OnRay:
         self._stack.__exit__(*failure)
 
     def map(self, method: str, lanes: Sequence[Any], *arguments: Any) -> list[Any]:
-        """Deal the lanes to tasks and put their answers back in order; a task that is lost runs again."""
+        """Deal the lanes to tasks and put their answers back in order; a lost task is run again."""
         shared = self._cluster.place(arguments)
         number = min(self._number, len(lanes))
         tasks = [

@@ -1,7 +1,7 @@
-"""A Ray cluster: joining or starting one, and what is sent to it; no other module of fedgauge uses Ray.
+"""A Ray cluster: joining or starting one, and sending it values and tasks; no other module of fedgauge uses Ray.
 
-Arrays travel beside the message. The samples of a federation are then read in place, from one copy in each machine's
-store; everything else is copied, as nothing in the store can be written to.
+Arrays are sent beside the message. The samples of a federation are then read in place, from one copy in each machine's
+object store. All other arrays are copied, because the store is read-only.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from fedgauge.federation.shards import ShardedData
 
 INSTALL = "pip install 'fedgauge[ray]'"
 _LEAST = (2, 55)
-"""The oldest release of Ray that fits."""
+"""The oldest release of Ray that works."""
 _TRIES = 8
-"""How often a task that was lost with its process or its machine is tried again."""
+"""How often a task is retried after its process or its machine was lost."""
 _WAIT = 5.0
-"""Seconds in which an address must answer."""
+"""Seconds within which an address must answer."""
 _SAME = ("fedgauge", "torch", "numpy")
 """Packages that must have the same version everywhere, as other versions may round differently."""
 
@@ -41,7 +41,7 @@ _SAME = ("fedgauge", "torch", "numpy")
 
 
 class Packed(NamedTuple):
-    """A value as bytes, with its arrays beside them, and which of those are read where they are."""
+    """A value as bytes, its arrays beside them, and for each array whether it is read in place."""
 
     content: bytes
     arrays: list[Any]
@@ -49,7 +49,7 @@ class Packed(NamedTuple):
 
 
 def _laid_out(kept: Mapping[str, Any], tensors: Mapping[str, Any]) -> ShardedData:
-    """The samples in place, as they are only ever read."""
+    """Samples that are read in place, which is safe because nobody writes to them."""
     data = object.__new__(ShardedData)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given NumPy array is not writable")
@@ -65,7 +65,7 @@ def _is_plain(value: Any) -> bool:
 def _pickler() -> Any:
     base: Any = _import().cloudpickle.CloudPickler
 
-    class Pickler(base):  # type: ignore[misc]  # Ray's types are not seen where it is not installed
+    class Pickler(base):  # type: ignore[misc]  # mypy does not know Ray's types if it is not installed
         def __init__(self, file: io.BytesIO) -> None:
             self.stay: set[int] = set()
             self.buffers: list[pickle.PickleBuffer] = []
@@ -84,7 +84,7 @@ def _pickler() -> Any:
 
 
 def pack(value: Any) -> Packed:
-    """Take a value apart; functions and classes of the user's main program are sent by value, not by name."""
+    """Serialise a value; functions and classes of the user's main program are sent by value, not by name."""
     file = io.BytesIO()
     pickler = _pickler()(file)
     pickler.dump(value)
@@ -93,7 +93,7 @@ def pack(value: Any) -> Packed:
 
 
 def unpack(packed: Packed) -> Any:
-    """Put a value together again."""
+    """Restore a value that :func:`pack` serialised."""
     arrays = [array if stays else array.copy() for array, stays in zip(packed.arrays, packed.stay, strict=True)]
     return pickle.loads(packed.content, buffers=arrays)
 
@@ -102,7 +102,7 @@ def unpack(packed: Packed) -> Any:
 
 
 class _Home(NamedTuple):
-    """What a process of the cluster takes over from the process that sends it tasks."""
+    """The environment that a process of the cluster takes over from the process that sends it tasks."""
 
     directory: str
     modules: tuple[str, ...]
@@ -123,17 +123,17 @@ _held: tuple[str, Any] = ("", None)
 
 
 def _settle(home: _Home) -> None:
-    """Work in the sender's directory, with one thread; refuse to work with other versions than the sender's."""
+    """Switch to the sender's directory and to one thread; refuse versions that differ from the sender's."""
     global _settled
     if home == _settled:
         return
     for name, wanted in home.versions.items():
         if version(name) != wanted:
             raise InputError(
-                f"The cluster's machine {socket.gethostname()} has {name} {version(name)}, and this one {wanted}, so"
-                " that results would not be the same; install the same version on both."
+                f"The cluster's machine {socket.gethostname()} has {name} {version(name)}, but this one has {wanted},"
+                " so results would differ; install the same version on both."
             )
-    with suppress(OSError):  # a machine that does not share the directory may still have all that is needed
+    with suppress(OSError):  # a machine without this directory may still have everything that the task needs
         os.chdir(home.directory)
     sys.path += [entry for entry in home.modules if entry not in sys.path]
     if home.data is not None:
@@ -143,7 +143,7 @@ def _settle(home: _Home) -> None:
 
 
 def _there(name: str, placed: Packed | None, shared: Packed | None, task: Packed) -> Packed:
-    """A task: call the function with what was placed and what all tasks share, if anything, and its own arguments."""
+    """Run a task: call its function with the placed value and the shared value, if any, and its own arguments."""
     global _held
     try:
         home, function, arguments = unpack(task)
@@ -169,9 +169,9 @@ _joined: str | None = None
 
 
 def _import() -> Any:
-    """Ray, if it is installed in a release that fits."""
+    """Import Ray; refuse a missing or too old release."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # As Ray itself will have it; it warns on every start until then.
+    # This will be Ray's own default; until then, Ray warns at every start unless it is set.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
         import ray
@@ -191,7 +191,7 @@ def check_address(address: str) -> None:
     found = re.fullmatch(r"(\[?[\w.:-]+?\]?):(\d{1,5})", address)
     if found is None:
         raise InputError(
-            f"address must be HOST:PORT, as 'ray start --head' prints it, or auto for the cluster of this machine, not"
+            "address must be HOST:PORT, as 'ray start --head' prints it, or auto for the cluster on this machine, not"
             f" {address!r}."
         )
     host, port = found[1].strip("[]"), int(found[2])
@@ -212,11 +212,11 @@ def check_address(address: str) -> None:
 
 @contextmanager
 def join(address: str | None, cpus: int | None = None) -> Iterator[Cluster]:
-    """Join the cluster at an address, or start one here for the time being if there is no address.
+    """Join the cluster at an address; without an address, start a temporary cluster on this machine.
 
     Args:
-        address: HOST:PORT or auto; the environment variable RAY_ADDRESS if not given.
-        cpus: of a cluster that is started here; all cores of the machine if not given.
+        address: HOST:PORT or auto; by default, the value of the environment variable RAY_ADDRESS.
+        cpus: number of cores of a cluster that is started here; by default, all cores of the machine.
     """
     ray = _import()
     address = address or os.environ.get("RAY_ADDRESS")
@@ -235,7 +235,7 @@ def join(address: str | None, cpus: int | None = None) -> Iterator[Cluster]:
     try:
         ray.init(**quiet)
     except (RuntimeError, ConnectionError, ValueError, OSError) as error:
-        ray.shutdown()  # it may have joined before it found what does not fit
+        ray.shutdown()  # it may have joined before it failed
         raise _not_joined(address, str(error)) from None
     _joined = address
     try:
@@ -260,21 +260,23 @@ def _not_joined(address: str | None, message: str) -> Exception:
     if len(versions) == 2:
         (ray, python), (own_ray, own_python) = versions
         return InputError(
-            f"The cluster at {address} runs Ray {ray} on Python {python}, which does not fit Ray {own_ray} on Python"
-            f" {own_python} here; Ray {ray} does: pip install 'ray=={ray}'."
+            f"The cluster at {address} runs Ray {ray} on Python {python}, which does not work with Ray {own_ray} on"
+            f" Python {own_python} here; install the same release: pip install 'ray=={ray}'."
         )
     first = (message.strip().splitlines() or ["no reason given"])[0].rstrip(".")
-    return MachineError(f"Ray cannot join or start {where}: {first}; a machine joins with 'ray start --address=…'.")
+    return MachineError(
+        f"Ray cannot join or start {where}: {first}; to add a machine to a cluster, use 'ray start --address=…'."
+    )
 
 
 class Cluster:
-    """Runs functions of modules as tasks; a task that is lost runs again on any machine that has room.
+    """Runs functions of modules as tasks; a lost task is run again on any machine that has room.
 
-    Tasks that nobody waits for any more end when the cluster is left. They are not cancelled: Ray 2.60 ends the whole
-    program if a task ends at the very moment at which it is cancelled.
+    Tasks whose results are no longer needed end when the cluster is left. They are not cancelled: Ray 2.60 ends the
+    whole program if a task ends at the very moment at which it is cancelled.
 
     Attributes:
-        cpus: how many tasks run at once.
+        cpus: the number of tasks that can run at once.
     """
 
     def __init__(self, ray: Any) -> None:
@@ -283,7 +285,7 @@ class Cluster:
 
     @property
     def cpus(self) -> int:
-        """How many tasks can run at once at this moment."""
+        """The number of tasks that can currently run at once."""
         return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
 
     def place(self, value: Any) -> Any:
@@ -294,8 +296,8 @@ class Cluster:
         """Start a task.
 
         Args:
-            function: what is called, with the values of ``placed`` and ``shared`` first, if there are any.
-            *arguments: its further arguments.
+            function: function to call; the values of ``placed`` and ``shared``, if any, are its first arguments.
+            *arguments: further arguments of the function.
             placed: what :meth:`place` returned for a value that a process keeps for its next task.
             shared: what :meth:`place` returned for a value that a process does not keep.
         """
@@ -307,7 +309,7 @@ class Cluster:
         return self._ray.wait(pending, num_returns=1)[0][0]
 
     def result(self, task: Any) -> Any:
-        """What a task returned; an error that it raised is raised here."""
+        """Return the result of a task; an error that the task raised is raised here."""
         try:
             answer, error = unpack(Packed(*self._ray.get(task)))
         except self._ray.exceptions.RayError as lost:

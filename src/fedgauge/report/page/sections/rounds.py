@@ -152,9 +152,9 @@ def _commands(given: ReportInput) -> list[str]:
     command = str(run.environment.get("command", ""))
     found = ["# how the run was started", command] if command else []
     if run.experiment:
-        found += ["# the same run again", f"{run.again} --out {shlex.quote('again')}"]
+        found += ["# the same run again", f"{run.rerun_command} --out {shlex.quote('again')}"]
         if run.status in ("unfinished", "stopped"):
-            found += ["# to resume it", run.further]
+            found += ["# to resume it", run.resume_command]
     return found
 
 
