@@ -36,10 +36,10 @@ _PROGRESS = re.compile(r"^fedgauge: .*\(\d+:\d\d:\d\d so far\)\n", re.MULTILINE)
 
 
 def without_progress(err: str) -> str:
-    """What a command wrote to its standard error, without the lines that say how far it is on a slow machine.
+    r"""What a command wrote to its standard error, without the lines that say how far it is on a slow machine.
 
-    >>> without_progress("fedgauge: rounds, 3 of 9 (0:00:10 so far)\\nfedgauge: Interrupted.\\n")
-    'fedgauge: Interrupted.\\n'
+    >>> without_progress("fedgauge: rounds, 3 of 9 (0:00:10 so far)\nfedgauge: Interrupted.\n")
+    'fedgauge: Interrupted.\n'
     """
     return _PROGRESS.sub("", err)
 

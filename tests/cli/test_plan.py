@@ -115,7 +115,7 @@ BAD = {
     f"{RUN} --goal loss": ("value to reach", "budget"),
     f"{RUN} --goal loss --budget soon": ("--budget", "60s", "soon"),
     f"{RUN} --goal loss --budget 1s": ("budget of 1 s is below one round", "10."),
-    f"{RUN} --goal accuracy=0.9": ("accuracy needs examples to test on",),
+    f"{RUN} --goal accuracy=0.9": ("accuracy needs test examples",),
     f"{RUN} --goal accuracy=1.5": ("at most 1", "1.5"),
     f"{RUN} --goal grad2=0.1 --cost fast": ("no cost fast", "cross-device"),
     f"{RUN} --goal grad2=0.1 --cost cross-device,bandwidth=0": ("bandwidth must be above 0", "nothing would arrive"),

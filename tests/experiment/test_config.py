@@ -17,7 +17,8 @@ from fedgauge.codec import toml
 from fedgauge.data.schemes import SCHEMES
 from fedgauge.data.schemes import parameters_of as scheme_parameters_of
 from fedgauge.errors import InputError
-from fedgauge.experiment.config import AlgorithmSection, DataSection, Experiment, keys
+from fedgauge.experiment.config import Experiment
+from fedgauge.experiment.sections import AlgorithmSection, DataSection, keys
 
 BASE: dict[str, Any] = {"source": "digits", "gamma": 0.1}
 

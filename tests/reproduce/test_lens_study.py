@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from fedgauge.errors import InputError
 from fedgauge.reproduce import lens_orders, lens_study
+from fedgauge.simulation.options import Compute
 from fedgauge.values import Round, Trace
 
 SMALL: dict[str, Any] = {"target": 1.2, "measured_at": 20, "record": 20, "hessian_examples": 5, "local_steps": (10,)}
@@ -84,7 +85,7 @@ def test_a_small_run_is_kept_and_resumed(tmp_path: Path, monkeypatch: pytest.Mon
         "seeds": 1,
         "partitions": ["iid", "shards 1"],
         "keep": tmp_path,
-        "jobs": 1,
+        "compute": Compute(processes=1),
     }
     told: list[tuple[int, int]] = []
     first = lens_study.run(**how, progress=lambda done, total: told.append((done, total)), **SMALL)

@@ -128,7 +128,7 @@ def partition(
     """
     from fedgauge.data.loading import load_dataset
     from fedgauge.data.schemes import make_partition
-    from fedgauge.experiment.config import DataSection
+    from fedgauge.experiment.sections import DataSection
     from fedgauge.report.terminal import console
 
     options.check_plot(plot)

@@ -14,7 +14,8 @@ import typer
 
 from fedgauge.codec import alternatives
 from fedgauge.errors import InputError
-from fedgauge.experiment.config import Experiment, Key, keys
+from fedgauge.experiment.config import Experiment
+from fedgauge.experiment.sections import Key, keys
 
 SOURCE = "An experiment (.toml), a quadratic federation (.json), a data set (see 'fedgauge data list') or an .npz file."
 

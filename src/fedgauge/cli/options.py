@@ -152,7 +152,7 @@ def values_over(over: list[str], allowed: Sequence[str] | None = None) -> dict[s
     from fedgauge.cli.experiments import parse
     from fedgauge.cli.unknown_options import meant
     from fedgauge.errors import InputError
-    from fedgauge.experiment.config import keys
+    from fedgauge.experiment.sections import keys
 
     hints = {key.option: key.hint for key in keys() if allowed is None or key.option in allowed}
     refused = "names no key of an experiment:" if allowed is None else "does not choose"

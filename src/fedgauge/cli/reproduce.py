@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from fedgauge.cli import options
+from fedgauge.cli.results import check, conclude, resumable, write
 from fedgauge.reproduce import studies
 
 app = typer.Typer(name="reproduce", no_args_is_help=True)
@@ -35,49 +34,6 @@ Seeds = Annotated[int | None, typer.Option(help="How many seeds \\[default: the 
 Jobs = Annotated[int | None, typer.Option(help="Number of processes \\[default: one per core].")]
 
 
-def _conclude(table: Any, result: dict[str, Any], out: Path | None, name: str, json: bool) -> None:
-    """Write a result's numbers and picture if there is a directory for them, and show it."""
-    if out:
-        _write(table, result, out, name)
-    if json:
-        options.print_json(result)
-    else:
-        table.show(result)
-        if out:
-            print(f"Written: {out / 'result.json'}, {out / name}.png")
-
-
-def _write(table: Any, result: dict[str, Any], out: Path, name: str) -> None:
-    from fedgauge.system.files import write_json
-
-    out.mkdir(parents=True, exist_ok=True)
-    write_json(out / "result.json", result)
-    table.draw(result, out / f"{name}.png")
-
-
-@contextmanager
-def _resumable(out: Path | None) -> Iterator[None]:
-    """Say on Ctrl-C that the same command resumes, if something was kept."""
-    from fedgauge.errors import InterruptedCommandError
-
-    try:
-        yield
-    except KeyboardInterrupt:
-        if out is None:
-            raise
-        raise InterruptedCommandError(f"Interrupted; run the same command again to resume from {out}.") from None
-
-
-def _check(out: Path | None, seeds: int | None = None) -> None:
-    """Refuse impossible options before anything is run."""
-    from fedgauge.errors import count
-
-    if seeds is not None:
-        count("seeds", seeds)
-    if out:
-        options.check_directory(out)
-
-
 @app.command()
 def table2(
     seeds: Annotated[int, typer.Option(help="Problems for each number of workers.")] = 12,
@@ -95,12 +51,12 @@ def table2(
     from fedgauge.report.terminal import console
     from fedgauge.reproduce import table2 as table
 
-    _check(out)
+    check(out)
     compute = options.compute_from(jobs, engine, address)
-    with _resumable(out), console.doing() as progress:
+    with resumable(out), console.doing() as progress:
         keep, say = out / "cells" if out else None, partial(progress, "table 2")
         result = table.run(seeds, seed, keep=keep, compute=compute, progress=say)
-    _conclude(table, result, out, "table2", json)
+    conclude(table, result, out, "table2", json)
 
 
 @app.command()
@@ -124,12 +80,12 @@ def table1(
 
     if model not in table.PAPER:
         raise InputError(f"Table 1 has no model {model!r}; {nearest(model, table.PAPER)}")
-    _check(out, seeds)
+    check(out, seeds)
     compute = options.compute_from(None, engine, address)
-    with _resumable(out), console.doing() as progress:
+    with resumable(out), console.doing() as progress:
         keep, place = out / "cells" if out else None, str(data) if data else None
         result = table.run(studies.study(model), scale, seeds, place, keep, progress, compute)
-    _conclude(table, result, out, "table1", json)
+    conclude(table, result, out, "table1", json)
 
 
 @app.command()
@@ -143,8 +99,8 @@ def fig1(
     """
     from fedgauge.reproduce import sketch
 
-    _check(out)
-    _conclude(sketch, sketch.run(), out, "fig1", json)
+    check(out)
+    conclude(sketch, sketch.run(), out, "fig1", json)
 
 
 @app.command()
@@ -158,8 +114,8 @@ def sampling(
     """
     from fedgauge.reproduce import sampling as table
 
-    _check(out)
-    _conclude(table, table.run(), out, "sampling", json)
+    check(out)
+    conclude(table, table.run(), out, "sampling", json)
 
 
 def _figure(name: str) -> None:
@@ -184,16 +140,16 @@ def _figure(name: str) -> None:
 
         if out is None:
             raise InputError(f"{name} needs --out, a directory that keeps its runs.")
-        _check(out, seeds)
+        check(out, seeds)
         compute = options.compute_from(jobs, engine, address)
-        with _resumable(out), console.doing() as progress:
+        with resumable(out), console.doing() as progress:
             place = str(data) if data else None
             result = training_curves.run(
                 name, scale, runs or out / "runs", data=place, seeds=seeds, progress=progress, compute=compute
             )
             if result is None:
                 raise KeyboardInterrupt
-        _conclude(training_curves, result, out, name, json)
+        conclude(training_curves, result, out, name, json)
 
     figure.__doc__ = f"""Figure {name.removeprefix("fig")}: {studies.title(name)}.
 
@@ -230,10 +186,10 @@ def everything(
 
     if out is None:
         raise InputError("all needs --out, a directory that keeps its results.")
-    _check(out)
+    check(out)
     compute = options.compute_from(jobs, engine, address)
     failed: dict[str, str] = {}
-    with _resumable(out), console.doing() as progress:
+    with resumable(out), console.doing() as progress:
         for exhibit in exhibits.EXHIBITS:
             try:
                 result = exhibit.run(scale, out, str(data) if data else None, compute, progress)
@@ -242,7 +198,7 @@ def everything(
                 continue
             if result is None:
                 raise KeyboardInterrupt
-            _write(exhibit.module, result, out / exhibit.name, exhibit.picture)
+            write(exhibit.module, result, out / exhibit.name, exhibit.picture)
     _ledger(out, out / "ledger.md", json)
     for name, why in failed.items():
         print(f"fedgauge: {name} was not run: {why}", file=sys.stderr)
@@ -343,7 +299,7 @@ def lenses(
     positive("target", target)
     if out:
         options.check_directory(out)
-    with _resumable(out), console.progress() as bar:
+    with resumable(out), console.progress() as bar:
         task = bar.add_task("lenses", total=None)
         result = experiment.run(
             source,
@@ -397,7 +353,7 @@ def certified(
     compute = options.compute_from(jobs, engine, address)
     if out:
         options.check_directory(out)
-    with _resumable(out), console.progress() as bar:
+    with resumable(out), console.progress() as bar:
         task = bar.add_task("certified", total=None)
         result = table.run(
             source,

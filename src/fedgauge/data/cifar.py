@@ -111,7 +111,7 @@ _ALLOWED: Mapping[tuple[str, str], Callable[..., Any]] = {
 }
 
 
-class _Unpickler(pickle.Unpickler):
+class _RestrictedUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:
             raise _RefusedError(f"asks for {module}.{name}")
@@ -127,7 +127,7 @@ def read_pickle(path: Path) -> dict[str, Any]:
     Keys become strings; arrays become numpy arrays.
     """
     try:
-        content = _Unpickler(io.BytesIO(path.read_bytes()), encoding="bytes").load()
+        content = _RestrictedUnpickler(io.BytesIO(path.read_bytes()), encoding="bytes").load()
     except _RefusedError as refused:
         raise DamagedFileError(path, f"it {refused}, which no data set needs, and nothing was executed") from None
     except OSError:

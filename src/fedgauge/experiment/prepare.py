@@ -19,7 +19,8 @@ from fedgauge.data.loading import load_dataset
 from fedgauge.data.partition import Partition
 from fedgauge.data.schemes import make_partition
 from fedgauge.errors import InputError
-from fedgauge.experiment.config import DataSection, Experiment
+from fedgauge.experiment.config import Experiment
+from fedgauge.experiment.sections import DataSection
 from fedgauge.federation.models import Model, make_model
 from fedgauge.federation.participation import Participation, check_draws
 from fedgauge.federation.protocols import Federation

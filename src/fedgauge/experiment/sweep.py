@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedgauge.errors import InputError, count, nearest
-from fedgauge.experiment.config import Experiment, keys
+from fedgauge.experiment.config import Experiment
 from fedgauge.experiment.jobs import make_pool, progress
+from fedgauge.experiment.sections import keys
 from fedgauge.experiment.sweep_result import SweepResult
 from fedgauge.values import Round, Trace
 

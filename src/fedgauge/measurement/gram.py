@@ -29,8 +29,8 @@ _KEPT_BYTES = 2**28
 """The bytes of Gram matrices that are kept from one pass over the workers to the next."""
 
 
-class Moments(NamedTuple):
-    """Moments of a worker's samples, with inputs x and targets y.
+class LayerMoments(NamedTuple):
+    """LayerMoments of a worker's samples, with inputs x and targets y.
 
     Attributes:
         size: the number of samples.
@@ -130,7 +130,7 @@ class Design:
             y = functional.one_hot(y, self.outputs) if y.dtype == torch.int64 else y
             yield x, y.reshape(len(y), -1).double()
 
-    def _worker(self, worker: int) -> Moments:
+    def _worker(self, worker: int) -> LayerMoments:
         size = self.sizes[worker]
         gram, moment = np.zeros((self.width, self.width)), np.zeros((self.outputs, self.width))
         mean, target, power = np.zeros(self.width), np.zeros(self.outputs), 0.0
@@ -145,7 +145,7 @@ class Design:
             peak = max(peak, float(x.abs().max()))
             for part in (x, y):
                 sha.update(part.cpu().contiguous().numpy().data)
-        return Moments(
+        return LayerMoments(
             size=size,
             gram=(gram + gram.T) / (2 * size),
             mean=mean / size,
@@ -158,7 +158,7 @@ class Design:
         )
 
     @cached_property
-    def mean(self) -> Moments:
+    def mean(self) -> LayerMoments:
         """The moments of f: averages over workers, and the largest ``longest`` and ``peak``."""
         first, N = self.worker(0), self.num_workers
         names = ("gram", "mean", "moment", "target", "power")
@@ -170,7 +170,7 @@ class Design:
                 total[name] = total[name] + (getattr(part, name) - getattr(first, name))
             longest, peak = max(longest, part.longest), max(peak, part.peak)
         means = {name: getattr(first, name) + total[name] / N for name in names}
-        return Moments(size=self.samples, longest=longest, peak=peak, key=b"", **means)
+        return LayerMoments(size=self.samples, longest=longest, peak=peak, key=b"", **means)
 
     def combined(self, weights: Floats) -> Floats:
         """The mean over workers of their Gram matrices, each times its weight."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from fedgauge.measurement.gram import Design, Floats, Moments, eigenvalues, largest_eigenvalue, product
+from fedgauge.measurement.gram import Design, Floats, LayerMoments, eigenvalues, largest_eigenvalue, product
 
 _EPS = float(np.finfo(np.float64).eps)
 _CURVATURE = 0.5
@@ -58,7 +58,7 @@ def _reach(centre: Floats, classes: int) -> Floats:
     return reach
 
 
-def _divergence(own: Moments, mean: Moments, share: float, classes: int) -> Range:
+def _divergence(own: LayerMoments, mean: LayerMoments, share: float, classes: int) -> Range:
     """sup |grad F_i - grad f| for a worker whose samples make up ``share`` of f's.
 
     The difference is sum_s w_s (p - y) x', with weights w that sum to 0 and whose absolute values sum to 2 (1 - share).

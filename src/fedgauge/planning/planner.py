@@ -30,7 +30,7 @@ from fedgauge.planning.goal import Goal
 from fedgauge.planning.measured import at_start, floor_of, with_gap
 from fedgauge.planning.pilots import Pilots
 from fedgauge.planning.plan import Plan
-from fedgauge.planning.race import Entry, Race, race
+from fedgauge.planning.race import Race, RaceEntry, race
 from fedgauge.planning.theory_plan import TheoryPlan
 from fedgauge.simulation.loop import simulate
 from fedgauge.simulation.options import Compute
@@ -221,7 +221,7 @@ def _refuse_met(goal: Goal, setup: Setup, point: Mapping[str, Any]) -> None:
 
 
 def _refuse_divergence(found: Race, pilots: Pilots, before: Seen) -> None:
-    def lost(entry: Entry) -> bool:
+    def lost(entry: RaceEntry) -> bool:
         """Whether it diverged, or f rose: candidates that fall behind are given up long before they diverge."""
         curve = entry.curve
         if curve.diverged or curve.errors[-1] <= curve.errors[0]:

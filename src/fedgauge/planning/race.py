@@ -44,7 +44,7 @@ class Run(Protocol):
 
 
 @dataclass(frozen=True)
-class Entry(Value):
+class RaceEntry(Value):
     """A candidate at the end of the race.
 
     Attributes:
@@ -93,7 +93,7 @@ class Race(Value):
         trials: number of trials.
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[RaceEntry, ...]
     standings: tuple[Standing, ...]
     ending: str
     clear: bool
@@ -285,7 +285,7 @@ def _race(course: _Course, standings: Sequence[Standing], ending: str, clear: bo
         return (0.0 if standing else 2.0 if lost else 1.0, score, course.curve(candidate).errors[-1])
 
     entries = tuple(
-        Entry(c, course.curve(c), course.score(c), fate(c)) for c in sorted(course.field, key=lambda c: place(c))
+        RaceEntry(c, course.curve(c), course.score(c), fate(c)) for c in sorted(course.field, key=lambda c: place(c))
     )
     return Race(entries, tuple(standings), ending, clear, course.spent, len(course.curves))
 

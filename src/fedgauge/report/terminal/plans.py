@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from fedgauge.planning.plan import Plan
-from fedgauge.planning.race import Entry
+from fedgauge.planning.race import RaceEntry
 from fedgauge.report.figures import COLOURS, INK, Target, figure, shade
 from fedgauge.report.terminal.bounds import grid_of
 from fedgauge.report.terminal.console import number, out
@@ -43,9 +43,9 @@ def _score(plan: Plan, score: float) -> str:
     return number(plan.scale.value(score)) if math.isfinite(score) else "–"
 
 
-def best_of_each(plan: Plan) -> list[Entry]:
+def best_of_each(plan: Plan) -> list[RaceEntry]:
     """The most promising candidate for every number of local steps."""
-    found: dict[int, Entry] = {}
+    found: dict[int, RaceEntry] = {}
     for entry in plan.race.entries:
         found.setdefault(entry.candidate.I, entry)
     return [found[steps] for steps in sorted(found)]

@@ -1,0 +1,259 @@
+"""The sections of an experiment: every key with its type, its default and the help that the command shows for it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+
+from fedgauge.errors import InputError, count
+from fedgauge.simulation.engines.choice import check_engine
+
+if TYPE_CHECKING:
+    from fedgauge.pace.cost import Cost
+    from fedgauge.simulation.options import Compute, StopAt
+
+
+def _key(help: str, default: Any = None) -> Any:
+    """A key, with the help text that the command shows for it."""
+    return field(default=default, metadata={"help": help})
+
+
+@dataclass(frozen=True)
+class DataSection:
+    """Which data to use, and how to divide it among the workers."""
+
+    name: str = _key(
+        "A data set (see 'fedgauge data list'), an .npz file, or the .json file of a quadratic federation.", "digits"
+    )
+    dir: str | None = _key("Directory that holds the data sets [default: $FEDGAUGE_DATA, or your user data directory].")
+    scale: Literal["unit", "published", "measured"] | None = _key(
+        "How to scale the inputs: unit, published or measured [default: unit]."
+    )
+    scheme: str | None = _key("How to divide the data: paper, iid, dirichlet, shards, quantity or id [default: paper].")
+    workers: int | None = _key("Number of workers N [default: 10; with the scheme id, one worker per id].")
+    percent: float | None = _key(
+        "Percentage X of each worker's data that comes from its own label (paper) [default: 50]."
+    )
+    labels: str | None = _key(
+        "Divide the data by these instead of the labels: coarse, writer, or the name of an array in the .npz file."
+    )
+    labels_per_worker: int | None = _key("Number of labels that each worker has as its own (paper) [default: 1].")
+    per_worker: int | None = _key("Examples per worker (paper) [default: all examples, divided equally].")
+    fill: bool | None = _key("If a label has too few examples, take the missing ones from other labels (paper).")
+    alpha: float | None = _key(
+        "Concentration of the Dirichlet distribution (dirichlet [default: 0.5], quantity [default: 1])."
+    )
+    least: int | None = _key("Minimum number of examples per worker (dirichlet, quantity) [default: 1].")
+    shards: int | None = _key("Number of shards per worker (shards) [default: 2].")
+    test_examples: int | None = _key("Use only the first N test examples [default: all].")
+    partition_seed: int | None = _key("Seed of the partition [default: the seed of the run].")
+
+    def __post_init__(self) -> None:
+        if self.test_examples is not None:
+            count("test_examples", self.test_examples)
+
+    @property
+    def is_quadratic(self) -> bool:
+        """Whether the name is the file of a quadratic federation."""
+        return self.name.endswith(".json")
+
+    @property
+    def num_workers(self) -> int | None:
+        """The number N of workers; None if only the data determines it, as with the scheme id."""
+        return 10 if self.workers is None and self.scheme != "id" else self.workers
+
+
+@dataclass(frozen=True)
+class ModelSection:
+    """Which model to train, and its options."""
+
+    name: str | None = _key(
+        "mlp, linear, softmax, cnn, vgg11, vgg16, or your own as package.module:factory [default: mlp]."
+    )
+    options: Mapping[str, Any] = field(
+        default_factory=dict, metadata={"help": "An option of the model, as in width=200; may be repeated."}
+    )
+
+    def __hash__(self) -> int:
+        return hash((self.name, json.dumps(self.options, sort_keys=True, default=str)))
+
+
+@dataclass(frozen=True)
+class AlgorithmSection:
+    """Which algorithm to run, and its parameters."""
+
+    name: str = _key(
+        "The algorithm: one that 'fedgauge algorithms' lists, or your own as package.module:factory.", "fedavg"
+    )
+    gamma: float | None = _key("Local learning rate of the workers.")
+    eta: float | None = _key("Global learning rate of the server [default: depends on the algorithm].")
+    beta: float | None = _key("Momentum coefficient (momentum, slowmo).")
+    beta1: float | None = _key("Decay rate of the first moment (fedadam, fedadagrad, fedyogi).")
+    beta2: float | None = _key("Decay rate of the second moment (fedadam, fedyogi).")
+    tau: float | None = _key(
+        "Small number added to the denominator of the adaptive step (fedadam, fedadagrad, fedyogi)."
+    )
+    proximal: float | None = _key("Strength of the pull towards the global model (fedprox).")
+    options: Mapping[str, Any] = field(
+        default_factory=dict,
+        metadata={"help": "A parameter of your own algorithm, as in decay=0.9; may be repeated."},
+    )
+
+    def __hash__(self) -> int:
+        return hash((self.name, json.dumps(self.parameters, sort_keys=True, default=str)))
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is the user's own algorithm, ``package.module:factory``."""
+        return ":" in self.name
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters that have a value."""
+        known = {
+            key: value for key, value in vars(self).items() if key not in ("name", "options") and value is not None
+        }
+        return {**known, **self.options}
+
+
+@dataclass(frozen=True)
+class RunSection:
+    """How to run the experiment."""
+
+    local_steps: int | tuple[int, ...] | Literal["auto"] = _key(
+        "Local steps I per round: one number, one number per worker as in 1,2,1, or auto, which adapts I to the cost.",
+        10,
+    )
+    cost: str | None = _key(
+        "Cost of a round, to which auto adapts the local steps: cross-device, cross-silo, or either with changed"
+        " numbers, as in cross-silo,step=0.02 [default: cross-device]."
+    )
+    most_local_steps: int | None = _key("Largest number of local steps that auto may choose [default: 128].")
+    rounds: int = _key("Number of rounds R.", 100)
+    batch_size: int | None = _key("Number of examples in a mini-batch [default: 20].")
+    participants: int | None = _key("Number of workers M that take part in a round [default: all].")
+    sampling: Literal["full", "with-replacement", "with-replacement-shared", "without-replacement"] | None = _key(
+        "How participants are drawn: full, with-replacement, with-replacement-shared or without-replacement"
+        " [default: full; with-replacement if the number of participants is given]."
+    )
+    weights: Literal["sizes"] | tuple[float, ...] | None = _key(
+        "One weight per worker, as in 1,2,1, or sizes to weigh workers by their number of examples [default: equal]."
+    )
+    seed: int = _key("Seed of all random numbers.", 0)
+    record_every: int = _key("Record every N-th round; each record takes exact passes over all data.", 1)
+    watch: bool | None = _key(
+        "Also record how far the workers' models spread and the L_h that was seen; takes two more passes"
+        " [default: yes]."
+    )
+    target_loss: float | None = _key("Stop when the loss is at most this.")
+    target_accuracy: float | None = _key("Stop when the test accuracy, from 0 to 1, is at least this.")
+    target_grad2: float | None = _key("Stop when the squared norm of the gradient of f is at most this.")
+    processes: int | None = _key(
+        "Number of processes that compute a round [default: one per core; one for quadratics]."
+    )
+    engine: Literal["local", "ray"] | None = _key(
+        "Where to compute: local (this machine) or ray (a Ray cluster) [default: local]."
+    )
+    address: str | None = _key(
+        "Address of the cluster: HOST:PORT or auto [default: $RAY_ADDRESS, or a cluster started on this machine]."
+    )
+    chunk: int | None = _key(
+        "Number of workers whose models are in memory at once [default: the fastest for the model]."
+    )
+    device: str | None = _key("Torch device to compute on [default: cpu].")
+    checkpoint_every: int = _key("Save a checkpoint every N rounds.", 100)
+
+    def __post_init__(self) -> None:
+        counts = ("rounds", "batch_size", "participants", "record_every", "processes", "chunk", "checkpoint_every")
+        for name in (*counts, "most_local_steps"):
+            value = getattr(self, name)
+            if value is not None:
+                count(name, value)
+        adapts = self.local_steps == "auto"
+        # A cost is parsed, and so checked, only if there is one, because parsing it imports numpy.
+        if (adapts or self.cost is not None) and self.round_cost.step is None and adapts:
+            raise InputError(
+                f"local_steps = auto needs the seconds that a local step takes, which the cost {self.cost} leaves open;"
+                " add them, as in local,step=0.001."
+            )
+        if self.most_local_steps is not None and self.local_steps != "auto":
+            raise InputError("most_local_steps is for local_steps = auto only; leave it out.")
+        check_engine(self.engine, self.address)
+        if self.target_accuracy is not None and not 0 < self.target_accuracy <= 1:
+            raise InputError(f"target_accuracy must be above 0 and at most 1, not {self.target_accuracy!r}.")
+
+    @property
+    def here(self) -> Self:
+        """The same settings for one of several parallel runs, each computed on the machine that it is sent to."""
+        return dataclasses.replace(self, engine=None, address=None)
+
+    @property
+    def compute(self) -> Compute:
+        """Where a round is computed."""
+        # Imported here, so that the command's help need not wait for numpy.
+        from fedgauge.simulation.options import Compute
+
+        return Compute(self.processes, self.engine or "local", self.address, self.chunk)
+
+    @property
+    def stop(self) -> StopAt:
+        """What ends the run before its last round."""
+        from fedgauge.simulation.options import StopAt
+
+        return StopAt(loss=self.target_loss, accuracy=self.target_accuracy, grad2=self.target_grad2)
+
+    @property
+    def round_cost(self) -> Cost:
+        """The cost of a round: the one in ``cost``, or the default."""
+        # Imported here, so that the command's help need not wait for numpy.
+        from fedgauge.pace.cost import Cost
+
+        return Cost.parse(self.cost or "cross-device")
+
+
+SECTIONS = {"data": DataSection, "model": ModelSection, "algorithm": AlgorithmSection, "run": RunSection}
+
+
+class Key(NamedTuple):
+    """A key of an experiment.
+
+    Attributes:
+        section: its section in the file.
+        name: its name in the file.
+        option: its name on the command line, where there are no sections.
+        hint: the type of its value.
+        help: what it means.
+        default: its value if it is left out.
+    """
+
+    section: str
+    name: str
+    option: str
+    hint: Any
+    help: str
+    default: Any
+
+
+@functools.cache
+def keys() -> tuple[Key, ...]:
+    """All keys, in order.
+
+    >>> [key.option for key in keys()][:4], len({key.option for key in keys()}) == len(keys())
+    (['source', 'data', 'scale', 'scheme'], True)
+    """
+    return tuple(_keys())
+
+
+def _keys() -> Iterator[Key]:
+    called = {"data.name": "source", "data.dir": "data", "model.name": "model", "model.options": "model_option"}
+    called |= {"algorithm.name": "algorithm", "algorithm.options": "algorithm_option"}
+    for section, kind in SECTIONS.items():
+        hints = typing.get_type_hints(kind)
+        for item in dataclasses.fields(kind):
+            option = called.get(f"{section}.{item.name}", item.name)
+            yield Key(section, item.name, option, hints[item.name], item.metadata["help"], item.default)
