@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from fedgauge.measurement.decomposition import decompose as decompose
     from fedgauge.measurement.divergence import divergence as divergence
     from fedgauge.measurement.lenses import lenses as lenses
+    from fedgauge.measurement.local import LocalSteps as LocalSteps
     from fedgauge.measurement.measuring import READINGS as READINGS
     from fedgauge.measurement.measuring import MeasureOptions as MeasureOptions
     from fedgauge.measurement.measuring import measure as measure
@@ -63,6 +64,8 @@ if TYPE_CHECKING:
     from fedgauge.measurement.passes import Meter as Meter
     from fedgauge.measurement.reading import Measurement as Measurement
     from fedgauge.measurement.reading import Reading as Reading
+    from fedgauge.measurement.sampled import sampled_deviation as sampled_deviation
+    from fedgauge.measurement.sampled import sampled_divergence as sampled_divergence
     from fedgauge.measurement.trajectory import near_convergence as near_convergence
     from fedgauge.measurement.trajectory import trajectory as trajectory
     from fedgauge.pace.adaptive import Pace as Pace
@@ -75,6 +78,8 @@ if TYPE_CHECKING:
     from fedgauge.planning.planner import plan as plan
     from fedgauge.planning.theory_plan import TheoryPlan as TheoryPlan
     from fedgauge.runs.directory import read_trace as read_trace
+    from fedgauge.runs.export import read_records as read_records
+    from fedgauge.runs.observers import watching as watching
     from fedgauge.runs.reader import FoundRun as FoundRun
     from fedgauge.runs.reader import find_runs as find_runs
     from fedgauge.runs.reader import read_run as read_run
@@ -104,6 +109,10 @@ if TYPE_CHECKING:
     from fedgauge.values import Trace as Trace
 
 _HOMES = {
+    "fedgauge.runs.observers": "watching",
+    "fedgauge.runs.export": "read_records",
+    "fedgauge.measurement.sampled": "sampled_deviation sampled_divergence",
+    "fedgauge.measurement.local": "LocalSteps",
     "fedgauge.algorithms": (
         "ALGORITHMS Algorithm fedadagrad fedadam fedavg fednova fedprox fedyogi fingerprint"
         " make_algorithm minibatch momentum scaffold slowmo"

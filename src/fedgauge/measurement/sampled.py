@@ -130,7 +130,7 @@ def sampled_deviation(
         most: the largest number of repetitions.
 
     Returns:
-        The reading: deviation2, the spread (exact, of these local models) and L_h, the root of their ratio.
+        The reading, with deviation2, the spread (exact, of these local models) and L_h, the root of their ratio.
     """
     model = check_model(meter.federation, model)
     part, N = _part(meter, size), meter.federation.num_workers

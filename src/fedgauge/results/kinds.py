@@ -1,4 +1,4 @@
-"""Every kind of result that fedgauge writes, and how the kind of a file is told."""
+"""Every kind of result that fedgauge writes, and how the kind of a file is recognised."""
 
 from __future__ import annotations
 

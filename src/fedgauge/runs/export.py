@@ -82,7 +82,7 @@ def _as_parquet(runs: Sequence[FoundRun]) -> bytes:
 
 
 def read_records(path: str | Path) -> list[FoundRun]:
-    """Read the runs that :func:`write_records` wrote."""
+    """Read the runs that :func:`~fedgauge.runs.export.write_records` wrote."""
     path = Path(path)
     if path.suffix not in (".json", ".parquet"):
         raise InputError(f"Records are read from a file that ends in .json or .parquet, not from {str(path)!r}.")

@@ -93,7 +93,7 @@ class Count(ProgressColumn):
 
 
 class Clock(ProgressColumn):
-    """The time that has passed, and the time that is left where that can be told."""
+    """The time that has passed, and the time that is left if it is known."""
 
     def __init__(self, elapsed: bool = True) -> None:
         super().__init__(table_column=Column(no_wrap=True))
