@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -338,3 +340,18 @@ def test_more_than_the_memory_is_the_machines_limit_and_one_sentence(
     out, err = capsys.readouterr()
     assert (out, err.count("\n"), err.startswith("fedgauge: There is not enough memory")) == ("", 1, True)
     assert not (place / "huge.json").exists()
+
+
+def test_a_module_of_ones_own_does_not_shadow_an_installed_one(tmp_path: Path) -> None:
+    (tmp_path / "sklearn.py").write_text("raise SystemExit('shadowed')\n")
+    (tmp_path / "mine.py").write_text("from torch import nn\n\ndef tiny(shape, classes):\n    return nn.Flatten()\n")
+    code = (
+        "import sys; sys.path.remove('') if '' in sys.path else None; from fedgauge.cli import main; sys.exit(main())"
+    )
+    line = ["simulate", "digits", "--gamma", "0.1", "--rounds", "1", "--model", "mine:tiny"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *line], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert "shadowed" not in done.stderr
+    # The user's own module is found all the same: its model has nothing to learn, which is said.
+    assert "no parameters to learn" in done.stderr

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Context, Error, Message, RecordDict
 from flwr.common import bytes_to_ndarray
+from flwr.common.constant import ErrorCode
 from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS, Key
 from tests.flower.here import HereGrid
 from tests.flower.task import read
@@ -137,8 +138,31 @@ def test_what_was_recorded_before_a_failure_is_kept(experiment: Experiment, shar
     with pytest.raises(MachineError, match="The secure sum of round 2 could not be computed"):
         run_securely(grid, CONTEXT, asked, read(shards / "test.npz"), out=tmp_path / "run", timeout=0.3)
     found = read_run(tmp_path / "run")
-    assert (found.status, [record.round for record in found.rounds]) == ("unfinished", [0])
+    assert (found.status, [record.round for record in found.rounds]) == ("unfinished", [0, 1])
     assert len((tmp_path / "run" / "noise.jsonl").read_text().splitlines()) == 2
+
+
+def test_a_sum_that_lacks_an_answer_is_not_taken_for_the_sum_of_all(
+    experiment: Experiment, shards: Path, tmp_path: Path
+) -> None:
+    grid, asked = grid_of(shards), experiment.changed({"rounds": 3})
+
+    def late(worker: int, message: Message, reply: Message) -> Message:
+        # The third of the four exchanges of a round brings the masked vectors; in round 1 one of them is lost, once.
+        if worker == 2 and grid.exchanges == 1 + 4 + 3:
+            assert Key.MASKED_PARAMETERS in reply.content.config_records[RECORD_KEY_CONFIGS]
+            return Message(Error(ErrorCode.UNKNOWN, "lost"), reply_to=message)
+        return reply
+
+    grid.spoil = late
+    with pytest.raises(MachineError, match="The secure sum of round 1 lacks the answer of worker 2"):
+        run_securely(grid, CONTEXT, asked, read(shards / "test.npz"), out=tmp_path / "run", timeout=0.3)
+    found = read_run(tmp_path / "run")
+    whole = run_securely(grid_of(shards), CONTEXT, asked, read(shards / "test.npz"))
+    # Entries are rounded at random, up or down.
+    assert [record.loss for record in found.rounds] == pytest.approx([whole.rounds[0].loss], abs=1e-5)
+    assert found.status == "unfinished"
+    assert found.incidents == ("Worker 2 was lost in round 1: no masked answer within 0.3 s.",)
 
 
 @pytest.mark.parametrize("rates", [{"gamma": 1e20}, {"eta": 1e30}], ids=["in local steps", "after the update"])

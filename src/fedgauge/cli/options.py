@@ -100,9 +100,12 @@ def participation_from(
 
 
 def allow_own_modules() -> None:
-    """Let Python find the user's own modules in the current directory, as ``python -m`` does."""
+    """Let Python find the user's own modules in the current directory, after everything that is installed.
+
+    A file called ``sklearn.py`` there must not be taken for the package.
+    """
     if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+        sys.path.append(os.getcwd())
 
 
 def print_json(data: Any) -> None:

@@ -171,7 +171,7 @@ class Fleet:
             for number, mistake in mistakes.items():
                 if mistake:
                     answers[number] = None
-                    self._report("refused", questions[number].worker, round, mistake)
+                    self.report("refused", questions[number].worker, round, mistake)
         return answers
 
     def nobody(self) -> MachineError:
@@ -184,11 +184,12 @@ class Fleet:
 
     def _lose(self, worker: int, round: int, why: str) -> None:
         node = self.nodes.get(worker)
-        self._report("lost", worker, round, why)
+        self.report("lost", worker, round, why)
         if node is not None:
             del self.nodes[worker]
 
-    def _report(self, what: str, worker: int, round: int, why: str) -> None:
+    def report(self, what: str, worker: int, round: int, why: str) -> None:
+        """Record that a worker was lost or refused, and why."""
         event = {"round": round, "worker": worker, "node": str(self.nodes.get(worker, "")), "what": what, "why": why}
         self.incidents.append(event)
         logger.warning("Worker %d was %s in round %d: %s.", worker, what, round, why)

@@ -39,7 +39,7 @@ from fedgauge.experiment.prepare import algorithm_of
 from fedgauge.flower.algorithms import described
 from fedgauge.flower.client import WorkerTask
 from fedgauge.flower.engine import answer_of
-from fedgauge.flower.fleet import Fleet, PromptGrid
+from fedgauge.flower.fleet import EVENTS, Fleet, PromptGrid
 from fedgauge.flower.noise import Noise
 from fedgauge.flower.result import write_measurement
 from fedgauge.flower.server import num_workers, tested_with
@@ -121,13 +121,16 @@ class _MeanStrategy:
     def __init__(self, nodes: Mapping[int, int], request: FitIns) -> None:
         self._nodes, self._request = nodes, request
         self.mean: list[torch.Tensor] | None = None
+        self.missing: list[int] = []
 
     def configure_fit(self, server_round: int, parameters: Any, client_manager: Any) -> list[tuple[Any, FitIns]]:
         """One message per node."""
         return [(SimpleNamespace(node_id=node), self._request) for node in self._nodes.values()]
 
     def aggregate_fit(self, server_round: int, results: Any, failures: Any) -> tuple[None, dict[str, Any]]:
-        """Keep the mean, which the workflow has put into every result."""
+        """Keep the mean, which the workflow has put into every result, and note whose answers are not in it."""
+        answered = {client.node_id for client, _ in results}
+        self.missing = [worker for worker, node in self._nodes.items() if node not in answered]
         arrays = parameters_to_ndarrays(results[0][1].parameters)
         self.mean = [torch.from_numpy(np.asarray(array, dtype=np.float64)) for array in arrays]
         return None, {}
@@ -156,6 +159,14 @@ def secure_mean(
         raise MachineError(
             f"The secure sum of round {round} could not be computed: too few of {number} workers answered within"
             f" {fleet.timeout:g} s, or one sent numbers that cannot be summed; see the SuperNodes' logs."
+        )
+    if strategy.missing:
+        # SecAgg+ can do without a few of the answers, but the mean of the others is not that of all workers.
+        for worker in strategy.missing:
+            fleet.report("lost", worker, round, f"no masked answer within {fleet.timeout:g} s")
+        raise MachineError(
+            f"The secure sum of round {round} lacks the answer of worker {', '.join(map(str, strategy.missing))}, and a"
+            " mean of the others would be wrong; the rounds before it are kept; start again when all workers are there."
         )
     mean: list[torch.Tensor] = strategy.mean
     return mean
@@ -198,7 +209,7 @@ def run_securely(
         raise InputError(
             f"{algorithm.name} keeps a memory for each worker, which is not possible with secure sums; use fedavg."
         )
-    fleet = Fleet(grid, positive("timeout", timeout))
+    fleet = Fleet(grid, positive("timeout", timeout), None if out is None else Path(out) / EVENTS)
     fleet.gather(N, positive("wait", wait))
     values: dict[str, Any] = {
         **described(algorithm),
@@ -249,7 +260,12 @@ def run_securely(
                 assert mean is not None
                 tensors["mean"] = mean.to(model.dtype)
             request = {**values, "parts": parts, "round": number, "seen_from": number - 1}
-            answer = _Answer(secure_mean(grid, context, fleet, number, tensors, request), N, number)
+            try:
+                answer = _Answer(secure_mean(grid, context, fleet, number, tensors, request), N, number)
+            except MachineError:
+                if before is not None:
+                    keep(before.record)  # without what this round would have seen of it
+                raise
             if before is not None:
                 keep(_completed(before, answer.part(2)))
             evaluated = answer.part(2)
