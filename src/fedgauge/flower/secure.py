@@ -261,7 +261,7 @@ def run_securely(
                 tensors["mean"] = mean.to(model.dtype)
             request = {**values, "parts": parts, "round": number, "seen_from": number - 1}
             try:
-                answer = _Answer(secure_mean(grid, context, fleet, number, tensors, request), N, number)
+                answer = _MeanAnswer(secure_mean(grid, context, fleet, number, tensors, request), N, number)
             except MachineError:
                 if before is not None:
                     keep(before.record)  # without what this round would have seen of it
@@ -331,7 +331,7 @@ class _Before(NamedTuple):
     sums: Sums
 
 
-class _Answer:
+class _MeanAnswer:
     """The mean answer of a round, to be read part by part in the order of the request."""
 
     def __init__(self, vectors: Iterable[torch.Tensor], num_workers: int, round: int) -> None:
