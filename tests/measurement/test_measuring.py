@@ -32,5 +32,5 @@ def test_what_an_experiment_says_already_is_not_said_twice() -> None:
         fg.measure(experiment, fg.fedavg(gamma=0.2))
     with pytest.raises(fg.InputError, match="already says its local_steps"):
         fg.measure(experiment, local_steps=3)
-    with pytest.raises(fg.InputError, match="needs an algorithm beside it"):
+    with pytest.raises(fg.InputError, match="A federation needs an algorithm; pass one as well"):
         fg.measure(fg.random_quadratics(3, 2))
