@@ -29,7 +29,11 @@ def as_options(sentence: str, options: Collection[str], typed: Sequence[str] = (
     '--percent 50 is too much; set --fill or --per-worker 20.'
     >>> as_options("rounds must be at least 1, not 0.", ["--rounds"], ["simulate", "--rounds", "0"])
     '--rounds must be at least 1, not 0.'
+    >>> as_options("resume it with Keep(..., resume=True).", ["--resume"])
+    'resume it with --resume.'
     """
+    # What Python groups in a value is an option by itself.
+    sentence = re.sub(r"\bKeep\(\.\.\., (\w+=\w+)\)", r"\1", sentence)
     flags = {word.partition("=")[0] for word in typed if word.startswith("--")}
     in_file = re.match(r"\S+\.toml: ", sentence) is not None
     names = {flag[2:].replace("-", "_") for flag in options if flag.startswith("--") and (not in_file or flag in flags)}

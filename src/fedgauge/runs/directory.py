@@ -292,7 +292,9 @@ def _check(path: Path, settings: Mapping[str, Any], resume: bool) -> None:
     found = path / "settings.json"
     if found.exists():
         if not resume:
-            raise InputError(f"{path} already holds a run; resume it with resume=True or choose another directory.")
+            raise InputError(
+                f"{path} already holds a run; resume it with Keep(..., resume=True) or choose another directory."
+            )
         _refuse_other(path, read_json(found, "begin the run in another directory"), settings)
     # A process that is killed right at its start may leave hidden files behind, and nothing else.
     elif path.exists() and any(not item.name.startswith(".") for item in path.iterdir()):
