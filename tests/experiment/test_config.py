@@ -105,7 +105,7 @@ WRONG: dict[str, tuple[str, ...]] = {
     "[run]\nprocesses = -1": ("processes", "at least 1"),
     "[run]\ntarget_accuracy = 95": ("target_accuracy", "at most 1", "95"),
     "[algorithm]\nname = 'fedavgg'\ngamma = 0.1": ("fedavgg", "did you mean fedavg?"),
-    "[algorithm]\nname = 'fedavg'": ("gamma", "--gamma"),
+    "[algorithm]\nname = 'fedavg'": ("needs gamma", "as in gamma=0.1"),
     "[algorithm]\ngamma = 0.1\nbeta = 0.9": ("no parameter beta",),
     "[algorithm]\ngamma = -1": ("gamma", "above 0"),
     "[data]\nname = 'f.json'\npercent = 50\n[algorithm]\ngamma = 1": ("f.json", "data.percent means nothing"),

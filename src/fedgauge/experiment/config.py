@@ -56,7 +56,7 @@ class Experiment:
             pass  # its module is imported only when it is needed, so that the experiment can be read without it
         elif self.algorithm.gamma is None:
             raise InputError(
-                f"{self.algorithm.name} needs gamma, the local learning rate; give --gamma, or gamma in [algorithm];"
+                f"{self.algorithm.name} needs gamma, the local learning rate; give it, as in gamma=0.1;"
                 " see 'fedgauge simulate --help'."
             )
         else:

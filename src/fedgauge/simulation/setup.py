@@ -66,7 +66,7 @@ class Setup:
         if isinstance(self.local_steps, Pace):
             raise InputError(
                 "Measuring needs a fixed number of local steps, because with auto the measured values would change"
-                " along with it; give --local-steps, as in --local-steps 10."
+                " along with it; give local_steps, as in local_steps=10."
             )
         return self.local_steps
 
