@@ -34,7 +34,7 @@ watch = false
 """
 LINE = [
     *("sweep", "config.toml", "--over", "local_steps=1,4", "--over", "percent=50,75", "--jobs", "1", "--out", "out"),
-    *("--json", "--seeds"),
+    *("--json", "as in seeds=3"),
 ]
 
 
@@ -152,7 +152,7 @@ BASE = Experiment.of({"source": "digits", "gamma": 0.1})
     ("over", "words"),
     [
         ({"local_step": [1]}, "did you mean local_steps"),
-        ({"seed": [1]}, "--seeds"),
+        ({"seed": [1]}, "as in seeds=3"),
         ({"local_steps": []}, "at least one"),
         ({"local_steps": [1, 1]}, "differ"),
         ({"gamma": [1, 1.0]}, "Two runs of the sweep would have the name gamma=1,seed=0: values must differ"),

@@ -210,8 +210,8 @@ class ProcessPool:
                 yield pending[future], future.result()
         except BrokenProcessPool:
             raise MachineError(
-                "A process died; repeat the same command to resume the runs that were saved (--out), or use --jobs 1,"
-                " which takes less memory."
+                "A process died; do the same again to resume the runs that were saved, or use jobs=1, which takes less"
+                " memory."
             ) from None
         finally:
             for future in pending:

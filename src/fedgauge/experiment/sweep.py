@@ -60,7 +60,7 @@ class Sweep:
         known = [key.option for key in keys() if key.option not in _WHOLE]
         for key, values in self.over.items():
             if key == "seed":
-                raise InputError("A sweep runs over seeds with --seeds, their number; leave seed out of --over.")
+                raise InputError("A sweep runs over seeds by their number, as in seeds=3; leave seed out of over.")
             if key not in known:
                 raise InputError(f"A sweep cannot vary {key!r}; {nearest(key, known)}")
             if not values:

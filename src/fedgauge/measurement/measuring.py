@@ -327,7 +327,7 @@ def _take(session: Session, point: dict[str, Any]) -> bool:
         loss, gradient = session.meter.evaluate(session.model)
     except OutOfBudgetError:
         raise InputError(
-            "The budget is used up before one pass over the data; allow more, or name a model to measure with --at."
+            "The budget is used up before one pass over the data; allow more, or name the model to measure at."
         ) from None
     point |= {"loss": loss, "grad2": float(gradient @ gradient)}
     if not torch.isfinite(gradient).all():

@@ -383,7 +383,7 @@ def _remarks(space: Space, seen: Seen, winner: Candidate, cost: Cost) -> list[st
     if seen.identical:
         notes.append("The workers are identical: their gradients agree, and averaging them only divides the noise.")
     if winner.I == max(space.local_steps) > 1:
-        notes.append(f"I is the largest that was tried; to try larger ones, use --over local_steps={2 * winner.I}.")
+        notes.append(f"I is the largest that was tried; to try larger ones, name {2 * winner.I} among the local steps.")
     if winner.gamma in (min(space.gammas), max(space.gammas)) and len(space.gammas) > 1 and "gamma" not in space.open:
         notes.append("gamma is the smallest or largest that was tried; name rates beyond it.")
     if len(space.participants) == 1:

@@ -181,7 +181,7 @@ def _check_digests(path: Path, result: Mapping[str, Any], model: bool, notes: li
             what = "is not what the run wrote: its digest differs from result.json's"
         except OSError:
             what = "is missing"
-        notes.append(f"{name} {what}; --resume repairs it")
+        notes.append(f"{name} {what}; resuming the run repairs it")
 
 
 def _object(path: Path, notes: list[str]) -> dict[str, Any]:
