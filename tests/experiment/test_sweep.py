@@ -34,7 +34,7 @@ watch = false
 """
 LINE = [
     *("sweep", "config.toml", "--over", "local_steps=1,4", "--over", "percent=50,75", "--jobs", "1", "--out", "out"),
-    *("--json", "as in seeds=3"),
+    *("--json", "--seeds"),
 ]
 
 
