@@ -105,12 +105,15 @@ class _Trial:
 
     def __init__(self, number: int, cases: list[Case], generator: np.random.Generator, place: Path) -> None:
         self.number, self.cases, self.place = number, cases, place
-        self.about = cases[int(generator.integers(len(cases)))]
+        self.way = _WAYS[int(generator.integers(len(_WAYS)))]
+        # A plan is for the first model of the experiment's seed; elsewhere a far one is what tells most.
+        far = self.way != "plan" and generator.random() < 0.6
+        fitting = [case for case in cases if (case.start is not None) == far]
+        self.about = fitting[int(generator.integers(len(fitting)))]
         alike = [case for case in cases if case.experiment.data == self.about.experiment.data]
         among = alike if generator.random() < 0.7 else cases  # constants of another federation are usually refused
         self.measured = self.about if generator.random() < 0.3 else among[int(generator.integers(len(among)))]
         self.other = cases[int(generator.integers(len(cases)))]
-        self.way = _WAYS[int(generator.integers(len(_WAYS)))]
         self.tampered = _TAMPERED[int(generator.integers(len(_TAMPERED)))]
         self.taken = {symbol for symbol in sorted(SYMBOLS) if generator.random() < 0.3}
         self.share, self.goal = float(generator.uniform(0.05, 1.0)), float(generator.uniform(0.05, 0.9))

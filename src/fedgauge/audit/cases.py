@@ -98,7 +98,7 @@ class Case:
 
 def quadratic_cases(directory: Path, generator: np.random.Generator) -> list[Case]:
     """Two federations of quadratics, each from its own first model and from one far away, with two seeds."""
-    spread = float(generator.choice([0.0, 0.0, 0.0, 1e-13, 0.3]))
+    spread = float(generator.choice([0.0, 0.0, 0.0, 0.0, 1e-13, 0.3]))
     # Hessians that differ in their last digits, and pulls that make up for it.
     pull = 10.0 ** float(generator.uniform(13, 14) if spread == 1e-13 else generator.uniform(-1, 2))
     found = []

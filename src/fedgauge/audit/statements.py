@@ -24,8 +24,8 @@ from fedgauge.theory.answer import Answer, bound
 from fedgauge.theory.arguments import collect
 from fedgauge.values import Version
 
-_MOST_ROUNDS = 2000
-"""Plans with more rounds are not run."""
+_MOST_STEPS = 5000
+"""Plans with more local steps in all rounds are not run."""
 
 
 @dataclass(frozen=True)
@@ -78,14 +78,12 @@ def by_report(file: Path, about: Case, settings: tuple[float, int, int], place: 
 
 def by_plan(file: Path, about: Case, goal: float) -> list[Statement]:
     """Plan an experiment by theory with the constants of a file, to a fraction of its first squared gradient norm."""
-    if about.start is not None:
-        return []  # a plan is for the first model of the experiment's seed
     federation, first = about.setup.federation, about.setup.first_model
     workers = np.arange(federation.num_workers)
     gradient = federation.pooled(first, workers, np.full(len(workers), 1 / len(workers)))[1]
     wanted = Goal("grad2", goal * float(gradient.double() @ gradient.double()))
     plan = theory_of(about.experiment, wanted, Cost("given", fixed=1.0, step=0.1), values=file)
-    if not plan.R <= _MOST_ROUNDS:
+    if not plan.R * plan.I <= _MOST_STEPS:
         return []
     run = (plan.gamma, plan.eta, plan.I, int(plan.R))
     return [_statement("plan", plan.answer, about, run, plan.notes)]
