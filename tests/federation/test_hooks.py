@@ -25,7 +25,7 @@ def _parametrized(module: nn.Sequential) -> None:
 
 
 def _own_forward(module: nn.Sequential) -> None:
-    linear = module[0]
+    linear: Any = module[0]
     linear.forward = lambda x: 3 * nn.functional.linear(x, linear.weight, linear.bias)
 
 
@@ -75,7 +75,8 @@ def test_nothing_is_certified_for_such_a_module(hook: str) -> None:
 
 def test_a_hook_on_gradients_is_found_too() -> None:
     made = federation()
-    made.module[0].register_full_backward_hook(lambda layer, into, out: (3 * into[0],))
+    layers: Any = made.module
+    layers[0].register_full_backward_hook(lambda layer, into, out: (3 * into[0],))
     with pytest.raises(InputError, match="hooks"):
         certify(made)
 

@@ -63,7 +63,12 @@ def test_hessians_that_are_almost_equal_do_not_count_as_equal() -> None:
     """Taken for equal, they get a certified bound of 0.02 where the truth exceeds it."""
     federation = almost_equal()
     known = {**federation.constants(), **federation.constants_at()}
-    values = {name: known[name].value for name in ("L_g", "L_h", "F")} | {"I": 10, "R": 10, "N": 2, "sigma2": 0.0}
+    values: dict[str, Any] = {name: known[name].value for name in ("L_g", "L_h", "F")} | {
+        "I": 10,
+        "R": 10,
+        "N": 2,
+        "sigma2": 0.0,
+    }
     values |= {"gamma": 0.9 / known["L_g"].value}
     found = bound("equal-hessians", **values)
     steps = expect(federation, fedavg(values["gamma"]), local_steps=10, rounds=10, iterations=True)
@@ -159,7 +164,7 @@ def test_a_file_that_does_not_say_its_first_model_certifies_no_gap(tmp_path: Pat
     assert found.kinds["F"] == "assumed"
     assert found.kinds["L_g"] == "upper"
     assert found.notes == ("F counts as assumed, because it does not say to which first model it belongs.",)
-    assert bound("nonconvex", kinds=found.kinds, **found.values).standing == "plug-in"
+    assert bound("nonconvex", "corrected", found.kinds, (), (), **found.values).standing == "plug-in"
     # A number that is typed is vouched for.
     assert collect(find("nonconvex"), [*RUN, "F=2"], file).kinds["F"] == "exact"
     assert read_values(file)[0]["F"] == (2.0, "assumed")

@@ -110,8 +110,9 @@ class _Trial:
         far = self.way != "plan" and generator.random() < 0.6
         fitting = [case for case in cases if (case.start is not None) == far]
         self.about = fitting[int(generator.integers(len(fitting)))]
-        alike = [case for case in cases if case.experiment.data == self.about.experiment.data]
-        among = alike if generator.random() < 0.7 else cases  # constants of another federation are usually refused
+        others = [case for case in cases if case is not self.about]
+        alike = [case for case in others if case.experiment.data == self.about.experiment.data]
+        among = alike if generator.random() < 0.8 else others  # constants of another federation are usually refused
         self.measured = self.about if generator.random() < 0.3 else among[int(generator.integers(len(among)))]
         self.other = cases[int(generator.integers(len(cases)))]
         self.tampered = _TAMPERED[int(generator.integers(len(_TAMPERED)))]
@@ -134,7 +135,7 @@ class _Trial:
     def _gamma(self) -> float:
         """A rate that the theorem about smooth objectives admits for the case that is run."""
         L_g, L_h = (float(self.about.constants()["constants"][name]["value"]) for name in ("L_g", "L_h"))
-        return self.share / (2 * 30**0.5 * self.I * max(L_g, L_h, 1e-12))
+        return float(self.share / (2 * 30**0.5 * self.I * max(L_g, L_h, 1e-12)))
 
     def _file(self) -> Path:
         """The file of constants, after something was done to it."""

@@ -7,7 +7,7 @@ one is chosen.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,15 @@ from fedgauge.theory.facts import Quantity
 RUNS = 3
 """Runs with mini-batches by which a statement about an expectation is judged: it falls if every one exceeds it."""
 
-_DATA = {"source": "digits", "partition_seed": 0, "num_workers": 4, "percent": 50.0, "gamma": 0.01, "processes": 1}
+_DATA = {
+    "source": "digits",
+    "partition_seed": 0,
+    "workers": 4,
+    "per_worker": 100,
+    "percent": 50.0,
+    "gamma": 0.01,
+    "processes": 1,
+}
 
 
 @dataclass(frozen=True)
@@ -44,18 +52,20 @@ class Case:
         experiment: the experiment.
         start: the flat first model; None for the seed's own.
         directory: where its files are.
+        prepared: the same federation, prepared for another seed or first model.
     """
 
     name: str
     experiment: Experiment
     start: torch.Tensor | None
     directory: Path
+    prepared: Setup
 
     @cached_property
     def setup(self) -> Setup:
         """The experiment, prepared, with its first model."""
-        made = prepare(self.experiment)
-        return Setup(**{**vars(made), "start": self.start})
+        experiment = self.experiment
+        return replace(self.prepared, seed=experiment.run.seed, start=self.start, experiment=experiment.to_json())
 
     @cached_property
     def start_digest(self) -> str:
@@ -65,7 +75,9 @@ class Case:
     @cached_property
     def constants_file(self) -> Path:
         """The file that ``fedgauge measure`` writes, with all that can be certified."""
-        options = MeasureOptions(("certified", "divergence", "noise"))
+        proved = self.experiment.model.name != "mlp"
+        readings = ("certified", "divergence") if proved else ("divergence", "noise", "trajectory")
+        options = MeasureOptions(readings, rounds=1, seeds=1)
         found = measure(self.setup, model=self.setup.first_model, origin="first model", options=options)
         file = self.directory / "measure.json"
         write_json(file, found.to_json())
@@ -117,7 +129,7 @@ def quadratic_cases(directory: Path, generator: np.random.Generator) -> list[Cas
         federation.write(file)
         far = torch.from_numpy(generator.standard_normal(federation.dim) * 10.0 ** float(generator.uniform(1, 4)))
         base = Experiment.of({"source": str(file), "gamma": 0.01, "processes": 1})
-        found += _variants(f"quadratics {number}", base, far, directory / str(number))
+        found += _variants(f"quadratics {number}", base, prepare(base), far, directory / str(number))
     return found
 
 
@@ -131,17 +143,17 @@ def data_cases(directory: Path, generator: np.random.Generator) -> list[Case]:
         ("mlp", {"model": "mlp"}),
     ):
         base = Experiment.of({**_DATA, **changes})
-        size = prepare(base).federation.dim
-        far = torch.from_numpy(generator.standard_normal(size)).float() * 10.0
-        found += _variants(name, base, far, directory / name.replace(", ", "-").replace(" ", "-"))
+        made = prepare(base)
+        far = torch.from_numpy(generator.standard_normal(made.federation.dim)).float() * 10.0
+        found += _variants(name, base, made, far, directory / name.replace(", ", "-").replace(" ", "-"))
     return found
 
 
-def _variants(name: str, base: Experiment, far: torch.Tensor, directory: Path) -> list[Case]:
+def _variants(name: str, base: Experiment, prepared: Setup, far: torch.Tensor, directory: Path) -> list[Case]:
     made = [
-        Case(name, base, None, directory / "own"),
-        Case(f"{name}, seed 3", base.changed({"seed": 3}), None, directory / "seed"),
-        Case(f"{name}, far start", base, far, directory / "far"),
+        Case(name, base, None, directory / "own", prepared),
+        Case(f"{name}, seed 3", base.changed({"seed": 3}), None, directory / "seed", prepared),
+        Case(f"{name}, far start", base, far, directory / "far", prepared),
     ]
     for case in made:
         case.directory.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,6 @@ from fedgauge.algorithms.base import Algorithm
 from fedgauge.data.dataset import Dataset
 from fedgauge.data.partition import Partition
 from fedgauge.errors import InputError, count
-from fedgauge.federation.first_model import check_model, digest_of
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.protocols import Federation
 from fedgauge.pace.adaptive import Pace
@@ -70,11 +69,15 @@ class Setup:
     @property
     def first_model(self) -> torch.Tensor:
         """The first model of a run."""
+        from fedgauge.federation.first_model import check_model  # with torch, which plans are read without
+
         return self.federation.start(self.seed) if self.start is None else check_model(self.federation, self.start)
 
     @property
     def subject(self) -> Subject:
         """What a bound on a run speaks about."""
+        from fedgauge.federation.first_model import digest_of
+
         own = self.start is None
         return Subject(self.federation.digest, digest_of(self.first_model), self.seed if own else None)
 
