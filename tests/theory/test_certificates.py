@@ -60,7 +60,7 @@ def almost_equal() -> QuadraticFederation:
 
 
 def test_hessians_that_are_almost_equal_do_not_count_as_equal() -> None:
-    """Taken for equal, they get a certified bound of 0.02 where the truth exceeds it."""
+    """Taken for equal, they get a certified bound of 0.01 where the average over the local steps is above 1."""
     federation = almost_equal()
     known = {**federation.constants(), **federation.constants_at()}
     values: dict[str, Any] = {name: known[name].value for name in ("L_g", "L_h", "F")} | {
@@ -72,7 +72,7 @@ def test_hessians_that_are_almost_equal_do_not_count_as_equal() -> None:
     values |= {"gamma": 0.9 / known["L_g"].value}
     found = bound("equal-hessians", **values)
     steps = expect(federation, fedavg(values["gamma"]), local_steps=10, rounds=10, iterations=True)
-    assert min(steps.grad2[:-1]) > float(found.bound.total)
+    assert np.mean(steps.grad2[:-1]) > 100 * float(found.bound.total)  # the theorem bounds the average too
     assert found.standing == "not certified"
     assert not is_zero(look_up(federation.constants(), "L_h"))
 

@@ -24,8 +24,8 @@ from fedgauge.theory.answer import Answer, bound
 from fedgauge.theory.arguments import collect
 from fedgauge.values import Version
 
-_MOST_STEPS = 5000
-"""Plans with more local steps in all rounds are not run."""
+_MOST_STEPS = {True: 5000, False: 300}
+"""Plans with more local steps in all rounds are not run: for quadratics, and for data."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def by_plan(file: Path, about: Case, goal: float) -> list[Statement]:
     gradient = federation.pooled(first, workers, np.full(len(workers), 1 / len(workers)))[1]
     wanted = Goal("grad2", goal * float(gradient.double() @ gradient.double()))
     plan = theory_of(about.experiment, wanted, Cost("given", fixed=1.0, step=0.1), values=file)
-    if not plan.R * plan.I <= _MOST_STEPS:
+    if not _MOST_STEPS[about.experiment.data.is_quadratic] >= plan.R * plan.I:
         return []
     run = (plan.gamma, plan.eta, plan.I, int(plan.R))
     return [_statement("plan", plan.answer, about, run, plan.notes)]
