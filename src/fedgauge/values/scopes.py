@@ -78,12 +78,14 @@ def misfit(symbol: str, scope: Scope | None, subject: Subject) -> str | None:
         return "belongs to another federation" if scope.federation else "does not say to which federation it belongs"
     if symbol not in _OF_START:
         return None
-    if scope.start is None:
+    if scope.start is None and scope.seed is None:
         return "does not say to which first model it belongs"
-    if subject.start is not None:
+    if subject.start is not None and scope.start is not None:
         same = scope.start == subject.start
+    elif subject.seed is not None:
+        same = scope.seed == subject.seed
     else:
-        same = subject.seed is None or scope.seed == subject.seed
+        same = subject.start is None
     if not same:
         return "belongs to another first model"
     if symbol == "G":
