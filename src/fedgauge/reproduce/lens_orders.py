@@ -190,14 +190,14 @@ interpolated between records: the number of gradient steps, relative to that of 
 slowdown beyond {settings["most_slowdown"]} counts as infinite; such runs are stopped.
 
 The **lenses** are evaluated at the model after {settings["measured_at"]} rounds with I = 1
-([definitions](../guide.md#other-lenses)); those that need local models take one more round of I = {local[-1]}. `L_h seen`
-and `L_tilde seen` are the ratios of that round; `L_h`, `L_tilde`, `L_g` and `delta` come from the Hessians over
+([definitions](../guide.md#other-lenses)); those that need local models take one more round of I = {local[-1]}.
+`L_h seen` and `L_tilde seen` are the ratios of that round; `L_h`, `L_tilde`, `L_g` and `delta` come from the Hessians over
 {settings["hessian_examples"]} examples of each worker, and so include the noise of such a sample.
 
 ![Kendall's tau of every lens, and three lenses against the slowdown](lenses.png)
 
 The numbers are medians over seeds. Tau is Kendall's tau-b between the two orders. Its interval comes from drawing seeds
-again within each partition (there is none with one seed, and a rough one with three); beside it is the range of tau when
+again within each partition (none with one seed, and a rough one with three); beside it is the range of tau when
 one partition is left out. Neither says anything about other models, rates or data.
 
 {markdown(result)}"""
