@@ -1,7 +1,7 @@
 """A stand-in for torchvision, which FedLab and fluke import and these workloads do not use.
 
-Its wheels on PyPI belong to torch's CUDA builds and cannot be imported beside the CPU build. The stand-in only makes the
-import statements succeed: whatever is imported from it is an empty class, and using one fails.
+Its wheels on PyPI belong to torch's CUDA builds and cannot be imported beside the CPU build. The stand-in only makes
+the import statements succeed: whatever is imported from it is an empty class, and using one fails.
 """
 
 from __future__ import annotations

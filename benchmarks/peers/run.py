@@ -11,8 +11,8 @@ Each contestant is a process that is prepared, warmed up and then waits while th
 consists of a few rounds; its time per round is one measurement. The median counts, with the range of the middle half as
 the spread, and beside it the fastest turn, which is the one that other work on the machine disturbs least.
 
-Before the turns, every contestant runs the same number of rounds from the same model on the same data. If its loss falls
-by more or less than fedgauge's, beyond the tolerance in ``workloads.py``, it does a different job and is left out. The
+Before the turns, every contestant runs the same number of rounds from the same model on the same data. If its loss
+falls by more or less than fedgauge's, beyond the tolerance in ``workloads.py``, it does a different job and is left out. The
 tolerance allows for different random draws, but not for one local step too few.
 """
 
@@ -182,9 +182,7 @@ def measure(work: Workload, peers: Sequence[Peer], turns: int, environments: Pat
                     process = stack.enter_context(Process(peer, variant, work, python, log))
                     process.prepare()
                     if abs(ratio := fall(process.check) / fall((processes or [process])[0].check) - 1) > work.tolerance:
-                        raise ContestantError(
-                            f"lowers the loss {ratio:+.1%} more than fedgauge, so it does a different job"
-                        )
+                        raise ContestantError(f"lowers the loss {ratio:+.1%} more than fedgauge: a different job")
                     processes.append(process)
                 except ContestantError as failure:
                     if peer is OURSELVES:

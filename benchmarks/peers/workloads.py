@@ -137,7 +137,7 @@ class Contestant:
         """Do the check, then every turn.
 
         Args:
-            run: runs the given number of rounds; if it does more than that, it returns the seconds that the rounds took.
+            run: runs the given number of rounds; if it does more than that, it returns the seconds of the rounds.
             network: returns the current model.
         """
         run(self.work.check_rounds)

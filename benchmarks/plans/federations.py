@@ -35,7 +35,7 @@ class Case:
         gammas: the rates of the exhaustive grid.
         steps: the local steps of the grid.
         seeds: the number of seeds with which each cell of the grid is run.
-        limit: the number of rounds after which a cell with I = 1 is given up in any case, divided by sqrt(I) for others.
+        limit: rounds after which a cell with I = 1 is given up in any case; others after this number over sqrt(I).
         quadratic: how to draw the federation, if it is one of quadratics.
         narrow: whether the plan may choose only among the cells of the grid, because a run takes long.
     """

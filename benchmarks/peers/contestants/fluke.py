@@ -1,8 +1,8 @@
 """fluke: its FedAVG, one client after another, without evaluation or log.
 
 fluke counts in epochs, so a client's loader, a FastDataLoader of fluke's, holds I batches, drawn again with replacement
-whenever it is iterated over, and one epoch is run. A run cannot be stopped and resumed, so it waits for its turns in the
-observer that fluke calls at the end of a round.
+whenever it is iterated over, and one epoch is run. A run cannot be stopped and resumed, so it waits for its turns in
+the observer that fluke calls at the end of a round.
 """
 
 from __future__ import annotations
