@@ -51,7 +51,7 @@ class Truth:
         return [Candidate(steps, gamma, 1.0, N) for steps in self.case.steps for gamma in self.case.gammas]
 
     def run(self, candidates: Sequence[Candidate], jobs: int | None = None) -> None:
-        """Run candidates to the goal, or until they have taken ``GIVEN_UP`` times the time of the best at every cost."""
+        """Run candidates to the goal, or until they have taken ``GIVEN_UP`` times as long as the best at every cost."""
         costs = [cost.completed(self.federation) for cost in COSTS.values()]
         n = self.case.seeds
         with Pilots(self.setup, self.scale, _UNIT, self._place, jobs, self._progress) as pilots:

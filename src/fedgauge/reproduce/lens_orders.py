@@ -191,8 +191,8 @@ slowdown beyond {settings["most_slowdown"]} counts as infinite; such runs are st
 
 The **lenses** are evaluated at the model after {settings["measured_at"]} rounds with I = 1
 ([definitions](../guide.md#other-lenses)); those that need local models take one more round of I = {local[-1]}.
-`L_h seen` and `L_tilde seen` are the ratios of that round; `L_h`, `L_tilde`, `L_g` and `delta` come from the Hessians over
-{settings["hessian_examples"]} examples of each worker, and so include the noise of such a sample.
+`L_h seen` and `L_tilde seen` are the ratios of that round; `L_h`, `L_tilde`, `L_g` and `delta` come from the Hessians
+over {settings["hessian_examples"]} examples of each worker, and so include the noise of such a sample.
 
 ![Kendall's tau of every lens, and three lenses against the slowdown](lenses.png)
 
