@@ -12,8 +12,8 @@ consists of a few rounds; its time per round is one measurement. The median coun
 the spread, and beside it the fastest turn, which is the one that other work on the machine disturbs least.
 
 Before the turns, every contestant runs the same number of rounds from the same model on the same data. If its loss
-falls by more or less than fedgauge's, beyond the tolerance in ``workloads.py``, it does a different job and is left out. The
-tolerance allows for different random draws, but not for one local step too few.
+falls by more or less than fedgauge's, beyond the tolerance in ``workloads.py``, it does another job and is left out.
+The tolerance allows for different random draws, but not for one local step too few.
 """
 
 from __future__ import annotations

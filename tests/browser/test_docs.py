@@ -34,7 +34,7 @@ PAPER = """() => [...document.querySelectorAll('article img')]
 
 
 def test_the_documentation(tmp_path: Path, browser: Browser) -> None:
-    """One test, so that the pages are built once however the tests are shared out."""
+    """One test, so that the pages are built once however the tests are distributed."""
     made = subprocess.run(
         [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-d", tmp_path / "trees", ROOT / "docs", tmp_path],
         capture_output=True,

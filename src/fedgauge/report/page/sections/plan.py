@@ -99,7 +99,7 @@ def _race(found: Plan) -> Chart:
     end = max(at for one in series for at in one.x)
     if target is not None:
         series.append(Series("goal", [0.0, end], [target, target], 7, "dashed"))
-    error = {"loss": "f less its least", "accuracy": "1 − accuracy", "grad2": "‖∇f‖²"}[found.goal.quantity]
+    error = {"loss": "f minus its minimum", "accuracy": "1 − accuracy", "grad2": "‖∇f‖²"}[found.goal.quantity]
     return lines(
         "race",
         series,
