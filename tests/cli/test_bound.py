@@ -239,7 +239,7 @@ def test_tune_gives_the_best_gamma_and_the_bound_there(capsys: Capture) -> None:
     best = best_gamma("nonconvex", **given)
     assert (found["values"]["gamma"], found["total"]) == (best.gamma, best.bound.total)
     assert found["chosen"] == ["gamma"]
-    assert "Least within the conditions at gamma = " in run(capsys, "tune", "nonconvex", *arguments("gamma"))
+    assert "Smallest within the conditions at gamma = " in run(capsys, "tune", "nonconvex", *arguments("gamma"))
 
 
 def test_tune_chooses_the_local_steps_under_a_budget(capsys: Capture, tmp_path: Path) -> None:
