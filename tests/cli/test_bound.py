@@ -150,7 +150,7 @@ def test_the_printed_version_is_not_trusted_where_it_is_wrong(capsys: Capture) -
     changes = {"M": 48, "N": 48, "gamma": 1e-3, "eta": 3000, "I": 1, "L_g": 1, "L_h": 0, "sigma2": 0, "zeta2": 0}
     found = answer(capsys, "bound", "partial", *arguments(**changes), "--version", "printed")
     assert found["verdict"].startswith(
-        "As printed only: the printed conditions hold, but the print had to be corrected"
+        "As printed only: the printed conditions hold, but the printed formula had to be corrected"
     )
     assert found["certified"] is False
     assert found["versions"]["corrected"]["admissible"] is False

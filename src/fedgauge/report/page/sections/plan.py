@@ -19,7 +19,7 @@ _TEMPLATE = """\
 {{ facts(entries) }}{{ notes(verdict, "said") }}{{ notes([found.why], "said") }}{{ notes(found.notes) }}
 <div class="charts">{% for chart in charts %}{{ chart.html }}{% endfor %}</div>
 <details><summary>All {{ fates | length }} candidates</summary>
-{{ table(("I", "γ", "η", "M", "score", "records", "what became of it"), fates) }}</details>
+{{ table(("I", "γ", "η", "M", "score", "records", "outcome"), fates) }}</details>
 <details><summary>The cost model</summary>{{ facts(cost) }}</details>
 <details><summary>Constants before the race</summary>{{ constants }}</details>
 """
