@@ -39,7 +39,7 @@ from fedgauge.experiment.prepare import algorithm_of
 from fedgauge.flower.algorithms import described
 from fedgauge.flower.client import WorkerTask
 from fedgauge.flower.engine import answer_of
-from fedgauge.flower.fleet import EVENTS, Fleet, PromptGrid
+from fedgauge.flower.fleet import Fleet, PromptGrid
 from fedgauge.flower.noise import Noise
 from fedgauge.flower.result import write_measurement
 from fedgauge.flower.server import num_workers, tested_with
@@ -209,7 +209,7 @@ def run_securely(
         raise InputError(
             f"{algorithm.name} keeps a memory for each worker, which is not possible with secure sums; use fedavg."
         )
-    fleet = Fleet(grid, positive("timeout", timeout), None if out is None else Path(out) / EVENTS)
+    fleet = Fleet(grid, positive("timeout", timeout))
     fleet.gather(N, positive("wait", wait))
     values: dict[str, Any] = {
         **described(algorithm),
@@ -243,6 +243,7 @@ def run_securely(
         directory = None
         if out is not None:
             directory = stack.enter_context(RunDirectory.open(out, settings, description=experiment.to_toml()))
+            fleet.record_in(directory.path)
         noises = Noise(directory.path if directory else None)
 
         def keep(record: Round) -> None:
