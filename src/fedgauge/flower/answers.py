@@ -191,18 +191,29 @@ def read_measured(
     return GaugeAnswer(worker, noise2=noise2, keys=tuple(keys), **numbers, **tensors)  # type: ignore[arg-type]
 
 
-def check_model(content: RecordDict, model: ArrayRecord) -> ArrayRecord:
-    """A node's model; refused unless it is the only array record and has the global model's arrays, all finite."""
+def check_model(content: RecordDict, model: ArrayRecord, floats: Collection[str]) -> ArrayRecord:
+    """A node's model; refused unless it is the only array record and has the global model's arrays, all finite.
+
+    Args:
+        content: the answer, without the gauge's own records.
+        model: the global model, with the names and shapes of its arrays.
+        floats: the names of the arrays that hold floating-point numbers; others, such as counters, may become such
+            numbers in a mean.
+    """
     if len(content.array_records) != 1:
         raise RefusedError(f"it has {len(content.array_records)} array records, not one")
     (arrays,) = content.array_records.values()
-    for key, like in model.items():
-        found = read_array(key, arrays[key]) if key in arrays else None
-        if found is None or found.shape != tuple(like.shape):
-            raise RefusedError(f"its {key} has shape {'nothing' if found is None else found.shape}, not {like.shape}")
+    for key in model:
+        if key not in arrays:
+            raise RefusedError(f"its model has no {key}")
     for key, array in arrays.items():
-        if not np.isfinite(read_array(key, array)).all():
-            raise RefusedError(f"its {key} is not finite")
+        found = read_array(_listed([key]), array)
+        if key in model and found.shape != tuple(model[key].shape):
+            raise RefusedError(f"its {key} has shape {found.shape}, not {tuple(model[key].shape)}")
+        if key in floats and found.dtype.kind != "f":
+            raise RefusedError(f"its {key} holds {found.dtype.name}, not floating-point numbers")
+        if not np.isfinite(found).all():
+            raise RefusedError(f"its {_listed([key])} is not finite")
     return arrays
 
 

@@ -122,6 +122,7 @@ class Gauge(Strategy):
         self._keys: tuple[str, ...] | None = None  # the names of the model's parameters, which all nodes agree on
         self._session, self._asked = secrets.token_hex(8), 0
         self._echo: dict[str, Any] = {}
+        self._floats: set[str] = set()  # the model's arrays of floating-point numbers
         self._diverged = False
         self._stack = ExitStack()
         self._directory: RunDirectory | None = None
@@ -215,6 +216,7 @@ class Gauge(Strategy):
         """Run the strategy as Flower does, then measure the last round; records are written during the run."""
         self._begin = time.perf_counter()
         self._grid, self._num_rounds, self._directory = grid, num_rounds, None
+        self._floats = {key for key, array in initial_arrays.items() if array.numpy().dtype.kind == "f"}
         with self._stack:
             result = super().start(PromptGrid(grid), initial_arrays, num_rounds, *arguments, **named)
             last = self._pending
@@ -291,7 +293,7 @@ class Gauge(Strategy):
         said = self._read(content, self._echo, self._arrays, trained=True)
         for name in (VALUES, SEEN):
             del content[name]
-        arrays = check_model(content, self._arrays)
+        arrays = check_model(content, self._arrays, self._floats)
         weight = 1.0 if self._weighted_by is None else read_weight(content, self._weighted_by)
         return _Answer(reply.metadata.src_node_id, weight, said, flat(arrays, list(said.keys)))
 
