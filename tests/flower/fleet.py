@@ -187,10 +187,11 @@ class Fleet:
 
     def flwr(self, name: str, *arguments: object) -> str:
         """Run Flower's own command to its end, and return what it printed."""
+        before = len(self.log(name))
         pid = self.start(name, "flwr", *arguments)
-        until(lambda: not alive(pid), 30, f"the end of flwr {arguments[0]}")
+        until(lambda: not alive(pid), 60, f"the end of flwr {arguments[0]}")
         del self.pids[name]
-        return self.log(name)
+        return self.log(name)[before:]
 
     def kill_node(self, worker: int) -> None:
         """Kill a worker's SuperNode and what runs its app, without a word."""
@@ -204,7 +205,10 @@ class Fleet:
     def run(self, app: Path, config: Mapping[str, object], name: str = "run") -> None:
         """Submit a run with Flower's own command, and return at once."""
         given = " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())
-        told = self.flwr(name, "run", app, "--run-config", given)
+        for _ in range(3):
+            told = self.flwr(name, "run", app, "--run-config", given)
+            if "Connection to the SuperLink is unavailable" not in told:
+                break  # a SuperLink on a busy machine does not always answer in time
         assert "Successfully started run" in told, told
 
     def finished(self, out: Path, seconds: float) -> None:
