@@ -74,6 +74,7 @@ def test_it_runs_as_it_is_with_tls_and_keys(fleet: tuple[Fleet, Path], federatio
 def test_a_run_is_resumed_by_its_configuration(fleet: tuple[Fleet, Path], project: Path) -> None:
     """Flower overrides only keys that the app's configuration has."""
     there, place = fleet
+    until(lambda: "fedgauge: finished at round 1" in there.log("link-exec"), 60, "the first run's end")
     before = snapshot(place / "run")
     there.run(project, {"out": str(place / "run"), "rounds": 1, "resume": True, "noise": True}, "resumed")
     until(lambda: there.log("link-exec").count("fedgauge: finished at round 1") == 2, 60, "the resumed run's end")
