@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord
 from safetensors.torch import load, save
 
-Attack = Callable[[RecordDict], None]
+Attack = Callable[[Any], None]  # a message's content, whose records it changes
 
 NOT_NUMBERS: Mapping[str, Any] = {"text": "0.5", "true": True, "bytes": b"1", "a list": [0.5], "an empty list": []}
 NOT_FINITE = {"NaN": float("nan"), "infinite": float("inf"), "without a finite square": 1e200}
@@ -71,21 +71,21 @@ RAW = {
 
 
 def without(record: str, name: str) -> Attack:
-    def change(content: RecordDict) -> None:
+    def change(content: Any) -> None:
         content[record].pop(name)
 
     return change
 
 
 def valued(record: str, name: str, value: Any) -> Attack:
-    def change(content: RecordDict) -> None:
+    def change(content: Any) -> None:
         content[record][name] = value
 
     return change
 
 
 def no_record(record: str) -> Attack:
-    def change(content: RecordDict) -> None:
+    def change(content: Any) -> None:
         del content[record]
 
     return change
@@ -94,7 +94,7 @@ def no_record(record: str) -> Attack:
 def other_record(record: str) -> Attack:
     """A record of another kind under the same name."""
 
-    def change(content: RecordDict) -> None:
+    def change(content: Any) -> None:
         arrays = isinstance(content[record], ArrayRecord)
         del content[record]
         content[record] = ConfigRecord({"a": 1}) if arrays else ArrayRecord({"a": Array(np.zeros(3))})
@@ -105,7 +105,7 @@ def other_record(record: str) -> Attack:
 def raw(record: str, name: str, data: bytes, stype: str = "numpy.ndarray") -> Attack:
     """An array of these bytes, which says that it has the shape of the honest one."""
 
-    def change(content: RecordDict) -> None:
+    def change(content: Any) -> None:
         honest = content[record][name]
         content[record][name] = Array(honest.dtype, honest.shape, stype, data)
 
@@ -115,7 +115,7 @@ def raw(record: str, name: str, data: bytes, stype: str = "numpy.ndarray") -> At
 def packed(change: Callable[[dict[str, torch.Tensor]], None]) -> Attack:
     """A change of the tensors in an answer of fedgauge's own app."""
 
-    def attack(content: RecordDict) -> None:
+    def attack(content: Any) -> None:
         tensors = load(content["fedgauge.arrays"]["safetensors"].numpy().tobytes())
         change(tensors)
         content["fedgauge.arrays"]["safetensors"] = Array(np.frombuffer(save(tensors), dtype=np.uint8))
@@ -143,7 +143,7 @@ def _shaped(name: str, *shape: int) -> Attack:
 
 
 def _safetensors(data: bytes) -> Attack:
-    def change(content: RecordDict) -> None:
+    def change(content: Any) -> None:
         content["fedgauge.arrays"]["safetensors"] = Array(np.frombuffer(data, dtype=np.uint8))
 
     return change
@@ -250,13 +250,14 @@ def gauge_attacks() -> Iterator[tuple[str, Attack]]:
     yield "keys missing", without(said, "keys")
     for name in ("at_global", "gradient"):
         yield f"{name} missing", without(seen, name)
-        for what, array in {
+        vectors: dict[str, Any] = {
             "NaN": np.full(1210, np.nan, dtype=np.float32),
             "whole": np.zeros(1210, dtype=np.int64),
             "short": np.zeros(7, dtype=np.float32),
             "square": np.zeros((1210, 1), dtype=np.float32),
             "complex": np.zeros(1210, dtype=np.complex64),
-        }.items():
+        }
+        for what, array in vectors.items():
             yield f"{name} {what}", valued(seen, name, Array(array))
     yield "one more array", valued(seen, "more", Array(np.zeros(3)))
     for what, data in RAW.items():
@@ -272,10 +273,11 @@ def gauge_attacks() -> Iterator[tuple[str, Attack]]:
     yield "one more metric", valued("metrics", "more", 1.0)
     yield "one more array of the model", valued("arrays", "more", Array(np.zeros(3)))
     yield "model missing", without("arrays", "1.weight")
-    for what, model in {
+    models: dict[str, Any] = {
         "NaN": np.full((16, 64), np.nan, dtype=np.float32),
         "transposed": np.zeros((64, 16), dtype=np.float32),
         "complex": np.zeros((16, 64), dtype=np.complex64),
         "whole": np.zeros((16, 64), dtype=np.int64),
-    }.items():
+    }
+    for what, model in models.items():
         yield f"model {what}", valued("arrays", "1.weight", Array(model))

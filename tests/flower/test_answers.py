@@ -41,7 +41,7 @@ def test_a_worker_of_our_own_app_may_answer_anything(experiment: Experiment, sha
         return reply
 
     grid.spoil = spoil
-    asked = experiment.changed({"rounds": 2 * len(attacks) + 1, "gamma": 0.01})
+    asked = experiment.changed({"rounds": 2 * len(attacks) + 1, "gamma": 0.01, "local_steps": 1})
     trace = run_on(grid, asked, read(shards / "test.npz"), out=out)
     assert (trace.status, trace.stopped_at) == ("finished", asked.run.rounds)
     assert trace.model.dtype == np.float32
@@ -86,7 +86,7 @@ def test_a_node_that_never_greets_properly_is_named(experiment: Experiment, shar
 
     def spoil(worker: int, message: Message, reply: Message) -> Message:
         if worker == 1:
-            reply.content["fedgauge.said"]["worker"] = -1
+            reply.content.config_records["fedgauge.said"]["worker"] = -1
         return reply
 
     grid.spoil = spoil
@@ -108,7 +108,7 @@ def test_the_only_participant_of_a_round_is_asked_once_more(
         trains = any(str(part).startswith("local_phase") for part in values.get("parts", ()))  # type: ignore[union-attr]
         if trains and values["round"] not in spoiled:
             spoiled.add(values["round"])
-            reply.content["fedgauge.said"]["asked"] = "late"
+            reply.content.config_records["fedgauge.said"]["asked"] = "late"
         return reply
 
     grid.spoil = spoil
@@ -175,24 +175,24 @@ def test_a_node_of_a_strategy_may_answer_anything(shards: Path, first: ArrayReco
     grid, out, strategy = HereGrid([own_app(shards)] * 3), tmp_path / "run", Seeing()
 
     def spoil(worker: int, message: Message, reply: Message) -> Message:
-        # Rounds of Flower's are counted from 1.
+        # Rounds of Flower's are counted from 1; the first and the last are left alone.
         round = reply.content["fedgauge.gauge.said"]["round"]
-        if worker == 1 and isinstance(round, int) and round % 2 == 0 and round <= 2 * len(names):
-            attacks[names[round // 2 - 1]](reply.content)
+        if worker == 1 and isinstance(round, int) and 1 < round <= len(names) + 1:
+            attacks[names[round - 2]](reply.content)
         return reply
 
     grid.spoil = spoil
-    rounds = 2 * len(attacks) + 1
+    rounds = len(attacks) + 2
     gauge = Gauge(strategy, out=out)
     result = gauge.start(grid, first, num_rounds=rounds, timeout=10)
     assert result.arrays is not None
     assert all(np.isfinite(array.numpy()).all() for array in result.arrays.values())
     events = {event["round"]: (event["what"], event["node"]) for event in _events(out)}
-    accepted = [name for number, name in enumerate(names) if events.get(2 * number + 1) != ("refused", "101")]
+    accepted = [name for number, name in enumerate(names) if events.get(number + 1) != ("refused", "101")]
     assert accepted == []
     assert len(events) == len(names)
-    # The strategy sees the answers of the other two, and all three in between.
-    assert strategy.given == [3, *([2, 3] * len(names))]
+    # The strategy sees the answers of the other two, and all three at the beginning and at the end.
+    assert strategy.given == [3, *([2] * len(names)), 3]
     assert [record.round for record in gauge.rounds] == list(range(rounds + 1))
     assert all(np.isfinite(record.loss) for record in gauge.rounds)
     assert read_run(out).status == "finished"
@@ -203,11 +203,12 @@ def test_the_first_round_follows_most_nodes(shards: Path, first: ArrayRecord) ->
     grid = HereGrid([own_app(shards)] * 3)
 
     def spoil(worker: int, message: Message, reply: Message) -> Message:
-        said, seen = reply.content["fedgauge.gauge.said"], reply.content["fedgauge.gauge.seen"]
+        content: Any = reply.content
+        said, seen = content["fedgauge.gauge.said"], content["fedgauge.gauge.seen"]
         if worker == 0 and said["round"] == 1:
             said["keys"] = said["keys"][::-1]
         elif worker == 0:
-            for record in (seen, reply.content.get("arrays", {})):
+            for record in (seen, content.get("arrays", {})):
                 for name, array in record.items():
                     record[name] = Array(array.numpy().astype(np.float64))
         return reply
@@ -232,7 +233,7 @@ def test_the_last_exchange_is_checked_too(
 
     def spoil(worker: int, message: Message, reply: Message) -> Message:
         if worker in nodes and "arrays" not in reply.content:
-            reply.content["fedgauge.gauge.said"]["loss"] = float("nan")
+            reply.content.config_records["fedgauge.gauge.said"]["loss"] = float("nan")
         return reply
 
     grid.spoil = spoil

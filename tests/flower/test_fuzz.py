@@ -141,7 +141,7 @@ def _check(mistake: RefusedError) -> None:
 
 _GRADIENT, _NUMBERS = "evaluate.0.gradient", ("evaluate.0.loss", "evaluate.0.noise2")
 _TENSORS = {_GRADIENT: torch.linspace(-1, 1, 5, dtype=torch.float64), "local_phase.0.message.change": torch.ones(5)}
-_ECHO = {"asked": "a.1", "round": 2, "worker": 1}
+_ECHO: dict[str, Any] = {"asked": "a.1", "round": 2, "worker": 1}
 
 
 def _work() -> RecordDict:
@@ -151,7 +151,7 @@ def _work() -> RecordDict:
 
 
 def _greeting() -> RecordDict:
-    said = {"method": "hello", "worker": 1, "examples": 9, "dim": 5, "form": "abc", "digest": "def"}
+    said: dict[str, Any] = {"method": "hello", "worker": 1, "examples": 9, "dim": 5, "form": "abc", "digest": "def"}
     return RecordDict({"fedgauge.arrays": ArrayRecord(), "fedgauge.said": ConfigRecord(said)})
 
 
@@ -159,7 +159,7 @@ _MODEL = {"a": Array(np.ones((2, 2), dtype=np.float32)), "b": Array(np.ones(1, d
 
 
 def _measured() -> RecordDict:
-    said = {"round": 2, "asked": "a.1", "worker": 0, "loss": 0.5, "noise2": 0.1, "keys": ["a", "b"]}
+    said: dict[str, Any] = {"round": 2, "asked": "a.1", "worker": 0, "loss": 0.5, "noise2": 0.1, "keys": ["a", "b"]}
     seen = {name: Array(np.linspace(0, 1, 5).astype(np.float32)) for name in ("at_global", "gradient", "look")}
     return RecordDict(
         {
