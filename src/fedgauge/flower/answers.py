@@ -219,10 +219,10 @@ def check_model(content: RecordDict, model: ArrayRecord, floats: Collection[str]
 
 def read_weight(content: RecordDict, name: str) -> float:
     """Read a node's weight, which is one of its metrics."""
-    if len(content.metric_records) != 1:
-        raise RefusedError(f"it has {len(content.metric_records)} metric records, not one")
-    (metrics,) = content.metric_records.values()
-    weight = _number(metrics, name, 0.0)
+    found = [metrics for metrics in content.metric_records.values() if name in metrics]
+    if len(found) > 1:
+        raise RefusedError(f"{len(found)} of its metric records have a {name}, not one")
+    weight = _number(found[0] if found else {}, name, 0.0)
     if weight == 0 or not weight <= LARGEST:
         raise RefusedError(f"its {name} is {weight:g}, not a finite number above 0")
     return weight
@@ -233,6 +233,8 @@ def combined_names(content: RecordDict, weight: str) -> Hashable:
 
     Flower's own strategies raise an error, which ends the training, unless these are the same for all nodes.
     """
+    if len(content.metric_records) != 1:
+        raise RefusedError(f"it has {len(content.metric_records)} metric records, not one")
     read_weight(content, weight)
     return (
         tuple((name, frozenset(arrays)) for name, arrays in content.array_records.items()),

@@ -122,7 +122,7 @@ class Fleet:
         if reply.has_error() and reply.error.code in _GONE:
             return  # a node of an earlier run, whose SuperNode has ended
         if reply.has_error():
-            raise InputError(f"Node {node} cannot take part: {_reason(reply)}")
+            raise InputError(f"Node {node} cannot take part: {reason_of(reply)}")
         hello = read_greeting(reply.content)
         worker = hello.worker
         if worker >= num_workers:
@@ -180,7 +180,7 @@ class Fleet:
                 self.report("lost", worker, round, f"no answer within {self.timeout:g} s")
                 del self.nodes[worker]
             elif reply.has_error():
-                mistakes[number] = _reason(reply)
+                mistakes[number] = reason_of(reply)
             else:
                 expected = replace(question.expected, echo={**echo, "worker": worker})
                 try:
@@ -202,7 +202,7 @@ class Fleet:
         where = self._events or "the log"
         return MachineError(
             f"No worker is left in round {self.round}; the rounds before it are kept, and {where} says why the workers"
-            " were lost."
+            " were lost or refused."
         )
 
     def report(self, what: str, worker: int, round: int, why: str) -> None:
@@ -269,7 +269,7 @@ class PromptGrid(Grid):
         return [reply for reply in found.values() if reply is not None]
 
 
-def _reason(reply: Message) -> str:
+def reason_of(reply: Message) -> str:
     """A node's error message, in one line."""
     text = " ".join(str(reply.error.reason).split())
     text = "".join(letter if letter.isprintable() else "?" for letter in text[:400])

@@ -37,7 +37,7 @@ from fedgauge.flower.answers import (
     read_measured,
     read_weight,
 )
-from fedgauge.flower.fleet import EVENTS, Fleet, PromptGrid, write_event
+from fedgauge.flower.fleet import EVENTS, Fleet, PromptGrid, reason_of, write_event
 from fedgauge.flower.mod import MEAN, MODEL, REQUEST, SEEN, VALUES, flat
 from fedgauge.flower.noise import Noise
 from fedgauge.flower.result import write_measurement
@@ -191,7 +191,7 @@ class Gauge(Strategy):
             node = reply.metadata.src_node_id
             try:
                 if reply.has_error():
-                    self._report("lost", node, server_round, str(reply.error.reason))
+                    self._report("lost", node, server_round, reason_of(reply))
                 else:
                     read[number] = self._take(reply)
                     names[number] = read[number].said.keys, self._names(reply.content)
@@ -263,7 +263,7 @@ class Gauge(Strategy):
         mistakes: list[RefusedError] = []
         for node, reply in Fleet(self._grid, self._timeout).exchange(messages).items():
             if reply is None or reply.has_error():
-                why = "no answer in time" if reply is None else str(reply.error.reason)
+                why = "no answer in time" if reply is None else reason_of(reply)
                 self._report("lost", node, pending.number + 1, why)
                 continue
             try:
@@ -272,8 +272,9 @@ class Gauge(Strategy):
             except RefusedError as mistake:
                 mistakes.append(mistake)
                 self._report("refused", node, pending.number + 2, str(mistake))
-        # If no node's numbers are finite, that is a result, not a node's mistake.
-        self._diverged = bool(mistakes) and not answers and all(mistake.not_finite for mistake in mistakes)
+        if arrays is not None:
+            # If no node's numbers are finite at the last model, that is a result, not a node's mistake.
+            self._diverged = bool(mistakes) and not answers and all(mistake.not_finite for mistake in mistakes)
         return answers
 
     def _read(
