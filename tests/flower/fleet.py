@@ -146,13 +146,15 @@ class Fleet:
         kept = ("--database", self.place / "link.db")
         place = (*kept, "--host", "127.0.0.1", "--port", self.port, "--isolation", "process")
         self.start("link", "flower-superlink", *self._link, *place)
-        until(lambda: listens(self.port), 30, "the SuperLink")
+        until(lambda: listens(self.port), 60, "the SuperLink")
         self.start("link-exec", "flower-superexec", *self._secure, "--runtime-api-address", self.address)
 
     def kill_link(self) -> None:
         """Kill the SuperLink, what runs its apps and the app that runs, without a word."""
         self.stop("link")
         self.stop("link-exec")  # its apps die with it
+        # The threads of a process that was killed end one by one, and the last of them closes its sockets.
+        until(lambda: not listens(self.port), 10, "the end of the SuperLink's threads")
 
     def __exit__(self, *_: object) -> None:
         for name in list(self.pids):
@@ -205,10 +207,7 @@ class Fleet:
     def run(self, app: Path, config: Mapping[str, object], name: str = "run") -> None:
         """Submit a run with Flower's own command, and return at once."""
         given = " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())
-        for _ in range(3):
-            told = self.flwr(name, "run", app, "--run-config", given)
-            if "Connection to the SuperLink is unavailable" not in told:
-                break  # a SuperLink on a busy machine does not always answer in time
+        told = self.flwr(name, "run", app, "--run-config", given)
         assert "Successfully started run" in told, told
 
     def finished(self, out: Path, seconds: float) -> None:
