@@ -21,7 +21,7 @@ from typing import BinaryIO
 from fedgauge.data import catalogue
 from fedgauge.data.catalogue import Entry, md5_of
 from fedgauge.errors import InputError, MachineError
-from fedgauge.system.files import UNFINISHED
+from fedgauge.system.files import UNFINISHED, move, open_file
 
 Progress = Callable[[str, int, int | None], None]
 """Called with a file's name, the bytes that are here and, if the server says it, how many there are."""
@@ -91,7 +91,7 @@ def _wanted(known: Entry, folder: Path, force: bool) -> list[str]:
 def download(url: str, path: Path, md5: str, progress: Progress, pause: float = 1.0) -> Path:
     """Download one file to ``path``, resuming what an earlier call left."""
     part = path.with_name(path.name + UNFINISHED)
-    with part.open("ab") as file, _nothing_left(part):
+    with open_file(part, "ab") as file, _nothing_left(part):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -111,7 +111,7 @@ def download(url: str, path: Path, md5: str, progress: Progress, pause: float = 
                 " another address with url=ADDRESS."
             )
         os.fsync(file.fileno())
-        os.replace(part, path)
+        move(part, path)
     return path
 
 
@@ -204,7 +204,7 @@ def unpack(archive: Path, folder: Path, wanted: dict[str, str]) -> list[Path]:
                 if place != folder.name or file not in wanted or content is None:
                     continue
                 part = folder / (file + UNFINISHED)
-                with part.open("wb") as out:
+                with open_file(part, "wb") as out:
                     while block := content.read(_BLOCK):
                         out.write(block)
                     out.flush()
@@ -216,7 +216,7 @@ def unpack(archive: Path, folder: Path, wanted: dict[str, str]) -> list[Path]:
                         f"{archive} holds a {file} that is not the published one: its MD5 is {found}, not"
                         f" {wanted[file]}; remove {archive} and run again."
                     )
-                os.replace(part, folder / file)
+                move(part, folder / file)
                 written.append(folder / file)
     except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # a full disk, not a damaged archive

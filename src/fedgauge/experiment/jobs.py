@@ -22,7 +22,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from fedgauge.errors import InputError, MachineError
 from fedgauge.simulation.options import HERE, Compute
-from fedgauge.system.files import write_atomically
+from fedgauge.system.files import read_file, write_atomically
 from fedgauge.system.interrupts import held_back
 
 Key = TypeVar("Key")
@@ -224,7 +224,7 @@ class ProcessPool:
 def _files(directory: Path) -> dict[str, bytes]:
     """The files of a directory by name, without temporary ones, whose names begin with a dot."""
     found = sorted(path for path in directory.rglob("*") if path.is_file() and not path.name.startswith("."))
-    return {path.relative_to(directory).as_posix(): path.read_bytes() for path in found}
+    return {path.relative_to(directory).as_posix(): read_file(path) for path in found}
 
 
 def _write(directory: Path, files: Mapping[str, bytes]) -> None:

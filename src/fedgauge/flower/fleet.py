@@ -23,6 +23,7 @@ from safetensors import SafetensorError
 
 import fedgauge.flower.records as records
 from fedgauge.errors import InputError, MachineError
+from fedgauge.system.files import open_file
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -199,7 +200,7 @@ class Fleet:
 
 def write_event(path: Path, event: Mapping[str, Any]) -> None:
     """Record that a worker was lost or refused, in the file that ``runs show`` and ``report`` read."""
-    with path.open("a", encoding="utf-8") as file:
+    with open_file(path, "a") as file:
         file.write(json.dumps(event) + "\n")
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fedgauge.errors import MachineError
-from fedgauge.system.files import read_lines
+from fedgauge.system.files import open_file, read_file, read_lines
 from fedgauge.values import Trace
 
 
@@ -30,10 +29,11 @@ class Noise:
         self._file = None if place is None else place / "noise.jsonl"
         self.rounds: dict[int, dict[str, float]] = {}
         if self._file is not None and self._file.exists():
-            lines = read_lines(self._file.read_bytes(), lambda data: (int(data["round"]), dict(data["sigma2"])))
+            lines = read_lines(read_file(self._file), lambda data: (int(data["round"]), dict(data["sigma2"])))
             self.rounds = dict(line.data for line in lines)
             # Remove a line that was cut short; it would spoil the next one.
-            os.truncate(self._file, lines[-1].end if lines else 0)
+            with open_file(self._file, "r+b") as file:
+                file.truncate(lines[-1].end if lines else 0)
 
     def add(self, round: int, each: Mapping[str, float]) -> None:
         """Keep the variances of a round, by worker."""
@@ -41,7 +41,7 @@ class Noise:
         if self._file is None:
             return
         try:
-            with self._file.open("a", encoding="utf-8") as file:
+            with open_file(self._file, "a") as file:
                 file.write(json.dumps({"round": round, "sigma2": self.rounds[round]}) + "\n")
         except OSError as error:
             raise MachineError(

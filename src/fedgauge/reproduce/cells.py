@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedgauge.codec import parse_json
 from fedgauge.experiment.jobs import Pool
-from fedgauge.system.files import write_json
+from fedgauge.system.files import read_file, write_json
 
 Progress = Callable[[str, int, int], None]
 """Called with the cell that is done, how many cells are done, and how many there are."""
@@ -49,7 +50,7 @@ def _kept(keep: Path | None, name: str, settings: Any) -> Any:
     if keep is None:
         return None
     try:
-        held = json.loads((keep / f"{name}.json").read_text())
+        held = parse_json(read_file(keep / f"{name}.json"))
         return held["cell"] if held["asked"] == json.loads(json.dumps(settings)) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None

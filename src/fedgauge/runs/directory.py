@@ -16,7 +16,6 @@ Each file is written under a temporary name and then renamed, so a reader never 
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import hashlib
 import json
@@ -29,24 +28,35 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
-from io import FileIO
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Self
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load
 from safetensors.torch import save
 
+from fedgauge.codec import parse_json
 from fedgauge.errors import InputError, MachineError
 from fedgauge.system.command_line import command_line
-from fedgauge.system.files import UNFINISHED, read_lines, write_atomically, write_json
+from fedgauge.system.files import (
+    NO_SPACE,
+    UNFINISHED,
+    make_directory,
+    move,
+    open_file,
+    read_file,
+    read_lines,
+    regular,
+    sync_directory,
+    write_atomically,
+    write_json,
+)
 from fedgauge.values import Round, Trace
 
 logger = logging.getLogger(__name__)
 
 _KEPT_CHECKPOINTS = 2
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True)
@@ -87,7 +97,7 @@ def _environment() -> dict[str, Any]:
     }
 
 
-def _write(file: FileIO, content: bytes) -> None:
+def _write(file: IO[bytes], content: bytes) -> None:
     """Write the whole content; the system may accept only a part per call."""
     while content:
         content = content[file.write(content) :]
@@ -106,7 +116,7 @@ class RunDirectory:
     ) -> None:
         self.path = path
         # The system drops the lock with the process, however it ends.
-        self._lock = (path / ".lock").open("w")
+        self._lock = open_file(path / ".lock", "ab")
         try:
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -124,13 +134,18 @@ class RunDirectory:
                 write_atomically(path / "start.safetensors", save({"model": start.cpu().contiguous()}))
             if not (path / "environment.json").exists():
                 write_json(path / "environment.json", _environment())
-            (path / "checkpoints").mkdir(exist_ok=True)
+            make_directory(path / "checkpoints")
             for place in (path, path / "checkpoints"):
                 for unfinished in place.glob(f".*{UNFINISHED}"):
                     unfinished.unlink()
             # Without a buffer, so that closing the file does not retry a write that failed.
-            self._rounds = (path / "rounds.jsonl").open("ab", buffering=0)
-            self._timing = (path / "timing.jsonl").open("ab", buffering=0)
+            self._rounds = open_file(path / "rounds.jsonl", "ab", buffering=0)
+            try:
+                self._timing = open_file(path / "timing.jsonl", "ab", buffering=0)
+            except OSError:
+                self._rounds.close()
+                raise
+            sync_directory(path)
         except BaseException:
             self._lock.close()
             raise
@@ -167,7 +182,7 @@ class RunDirectory:
             path.mkdir(parents=True, exist_ok=True)
             return cls(path, settings, resume, description, start)
         except OSError as error:
-            if error.errno in _NO_SPACE:
+            if error.errno in NO_SPACE:
                 raise MachineError(f"Cannot begin the run in {path}: {error.strerror}; free some space.") from None
             raise InputError(
                 f"Cannot keep a run in {path}: {error.strerror}; name a directory that you can write to."
@@ -213,9 +228,9 @@ class RunDirectory:
         """
         # A run that is being repaired has not ended: an interruption must not leave it looking finished.
         (self.path / "result.json").unlink(missing_ok=True)
-        content = (self.path / "rounds.jsonl").read_bytes()
+        content = read_file(self.path / "rounds.jsonl")
         rounds = read_lines(content, Round.from_json)
-        timing = read_lines((self.path / "timing.jsonl").read_bytes(), _seconds)
+        timing = read_lines(read_file(self.path / "timing.jsonl"), _seconds)
         state, kept = None, 0
         paths = self._checkpoints()
         for index, path in enumerate(paths):
@@ -231,7 +246,7 @@ class RunDirectory:
                 remedy = "beginning the run again" if last else f"using {paths[index + 1].name}, the one before it"
                 logger.warning("The checkpoint %s is damaged (%s); %s.", path, error, remedy)
                 # Under its own name it would count as the newest one and crowd out undamaged ones.
-                path.replace(path.with_suffix(".damaged"))
+                move(path, path.with_suffix(".damaged"))
                 kept = 0
                 continue
             state = found
@@ -319,7 +334,7 @@ def _seconds(data: Mapping[str, Any]) -> float:
 
 def _read_checkpoint(path: Path) -> tuple[State, str]:
     """The state, and the digest of the rounds before it."""
-    with safe_open(path, framework="pt") as file:
+    with safe_open(regular(path), framework="pt") as file:
         metadata = file.metadata() or {}
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
     round = int(metadata["round"])
@@ -338,7 +353,7 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
     """Read one of a run's JSON files."""
     content = _read(path)
     try:
-        data = json.loads(content)
+        data = parse_json(content)
     except ValueError:
         data = None
     if not isinstance(data, dict):
@@ -348,7 +363,7 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_file(path)
     except OSError as error:
         raise InputError(f"Cannot read {path}: {error.strerror}; name a directory that holds a finished run.") from None
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fedgauge.errors import InputError
 from fedgauge.federation.protocols import HasModule, Rows
 from fedgauge.runs.reader import FoundRun
-from fedgauge.system.files import write_atomically, write_json
+from fedgauge.system.files import read_file, write_atomically, write_json
 from fedgauge.values import Round
 
 if TYPE_CHECKING:
@@ -127,13 +127,13 @@ def write_model(path: str | Path, run: str | Path) -> None:
             f"The run in {run} has no final model: model.safetensors is missing; resume the run to fix it."
         )
     if path.suffix == ".safetensors":
-        write_atomically(path, found.read_bytes())
+        write_atomically(path, read_file(found))
     elif path.suffix == ".pt":
         import torch
-        from safetensors.torch import load_file
+        from safetensors.torch import load
 
         file = io.BytesIO()
-        torch.save(load_file(found), file)
+        torch.save(load(read_file(found)), file)
         write_atomically(path, file.getvalue())
     else:
         raise InputError(f"A model is written to a file that ends in .safetensors or .pt, not to {str(path)!r}.")

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import shlex
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedgauge.codec import parse_json, parse_toml
 from fedgauge.errors import InputError
 from fedgauge.pace.adaptive import Pace
-from fedgauge.system.files import read_lines
+from fedgauge.system.files import open_file, read_file, read_lines
 from fedgauge.values import Round, Value
 
 _BESIDE = (".lock", "environment.json", "rounds.jsonl")
@@ -175,7 +174,7 @@ def _check_digests(path: Path, result: Mapping[str, Any], model: bool, notes: li
         if name == "model.safetensors" and not model:
             continue
         try:
-            with (path / name).open("rb") as file:
+            with open_file(path / name) as file:
                 if hashlib.file_digest(file, "sha256").hexdigest() == digest:
                     continue
             what = "is not what the run wrote: its digest differs from result.json's"
@@ -186,7 +185,7 @@ def _check_digests(path: Path, result: Mapping[str, Any], model: bool, notes: li
 
 def _object(path: Path, notes: list[str]) -> dict[str, Any]:
     try:
-        data = json.loads(path.read_bytes())
+        data = parse_json(read_file(path))
         if isinstance(data, dict):
             return data
         notes.append(f"{path.name} is damaged")
@@ -199,7 +198,7 @@ def _experiment(path: Path, notes: list[str]) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse_toml(read_file(path).decode())
     except (OSError, ValueError):
         notes.append(f"{path.name} cannot be read")
         return {}
@@ -207,7 +206,7 @@ def _experiment(path: Path, notes: list[str]) -> dict[str, Any]:
 
 def _lines(path: Path, decode: Any, notes: list[str]) -> list[Any]:
     try:
-        content = path.read_bytes()
+        content = read_file(path)
     except OSError:
         notes.append(f"{path.name} cannot be read")
         return []
