@@ -62,9 +62,16 @@ def _is_array(data: Any) -> bool:
     return numpy is not None and isinstance(data, numpy.ndarray | numpy.generic)
 
 
+def _float(data: Any, where: str) -> float:
+    try:
+        return float(data)
+    except OverflowError:
+        raise InputError(f"{where} must be a number below 1.8e308, not a whole number of more digits.") from None
+
+
 _SCALARS: Mapping[Any, _Alternative] = {
     int: _Alternative("a whole number", _is_whole, lambda data, where: int(data)),
-    float: _Alternative("a number", _is_number, lambda data, where: float(data)),
+    float: _Alternative("a number", _is_number, _float),
     str: _Alternative("text", lambda data: isinstance(data, str), lambda data, where: data),
     bool: _Alternative("true or false", lambda data: isinstance(data, bool), lambda data, where: data),
 }
@@ -313,6 +320,8 @@ def toml(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
+        if any("\ud800" <= character <= "\udfff" for character in value):
+            raise InputError(f"{value!r} is not UTF-8, so an experiment cannot name it; rename the file.")
         # TOML has the same escapes as JSON, and requires one more character to be escaped.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, int | float):

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fedgauge.cli import options
+from fedgauge.system.terminal import say
 
 app = typer.Typer(name="runs", no_args_is_help=True)
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run.", show_default=False)]
@@ -82,7 +83,7 @@ def compare(
     else:
         kept_runs.show_comparison(found)
         if plot:
-            print(f"Written: {plot}")
+            say(f"Written: {plot}")
 
 
 @app.command()
@@ -133,7 +134,7 @@ def check(
     else:
         kept_runs.show_check(found, limits, flags, len(watched))
         if unchecked:
-            print(f"Not checked: {' and '.join(unchecked)}, because in no round did all workers take part.")
+            say(f"Not checked: {' and '.join(unchecked)}, because in no round did all workers take part.")
     if flags:
         raise typer.Exit(1)
 
@@ -204,6 +205,6 @@ def export(
     else:
         recorded = tensorboard or observer or any(path.suffix in (".json", ".parquet") for path in files)
         number = [counted(records, "record")] if recorded else []
-        print("Written: " + ", ".join([*number, *written]))
+        say("Written: " + ", ".join([*number, *written]))
         if tensorboard:
-            print(f"View it with: tensorboard --logdir {tensorboard}")
+            say(f"View it with: tensorboard --logdir {tensorboard}")

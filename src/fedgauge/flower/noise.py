@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedgauge.errors import MachineError
-from fedgauge.system.files import open_file, read_file, read_lines
+from fedgauge.system.files import open_file, read_file, read_lines, remedy
 from fedgauge.values import Trace
 
 
@@ -46,7 +46,7 @@ class Noise:
         except OSError as error:
             raise MachineError(
                 f"The run in {self._file.parent} stopped: {error.strerror}; its records can be read, and it can be"
-                " resumed once there is space."
+                f" resumed: {remedy(error)}."
             ) from None
 
     def along(self, trace: Trace) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ Each file is written under a temporary name and then renamed, so a reader never 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -42,12 +43,14 @@ from fedgauge.system.command_line import command_line
 from fedgauge.system.files import (
     NO_SPACE,
     UNFINISHED,
+    make_directories,
     make_directory,
     move,
     open_file,
     read_file,
     read_lines,
     regular,
+    remedy,
     sync_directory,
     write_atomically,
     write_json,
@@ -179,11 +182,11 @@ class RunDirectory:
         path = Path(path)
         try:
             _check(path, settings, resume)
-            path.mkdir(parents=True, exist_ok=True)
+            make_directories(path)
             return cls(path, settings, resume, description, start)
         except OSError as error:
-            if error.errno in NO_SPACE:
-                raise MachineError(f"Cannot begin the run in {path}: {error.strerror}; free some space.") from None
+            if error.errno in (*NO_SPACE, errno.EFBIG):
+                raise MachineError(f"Cannot begin the run in {path}: {error.strerror}; {remedy(error)}.") from None
             raise InputError(
                 f"Cannot keep a run in {path}: {error.strerror}; name a directory that you can write to."
             ) from None
@@ -277,7 +280,7 @@ class RunDirectory:
         except OSError as error:
             raise MachineError(
                 f"The run in {self.path} stopped: {error.strerror}; its records so far are readable"
-                " ('fedgauge runs show'): free some space, then repeat the command with --resume."
+                f" ('fedgauge runs show'): {remedy(error)}, then repeat the command with --resume."
             ) from None
 
     @property

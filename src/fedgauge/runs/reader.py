@@ -13,7 +13,7 @@ from typing import Any
 from fedgauge.codec import parse_json, parse_toml
 from fedgauge.errors import InputError
 from fedgauge.pace.adaptive import Pace
-from fedgauge.system.files import open_file, read_file, read_lines
+from fedgauge.system.files import find_files, open_file, read_file, read_lines
 from fedgauge.values import Round, Value
 
 _BESIDE = (".lock", "environment.json", "rounds.jsonl")
@@ -163,7 +163,7 @@ def find_runs(directory: str | Path) -> list[FoundRun]:
     directory = Path(directory)
     if not directory.is_dir():
         raise InputError(f"There is no directory {directory}; name one that holds runs.")
-    places = [settings.parent for settings in sorted(directory.rglob("settings.json"))]
+    places = [settings.parent for settings in find_files(directory, "settings.json")]
     return [read_run(place, model=False) for place in places if any((place / name).exists() for name in _BESIDE)]
 
 

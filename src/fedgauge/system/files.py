@@ -21,8 +21,13 @@ T = TypeVar("T")
 
 UNFINISHED = ".part"
 """The ending of a file's name while it is being written; such a file remains only if the process was killed."""
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""The errors that making space or raising a limit on it resolves."""
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+"""The errors that making space resolves."""
+
+
+def remedy(error: OSError) -> str:
+    """What to do about a write that failed."""
+    return "free some space" if error.errno in NO_SPACE else "fix that"
 
 
 def open_file(path: Path, mode: str = "rb", buffering: int = -1) -> IO[Any]:
@@ -86,6 +91,32 @@ def make_directory(path: Path) -> None:
         raise _unsafe(str(path), "is not a directory")
 
 
+def make_directories(path: Path) -> None:
+    """Make a directory and those above it, however many; ``Path.mkdir`` gives up at about a thousand."""
+    missing = []
+    while not path.exists():
+        missing.append(path)
+        path = path.parent
+    for each in reversed(missing):
+        each.mkdir(exist_ok=True)
+
+
+def find_files(directory: Path, name: str) -> list[Path]:
+    """The files of a name in a directory and below, however deep, ordered by path; links are not followed."""
+    found: list[Path] = []
+    below = [str(directory)]
+    while below:
+        place = below.pop()
+        # What may not be read, or has too long a path, is passed over.
+        with suppress(OSError), os.scandir(place) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    below.append(entry.path)
+                elif entry.name == name:
+                    found.append(Path(entry.path))
+    return sorted(found)
+
+
 def move(source: Path, target: Path) -> None:
     """Rename a file, or replace another by it, so that the new name survives if the machine stops."""
     os.replace(source, target)
@@ -116,6 +147,11 @@ def write_atomically(path: Path, content: bytes) -> None:
         move(beside, path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def write_page(path: Path, text: str) -> None:
+    """Write a page completely or not at all; names of files that are not UTF-8 appear in it escaped."""
+    write_atomically(path, text.encode(errors="backslashreplace"))
 
 
 def write_json(path: Path, data: Any) -> None:
