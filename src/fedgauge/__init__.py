@@ -77,8 +77,8 @@ if TYPE_CHECKING:
     from fedgauge.planning.planner import PlanOptions as PlanOptions
     from fedgauge.planning.planner import plan as plan
     from fedgauge.planning.theory_plan import TheoryPlan as TheoryPlan
-    from fedgauge.runs.directory import read_trace as read_trace
     from fedgauge.runs.export import read_records as read_records
+    from fedgauge.runs.finished import read_trace as read_trace
     from fedgauge.runs.observers import watching as watching
     from fedgauge.runs.reader import FoundRun as FoundRun
     from fedgauge.runs.reader import find_runs as find_runs
@@ -149,7 +149,7 @@ _HOMES = {
     "fedgauge.planning.plan": "Plan",
     "fedgauge.planning.planner": "PlanOptions plan",
     "fedgauge.planning.theory_plan": "TheoryPlan",
-    "fedgauge.runs.directory": "read_trace",
+    "fedgauge.runs.finished": "read_trace",
     "fedgauge.runs.reader": "FoundRun find_runs read_run",
     "fedgauge.simulation.loop": "InterruptedRunError simulate",
     "fedgauge.simulation.options": "Compute Keep Recording StopAt",

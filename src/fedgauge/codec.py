@@ -13,7 +13,7 @@ import sys
 import tomllib
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Self
 
@@ -109,6 +109,8 @@ def _alternative(hint: Any) -> _Alternative:
         return _Alternative(words, lambda data: data in arguments, lambda data, where: data)
     if origin is tuple:
         return _sequence(arguments)
+    if origin is Sequence:
+        return _sequence((*arguments, Ellipsis))
     if origin in (dict, Mapping):
         each = decoder(arguments[1])
         return _Alternative(
@@ -145,10 +147,12 @@ def decoder(hint: Any) -> Decoder:
     literals = [each for each in alternatives(hint) if typing.get_origin(each) is Literal]
     names = [name for each in literals for name in typing.get_args(each)]
     optional = _is_union(hint) and type(None) in typing.get_args(hint)
+    # Most data has such a type already, and a look at the type takes a tenth of the time of the tests below.
+    plain = {each for each in alternatives(hint) if each in _SCALARS} | ({type(None)} if optional else set())
 
     def decode(data: Any, where: str) -> Any:
-        if data is None and optional:
-            return None
+        if type(data) in plain:
+            return data
         for option in options:
             if option.fits(data):
                 return option.make(data, where)
@@ -174,7 +178,7 @@ def _encode(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, Mapping):
         return {key: _encode(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, Sequence) and not isinstance(value, str):
         return [_encode(item) for item in value]
     return value
 

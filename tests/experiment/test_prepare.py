@@ -20,7 +20,7 @@ from fedgauge.experiment.config import Experiment
 from fedgauge.experiment.prepare import execute, prepare
 from fedgauge.federation.generate import random_quadratics
 from fedgauge.federation.models import Model, make_model
-from fedgauge.runs.directory import read_trace
+from fedgauge.runs.finished import read_trace
 from fedgauge.simulation.options import Keep
 from fedgauge.system.notices import forget_notices
 

@@ -12,6 +12,7 @@ import numpy as np
 from fedgauge.experiment.config import Experiment
 from fedgauge.measurement.parts import Decomposition, Parts
 from fedgauge.measurement.reading import Measurement, Reading
+from fedgauge.runs.manifest import digest, write_manifest
 from fedgauge.values import Estimate
 
 FEDERATION = "0123"
@@ -61,7 +62,9 @@ def write_run(path: Path, rounds: int = 20, workers: int = 10, made: Experiment 
     (path / "environment.json").write_text(json.dumps(environment))
     (path / "rounds.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     (path / "timing.jsonl").write_text("".join(json.dumps(record) + "\n" for record in timing))
-    (path / "result.json").write_text(json.dumps({"status": "finished", "stopped_at": rounds, "sha256": {}}))
+    (path / "result.json").write_text(json.dumps({"status": "finished", "stopped_at": rounds}))
+    names = ("settings.json", "experiment.toml", "environment.json", "rounds.jsonl", "timing.jsonl", "result.json")
+    write_manifest(path, {name: digest((path / name).read_bytes()) for name in names})
     return path
 
 

@@ -35,8 +35,10 @@ from fedgauge.errors import InputError
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.protocols import Indices
 from fedgauge.pace.adaptive import Pace
-from fedgauge.runs.directory import RunDirectory, State, read_trace
+from fedgauge.runs.checkpoints import State
+from fedgauge.runs.directory import RunDirectory
 from fedgauge.runs.export import read_model, write_model
+from fedgauge.runs.finished import read_trace
 from fedgauge.runs.reader import read_run
 from fedgauge.simulation.loop import InterruptedRunError
 from fedgauge.simulation.options import Recording

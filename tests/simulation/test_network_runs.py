@@ -114,7 +114,7 @@ def test_a_line_that_does_not_fit(tmp_path: Path) -> None:
     with RunDirectory.open(tmp_path / "run", {}) as directory:
         directory.append(Round(0, 1.0, 1.0), 0.0)
         directory._rounds.close()
-        directory._rounds = open("/dev/full", "ab", buffering=0)  # noqa: SIM115
+        directory._rounds._file = open("/dev/full", "ab", buffering=0)  # noqa: SIM115
         with pytest.raises(MachineError, match="No space left on device"):
             directory.append(Round(1, 1.0, 1.0), 0.0)
     assert [record.round for record in read_run(tmp_path / "run").rounds] == [0]

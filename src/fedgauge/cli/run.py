@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,9 @@ from fedgauge.cli import options
 from fedgauge.cli.experiments import takes_experiment
 from fedgauge.experiment.config import Experiment
 from fedgauge.system.terminal import say
+
+if TYPE_CHECKING:
+    from fedgauge.values import Trace
 
 
 def algorithms(json: options.Json = False) -> None:
@@ -83,24 +86,28 @@ def simulate(
     options.allow_own_modules()
     if tensorboard:
         options.check_directory(tensorboard, "tensorboard")
-    with console.run_progress() as progress:
-        from fedgauge.experiment.prepare import execute, prepare
-        from fedgauge.runs.export import read_model
-        from fedgauge.runs.observers import TensorBoard, make_observer, watching
-        from fedgauge.simulation.loop import InterruptedRunError
-        from fedgauge.simulation.options import Keep
+    trace = _ended(experiment, out) if resume and out and not start else None
+    num_workers, parameters = None, None
+    if trace is None:
+        with console.run_progress() as progress:
+            from fedgauge.experiment.prepare import execute, prepare
+            from fedgauge.runs.export import read_model
+            from fedgauge.runs.observers import TensorBoard, make_observer, watching
+            from fedgauge.simulation.loop import InterruptedRunError
+            from fedgauge.simulation.options import Keep
 
-        setup = prepare(experiment)
-        first = read_model(start, setup.federation) if start else None
-        observers = [make_observer(name, experiment.to_json()) for name in observer or []]
-        observers += [TensorBoard(tensorboard)] if tensorboard else []
-        observers.append(progress(experiment.algorithm.name, experiment.run.rounds))
-        with watching(observers) as observe:
-            try:
-                keep = Keep(out, resume) if out else None
-                trace = execute(experiment, keep=keep, start=first, observer=observe, setup=setup)
-            except InterruptedRunError as interrupt:
-                trace = interrupt.trace
+            setup = prepare(experiment)
+            num_workers, parameters = setup.num_workers, setup.partition.parameters if setup.partition else None
+            first = read_model(start, setup.federation) if start else None
+            observers = [make_observer(name, experiment.to_json()) for name in observer or []]
+            observers += [TensorBoard(tensorboard)] if tensorboard else []
+            observers.append(progress(experiment.algorithm.name, experiment.run.rounds))
+            with watching(observers) as observe:
+                try:
+                    keep = Keep(out, resume) if out else None
+                    trace = execute(experiment, keep=keep, start=first, observer=observe, setup=setup)
+                except InterruptedRunError as interrupt:
+                    trace = interrupt.trace
     if plot:
         from fedgauge.report.terminal import kept_runs
 
@@ -108,10 +115,8 @@ def simulate(
     if json:
         options.print_json(trace.to_json())
     else:
-        partition = setup.partition
-        parameters = partition.parameters if partition else None
-        federation = console.federation_line(experiment.to_json(), setup.num_workers, parameters)
-        console.show_trace(trace, setup.num_workers, federation)
+        federation = console.federation_line(experiment.to_json(), num_workers, parameters)
+        console.show_trace(trace, num_workers, federation)
         if out:
             say(f"The run is in {out}.")
     if trace.status == "stopped":
@@ -119,6 +124,16 @@ def simulate(
             f"to resume the run in {out}, repeat the command with --resume" if out else "nothing was saved; use --out"
         )
         raise InterruptedCommandError(f"Interrupted in round {trace.stopped_at}; {remedy}.")
+
+
+def _ended(experiment: Experiment, out: Path) -> Trace | None:
+    """The run in a directory if it has ended; it is read at once, without waiting for the data and for torch."""
+    # What a data set in files holds is only known once it is loaded.
+    if not experiment.data.name.endswith((".json", "digits")):
+        return None
+    from fedgauge.experiment.ended import ended_run
+
+    return ended_run(experiment, out)
 
 
 def demo(

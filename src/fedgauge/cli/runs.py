@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedgauge.cli import options
 from fedgauge.system.terminal import say
+
+if TYPE_CHECKING:
+    from fedgauge.runs.reader import FoundRun
 
 app = typer.Typer(name="runs", no_args_is_help=True)
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run.", show_default=False)]
@@ -86,6 +91,13 @@ def compare(
             say(f"Written: {plot}")
 
 
+def _warn(runs: Sequence[FoundRun]) -> None:
+    """Say which files could not be read or are not what the run wrote, where the output does not."""
+    for run in runs:
+        if run.note:
+            print(f"fedgauge: {run.path}: {run.note}.", file=sys.stderr)
+
+
 @app.command()
 def check(
     run: Run,
@@ -109,6 +121,7 @@ def check(
     from fedgauge.theory.arguments import check_federation, read_constants
 
     found = read_run(run)
+    _warn([found])
     check_federation(values, found.settings.get("federation"), f"the run in {run}")
     constants = read_constants(values)
     limits: dict[str, float] = {name: constants[name][0] for name in ("L_h", "L_g", "L_tilde") if name in constants}
@@ -129,7 +142,7 @@ def check(
         flagged = [
             {"round": number, "symbol": name, "seen": seen, "limit": limits[name]} for number, name, seen in flags
         ]
-        result = {"run": str(run), "limits": limits, "rounds": len(watched), "exceeded": flagged}
+        result = {"run": str(run), "note": found.note, "limits": limits, "rounds": len(watched), "exceeded": flagged}
         options.print_json({**result, "unchecked": unchecked})
     else:
         kept_runs.show_check(found, limits, flags, len(watched))
@@ -198,6 +211,7 @@ def export(
             write_model(path, run)
     with watching([*([TensorBoard(tensorboard)] if tensorboard else []), *observers]) as observe:
         replay(found[0], observe)
+    _warn(found)
     records, written = sum(len(each.rounds) for each in found), [str(path) for path in files]
     if json:
         board = {"tensorboard": str(tensorboard)} if tensorboard else {}

@@ -30,6 +30,7 @@ from fedgauge.algorithms import make_algorithm
 from fedgauge.codec import decoder, parse_toml, toml, toml_key
 from fedgauge.errors import InputError, nearest
 from fedgauge.experiment.sections import SECTIONS, AlgorithmSection, DataSection, ModelSection, RunSection, keys
+from fedgauge.runs.manifest import verified
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ class Experiment:
     def read(cls, path: str | Path, changes: Mapping[str, Any] | None = None) -> Self:
         """Read a TOML file; ``changes`` are as for :meth:`changed` and override its keys."""
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = verified(Path(path), Path(path).read_bytes()).decode()
         except OSError as error:
             raise InputError(f"Cannot read {path}: {error.strerror}; name a TOML file.") from None
         except UnicodeDecodeError:

@@ -19,6 +19,7 @@ import numpy as np
 
 from fedgauge.errors import MOST_RUNS, InputError, count, nearest
 from fedgauge.experiment.config import Experiment
+from fedgauge.experiment.ended import ended_run
 from fedgauge.experiment.jobs import make_pool, progress
 from fedgauge.experiment.sections import keys
 from fedgauge.experiment.sweep_result import SweepResult
@@ -138,24 +139,6 @@ def _result(cell: Cell, trace: Trace) -> dict[str, Any]:
     }
 
 
-def _ended(cell: Cell, directory: Path) -> Trace | None:
-    """Read a run that has ended with the same settings, without loading its data; ``execute`` decides about others."""
-    name, model = cell.experiment.data.name, cell.experiment.model.name or ""
-    # A user's own data or model may have changed under the same name, which only its content shows.
-    if name.endswith((".npz", ".json")) or ":" in model or not (directory / "result.json").exists():
-        return None
-    # Imported here, so that making a sweep need not wait for torch.
-    from fedgauge.runs.directory import read_trace
-
-    try:
-        if Experiment.read(directory / "experiment.toml") != cell.experiment:
-            return None
-        trace = read_trace(directory)
-    except InputError:
-        return None
-    return None if "start" in trace.settings else trace  # it began from a model that is not part of the experiment
-
-
 def run_sweep(
     sweep: Sweep, out: Path, jobs: int | None = None, report: Progress = lambda done, total, ended: None
 ) -> Any:
@@ -178,7 +161,7 @@ def run_sweep(
     results: dict[str, dict[str, Any]] = {}
     try:
         for cell in cells:
-            if (trace := _ended(cell, out / cell.name)) is not None:
+            if (trace := ended_run(cell.experiment, out / cell.name)) is not None:
                 results[cell.name] = _result(cell, trace)
         missing = [cell for cell in cells if cell.name not in results]
         before = total - sum(cell.experiment.run.rounds for cell in missing)

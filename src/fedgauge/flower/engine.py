@@ -21,7 +21,7 @@ from fedgauge.federation.participation import Cohort, Participation
 from fedgauge.flower.algorithms import described
 from fedgauge.flower.fleet import Fleet, Question
 from fedgauge.flower.noise import Noise
-from fedgauge.runs.directory import State
+from fedgauge.runs.checkpoints import State
 from fedgauge.simulation.workers import Lane, Secants, Sums, Work, lanes
 
 Shapes = dict[str, tuple[int, ...]]

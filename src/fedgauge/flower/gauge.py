@@ -34,7 +34,6 @@ from fedgauge.flower.result import write_measurement
 from fedgauge.runs.directory import RunDirectory
 from fedgauge.simulation.rounds import compare
 from fedgauge.simulation.workers import Secants, Spread, Sums
-from fedgauge.system.files import write_json
 from fedgauge.values import Round, Trace
 
 logger = logging.getLogger(__name__)
@@ -346,7 +345,7 @@ class Gauge(Strategy):
     def _write(self, directory: RunDirectory, arrays: ArrayRecord) -> None:
         trace = self.trace(arrays)
         # Only now is it known who took part in every round.
-        write_json(directory.path / "settings.json", trace.settings)
+        directory.restate(trace.settings)
         directory.finish(trace, {key: torch.from_numpy(np.array(array.numpy())) for key, array in arrays.items()})
         write_measurement(directory.path, trace, self._noise, max(there for _, there in self._numbers))
 

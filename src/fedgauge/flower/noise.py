@@ -29,11 +29,11 @@ class Noise:
         self._file = None if place is None else place / "noise.jsonl"
         self.rounds: dict[int, dict[str, float]] = {}
         if self._file is not None and self._file.exists():
-            lines = read_lines(read_file(self._file), lambda data: (int(data["round"]), dict(data["sigma2"])))
-            self.rounds = dict(line.data for line in lines)
+            lines = read_lines(read_file(self._file), _entry, self._file.name)
+            self.rounds = dict(lines)
             # Remove a line that was cut short; it would spoil the next one.
             with open_file(self._file, "r+b") as file:
-                file.truncate(lines[-1].end if lines else 0)
+                file.truncate(lines.end(len(lines)))
 
     def add(self, round: int, each: Mapping[str, float]) -> None:
         """Keep the variances of a round, by worker."""
@@ -53,3 +53,7 @@ class Noise:
         """The variances at the models of a run's records, in order."""
         recorded = [record.round for record in trace.rounds if record.round in self.rounds]
         return [{"round": round, "sigma2": self.rounds[round]} for round in recorded]
+
+
+def _entry(data: Mapping[str, Any]) -> tuple[int, dict[str, float]]:
+    return int(data["round"]), dict(data["sigma2"])

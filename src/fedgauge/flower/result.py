@@ -19,7 +19,8 @@ from fedgauge.pace.cost import Cost
 from fedgauge.planning.by_theory import theory_plan
 from fedgauge.planning.goal import Goal
 from fedgauge.planning.theory_plan import TheoryPlan
-from fedgauge.runs.directory import read_json, read_trace
+from fedgauge.runs.finished import read_json, read_trace
+from fedgauge.runs.manifest import add_to_manifest
 from fedgauge.system.files import write_json
 from fedgauge.values import Estimate, Trace, initial_gap
 
@@ -90,6 +91,7 @@ def write_measurement(
 ) -> None:
     """Write ``measure.json`` into a run's directory, where reports and ``--values`` find it."""
     write_json(place / "measure.json", measurement_of(trace, noise.along(trace), num_workers, weights).to_json())
+    add_to_manifest(place, "measure.json")
 
 
 def plan_run(run: str | Path, *, goal: str, cost: str) -> TheoryPlan:

@@ -215,7 +215,7 @@ class Pilots:
         # A saved run may already be longer than requested, which must not influence the race.
         return [self._known[trial].until(wanted) for trial, wanted in zip(trials, seconds, strict=True)]
 
-    def model(self, trial: Trial) -> tuple[Any, tuple[Round, ...]]:
+    def model(self, trial: Trial) -> tuple[Any, Sequence[Round]]:
         """The model that a trial reached, and its records."""
         trace = _run(self._job(trial, 1), str(self._place / trial.name))
         return trace.model, trace.rounds

@@ -9,7 +9,8 @@
     checkpoints/        the two newest states, each with a digest of its content
     model.safetensors   the final model as a flat vector
     state_dict.safetensors  the final model with named parameters, if it is a torch module
-    result.json         how the run ended, with digests of rounds and model; exists only once the run has ended
+    result.json         how the run ended; exists only once the run has ended
+    manifest.json       digests of all these files, except the checkpoints, which have their own
 
 Each file is written under a temporary name and then renamed, so a reader never sees half a file.
 """
@@ -18,27 +19,26 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import json
 import logging
 import os
 import platform
-from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import Any, Self
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import load
+from safetensors import SafetensorError
 from safetensors.torch import save
 
-from fedgauge.codec import parse_json
 from fedgauge.errors import InputError, MachineError
+from fedgauge.runs.checkpoints import State, read_checkpoint, write_checkpoint
+from fedgauge.runs.finished import parse_object, read_trace, seconds_of
+from fedgauge.runs.log import Log
+from fedgauge.runs.manifest import MANIFEST, digest, read_manifest, write_manifest
 from fedgauge.system.command_line import command_line
 from fedgauge.system.files import (
     NO_SPACE,
@@ -49,7 +49,6 @@ from fedgauge.system.files import (
     open_file,
     read_file,
     read_lines,
-    regular,
     remedy,
     sync_directory,
     write_atomically,
@@ -60,33 +59,13 @@ from fedgauge.values import Round, Trace
 logger = logging.getLogger(__name__)
 
 _KEPT_CHECKPOINTS = 2
-
-
-@dataclass(frozen=True)
-class State:
-    """Everything that the next round needs; randomness is addressed, so no generator is part of it.
-
-    Attributes:
-        round: the number of finished rounds.
-        model: the global model.
-        server: what the server remembers.
-        memory: what the workers remember, one row per worker.
-        sound: the model of the last record, which becomes the final model if the run diverges; None if it is ``model``.
-    """
-
-    round: int
-    model: torch.Tensor
-    server: Mapping[str, torch.Tensor]
-    memory: Mapping[str, torch.Tensor]
-    sound: torch.Tensor | None = None
-
-
-def _digest(round: int, tensors: Mapping[str, torch.Tensor]) -> str:
-    sha = hashlib.sha256(str(round).encode())
-    for name in sorted(tensors):
-        sha.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}".encode())
-        sha.update(tensors[name].contiguous().cpu().numpy().tobytes())
-    return sha.hexdigest()
+_BY_NODES = ("events.jsonl", "noise.jsonl")
+"""Files that a run writes whose workers are on nodes of their own."""
+_MISMATCH = {
+    "rounds": "rounds before it were changed in rounds.jsonl",
+    "timing": "rounds before it were changed in timing.jsonl",
+    "run": "it belongs to another run",
+}
 
 
 def _environment() -> dict[str, Any]:
@@ -98,12 +77,6 @@ def _environment() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "versions": {name: version(name) for name in ("fedgauge", "torch", "numpy", "safetensors")},
     }
-
-
-def _write(file: IO[bytes], content: bytes) -> None:
-    """Write the whole content; the system may accept only a part per call."""
-    while content:
-        content = content[file.write(content) :]
 
 
 class RunDirectory:
@@ -129,22 +102,16 @@ class RunDirectory:
                 ) from None
             # Check again, now that the lock keeps everybody else from beginning a run here.
             _check(path, settings, resume)
-            if not (path / "settings.json").exists():
-                write_json(path / "settings.json", dict(settings))
-            if description is not None and not (path / "experiment.toml").exists():
-                write_atomically(path / "experiment.toml", description.encode())
-            if start is not None and not (path / "start.safetensors").exists():
-                write_atomically(path / "start.safetensors", save({"model": start.cpu().contiguous()}))
-            if not (path / "environment.json").exists():
-                write_json(path / "environment.json", _environment())
+            # Checkpoints of older versions, which wrote no manifest, do not say which run they belong to.
+            self._older = (path / "settings.json").exists() and not (path / MANIFEST).exists()
+            self._describe(settings, description, start)
             make_directory(path / "checkpoints")
             for place in (path, path / "checkpoints"):
                 for unfinished in place.glob(f".*{UNFINISHED}"):
                     unfinished.unlink()
-            # Without a buffer, so that closing the file does not retry a write that failed.
-            self._rounds = open_file(path / "rounds.jsonl", "ab", buffering=0)
+            self._rounds = Log(path / "rounds.jsonl")
             try:
-                self._timing = open_file(path / "timing.jsonl", "ab", buffering=0)
+                self._timing = Log(path / "timing.jsonl")
             except OSError:
                 self._rounds.close()
                 raise
@@ -152,7 +119,6 @@ class RunDirectory:
         except BaseException:
             self._lock.close()
             raise
-        self._begin_digest(b"")
 
     def __enter__(self) -> Self:
         return self
@@ -160,6 +126,43 @@ class RunDirectory:
     def __exit__(self, *_: object) -> None:
         for file in (self._rounds, self._timing, self._lock):
             file.close()
+
+    def _describe(self, settings: Mapping[str, Any], description: str | None, start: torch.Tensor | None) -> None:
+        """Write the files that describe the run, and write those again that were changed since it began."""
+        files = {"settings.json": _json(settings)}
+        if description is not None:
+            files["experiment.toml"] = description.encode()
+        if start is not None:
+            files["start.safetensors"] = save({"model": start.cpu().contiguous()})
+        try:
+            kept = read_manifest(self.path)
+        except InputError as error:
+            logger.warning("%s", error)
+            kept = {}
+        self._digests: dict[str, str] = {}
+        for name, content in files.items():
+            found = _found(self.path / name)
+            if found is None or digest(found) != kept.get(name, digest(found)):
+                if name in kept:
+                    logger.warning("%s is not what the run wrote; it is written again.", self.path / name)
+                write_atomically(self.path / name, content)
+                found = content
+            self._digests[name] = digest(found)
+        if not (self.path / "environment.json").exists():
+            write_json(self.path / "environment.json", _environment())
+            kept.pop("environment.json", None)
+        for name in ("experiment.toml", "start.safetensors", "environment.json"):
+            if name not in self._digests and (known := kept.get(name) or _digest_of(self.path / name)):
+                self._digests[name] = known
+        if kept.items() >= self._digests.items():
+            return  # it may be the manifest of a run that has ended
+        write_manifest(self.path, {**kept, **self._digests})
+
+    def restate(self, settings: Mapping[str, Any]) -> None:
+        """Replace the settings, if some of them are only known at the end of the run."""
+        content = _json(settings)
+        write_atomically(self.path / "settings.json", content)
+        self._digests["settings.json"] = digest(content)
 
     @classmethod
     def open(
@@ -191,35 +194,23 @@ class RunDirectory:
                 f"Cannot keep a run in {path}: {error.strerror}; name a directory that you can write to."
             ) from None
 
-    def _begin_digest(self, content: bytes) -> None:
-        self._sha = hashlib.sha256(content)
-        # The digests after the last two lines: the checkpoint of an interrupted round must not count that round's line.
-        self._digests = deque([(-1, self._sha.hexdigest())], maxlen=2)
-
     def append(self, record: Round, seconds: float) -> None:
         """Add a round; when this returns, the operating system has the line."""
-        line = json.dumps(record.to_json()).encode() + b"\n"
-        timing = json.dumps({"round": record.round, "seconds": seconds}).encode() + b"\n"
         with self._stopping():
-            for file, content in ((self._rounds, line), (self._timing, timing)):
-                _write(file, content)
-        self._sha.update(line)
-        self._digests.append((record.round, self._sha.hexdigest()))
+            self._rounds.append(record.round, record.to_json())
+            self._timing.append(record.round, {"round": record.round, "seconds": seconds})
 
     def checkpoint(self, state: State) -> None:
         """Save a state and delete all but the newest checkpoints."""
-        rounds = next(digest for round, digest in reversed(self._digests) if round < state.round)
-        tensors = {"model": state.model}
-        if state.sound is not None and state.sound is not state.model:
-            tensors["sound"] = state.sound
-        tensors |= {f"server.{name}": tensor for name, tensor in state.server.items()}
-        tensors |= {f"memory.{name}": tensor for name, tensor in state.memory.items()}
-        metadata = {"round": str(state.round), "sha256": _digest(state.round, tensors), "rounds": rounds}
-        contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
+        about = {
+            "rounds": self._rounds.digest_before(state.round),
+            "timing": self._timing.digest_before(state.round),
+            "run": self._digests["settings.json"],
+        }
         with self._stopping():
-            for file in (self._rounds, self._timing):
-                os.fsync(file.fileno())
-            write_atomically(self._checkpoint_path(state.round), save(contiguous, metadata))
+            self._rounds.sync()
+            self._timing.sync()
+            write_checkpoint(self._checkpoint_path(state.round), state, about)
         for old in self._checkpoints()[_KEPT_CHECKPOINTS:]:
             old.unlink()
 
@@ -231,46 +222,62 @@ class RunDirectory:
         """
         # A run that is being repaired has not ended: an interruption must not leave it looking finished.
         (self.path / "result.json").unlink(missing_ok=True)
-        content = read_file(self.path / "rounds.jsonl")
-        rounds = read_lines(content, Round.from_json)
-        timing = read_lines(read_file(self.path / "timing.jsonl"), _seconds)
+        write_manifest(self.path, self._digests)
+        written = {"rounds": self._rounds.content(), "timing": self._timing.content()}
+        rounds = read_lines(written["rounds"], Round.from_json, "rounds.jsonl")
+        timing = read_lines(written["timing"], seconds_of, "timing.jsonl")
         state, kept = None, 0
         paths = self._checkpoints()
         for index, path in enumerate(paths):
             try:
-                found, digest = _read_checkpoint(path)
+                found, about = read_checkpoint(path)
                 kept = len(range(0, found.round, record_every))
                 if min(len(rounds), len(timing)) < kept:
                     raise ValueError("rounds before it are missing from rounds.jsonl or timing.jsonl")
-                if digest != hashlib.sha256(content[: rounds[kept - 1].end if kept else 0]).hexdigest():
-                    raise ValueError("rounds before it were changed in rounds.jsonl")
+                own = {
+                    "rounds": digest(written["rounds"][: rounds.end(kept)]),
+                    "timing": digest(written["timing"][: timing.end(kept)]),
+                    "run": self._digests["settings.json"],
+                }
+                for name in own if not self._older else own.keys() & about.keys() | {"rounds"}:
+                    if about[name] != own[name]:
+                        raise ValueError(_MISMATCH[name])
             except (OSError, SafetensorError, ValueError, KeyError) as error:
                 last = index + 1 == len(paths)
-                remedy = "beginning the run again" if last else f"using {paths[index + 1].name}, the one before it"
-                logger.warning("The checkpoint %s is damaged (%s); %s.", path, error, remedy)
+                instead = "beginning the run again" if last else f"using {paths[index + 1].name}, the one before it"
+                logger.warning("The checkpoint %s is damaged (%s); %s.", path, error, instead)
                 # Under its own name it would count as the newest one and crowd out undamaged ones.
                 move(path, path.with_suffix(".damaged"))
                 kept = 0
                 continue
             state = found
             break
-        end = rounds[kept - 1].end if kept else 0
-        self._rounds.truncate(end)
-        self._timing.truncate(timing[kept - 1].end if kept else 0)
-        self._begin_digest(content[:end])
-        return state, [line.data for line in rounds[:kept]], [line.data for line in timing[:kept]]
+        self._rounds.cut(written["rounds"][: rounds.end(kept)])
+        self._timing.cut(written["timing"][: timing.end(kept)])
+        return state, list(rounds[:kept]), list(timing[:kept])
 
     def finish(self, trace: Trace, named: Mapping[str, torch.Tensor] | None = None) -> None:
         """Write the final model, flat and, if its parameters have names, as a state_dict; then how the run ended."""
         model = save({"model": torch.from_numpy(trace.model).contiguous()}, {"round": str(trace.stopped_at)})
-        digests = {"rounds.jsonl": self._digests[-1][1], "model.safetensors": hashlib.sha256(model).hexdigest()}
-        ending = {"status": trace.status, "stopped_at": trace.stopped_at, "sha256": digests}
+        files = {"model.safetensors": model}
+        if named:
+            files["state_dict.safetensors"] = save(dict(named))
+        result = _json({"status": trace.status, "stopped_at": trace.stopped_at})
+        digests = {name: digest(content) for name, content in {**files, "result.json": result}.items()}
         with self._stopping():
-            write_atomically(self.path / "model.safetensors", model)
-            if named:
-                write_atomically(self.path / "state_dict.safetensors", save(dict(named)))
-            os.fsync(self._rounds.fileno())
-            write_json(self.path / "result.json", ending)
+            for name, content in files.items():
+                write_atomically(self.path / name, content)
+            for log in (self._rounds, self._timing):
+                log.sync()
+                if digest(log.content()) != log.digest:
+                    log.refuse()
+                digests[log.path.name] = log.digest
+            for name in _BY_NODES:
+                if found := _digest_of(self.path / name):
+                    digests[name] = found
+            write_manifest(self.path, {**self._digests, **digests})
+            # Last, because its presence says that the run has ended.
+            write_atomically(self.path / "result.json", result)
 
     @contextmanager
     def _stopping(self) -> Iterator[None]:
@@ -283,17 +290,15 @@ class RunDirectory:
                 f" ('fedgauge runs show'): {remedy(error)}, then repeat the command with --resume."
             ) from None
 
-    @property
-    def finished(self) -> bool:
-        """Whether the run has ended and its files are undamaged; damage is logged."""
+    def ended(self) -> Trace | None:
+        """The run, if it has ended and its files are undamaged; damage is logged."""
         if not (self.path / "result.json").exists():
-            return False
+            return None
         try:
-            read_trace(self.path)
+            return read_trace(self.path)
         except InputError as error:
             logger.warning("%s Resuming from the last undamaged checkpoint.", error)
-            return False
-        return True
+            return None
 
     def _checkpoint_path(self, round: int) -> Path:
         return self.path / "checkpoints" / f"{round:09d}.safetensors"
@@ -313,7 +318,15 @@ def _check(path: Path, settings: Mapping[str, Any], resume: bool) -> None:
             raise InputError(
                 f"{path} already holds a run; resume it with Keep(..., resume=True) or choose another directory."
             )
-        _refuse_other(path, read_json(found, "begin the run in another directory"), settings)
+        known, content = _digest_known(path), read_file(found)
+        if known == digest(_json(settings)):
+            return  # whatever the file says now: it is written again
+        if known not in (None, digest(content)):
+            raise InputError(
+                f"{found} is not what the run wrote, and these settings are not the run's own; resume it with its own"
+                " settings to repair the file, or choose another directory."
+            )
+        _refuse_other(path, parse_object(found, content, "begin the run in another directory"), settings)
     # A process that is killed right at its start may leave hidden files behind, and nothing else.
     elif path.exists() and any(not item.name.startswith(".") for item in path.iterdir()):
         raise InputError(f"{path} holds files but no run; choose an empty or new directory.")
@@ -331,63 +344,22 @@ def _refuse_other(path: Path, old: Any, new: Any, name: str = "") -> None:
         )
 
 
-def _seconds(data: Mapping[str, Any]) -> float:
-    return float(data["seconds"])
+def _json(data: Mapping[str, Any]) -> bytes:
+    return (json.dumps(dict(data), indent=2) + "\n").encode()
 
 
-def _read_checkpoint(path: Path) -> tuple[State, str]:
-    """The state, and the digest of the rounds before it."""
-    with safe_open(regular(path), framework="pt") as file:
-        metadata = file.metadata() or {}
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-    round = int(metadata["round"])
-    if metadata["sha256"] != _digest(round, tensors):
-        raise ValueError("its content does not match its digest")
-    parts: dict[str, dict[str, torch.Tensor]] = {"server": {}, "memory": {}}
-    for name, tensor in tensors.items():
-        if name not in ("model", "sound"):
-            part, _, key = name.partition(".")
-            parts[part][key] = tensor
-    state = State(round, tensors["model"], parts["server"], parts["memory"], tensors.get("sound"))
-    return state, metadata["rounds"]
+def _found(path: Path) -> bytes | None:
+    return read_file(path) if path.exists() else None
 
 
-def read_json(path: Path, remedy: str) -> dict[str, Any]:
-    """Read one of a run's JSON files."""
-    content = _read(path)
+def _digest_of(path: Path) -> str | None:
+    found = _found(path)
+    return None if found is None else digest(found)
+
+
+def _digest_known(path: Path) -> str | None:
+    """The digest of the run's settings, if its manifest can be read."""
     try:
-        data = parse_json(content)
-    except ValueError:
-        data = None
-    if not isinstance(data, dict):
-        raise InputError(f"{path} is damaged; {remedy}.")
-    return data
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return read_file(path)
-    except OSError as error:
-        raise InputError(f"Cannot read {path}: {error.strerror}; name a directory that holds a finished run.") from None
-
-
-def read_trace(path: str | Path) -> Trace:
-    """Read a finished run."""
-    path = Path(path)
-    remedy = "resume the run to repair it"
-    result = read_json(path / "result.json", remedy)
-    content = {name: _read(path / name) for name in ("rounds.jsonl", "model.safetensors", "timing.jsonl")}
-    try:
-        for name, digest in result["sha256"].items():
-            if hashlib.sha256(content[name]).hexdigest() != digest:
-                raise InputError(f"{path / name} is damaged; {remedy}.")
-        return Trace(
-            settings=read_json(path / "settings.json", remedy),
-            status=result["status"],
-            stopped_at=result["stopped_at"],
-            rounds=tuple(line.data for line in read_lines(content["rounds.jsonl"], Round.from_json)),
-            model=load(content["model.safetensors"])["model"],
-            seconds=tuple(line.data for line in read_lines(content["timing.jsonl"], _seconds)),
-        )
-    except (KeyError, AttributeError):
-        raise InputError(f"{path / 'result.json'} is damaged; {remedy}.") from None
+        return read_manifest(path).get("settings.json")
+    except InputError:
+        return None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedgauge.errors import InputError
 from fedgauge.federation.protocols import HasModule, Rows
+from fedgauge.runs.manifest import verified
 from fedgauge.runs.reader import FoundRun
 from fedgauge.system.files import read_file, write_atomically, write_json
 from fedgauge.values import Round
@@ -126,14 +127,15 @@ def write_model(path: str | Path, run: str | Path) -> None:
         raise InputError(
             f"The run in {run} has no final model: model.safetensors is missing; resume the run to fix it."
         )
+    content = verified(found, read_file(found))
     if path.suffix == ".safetensors":
-        write_atomically(path, read_file(found))
+        write_atomically(path, content)
     elif path.suffix == ".pt":
         import torch
         from safetensors.torch import load
 
         file = io.BytesIO()
-        torch.save(load(read_file(found)), file)
+        torch.save(load(content), file)
         write_atomically(path, file.getvalue())
     else:
         raise InputError(f"A model is written to a file that ends in .safetensors or .pt, not to {str(path)!r}.")
@@ -180,7 +182,7 @@ def _tensors(path: Path) -> Mapping[str, torch.Tensor]:
     from safetensors.torch import load
 
     try:
-        content = path.read_bytes()
+        content = verified(path, path.read_bytes())
     except OSError as error:
         raise InputError(f"Cannot read {path}: {error.strerror}; name the file of a model.") from None
     try:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from safetensors import SafetensorError, safe_open
 
 from fedgauge.codec import parse_json, parse_toml
 from fedgauge.errors import InputError
 from fedgauge.pace.adaptive import Pace
-from fedgauge.system.files import find_files, open_file, read_file, read_lines
+from fedgauge.runs.finished import seconds_of
+from fedgauge.runs.manifest import MANIFEST, altered, digest, read_manifest
+from fedgauge.system.files import UNREADABLE, Lines, find_files, read_file, read_lines, regular
 from fedgauge.values import Round, Value
+
+T = TypeVar("T")
 
 _BESIDE = (".lock", "environment.json", "rounds.jsonl")
 """A run has at least one of these beside its settings.json; other programs write files of that name too."""
@@ -33,7 +38,7 @@ class FoundRun(Value):
         environment: versions, machine and command.
         rounds: the records that could be read completely.
         seconds: the wall time of each record, as far as it was written.
-        note: what could not be read, or is damaged.
+        note: what could not be read, or is not what the run wrote.
         events: workers that were lost or refused, if the workers ran on nodes of their own.
     """
 
@@ -43,8 +48,8 @@ class FoundRun(Value):
     settings: Mapping[str, Any]
     experiment: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
-    rounds: tuple[Round, ...] = ()
-    seconds: tuple[float, ...] = ()
+    rounds: Sequence[Round] = ()
+    seconds: Sequence[float] = ()
     note: str = ""
     events: tuple[Mapping[str, Any], ...] = ()
 
@@ -134,27 +139,32 @@ def read_run(path: str | Path, model: bool = True) -> FoundRun:
         what = "there is no such directory" if not path.is_dir() else "it has no settings.json"
         raise InputError(f"{path} holds no run: {what}; see 'fedgauge runs list DIR'.")
     notes: list[str] = []
+    digests = _check_files(path, model, notes)
     settings = _object(path / "settings.json", notes)
     result = _object(path / "result.json", notes) if (path / "result.json").exists() else {}
-    rounds = _lines(path / "rounds.jsonl", Round.from_json, notes)
-    seconds = _lines(path / "timing.jsonl", lambda data: float(data["seconds"]), notes)
-    last = rounds[-1].round if rounds else 0
     if result and not (isinstance(result.get("status"), str) and isinstance(result.get("stopped_at"), int)):
         notes.append("result.json is damaged")
         result = {}
-    _check_digests(path, result, model, notes)
-    events = _lines(path / "events.jsonl", dict, notes) if (path / "events.jsonl").exists() else []
+    # Before the records, which a run that is going on writes first.
+    header = {} if result else _newest_checkpoint(path)
+    content = {name: _content(path / name, notes) for name in ("rounds.jsonl", "timing.jsonl")}
+    whole = {name: text.count(b"\n") if name in digests else 0 for name, text in content.items()}
+    if header:
+        whole["rounds.jsonl"] = _check_records(header, content["rounds.jsonl"], path, settings, notes)
+    rounds = _lines(path / "rounds.jsonl", content["rounds.jsonl"], Round.from_json, notes, whole["rounds.jsonl"])
+    seconds = _lines(path / "timing.jsonl", content["timing.jsonl"], seconds_of, notes, whole["timing.jsonl"])
+    events = path / "events.jsonl"
     return FoundRun(
         path=str(path),
         status=result.get("status", "unfinished"),
-        stopped_at=result.get("stopped_at", last),
+        stopped_at=result.get("stopped_at", rounds[-1].round if rounds else 0),
         settings=settings,
         experiment=_experiment(path / "experiment.toml", notes),
         environment=_object(path / "environment.json", notes),
-        rounds=tuple(rounds),
-        seconds=tuple(seconds[: len(rounds)]),
+        rounds=rounds,
+        seconds=seconds if len(seconds) <= len(rounds) else seconds[: len(rounds)],
         note="; ".join(notes),
-        events=tuple(events),
+        events=tuple(_lines(events, _content(events, notes), dict, notes)) if events.exists() else (),
     )
 
 
@@ -167,20 +177,51 @@ def find_runs(directory: str | Path) -> list[FoundRun]:
     return [read_run(place, model=False) for place in places if any((place / name).exists() for name in _BESIDE)]
 
 
-def _check_digests(path: Path, result: Mapping[str, Any], model: bool, notes: list[str]) -> None:
-    """Note which files of a finished run were changed after it ended: a report must not pass them off as the run's."""
-    digests = result.get("sha256")
-    for name, digest in digests.items() if isinstance(digests, Mapping) else ():
-        if name == "model.safetensors" and not model:
-            continue
+def _check_files(path: Path, model: bool, notes: list[str]) -> set[str]:
+    """Note which files are not what the run wrote, and return the names of those that are."""
+    try:
+        names = [name for name in read_manifest(path) if model or not name.endswith(".safetensors")]
+        found = altered(path, names)
+    except InputError as error:
+        notes.append(str(error).removesuffix("."))
+        return set()
+    notes += [f"{name} {what}" for name, what in found.items()]
+    if not (path / MANIFEST).exists():
+        notes.append(f"it has no {MANIFEST}, because an older version wrote it: changed settings would not be noticed")
+    elif (path / "result.json").exists() and "rounds.jsonl" not in names:
+        notes.append(f"{MANIFEST} does not list rounds.jsonl; resuming the run repairs it")
+    return set(names) - set(found)
+
+
+def _newest_checkpoint(path: Path) -> Mapping[str, str]:
+    """What the newest checkpoint says about the records before it; nothing if there is none that can be read."""
+    for place in sorted((path / "checkpoints").glob("*.safetensors"), reverse=True):
         try:
-            with open_file(path / name) as file:
-                if hashlib.file_digest(file, "sha256").hexdigest() == digest:
-                    continue
-            what = "is not what the run wrote: its digest differs from result.json's"
-        except OSError:
-            what = "is missing"
-        notes.append(f"{name} {what}; resuming the run repairs it")
+            with safe_open(regular(place), framework="numpy") as file:
+                return file.metadata() or {}
+        except (OSError, SafetensorError):
+            continue  # a run that is going on has deleted it
+    return {}
+
+
+def _check_records(
+    header: Mapping[str, str], content: bytes, path: Path, settings: Mapping[str, Any], notes: list[str]
+) -> int:
+    """Check the records of an unfinished run against its newest checkpoint; return how many are known to be its own."""
+    try:
+        count = len(range(0, int(header["round"]), int(settings.get("record_every", 1))))
+        owner = header.get("run")
+        if owner not in (None, digest(read_file(path / "settings.json"))):
+            notes.append("its newest checkpoint belongs to another run; resuming the run repairs it")
+        own = content[: read_lines(content, dict, "", verified=content.count(b"\n")).end(count)]
+        if digest(own) == header["rounds"]:
+            return count
+    except (OSError, *UNREADABLE):
+        return 0  # resuming the run says what is wrong with the checkpoint
+    notes.append(
+        "rounds.jsonl is not what the run wrote: its newest checkpoint has another digest; resuming repairs it"
+    )
+    return 0
 
 
 def _object(path: Path, notes: list[str]) -> dict[str, Any]:
@@ -189,7 +230,7 @@ def _object(path: Path, notes: list[str]) -> dict[str, Any]:
         if isinstance(data, dict):
             return data
         notes.append(f"{path.name} is damaged")
-    except (OSError, ValueError):
+    except (OSError, *UNREADABLE):
         notes.append(f"{path.name} cannot be read")
     return {}
 
@@ -199,18 +240,21 @@ def _experiment(path: Path, notes: list[str]) -> dict[str, Any]:
         return {}
     try:
         return parse_toml(read_file(path).decode())
-    except (OSError, ValueError):
+    except (OSError, *UNREADABLE):
         notes.append(f"{path.name} cannot be read")
         return {}
 
 
-def _lines(path: Path, decode: Any, notes: list[str]) -> list[Any]:
+def _content(path: Path, notes: list[str]) -> bytes:
     try:
-        content = read_file(path)
+        return read_file(path)
     except OSError:
         notes.append(f"{path.name} cannot be read")
-        return []
-    lines = read_lines(content, decode)
-    if (lines[-1].end if lines else 0) < len(content):
+        return b""
+
+
+def _lines(path: Path, content: bytes, decode: Callable[[Any], T], notes: list[str], whole: int = 0) -> Lines[T]:
+    lines = read_lines(content, decode, str(path), whole)
+    if lines.end(len(lines)) < len(content):
         notes.append(f"{path.name} is readable up to line {len(lines)}")
-    return [line.data for line in lines]
+    return lines

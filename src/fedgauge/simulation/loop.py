@@ -22,7 +22,7 @@ from fedgauge.federation.participation import Participation
 from fedgauge.federation.protocols import Federation, HasModule
 from fedgauge.pace.adaptive import Pace
 from fedgauge.randomness import check_seed
-from fedgauge.runs.directory import RunDirectory, read_trace
+from fedgauge.runs.directory import RunDirectory
 from fedgauge.simulation.engines.local import make_engine
 from fedgauge.simulation.options import EVERY_ROUND, HERE, NEVER, Compute, Keep, Observer, Recording, StopAt
 from fedgauge.simulation.rounds import Pacing, Rounds
@@ -118,8 +118,8 @@ def simulate(
             directory = stack.enter_context(
                 RunDirectory.open(keep.directory, settings.to_json(), keep.resume, keep.description, start)
             )
-            if directory.finished:
-                return read_trace(keep.directory)
+            if (ended := directory.ended()) is not None:
+                return ended
         engine = stack.enter_context(make_engine(work, compute))
         loop = Rounds(work, engine, participation, settings.seed, start)
         trace = _run(loop, settings, stop, record, pace, directory, keep.checkpoint_every if keep else 1)

@@ -11,7 +11,7 @@ import torch
 
 from fedgauge.federation.participation import Participation
 from fedgauge.pace.adaptive import Pace
-from fedgauge.runs.directory import State
+from fedgauge.runs.checkpoints import State
 from fedgauge.simulation.engines.local import Engine
 from fedgauge.simulation.workers import Lane, Secants, Sums, Work, lanes
 from fedgauge.values import Round

@@ -10,12 +10,13 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, Generic, NamedTuple, TypeVar
+from typing import IO, Any, TypeVar, overload
 
 from fedgauge.codec import parse_json
+from fedgauge.errors import InputError
 
 T = TypeVar("T")
 
@@ -23,6 +24,8 @@ UNFINISHED = ".part"
 """The ending of a file's name while it is being written; such a file remains only if the process was killed."""
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 """The errors that making space resolves."""
+UNREADABLE = (ValueError, TypeError, KeyError, ArithmeticError)
+"""What decoding a damaged file may raise."""
 
 
 def remedy(error: OSError) -> str:
@@ -159,21 +162,75 @@ def write_json(path: Path, data: Any) -> None:
     write_atomically(path, (json.dumps(data, indent=2) + "\n").encode())
 
 
-class Line(NamedTuple, Generic[T]):
-    """A line of a file that is appended to: its content, and where it ends."""
+class Lines(Sequence[T]):
+    r"""The lines of a file that is appended to; each is decoded when it is first used.
 
-    data: T
-    end: int
+    A run may have a hundred thousand records of which a reader wants the last one.
+
+    >>> lines = read_lines(b'{"a": 1}\n{"a": 2}\n{"a', lambda data: data["a"], "a.jsonl")
+    >>> len(lines), lines[-1], lines.end(1)
+    (2, 2, 9)
+    """
+
+    def __init__(self, texts: Sequence[bytes], decode: Callable[[Any], T], name: str) -> None:
+        self._texts, self._decode, self._name = texts, decode, name
+        self._known: dict[int, T] = {}
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[T, ...]: ...
+    def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
+        places = range(len(self))[index]
+        return self._line(places) if isinstance(places, int) else tuple(map(self._line, places))
+
+    def _line(self, index: int) -> T:
+        if index not in self._known:
+            try:
+                self._known[index] = self._decode(parse_json(self._texts[index]))
+            except UNREADABLE:
+                raise InputError(
+                    f"Line {index + 1} of {self._name} cannot be read; use the version of fedgauge that wrote it."
+                ) from None
+        return self._known[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return tuple, (tuple(self),)
+
+    def end(self, count: int) -> int:
+        """The number of bytes of the first ``count`` lines."""
+        return sum(map(len, self._texts[:count])) + count
 
 
-def read_lines(content: bytes, decode: Callable[[Any], T]) -> list[Line[T]]:
-    """The valid lines of a file that is appended to, up to the first that is cut short or damaged."""
-    lines: list[Line[T]] = []
-    end = 0
-    for text in content.split(b"\n")[:-1]:
-        end += len(text) + 1
+def read_lines(content: bytes, decode: Callable[[Any], T], name: str, verified: int = 0) -> Lines[T]:
+    """The lines of a file that is appended to, up to the first that is cut short or damaged.
+
+    Args:
+        content: the content of the file.
+        decode: makes a value from the JSON of a line.
+        name: the name of the file in messages.
+        verified: the number of lines at the beginning that are known to be undamaged, and need not be decoded now.
+    """
+    texts = content.split(b"\n")[:-1]
+    known: dict[int, T] = {}
+    for index in range(verified, len(texts)):
         try:
-            lines.append(Line(decode(parse_json(text)), end))
-        except (ValueError, TypeError, KeyError, ArithmeticError):
+            known[index] = decode(parse_json(texts[index]))
+        except UNREADABLE:
+            texts = texts[:index]
             break
+    lines = Lines(texts, decode, name)
+    lines._known = known
     return lines

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -96,21 +96,21 @@ class Trace(Value, Displayed):
     settings: Mapping[str, Any]
     status: Status
     stopped_at: int
-    rounds: tuple[Round, ...]
+    rounds: Sequence[Round]
     model: npt.NDArray[np.float64]
-    seconds: tuple[float, ...] = ()
+    seconds: Sequence[float] = ()
 
     def __eq__(self, other: object) -> bool:
         """Compare everything except the wall times, bit by bit."""
         return (
             isinstance(other, Trace)
-            and (self.settings, self.status, self.stopped_at, self.rounds)
-            == (other.settings, other.status, other.stopped_at, other.rounds)
+            and (self.settings, self.status, self.stopped_at, tuple(self.rounds))
+            == (other.settings, other.status, other.stopped_at, tuple(other.rounds))
             and np.array_equal(self.model, other.model)
         )
 
     def __hash__(self) -> int:
-        return hash((self.status, self.stopped_at, self.rounds))
+        return hash((self.status, self.stopped_at, tuple(self.rounds)))
 
     def column(self, name: str) -> Array:
         """One entry of every record as an array, with NaN for a missing one; the name is that of a number in a `Round`.

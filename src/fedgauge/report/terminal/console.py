@@ -289,9 +289,10 @@ def _taking_part(participation: Mapping[str, Any], num_workers: int | None) -> s
 
 def show_rounds(title: str, rounds: Sequence[Round]) -> None:
     """Print some rounds; accuracy and what was seen of the workers only if they were recorded."""
-    tested = any(r.accuracy is not None for r in rounds)
-    paced = any(r.elapsed is not None for r in rounds)
-    watched = not rounds or any(r.spread is not None for r in rounds)
+    shown = [rounds[index] for index in some(len(rounds))]
+    tested = any(r.accuracy is not None for r in shown)
+    paced = any(r.elapsed is not None for r in shown)
+    watched = not shown or any(r.spread is not None for r in shown)
     head = (
         "round",
         "loss f",
@@ -301,8 +302,7 @@ def show_rounds(title: str, rounds: Sequence[Round]) -> None:
         *["spread of workers", "L_h seen (lower)"] * watched,
     )
     rows = []
-    for index in some(len(rounds)):
-        r = rounds[index]
+    for r in shown:
         accuracy = ["–" if r.accuracy is None else f"{r.accuracy:.2%}"] * tested
         seen = [number(r.spread), number(r.L_h_ratio)] * watched
         pace = [str(r.looked[-1]) if r.looked else "–", number(r.elapsed)] * paced
@@ -312,6 +312,8 @@ def show_rounds(title: str, rounds: Sequence[Round]) -> None:
 
 def show_decisions(rounds: Sequence[Round]) -> None:
     """Print where the local steps of a run changed and why, of many the first and the last; nothing for other runs."""
+    if not rounds or rounds[0].looked is None:
+        return
     changes = [
         (before, following)
         for before, following in pairwise(rounds)

@@ -32,9 +32,14 @@ def draw_trace(path: figures.Target, trace: Trace) -> None:
             figures.lines(axes, rounds, {label: values.tolist()}, title=title, xlabel="round", ylabel=ylabel, log=log)
 
 
+def _steps(run: FoundRun) -> Any:
+    steps = run.settings.get("local_steps")
+    return "auto" if isinstance(steps, Mapping) else steps
+
+
 def outline(run: FoundRun) -> dict[str, Any]:
     """The main facts about a run, as JSON."""
-    last, steps = run.last, run.settings.get("local_steps")
+    last = run.last
     return {
         "run": run.path,
         "status": run.status,
@@ -42,7 +47,7 @@ def outline(run: FoundRun) -> dict[str, Any]:
         "rounds": run.settings.get("rounds"),
         "source": run.source,
         "algorithm": run.settings.get("algorithm"),
-        "local_steps": "auto" if isinstance(steps, Mapping) else steps,
+        "local_steps": _steps(run),
         "seed": run.settings.get("seed"),
         "loss": last.loss if last else None,
         "accuracy": last.accuracy if last else None,
@@ -61,17 +66,18 @@ def show_list(runs: Sequence[FoundRun], directory: Path) -> None:
     """Print a table with one row per run."""
     rows = []
     for run in runs:
-        points = outline(run)
+        # Only the last record is read: a run may have a hundred thousand of them.
+        last, algorithm = run.last, run.settings.get("algorithm") or {}
         rows.append(
             (
                 str(Path(run.path).relative_to(directory)),
                 run.status,
-                f"{run.stopped_at}/{points['rounds'] or '–'}",
+                f"{run.stopped_at}/{run.settings.get('rounds') or '–'}",
                 run.source,
-                str((points["algorithm"] or {}).get("name", "–")),
-                str(points["local_steps"] or "–"),
-                console.number(points["loss"]),
-                _accuracy(points["accuracy"]),
+                str(algorithm.get("name", "–")),
+                str(_steps(run) or "–"),
+                console.number(last.loss if last else None),
+                _accuracy(last.accuracy if last else None),
             )
         )
     head = ("run", "status", "round", "on", "algorithm", "I", "loss f", "accuracy")

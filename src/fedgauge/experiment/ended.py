@@ -1,0 +1,34 @@
+"""A run that has ended is read, without loading its data and without waiting for torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedgauge.errors import InputError
+from fedgauge.experiment.config import Experiment
+from fedgauge.values import Trace
+
+
+def ended_run(experiment: Experiment, directory: Path) -> Trace | None:
+    """The run in a directory if it has ended and is a run of this experiment.
+
+    None says that only :func:`~fedgauge.execute` can decide: the data or model may have changed under the same name,
+    or the run began from a model that is not part of the experiment.
+    """
+    name, model = experiment.data.name, experiment.model.name or ""
+    if name.endswith(".npz") or ":" in model or not (directory / "result.json").exists():
+        return None
+    from fedgauge.runs.finished import read_trace
+
+    try:
+        if Experiment.read(directory / "experiment.toml") != experiment:
+            return None
+        trace = read_trace(directory)
+        if name.endswith(".json"):
+            from fedgauge.federation.quadratic import QuadraticFederation
+
+            if QuadraticFederation.read(name).digest != trace.settings.get("federation"):
+                return None
+    except InputError:
+        return None
+    return None if "start" in trace.settings else trace
