@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -95,7 +94,7 @@ def _warn(runs: Sequence[FoundRun]) -> None:
     """Say which files could not be read or are not what the run wrote, where the output does not."""
     for run in runs:
         if run.note:
-            print(f"fedgauge: {run.path}: {run.note}.", file=sys.stderr)
+            say(f"fedgauge: {run.path}: {run.note}.", error=True)
 
 
 @app.command()

@@ -140,7 +140,7 @@ def read_run(path: str | Path, model: bool = True) -> FoundRun:
         raise InputError(f"{path} holds no run: {what}; see 'fedgauge runs list DIR'.")
     notes: list[str] = []
     digests = _check_files(path, model, notes)
-    settings = _object(path / "settings.json", notes)
+    settings = _settings(path / "settings.json", notes)
     result = _object(path / "result.json", notes) if (path / "result.json").exists() else {}
     if result and not (isinstance(result.get("status"), str) and isinstance(result.get("stopped_at"), int)):
         notes.append("result.json is damaged")
@@ -153,7 +153,8 @@ def read_run(path: str | Path, model: bool = True) -> FoundRun:
         whole["rounds.jsonl"] = _check_records(header, content["rounds.jsonl"], path, settings, notes)
     rounds = _lines(path / "rounds.jsonl", content["rounds.jsonl"], Round.from_json, notes, whole["rounds.jsonl"])
     seconds = _lines(path / "timing.jsonl", content["timing.jsonl"], seconds_of, notes, whole["timing.jsonl"])
-    events = path / "events.jsonl"
+    happened = path / "events.jsonl"
+    events = _lines(happened, _content(happened, notes), dict, notes) if happened.exists() else ()
     return FoundRun(
         path=str(path),
         status=result.get("status", "unfinished"),
@@ -164,7 +165,7 @@ def read_run(path: str | Path, model: bool = True) -> FoundRun:
         rounds=rounds,
         seconds=seconds if len(seconds) <= len(rounds) else seconds[: len(rounds)],
         note="; ".join(notes),
-        events=tuple(_lines(events, _content(events, notes), dict, notes)) if events.exists() else (),
+        events=tuple(events),
     )
 
 
@@ -235,14 +236,30 @@ def _object(path: Path, notes: list[str]) -> dict[str, Any]:
     return {}
 
 
+def _settings(path: Path, notes: list[str]) -> dict[str, Any]:
+    """The settings of a run; none at all if those that every reader uses are not what a run writes."""
+    settings = _object(path, notes)
+    algorithm, steps = settings.get("algorithm", {"name": ""}), settings.get("local_steps")
+    fits = isinstance(algorithm, Mapping) and isinstance(algorithm.get("name"), str)
+    fits &= isinstance(settings.get("participation") or {}, Mapping)
+    fits &= steps != [] and (not isinstance(steps, Mapping) or "name" in steps)
+    if fits:
+        return settings
+    notes.append(f"{path.name} is damaged")
+    return {}
+
+
 def _experiment(path: Path, notes: list[str]) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        return parse_toml(read_file(path).decode())
+        found = parse_toml(read_file(path).decode())
+        if all(isinstance(section, Mapping) for section in found.values()):
+            return found
+        notes.append(f"{path.name} is damaged")
     except (OSError, *UNREADABLE):
         notes.append(f"{path.name} cannot be read")
-        return {}
+    return {}
 
 
 def _content(path: Path, notes: list[str]) -> bytes:

@@ -87,7 +87,8 @@ def table(
         numeric = all(_NUMERIC.match(str(row[index])) for row in rows)
         grid.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        grid.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+        # Escaped before its width is measured.
+        grid.add_row(*(Text(printable(cell)) if isinstance(cell, str) else cell for cell in row))
     out.print(grid)
 
 
