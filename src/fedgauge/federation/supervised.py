@@ -46,9 +46,8 @@ class SupervisedFederation:
         shards: for every worker the indices of its samples, or all of them in the two arrays of :class:`Shards`.
         batch_size: samples in a mini-batch.
         l2: weight of the squared norm in the objective.
-        path: ``auto``, or the name of a kernel of :data:`fedgauge.federation.kernels.KERNELS`: ``dense`` (several
-            workers in one product), ``convolutional`` (one worker at a time, local steps written out) or ``plain``
-            (any module, one worker at a time, by autograd).
+        path: ``auto``, or the name of a kernel in :data:`fedgauge.federation.kernels.KERNELS`, such as ``dense``
+            (several workers in one product) or ``plain`` (any module, one worker at a time, by autograd).
         device: where to compute.
 
     Attributes:
@@ -139,6 +138,8 @@ class SupervisedFederation:
         """SHA-256 of the data, the shards, the model's form, the loss and the batch size."""
         sha = hashlib.sha256(f"{self.module} {getattr(self.loss, '__qualname__', self.loss)} {self.l2}".encode())
         sha.update(f"{self.batch_size}".encode())
+        if kernels.has_hooks(self.module):
+            sha.update(b"hooks")  # so that it is not taken for the module without them
         sha.update(self._data.offsets.data)
         for tensor in (self.inputs, self.targets, self._data.samples, self._first):
             if tensor is not None:

@@ -63,9 +63,9 @@ def _processes() -> list[_Process]:
     return found
 
 
-def _family(word: str, known: set[tuple[int, str]]) -> set[tuple[int, str]]:
+def _family(word: str, known: set[tuple[int, str]], spared: set[int]) -> set[tuple[int, str]]:
     """The processes that are or were recognised, as far as they are alive, and their descendants."""
-    others = [each for each in _processes() if each.number != os.getpid()]
+    others = [each for each in _processes() if each.number not in spared]
     members = {each.number for each in others if word in each.command or (each.number, each.began) in known}
     while new := {each.number for each in others if each.parent in members} - members:
         members |= new
@@ -74,14 +74,15 @@ def _family(word: str, known: set[tuple[int, str]]) -> set[tuple[int, str]]:
 
 def _wait_and_reap(word: str) -> None:
     family: set[tuple[int, str]] = set()
+    spared = {os.getpid(), os.getppid()}
     pause = _FIRST
     while True:
-        family = _family(word, family)
+        family = _family(word, family, spared)
         if select.select([sys.stdin], [], [], pause)[0]:
             break
         pause = min(2 * pause, _LAST)
     end = time.monotonic() + _PATIENCE
-    while (family := _family(word, family)) and time.monotonic() < end:
+    while (family := _family(word, family, spared)) and time.monotonic() < end:
         for number, _ in family:
             with suppress(OSError):  # it has ended
                 os.kill(number, signal.SIGKILL)

@@ -4,7 +4,8 @@ A kernel sees only batches: row j of the models is evaluated on row j of the inp
 are, the l2 term and sums over blocks of samples are the federation's business, so a kernel stays short.
 
 To add one, write a class with the members of :class:`Kernel` in a file of its own and list it in
-``fedgauge.federation.kernels``; ``tests/contract/test_kernels.py`` then holds it against the plain one.
+``fedgauge.federation.kernels``. Nothing else changes: ``tests/contract/test_kernels.py`` then compares it with the
+plain one on its own example.
 """
 
 from __future__ import annotations
@@ -67,6 +68,10 @@ class Kernel(Protocol):
     def of(cls, learner: Learner) -> Self | None:
         """Make the kernel for a learner; ``None`` if it cannot serve it."""
 
+    @classmethod
+    def example(cls) -> tuple[nn.Module, tuple[int, ...]]:
+        """A small module with three outputs that it is chosen for, and the shape of one input; tests begin with it."""
+
     def losses(self, models: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Mean loss over each row's batch, in float64."""
 
@@ -97,3 +102,23 @@ class Kernel(Protocol):
 
         An entry holds the numbers of the samples of each row's batch; ``inputs`` and ``targets`` look them up.
         """
+
+
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether a module may compute something else than the types of its layers say.
+
+    That is so with hooks of any kind, of a layer or of all modules, with a ``forward`` that was put in place of a
+    layer's own, and with parameters that two layers share. A layer with a parametrization has a type of its own.
+    """
+    from torch.nn.modules import module as everywhere
+
+    names = [f"_global{name}" for name in _HOOKS]
+    if any(getattr(everywhere, name, None) for name in names):
+        return True
+    for part in module.modules():
+        if any(getattr(part, name) for name in _HOOKS) or "forward" in vars(part):
+            return True
+    return len(list(module.parameters())) < sum(1 for _ in module.named_parameters(remove_duplicate=False))

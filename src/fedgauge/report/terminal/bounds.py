@@ -89,17 +89,17 @@ def _holding(other: Other) -> tuple[str, str]:
     return ("hold", "green") if other.admissible else ("fail", "red")
 
 
-def show_answer(answer: Answer, title: str, typed: bool = False) -> None:
+def show_answer(answer: Answer, title: str, caveat: str = "") -> None:
     """Print a bound: its terms with their shares, its conditions, its versions side by side and the verdict.
 
-    Constants that were ``typed`` were measured by nobody here: a certificate says that it takes them as exact.
+    A certificate ends with the ``caveat``: what it takes for granted, or what it is about.
     """
     bound = answer.bound
     chosen = ", ".join(f"{name} = {number(answer.values[name])}" for name in answer.chosen)
     source = f"{bound.source.locator}, {bound.source.version}"
     out.print(Text.assemble((answer.theorem, "bold"), f" ({source}): {title}"))
     if answer.chosen:
-        out.print(Text.assemble("Least within the conditions at ", (chosen, "bold cyan")))
+        out.print(Text.assemble("Smallest within the conditions at ", (chosen, "bold cyan")))
     out.print(Text.assemble(f"{bound.quantity} <= ", (number(float(bound.total)), "bold")))
     for part in (terms_table(answer), conditions_table(bound.conditions), _versions(answer)):
         out.print(Padding(part, (1, 0, 0, 2)))
@@ -107,8 +107,8 @@ def show_answer(answer: Answer, title: str, typed: bool = False) -> None:
     for deviation in bound.source.deviations:
         out.print(Padding(Text(deviation, "dim"), (0, 0, 0, 2)))
     style = {"certified": "green", "not certified": "red"}.get(answer.standing, "yellow")
-    trusting = " It takes the numbers given as exact." if typed and answer.standing == "certified" else ""
-    out.print(Text(answer.verdict + trusting, style))
+    ending = [caveat] if caveat and answer.standing == "certified" else []
+    out.print(Text(" ".join([answer.verdict, *ending, *answer.notes]), style))
 
 
 def show_theorems(theorems: Iterable[Theorem]) -> None:
@@ -123,4 +123,4 @@ def show_theorems(theorems: Iterable[Theorem]) -> None:
         about = Text.assemble(theorem.title, "\n", (needs, "cyan"), "\n", (" ".join(theorem.versions), "dim"))
         grid.add_row(Text(theorem.name, "bold"), theorem.locator, about)
     out.print(grid)
-    out.print(Text("In brackets: what may be left out. prior takes L_tilde in place of L_g and L_h.", "dim"))
+    out.print(Text("In brackets: what may be left out. prior uses L_tilde in place of L_g and L_h.", "dim"))
