@@ -60,7 +60,7 @@ FRESH: Mapping[str, dict[str, Any]] = {
     "digits, 3 shards": _digits(scheme="shards", shards=3),
     "digits, quantity skew": _digits(scheme="quantity"),
     "digits, batch 5, paper 75%": _digits(percent=75, batch_size=5, gamma=0.05),
-    "MNIST, iid": _mnist(scheme="iid", per_worker=600),
+    "MNIST, paper 25%": _mnist(percent=25, per_worker=600),
     "MNIST, paper 50%": _mnist(percent=50, per_worker=600),
     "MNIST, paper 75%": _mnist(percent=75, per_worker=600),
     "MNIST, paper 90%": _mnist(percent=90, per_worker=600),
