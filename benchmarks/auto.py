@@ -4,7 +4,7 @@
 
 A cell is a federation with a rate gamma and a goal, which is a loss to reach. For each cost model, the table has the
 rounds and seconds to the goal of the best fixed I out of 1, 2, 4, ..., 128, of ``--local-steps auto`` and of IBM's
-adaptive tau, and the ratio of auto's seconds to those of the best fixed I. The aim is a ratio of at most 1.10
+adaptive tau, and the ratio of auto's seconds to those of the best fixed I. The target is a ratio of at most 1.10
 everywhere. A run with fixed I does not depend on the cost model, so it is run once and read three times; ``*`` marks a
 goal that was not reached within the rounds allowed. Every run is saved as JSON in DIR, and is not run again.
 """

@@ -117,8 +117,8 @@ def main() -> None:
                 rows.append({**row, "overhead": there - here, "load": os.getloadavg()[0]})
                 if not options.json:
                     print(
-                        f"{how:9} {workers:2} workers {size:9} parameters: local {here:8.4f} s, Flower {there:7.2f} s a"
-                        f" round (load {rows[-1]['load']:.1f})",
+                        f"{how:9} {workers:2} workers {size:9} parameters: local {here:8.4f} s, Flower {there:7.2f} s"
+                        f" per round (load {rows[-1]['load']:.1f})",
                         flush=True,
                     )
         starter.close()

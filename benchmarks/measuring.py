@@ -1,11 +1,11 @@
-"""The memory needed to measure a thousand workers, above that of the data.
+"""The memory needed to measure a thousand workers, beyond that of the data.
 
     python benchmarks/measuring.py [--workers 1000] [--json]
 
 N workers with 60 samples of 784 random numbers each, one hidden layer of 100, two processes. Each reading runs in a
 separate process, at the first model: two rounds of the trajectory, the curvature, divergence, noise and parts. Memory
 is the peak of the process and its child processes together (checked fifty times a second, shared pages counted once),
-minus what was used when only the data had been loaded. The aim is 500 MB.
+minus what was used when only the data had been loaded. The target is at most 500 MB.
 """
 
 from __future__ import annotations
@@ -100,9 +100,8 @@ def main() -> None:
         return
     for row in rows:
         met = "met" if row["megabytes"] <= AIM else "MISSED"
-        print(
-            f"{row['reading']:12} {row['megabytes']:6.0f} MB above the data (aim {AIM}: {met}), {row['seconds']:.0f} s"
-        )
+        memory = f"{row['megabytes']:6.0f} MB beyond the data (target {AIM}: {met})"
+        print(f"{row['reading']:12} {memory}, {row['seconds']:.0f} s")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ Hessian product takes 11, for its forward and backward pass and their derivative
 wide layer. If all workers share a model, the data is multiplied in blocks of 512 or 2,048 samples. If each has its own,
 a ``bmm`` has 1, 5, 10 or 20 workers, in blocks of at most 2,048 samples per worker. The fastest of these ways counts.
 
-The aim is that a pass of gradients reaches at least 0.8 of the raw products' speed.
+The target is that a pass of gradients reaches at least 0.8 of the raw products' speed.
 
 The last line is how much longer a recorded round of ``simulate`` takes (one process, I = 1, batch 20) than one that is
 not recorded, in passes of ``gradients``: a record takes three passes, one of them pooled, and work on their rows.
@@ -127,11 +127,11 @@ def contestants(num_workers: int, federation: SupervisedFederation) -> dict[str,
             federation.hessian_products(models[: len(part)], vectors[: len(part)], part)
 
     def whole(products: Callable[..., None]) -> dict[str, Pass]:
-        return {f"raw, {block} to a block": raw(products, x.unsqueeze(0), 1, block) for block in (512, 2048)}
+        return {f"raw, {block} per block": raw(products, x.unsqueeze(0), 1, block) for block in (512, 2048)}
 
     def own(products: Callable[..., None]) -> dict[str, Pass]:
         shards = x.view(num_workers, -1, FEATURES)
-        return {f"raw, {rows} to a product": raw(products, shards, rows, 2048) for rows in (1, 5, 10, 20)}
+        return {f"raw, {rows} per product": raw(products, shards, rows, 2048) for rows in (1, 5, 10, 20)}
 
     return {
         "pooled": (lambda: federation.pooled(model, everyone, weights), whole(gradient_products)),

@@ -100,10 +100,10 @@ def main() -> None:
     federation = random_quadratics(WORKERS, DIM, sigma2=0.01, hessian_spread=0.1)
     contestants = {
         "fedgauge, recording every round": simulated(federation, 1),
-        "numpy a worker at a time, recording": per_worker(federation, True),
+        "numpy one worker at a time, recording": per_worker(federation, True),
         "numpy stacked, recording": stacked(federation, True),
         "fedgauge, steps only": simulated(federation, ROUNDS),
-        "numpy a worker at a time, steps only": per_worker(federation, False),
+        "numpy one worker at a time, steps only": per_worker(federation, False),
         "numpy stacked, steps only": stacked(federation, False),
     }
     seconds: dict[str, list[float]] = {name: [] for name in contestants}

@@ -189,7 +189,7 @@ def measure(work: Workload, turns: int) -> dict[str, list[float]]:
     federation = SupervisedFederation(work.model.make, work.model.loss, *data, shards, batch_size=BATCH)
     rivals: dict[str, Rounds] = {f"loop, {n} thread{'s'[: n - 1]}": loop(work, data, n) for n in (1, 2)}
     if len(work.shape) == 1:
-        rivals |= {f"raw, {n} to a product": raw_dense(work, n) for n in (5, 10)}
+        rivals |= {f"raw, {n} per product": raw_dense(work, n) for n in (5, 10)}
     else:
         rivals["raw"] = raw_cnn(work)
     for run in rivals.values():
@@ -271,14 +271,14 @@ def main() -> None:
         results.append(result)
         if options.json:
             continue
-        print(f"{work.name + f', median of {options.turns} turns':32}{'ms a round':>12}{'spread':>9}{'fastest':>10}")
+        print(f"{work.name + f', median of {options.turns} turns':32}{'ms per round':>12}{'spread':>9}{'fastest':>10}")
         for row in result["rows"]:  # type: ignore[attr-defined]
             print(f"{row['contestant']:32}{row['ms']:>12.1f}{row['spread']:>9.0%}{row['fastest_ms']:>10.1f}")
         least, most = work.targets
         for kind, ratio in result["ratios"].items():  # type: ignore[attr-defined]
             print(
-                f"by {kind}: loop / fedgauge {ratio['loop_over_fedgauge']:.2f} (aim: at least {least}),"
-                f" fedgauge / raw {ratio['fedgauge_over_raw']:.2f}" + (f" (aim: at most {most})" if most else "")
+                f"by {kind}: loop / fedgauge {ratio['loop_over_fedgauge']:.2f} (target: at least {least}),"
+                f" fedgauge / raw {ratio['fedgauge_over_raw']:.2f}" + (f" (target: at most {most})" if most else "")
             )
         print(flush=True)
     if options.json:

@@ -131,7 +131,7 @@ def main() -> None:
     if options.json:
         print(json.dumps({"participants": PARTICIPANTS, "turns": options.turns, "rows": rows}))
         return
-    print(f"{'N':>8}{'ms a round':>12}{'spread':>9}{'fastest':>10}{'time / first':>14}{'MB above data':>15}")
+    print(f"{'N':>8}{'ms per round':>12}{'spread':>9}{'fastest':>10}{'time / first':>14}{'MB beyond data':>15}")
     for row in rows:
         print(
             f"{row['num_workers']:>8,}{row['ms']:>12.1f}{row['spread']:>9.0%}{row['fastest_ms']:>10.1f}"

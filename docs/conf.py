@@ -34,7 +34,7 @@ python_use_unqualified_type_names = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 
-# Every reference must lead somewhere, but for those that lead out of these pages: intersphinx would need the network.
+# Every reference must lead somewhere, except those that lead out of these pages: intersphinx would need the network.
 nitpicky = True
 _HOMES = "experiment|federation\\.(participation|shards)|pace|planning|randomness|simulation|theory"
 nitpick_ignore_regex = [

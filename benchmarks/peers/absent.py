@@ -1,7 +1,7 @@
 """A stand-in for torchvision, which FedLab and fluke import and these workloads do not use.
 
-Its wheels on PyPI belong to torch's CUDA builds and do not import beside the CPU build. The stand-in only lets the
-import statements pass: whatever is taken from it is an empty class, and using one fails.
+Its wheels on PyPI belong to torch's CUDA builds and cannot be imported beside the CPU build. The stand-in only makes
+the import statements succeed: whatever is imported from it is an empty class, and using one fails.
 """
 
 from __future__ import annotations
@@ -32,5 +32,5 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def stand_in_for_torchvision() -> None:
-    """From here on torchvision is the stand-in."""
+    """Put the stand-in in place of torchvision from now on."""
     sys.meta_path.insert(0, _Finder())

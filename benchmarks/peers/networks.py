@@ -12,7 +12,7 @@ from peers.workloads import CLASSES, INPUTS, WIDTH, Network, first_network
 
 
 def make_network() -> nn.Sequential:
-    """The model where everyone starts."""
+    """The first model of all contestants."""
     module = nn.Sequential(nn.Linear(INPUTS, WIDTH), nn.ReLU(), nn.Linear(WIDTH, CLASSES))
     with torch.no_grad():
         for parameter, values in zip(module.parameters(), first_network(), strict=True):
@@ -21,5 +21,5 @@ def make_network() -> nn.Sequential:
 
 
 def values_of(parameters: Iterable[torch.Tensor]) -> Network:
-    """A model's numbers."""
+    """The parameters of a model as arrays."""
     return cast(Network, tuple(parameter.detach().float().numpy().copy() for parameter in parameters))

@@ -1,19 +1,19 @@
-"""Rounds of FedAvg against other federated-learning libraries, as ratios measured in one run.
+"""Compare rounds of FedAvg with other federated-learning libraries, as ratios measured in one run.
 
     python benchmarks/peers/run.py [--only pfl fedjax flower fedlab fluke] [--turns 9] [--json | --markdown]
 
-Workloads mlp and many of ``benchmarks/rounds.py``. Every library is installed from PyPI, in the versions under
-``requirements``, into a virtual environment of its own (``--environments``, by default ``.peers``), and runs its own
-FedAvg as the head of its program under ``contestants`` says: in the fastest way that its documentation has for a CPU.
-Where that is in doubt there are variants (threads, processes), and the fastest counts.
+The workloads are mlp and many of ``benchmarks/rounds.py``. Every library is installed from PyPI, in the versions under
+``requirements``, into its own virtual environment (``--environments``, by default ``.peers``), and runs its own FedAvg
+as described at the top of its program under ``contestants``: in the fastest way that its documentation describes for a
+CPU. If that is in doubt, there are variants (threads, processes), and the fastest counts.
 
-Each contestant is a process that is prepared, warmed up and then waits while the others have their turns. A turn is
-some rounds; its time a round is one measurement. The median counts, with the range of the middle half as spread, and
-the fastest turn beside it, which other work on the machine touches least.
+Each contestant is a process that is prepared, warmed up and then waits while the others have their turns. A turn
+consists of a few rounds; its time per round is one measurement. The median counts, with the range of the middle half as
+the spread, and beside it the fastest turn, which is the one that other work on the machine disturbs least.
 
-Before the turns everyone runs the same number of rounds from the same model on the same data. Whose loss falls by more
-or less than fedgauge's, beyond the tolerance in ``workloads.py``, does another job and is left out. The tolerance lets
-other draws pass and catches a single local step too few.
+Before the turns, every contestant runs the same number of rounds from the same model on the same data. If its loss
+falls by more or less than fedgauge's, beyond the tolerance in ``workloads.py``, it does another job and is left out.
+The tolerance allows for different random draws, but not for one local step too few.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Peer:
-    """A contestant; ``aims`` says for each workload how many times its time ours is to be."""
+    """A contestant; ``aims`` says how many times as long as fedgauge it should take on each workload."""
 
     name: str
     title: str
@@ -141,7 +141,7 @@ class Process:
         return answer
 
     def turn(self, rounds: int) -> float:
-        """Seconds a round, over so many rounds."""
+        """Run this many rounds; the seconds per round."""
         assert self._process.stdin is not None
         try:
             print(rounds, file=self._process.stdin, flush=True)
@@ -154,7 +154,7 @@ class Process:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """Nobody asks any more, so that the contestant ends by itself; if it does not, it is ended."""
+        """Close its input, upon which the contestant ends by itself; if it does not, end it."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.close()
@@ -170,7 +170,7 @@ def fall(check: Mapping[str, float]) -> float:
 
 
 def measure(work: Workload, peers: Sequence[Peer], turns: int, environments: Path) -> dict[str, Any]:
-    """Everyone's check and turns on one workload."""
+    """Run the checks and turns of all contestants on one workload."""
     failures: dict[str, str] = {}
     with ExitStack() as stack:
         processes: list[Process] = []
@@ -182,7 +182,7 @@ def measure(work: Workload, peers: Sequence[Peer], turns: int, environments: Pat
                     process = stack.enter_context(Process(peer, variant, work, python, log))
                     process.prepare()
                     if abs(ratio := fall(process.check) / fall((processes or [process])[0].check) - 1) > work.tolerance:
-                        raise ContestantError(f"lowers the loss {ratio:+.1%} more than fedgauge: another job")
+                        raise ContestantError(f"lowers the loss {ratio:+.1%} more than fedgauge: a different job")
                     processes.append(process)
                 except ContestantError as failure:
                     if peer is OURSELVES:
@@ -197,13 +197,13 @@ def measure(work: Workload, peers: Sequence[Peer], turns: int, environments: Pat
                     del seconds[process]
                     failures[f"{process.peer.name}, {process.variant.label}"] = str(failure)
                     continue
-                if turn:  # the first warms up
+                if turn:  # the first is a warm-up
                     seconds[process].append(time)
     return {"workload": work.name, "turns": turns, "failures": failures, **summary(work, seconds)}
 
 
 def summary(work: Workload, seconds: Mapping[Process, list[float]]) -> dict[str, Any]:
-    """A row for each contestant, and a ratio for each peer by its fastest variant."""
+    """One row per contestant, and one ratio per peer, by its fastest variant."""
     rows = []
     for process, times in seconds.items():
         low, median, high = statistics.quantiles(times, n=4)
@@ -240,14 +240,14 @@ def summary(work: Workload, seconds: Mapping[Process, list[float]]) -> dict[str,
 
 
 def verdict(by_median: float, by_fastest: float, aim: float) -> str:
-    """Whether an aim is met, by both measures or by one."""
+    """Whether a target is met, by both measures or by one."""
     if (by_median >= aim) == (by_fastest >= aim):
         return "met" if by_median >= aim else "missed"
     return "missed by medians" if by_fastest >= aim else "missed by fastest turns"
 
 
-ROW_HEADINGS = ("workload", "", "", "ms a round, median", "spread", "fastest turn", "loss from", "to")
-RATIO_HEADINGS = ("workload", "peer's time over fedgauge's", "by medians", "by fastest turns", "aim", "")
+ROW_HEADINGS = ("workload", "", "", "ms per round, median", "spread", "fastest turn", "loss from", "to")
+RATIO_HEADINGS = ("workload", "peer's time over fedgauge's", "by medians", "by fastest turns", "target", "")
 
 
 def cells(results: Sequence[dict[str, Any]]) -> tuple[list[list[str]], list[list[str]]]:
@@ -303,14 +303,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=list(PEERS), default=list(PEERS), help="the peers to measure")
     parser.add_argument("--workloads", nargs="+", choices=list(WORKLOADS), default=list(WORKLOADS))
-    parser.add_argument("--turns", type=int, default=9, help="at least 2")
+    parser.add_argument("--turns", type=int, default=9, help="turns of each contestant, at least 2")
     parser.add_argument("--environments", type=Path, default=ROOT / ".peers", help="where the peers are installed")
     output = parser.add_mutually_exclusive_group()
-    output.add_argument("--json", action="store_true", help="print everything, with versions")
+    output.add_argument("--json", action="store_true", help="print everything as JSON, with versions")
     output.add_argument("--markdown", action="store_true", help="print the tables of docs/results/speed.md")
     options = parser.parse_args()
     if options.turns < 2:
-        parser.error("--turns must be at least 2, for a spread.")
+        parser.error("--turns must be at least 2, so that there is a spread.")
     if sys.version_info[:2] != (3, 11):
         parser.error(f"The peers' versions are chosen for Python 3.11, not {platform.python_version()}.")
     peers = [PEERS[name] for name in options.only]

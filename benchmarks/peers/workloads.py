@@ -1,11 +1,11 @@
-"""What every contestant is given, and how it is asked for rounds; needs nothing but numpy.
+"""The data that every contestant gets, and how it is told to run rounds; this needs only numpy.
 
 The workloads are mlp and many of ``benchmarks/rounds.py``. The samples are random numbers, labelled by a random linear
 teacher so that there is something to learn: a contestant that does the whole job lowers the loss as far as the others.
 
-A contestant is a program in an environment of its own. It prepares itself, runs ``check_rounds`` rounds from the common
-first model, says how the loss over all samples changed (one line of JSON), and then waits: for every line with a number
-it runs so many rounds and answers with the seconds that a round took.
+A contestant is a program in its own environment. It prepares itself, runs ``check_rounds`` rounds from the common first
+model, reports how the loss over all samples changed (one line of JSON), and then waits. When it reads a line with a
+number, it runs that many rounds and answers with the seconds that a round took.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Workload:
     local_steps: int
     rounds: int  # in a turn
     check_rounds: int
-    tolerance: float  # of the check: by what part the loss may fall more or less than in fedgauge
+    tolerance: float  # by what fraction the loss may fall more or less than in fedgauge during the check
 
     def rows(self, worker: int) -> slice:
         """Where a worker's samples are."""
@@ -51,7 +51,7 @@ class Workload:
 
 
 # Over eight seeds of fedgauge the fall in the check has a standard deviation of 0.12% in mlp and 0.7% in many, where
-# participants are drawn too; one local step fewer takes 2.4% and 8.6% off it. The tolerances stand between the two.
+# participants are drawn too; one local step fewer reduces it by 2.4% and 8.6%. The tolerances lie between the two.
 WORKLOADS = {
     work.name: work
     for work in (
@@ -70,7 +70,7 @@ def make_data(work: Workload) -> tuple[Floats, Integers]:
 
 
 def first_network() -> Network:
-    """Where everyone starts: uniform up to 1 / sqrt(inputs), as torch does it."""
+    """The first model of all contestants: uniform up to 1 / sqrt(inputs), as in torch."""
     generator = np.random.default_rng(1)
 
     def uniform(inputs: int, *shape: int) -> Floats:
@@ -92,12 +92,12 @@ def loss(network: Network, data: tuple[Floats, Integers]) -> float:
     return float(np.mean(np.log(np.exp(outputs).sum(axis=1)) - outputs[np.arange(len(y)), y]))
 
 
-class Over(Exception):  # noqa: N818 (it is the ordinary end)
-    """Nobody asks for rounds any more."""
+class NoMoreTurns(Exception):  # noqa: N818 (it is the ordinary end)
+    """All turns are over."""
 
 
 class Contestant:
-    """What a contestant was asked to do, and its line to who asks."""
+    """What a contestant has to do, and its connection to the program that measures it."""
 
     def __init__(self, *packages: str) -> None:
         parser = argparse.ArgumentParser()
@@ -110,60 +110,60 @@ class Contestant:
         self.processes: int = options.processes
         self.data = make_data(self.work)
         self._packages = packages
-        # Whatever a library prints goes to standard error, so that answers stand alone on standard output.
+        # Whatever a library prints goes to standard error, so that only answers are on standard output.
         self._out = os.fdopen(os.dup(1), "w")
         os.dup2(2, 1)
 
     def answer(self, **values: Any) -> None:
-        """Say something, in one line."""
+        """Send an answer, in one line."""
         print(json.dumps(values), file=self._out, flush=True)
 
     def ready(self, network: Network) -> None:
-        """Say that the rounds of the check are done, and what came of them."""
+        """Report that the rounds of the check are done, with their result."""
         self.answer(
             before=loss(first_network(), self.data),
             after=loss(network, self.data),
             versions={name: metadata.version(name) for name in self._packages},
         )
 
-    def asked(self) -> int:
-        """Wait for the next turn; the number of its rounds."""
+    def next_turn(self) -> int:
+        """Wait for the next turn, and return the number of its rounds."""
         line = sys.stdin.readline()
         if not line:
-            raise Over
+            raise NoMoreTurns
         return int(line)
 
     def serve(self, run: Callable[[int], float | None], network: Callable[[], Network]) -> None:
         """Do the check, then every turn.
 
         Args:
-            run: runs so many rounds; where more than rounds happens in it, it says how many seconds they took.
-            network: the model at this moment.
+            run: runs the given number of rounds; if it does more than that, it returns the seconds of the rounds.
+            network: returns the current model.
         """
         run(self.work.check_rounds)
         self.ready(network())
         try:
             while True:
-                rounds = self.asked()
+                rounds = self.next_turn()
                 began = time.perf_counter()
                 seconds = run(rounds)
                 self.answer(seconds=(time.perf_counter() - began if seconds is None else seconds) / rounds)
-        except Over:
+        except NoMoreTurns:
             return
 
 
 class Pauses:
-    """For simulations that cannot be left and entered again: called after every round, it waits there for the turns."""
+    """For simulations that cannot be stopped and resumed: it is called after every round, and waits there for turns."""
 
     def __init__(self, contestant: Contestant, warm_up: int) -> None:
         self._contestant, self._left, self._rounds, self._began = contestant, warm_up, 0, 0.0
 
     def round_is_over(self) -> None:
-        """Count a round; at the end of a turn answer, and wait for the next."""
+        """Count a round; at the end of a turn, answer and wait for the next."""
         self._left -= 1
         if self._left:
             return
         if self._rounds:
             self._contestant.answer(seconds=(time.perf_counter() - self._began) / self._rounds)
-        self._left = self._rounds = self._contestant.asked()
+        self._left = self._rounds = self._contestant.next_turn()
         self._began = time.perf_counter()

@@ -2,7 +2,7 @@ r"""The adaptive number of local steps of Wang et al., as a baseline.
 
 **Setting.** Wang, Tuor, Salonidis, Leung, Makaya, He, Chan: Adaptive Federated Learning in Resource Constrained Edge
 Computing Systems, IEEE J-SAC 37(6), 2019 (arXiv:1804.05271), Algorithms 2 and 3. tau is their name for I, and their
-eta, the step size, is our gamma. Everyone takes part, and models are averaged.
+eta, the step size, is our gamma. All workers take part, and models are averaged.
 
 **Measured** at each aggregation, from the local models w_i and their mean w, each averaged over the workers:
 
@@ -10,19 +10,19 @@ eta, the step size, is our gamma. Everyone takes part, and models are averaged.
     beta_i  = |grad F_i(w_i) - grad F_i(w)| / |w_i - w|
     delta_i = |grad F_i(w) - grad F(w)|
 
-**Rule.** With c seconds per local step, b seconds per aggregation, R' what remains of the budget of seconds and
+**Rule.** With c seconds per local step, b seconds per aggregation, R' seconds of the budget left, and
 
     h(tau) = (delta / beta) ((gamma beta + 1)^tau - 1) - gamma delta tau
     q(tau) = (c tau + b) / (2 gamma phi R' tau)
     G(tau) = q(tau) + sqrt(q(tau)^2 + rho h(tau) / (gamma phi tau)) + rho h(tau)
 
-the next tau is the whole number from 1 to ten times the last one, and at most ``cap``, that makes G least.
+the next tau is the whole number that minimises G, from 1 to ten times the last one and at most ``cap``.
 
 **What is chosen by hand.** phi: 0.025 on their convex models (``PHI``) and 0.00005 on their CNN (``PHI_NETWORK``), as
-in the configuration of the authors' programs, from which the factor ten, the least beta of 1e-5 and h of at least 0
-come too. We use exact losses and gradients at the models of the same aggregation where theirs use those of the last
-mini-batch and aggregation, the same mean weights for everyone, and seconds of the cost model; they estimate c and b.
-When a round no longer fits into the budget the loop ends.
+in the configuration of the authors' programs, which is also where the factor of ten, the smallest beta of 1e-5 and the
+limit of h to at least 0 come from. We use exact losses and gradients at the models of the same aggregation, where they
+use those of the last mini-batch and aggregation; equal weights for all workers; and seconds of the cost model, where
+they estimate c and b. The loop ends when a round no longer fits into the budget.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class Aggregation(Value):
 
     Attributes:
         round: r, counted from 0.
-        seconds: of the cost model before the round.
-        loss: f before it.
-        reached: whether the model before it is as good as the goal.
+        seconds: the seconds of the cost model before the round.
+        loss: f before the round.
+        reached: whether the model before the round is as good as the goal.
         tau: local steps of the round; 0 in the record that ends the run.
         rho: measured after the round.
         beta: measured after the round.
@@ -77,7 +77,7 @@ class Aggregation(Value):
 
 
 def divergence_bound(tau: int, gamma: float, beta: float, delta: float) -> float:
-    """h(tau), their bound on how far the mean of local models is from one model with all data.
+    """h(tau), their bound on the distance between the mean of the local models and a model trained on all data.
 
     >>> divergence_bound(1, 0.1, 2.0, 3.0)
     0.0
@@ -85,16 +85,16 @@ def divergence_bound(tau: int, gamma: float, beta: float, delta: float) -> float
     0.06
     """
     beta = max(beta, _LEAST_BETA)
-    # Beyond what a number can hold it is no choice.
+    # Growth that overflows a float would never be chosen; its size does not matter.
     grown = math.expm1(min(tau * math.log1p(gamma * beta), 700.0))
-    # Rounding can take a difference of equal numbers below zero.
+    # Rounding can make the difference of equal numbers negative.
     return max(delta / beta * grown - gamma * delta * tau, 0.0) if tau > 1 else 0.0
 
 
 def gap(
     tau: int, *, gamma: float, rho: float, beta: float, delta: float, step: float, fixed: float, left: float, phi: float
 ) -> float:
-    """G(tau), their bound on the loss at the end of the budget, less its least value.
+    """G(tau), their bound on the loss at the end of the budget, minus the smallest possible loss.
 
     >>> numbers = dict(gamma=0.1, rho=1.0, beta=1.0, step=1.0, fixed=1.0, left=100.0, phi=0.025)
     >>> round(gap(1, delta=0.0, **numbers), 12), round(gap(2, delta=0.0, **numbers), 12)
@@ -118,7 +118,7 @@ def best_tau(
     left: float,
     phi: float,
 ) -> int:
-    """The tau that makes G least.
+    """The tau that minimises G.
 
     >>> numbers = dict(gamma=0.1, rho=1.0, beta=1.0, step=1.0, fixed=1.0, left=100.0, phi=0.025)
     >>> best_tau(3, 100, delta=0.0, **numbers), best_tau(3, 100, delta=50.0, **numbers)
@@ -145,23 +145,23 @@ def adaptive_tau(
     start: torch.Tensor | None = None,
     seed: int = 0,
 ) -> tuple[Aggregation, ...]:
-    """Run the baseline until its budget is spent, or a goal is reached.
+    """Run the baseline until its budget is spent or a goal is reached.
 
     Args:
-        federation: what the workers compute; everyone takes part, a row each at once.
+        federation: what the workers compute; all take part, and all rows are computed at once.
         gamma: the local learning rate.
-        budget: R, seconds.
-        step: c, seconds of a local step.
-        fixed: b, seconds of an aggregation.
+        budget: R, in seconds.
+        step: c, the seconds of a local step.
+        fixed: b, the seconds of an aggregation.
         phi: the control parameter.
         cap: the largest tau.
         goal: stop at the first model that is as good.
-        evaluator: gives the test accuracy, for a goal of that.
-        start: the first model; the federation's own for the seed if not given.
-        seed: of the mini-batches and the first model, with which fixed local steps give the same run as ``simulate``.
+        evaluator: gives the test accuracy, if the goal is one.
+        start: the first model; by default the federation's own for the seed.
+        seed: the seed of the mini-batches and the first model, used as in ``simulate``.
 
     Returns:
-        A record for each round, and one of the model after the last; it ends early where f is no longer finite.
+        One record per round, and one of the model after the last; they end early if f is no longer finite.
 
     >>> from fedgauge import random_quadratics
     >>> records = adaptive_tau(random_quadratics(4, 3), 0.1, budget=50.0, step=0.1, fixed=1.0)

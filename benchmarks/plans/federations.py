@@ -1,4 +1,4 @@
-"""The federations that plans are tried on: quadratics with known constants, digits, MNIST and CIFAR-10."""
+"""The federations on which plans are compared: quadratics with known constants, digits, MNIST and CIFAR-10."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class Case:
     """A federation with its goal.
 
     Attributes:
-        name: how it is called.
-        options: of the experiment.
+        name: its name.
+        options: the options of the experiment.
         goal: what to reach.
         gammas: the rates of the exhaustive grid.
-        steps: its local steps.
-        seeds: with which each cell of the grid is run.
-        quadratic: how to draw the federation, where it is one of quadratics.
-        narrow: whether the plan chooses among the grid's cells alone, where a run takes long.
-        limit: rounds of I = 1, over sqrt(I) of others, after which a cell is given up in any case.
+        steps: the local steps of the grid.
+        seeds: the number of seeds with which each cell of the grid is run.
+        limit: rounds after which a cell with I = 1 is given up in any case; others after this number over sqrt(I).
+        quadratic: how to draw the federation, if it is one of quadratics.
+        narrow: whether the plan may choose only among the cells of the grid, because a run takes long.
     """
 
     name: str
@@ -52,11 +52,11 @@ class Case:
 
     @property
     def over(self) -> dict[str, list[Any]]:
-        """What the plan is held to."""
+        """The values to which the plan is restricted."""
         return {"local_steps": [*self.steps], "gamma": [*self.gammas], "eta": [1.0]} if self.narrow else {}
 
     def experiment(self, place: Path) -> Experiment:
-        """The experiment, with its files in a directory; rates in the middle of the grid are the user's own."""
+        """The experiment, with its files in a directory; the user's own rate is the middle one of the grid."""
         own = {"gamma": self.gammas[len(self.gammas) // 2], "local_steps": 16 if self.narrow else 10}
         if self.quadratic:
             path = place / f"{self.name}.json"
@@ -67,12 +67,12 @@ class Case:
 
 
 def source(name: str, place: Path) -> str:
-    """The name of a data set, or the path of its part that is made once."""
+    """The name of a data set, or the path of the file that holds part of it."""
     return str(place / f"{name}.npz") if name in ("mnist", "cifar10") else name
 
 
 def make_parts(data: str, place: Path) -> None:
-    """Keep 6,000 of MNIST's and 600 of CIFAR-10's examples to train on, so that grids end today; a third to test."""
+    """Save 6,000 examples of MNIST and 600 of CIFAR-10 for training, and a third as many for testing, to save time."""
     for name, train in (("mnist", 6000), ("cifar10", 600)):
         path = place / f"{name}.npz"
         if not path.exists():

@@ -1,20 +1,21 @@
-"""Plans against the folk rule, the adaptive tau rule and exhaustive search.
+"""Compare plans with the rule of thumb, the adaptive tau rule and exhaustive search.
 
     python benchmarks/plans/run.py --out OUT --data DATA [--only NAME ...] [--jobs 2] [--markdown] [--json]
 
-For every federation and every cost of a round, the time to the goal of
+For every federation and every cost of a round, it compares the times to the goal of
 
-- best: the best cell of an exhaustive grid of I and gamma, known only after all of it was run;
-- plan: what ``fedgauge plan`` chooses, beginning at the middle of the grid's rates and I = 10;
-- folk: one epoch of local steps a round, with the best gamma of the grid;
-- tau: IBM's adaptive tau rule, at the user's gamma and at the plan's, with both of its authors' values of phi, and
-  five times the best one's time as its budget: the soonest of the four counts, one seed;
+- best: the best cell of an exhaustive grid of I and gamma, which is known only after all of it has been run;
+- plan: what ``fedgauge plan`` chooses, starting from the middle of the grid's rates and I = 10;
+- folk: the rule of thumb, one epoch of local steps per round, with the best gamma of the grid;
+- tau: IBM's adaptive tau rule, at the user's gamma and at the plan's, with both of its authors' values of phi, and a
+  budget of five times the time of the best; the fastest of the four counts, with one seed;
 - auto: ``--local-steps auto`` at the best cell's gamma, without any planning.
 
-All times are seconds of the cost model, geometric means over seeds that no plan has seen. The cost of the exhaustive
-search is that of all its cells and seeds, each stopped at the goal or at three times the best one's time, which nobody
-knows beforehand: it is kind to the search. A plan's cost is that of all of its pilots. Runs are kept in OUT; the same
-command goes on. DATA holds MNIST and CIFAR-10 in their published layouts, of which a part is taken.
+All times are seconds of the cost model, as geometric means over seeds that no plan has seen. The cost of the exhaustive
+search is that of all its cells and seeds, each stopped at the goal or at three times the time of the best. Nobody knows
+that time beforehand, so this favours the search. A plan's cost is that of all of its pilots. Runs are saved in OUT, so
+that repeating the same command resumes. DATA holds MNIST and CIFAR-10 in their published layouts; only a part of them
+is used.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ WITHIN, PART, LATER = 1.25, 0.1, 1.1
 
 
 def folk(truth: Truth) -> int:
-    """One epoch: the samples of a worker over the batch size, within the grid."""
+    """The I of the grid that is closest to one epoch: a worker's samples divided by the batch size."""
     if truth.case.quadratic:
         return 0
     epoch = math.ceil(truth.samples / truth.federation.num_workers / (truth.experiment.run.batch_size or 20))
@@ -55,7 +56,7 @@ def folk(truth: Truth) -> int:
 
 
 def tau(truth: Truth, cost: Cost, gammas: Sequence[float], budget: float) -> float:
-    """The soonest that the adaptive tau rule comes to the goal."""
+    """The shortest time in which the adaptive tau rule reaches the goal."""
     times = [math.inf]
     for gamma, phi in itertools.product(dict.fromkeys(gammas), (PHI, PHI_NETWORK)):
         last = adaptive_tau(
@@ -75,7 +76,7 @@ def tau(truth: Truth, cost: Cost, gammas: Sequence[float], budget: float) -> flo
 
 
 def paced(truth: Truth, cost: Cost, gamma: float, budget: float) -> float:
-    """The time of ``--local-steps auto``, as the grid's; infinite where a seed is not at the goal within the budget."""
+    """The time of ``--local-steps auto``, averaged as in the grid; infinite if a seed misses the goal in the budget."""
     times = [_paced(truth, cost, gamma, budget, UNSEEN + seed) for seed in range(truth.case.seeds)]
     return math.exp(sum(map(math.log, times)) / len(times))
 
@@ -97,7 +98,7 @@ def _paced(truth: Truth, cost: Cost, gamma: float, budget: float, seed: int) -> 
 
 
 def compare(truth: Truth, name: str, cost: Cost, out: Path, jobs: int | None) -> dict[str, Any]:
-    """One federation at one cost."""
+    """Compare everything on one federation at one cost."""
     grid = {c: truth.time(truth.curves(c, cost)) for c in truth.candidates}
     cell = min(grid, key=lambda c: grid[c])
     best = grid[cell]
@@ -111,7 +112,7 @@ def compare(truth: Truth, name: str, cost: Cost, out: Path, jobs: int | None) ->
         options=PlanOptions(seeds=truth.case.seeds, limit=50 * best, jobs=jobs),
         directory=out / "plans" / truth.case.name,
     )
-    # A rate of the grid that has more digits than a plan's is the same one.
+    # The grid's rates have more digits than a plan's, but are the same.
     chosen = next((c for c in grid if c.name == made.choice.name), made.choice)
     truth.run([chosen], jobs)
     planned = truth.time(truth.curves(chosen, cost))
@@ -146,15 +147,15 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {
         "rows": len(rows),
         "within 1.25 of the best": sum(within) / len(within),
-        "at most a tenth of the search's cost": sum(cheap) / len(cheap),
-        "sooner than adaptive tau": sum(taus) / len(taus),
-        "auto at most 10% later than the best": sum(autos) / len(autos),
+        "at most a tenth of the cost of the search": sum(cheap) / len(cheap),
+        "faster than adaptive tau": sum(taus) / len(taus),
+        "auto at most 10% slower than the best": sum(autos) / len(autos),
     }
 
 
 def show(rows: Sequence[dict[str, Any]]) -> None:
     """Print the table."""
-    columns = ("federation", "cost", "best", "plan", "folk", "tau", "auto", "cost of planning", "search", "part")
+    columns = ("federation", "cost", "best", "plan", "folk", "tau", "auto", "cost of planning", "search", "share")
     cells = []
     for row in rows:
         best = row["best"]
@@ -164,7 +165,7 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
         spent = (f"{row['plan_cost'] / best:.1f}", f"{row['search_cost'] / best:.0f}")
         part = f"{row['plan_cost'] / row['search_cost']:.3f}"
         cells.append((row["case"], row["cost"], f"{best:.3g} s", *times, *spent, part))
-    caption = "plan, folk, tau and costs in units of the best one's time"
+    caption = "plan, folk, tau, auto and costs in units of the time of the best"
     console.table("Time to the goal", columns, cells, caption, padding=0)
 
 
@@ -193,7 +194,7 @@ def markdown(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _short(name: str) -> str:
-    """I, gamma, and eta where it is not 1."""
+    """I, gamma, and eta if it is not 1."""
     steps, gamma, eta, _ = (part.partition("=")[2] for part in name.split(","))
     return f"{steps}, {gamma}" if eta == "1" else f"{steps}, {gamma}, eta {eta}"
 
@@ -201,34 +202,34 @@ def _short(name: str) -> str:
 def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="keeps all runs")
+    parser.add_argument("--out", type=Path, required=True, help="directory that keeps all runs")
     parser.add_argument("--data", help="directory of MNIST and CIFAR-10")
-    parser.add_argument("--only", nargs="*", choices=list(CASES), help="some federations")
-    parser.add_argument("--jobs", type=int, help="runs at once")
+    parser.add_argument("--only", nargs="*", choices=list(CASES), help="run only these federations")
+    parser.add_argument("--jobs", type=int, help="number of runs at the same time")
     parser.add_argument("--markdown", action="store_true", help="print the table of docs/results/plan.md")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    given = parser.parse_args()
-    given.out.mkdir(parents=True, exist_ok=True)
-    if given.data:
-        make_parts(given.data, given.out)
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    if options.data:
+        make_parts(options.data, options.out)
     rows = []
-    with console.doing() as told:
-        for case in (CASES[name] for name in given.only or CASES):
-            truth = Truth(case, given.out, partial(told, f"grid of {case.name}"))
-            truth.run(truth.candidates, given.jobs)
+    with console.doing() as progress:
+        for case in (CASES[name] for name in options.only or CASES):
+            truth = Truth(case, options.out, partial(progress, f"grid of {case.name}"))
+            truth.run(truth.candidates, options.jobs)
             for name, cost in COSTS.items():
-                place = given.out / "rows" / f"{case.name},{name}.json"
+                place = options.out / "rows" / f"{case.name},{name}.json"
                 if not place.exists():
-                    told(f"plan of {case.name}, {name}", 0, None)
+                    progress(f"plan of {case.name}, {name}", 0, None)
                     place.parent.mkdir(exist_ok=True)
-                    write_json(place, compare(truth, name, cost.completed(truth.federation), given.out, given.jobs))
+                    write_json(place, compare(truth, name, cost.completed(truth.federation), options.out, options.jobs))
                 rows.append(json.loads(place.read_text()))
     met = summary(rows)
     result = {"summary": met, "rows": rows}
-    write_json(given.out / "result.json", result)
-    if given.json:
+    write_json(options.out / "result.json", result)
+    if options.json:
         print(json.dumps(result))
-    elif given.markdown:
+    elif options.markdown:
         print(markdown(rows))
     else:
         show(rows)

@@ -1,4 +1,4 @@
-"""The exhaustive grid: every I with every gamma, each run to the goal or given up, with seeds that no plan sees."""
+"""The exhaustive grid: every I with every gamma, run to the goal or given up, with seeds that no plan uses."""
 
 from __future__ import annotations
 
@@ -17,27 +17,29 @@ from fedgauge.planning.pilots import Pilots
 from plans.federations import COSTS, Case
 
 UNSEEN = 1000
-"""The first seed of the truth; plans take 0, 1, ..."""
+"""The first seed of the grid; plans use 0, 1, ..."""
 GIVEN_UP = 3.0
-"""A cell of the grid is given up once it has taken so many times the best one's time."""
+"""A cell of the grid is given up once it has taken this many times the time of the best."""
 _UNIT = Cost("rounds", fixed=1.0, step=0.0)
 
 
 class Truth:
-    """Runs of a case's cells; a run is the same for every cost model, and made once."""
+    """The runs of a case's cells; a run is the same for every cost model, so it is made only once."""
 
-    def __init__(self, case: Case, place: Path, told: Callable[[int, int], None] = lambda done, total: None) -> None:
+    def __init__(
+        self, case: Case, place: Path, progress: Callable[[int, int], None] = lambda done, total: None
+    ) -> None:
         self.case, self.experiment = case, case.experiment(place)
         self.setup = prepare(self.experiment)
         self.federation, self.evaluator = self.setup.federation, self.setup.evaluator
         self.floor = 0.0 if not case.quadratic else float(self.federation.minimiser()[1])  # type: ignore[attr-defined]
         self.scale = Scale(case.goal, self.floor)
         self._known: dict[Candidate, list[Curve]] = {}
-        self._place, self._told = place / "truth" / case.name, told
+        self._place, self._progress = place / "truth" / case.name, progress
 
     @property
     def samples(self) -> int:
-        """Of all workers; none where they have functions in place of data."""
+        """The number of samples of all workers; 0 if they have functions instead of data."""
         if not isinstance(self.federation, HasSamples):
             return 0
         return int(self.federation.sizes(np.arange(self.federation.num_workers)).sum())
@@ -49,10 +51,10 @@ class Truth:
         return [Candidate(steps, gamma, 1.0, N) for steps in self.case.steps for gamma in self.case.gammas]
 
     def run(self, candidates: Sequence[Candidate], jobs: int | None = None) -> None:
-        """Run candidates to the goal, or until they have taken ``GIVEN_UP`` times the best one's time by every cost."""
+        """Run candidates to the goal, or until they have taken ``GIVEN_UP`` times as long as the best at every cost."""
         costs = [cost.completed(self.federation) for cost in COSTS.values()]
         n = self.case.seeds
-        with Pilots(self.setup, self.scale, _UNIT, self._place, jobs, self._told) as pilots:
+        with Pilots(self.setup, self.scale, _UNIT, self._place, jobs, self._progress) as pilots:
             rounds = 2.0
             while True:
                 best = [
@@ -69,7 +71,7 @@ class Truth:
                 rounds *= 2
 
     def _runs_on(self, candidate: Candidate, costs: Sequence[Cost], best: Sequence[float]) -> bool:
-        """Whether it is still under way and has, by one of the costs, not yet taken too long."""
+        """Whether it is still running and has, at one of the costs, not yet taken too long."""
         known = self._known.get(candidate)
         return known is None or any(
             curve.status == "stopped" and curve.costing(candidate.seconds(cost)).end < GIVEN_UP * least
@@ -78,11 +80,11 @@ class Truth:
         )
 
     def curves(self, candidate: Candidate, cost: Cost) -> list[Curve]:
-        """A candidate's curves, one a seed, at the cost of a round."""
+        """A candidate's curves, one per seed, at the cost of a round."""
         return [curve.costing(candidate.seconds(cost)) for curve in self._known[candidate]]
 
     def time(self, curves: Sequence[Curve]) -> float:
-        """The geometric mean of the seconds to the goal; infinite where one seed does not come to it."""
+        """The geometric mean of the seconds to the goal; infinite if one seed does not reach it."""
         assert self.scale.target is not None
         times = [curve.when(self.scale.target) for curve in curves]
         if any(time is None for time in times):

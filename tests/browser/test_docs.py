@@ -28,9 +28,13 @@ BEYOND = """() => [...document.querySelectorAll('article *')].filter(element => 
 # Red in the page is what Sphinx or docutils could not make sense of; a formula without content was not translated.
 BROKEN = "() => document.querySelectorAll('.problematic, .system-message, .math:not(:has(math))').length"
 
+# Pictures are transparent, so that they can be read on dark pages; a background would undo it.
+PAPER = """() => [...document.querySelectorAll('article img')]
+  .map(image => getComputedStyle(image).backgroundColor).filter(colour => colour !== 'rgba(0, 0, 0, 0)')"""
+
 
 def test_the_documentation(tmp_path: Path, browser: Browser) -> None:
-    """One test, so that the pages are built once however the tests are shared out."""
+    """One test, so that the pages are built once however the tests are distributed."""
     made = subprocess.run(
         [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-d", tmp_path / "trees", ROOT / "docs", tmp_path],
         capture_output=True,
@@ -59,6 +63,7 @@ def _read(browser: Browser, site: Path, *, width: int, color_scheme: Literal["li
         page.goto((site / f"{name}.html").as_uri())
         assert page.evaluate(BEYOND) == [], (name, width)
         assert page.evaluate(BROKEN) == 0, name
+        assert page.evaluate(PAPER) == [], name
     page.goto((site / "theory.html").as_uri())
     assert page.locator("article math").count() > 500
     page.close()

@@ -150,7 +150,7 @@ def test_the_printed_version_is_not_trusted_where_it_is_wrong(capsys: Capture) -
     changes = {"M": 48, "N": 48, "gamma": 1e-3, "eta": 3000, "I": 1, "L_g": 1, "L_h": 0, "sigma2": 0, "zeta2": 0}
     found = answer(capsys, "bound", "partial", *arguments(**changes), "--version", "printed")
     assert found["verdict"].startswith(
-        "As printed only: the printed conditions hold, but the print had to be corrected"
+        "As printed only: the printed conditions hold, but the printed formula had to be corrected"
     )
     assert found["certified"] is False
     assert found["versions"]["corrected"]["admissible"] is False
@@ -239,7 +239,7 @@ def test_tune_gives_the_best_gamma_and_the_bound_there(capsys: Capture) -> None:
     best = best_gamma("nonconvex", **given)
     assert (found["values"]["gamma"], found["total"]) == (best.gamma, best.bound.total)
     assert found["chosen"] == ["gamma"]
-    assert "Least within the conditions at gamma = " in run(capsys, "tune", "nonconvex", *arguments("gamma"))
+    assert "Smallest within the conditions at gamma = " in run(capsys, "tune", "nonconvex", *arguments("gamma"))
 
 
 def test_tune_chooses_the_local_steps_under_a_budget(capsys: Capture, tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_a_port_in_use_gets_one_sentence(capsys: Capture) -> None:
         port = taken.getsockname()[1]
         assert main(["explore", "--port", str(port)]) == 2
     assert capsys.readouterr().err == (
-        f"fedgauge: Port {port} is in use; name another, or leave --port out to have a free one.\n"
+        f"fedgauge: Port {port} is in use; name another, or leave --port out to get a free one.\n"
     )
 
 

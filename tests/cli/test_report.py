@@ -46,7 +46,7 @@ def test_a_run_with_its_constants(place: Path, capsys: Capture) -> None:
     assert told["bound"]["versions"]["corrected"]["values"]["L_g"] == 3.25
     assert not told["bound"]["versions"]["corrected"]["certified"]
     assert "(a plug-in)" in told["verdict"]
-    assert "the least squared gradient norm before the last round was" in told["verdict"]
+    assert "the smallest squared gradient norm before the last round was" in told["verdict"]
     records = [json.loads(line) for line in (place / "run" / "rounds.jsonl").read_text().splitlines()]
     assert told["charts"]["loss"]["series"][0]["y"] == [record["loss"] for record in records]
     assert told["bound"]["least"] == min(record["grad2"] for record in records[:-1])

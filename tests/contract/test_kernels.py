@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import pickle
-from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.federation.networks import chained, chains, convolutional, convolutions, data, federation, mlp
+from tests.federation.networks import chains, convolutions, data, federation
 from torch import nn
 from torch.nn import functional
 
@@ -85,22 +84,33 @@ def test_a_kernel_agrees_with_the_plain_one_on_what_it_accepts(kernel: type[Kern
         check(found, of)
 
 
-# A model that each kernel is chosen for; a new kernel names one here.
-ACCEPTED: dict[str, Callable[[], Learner]] = {
-    "dense": lambda: learner(mlp(), (6,), 3, functional.cross_entropy),
-    "convolutional": lambda: learner(chained(), (2, 4, 4), 3, functional.cross_entropy),
-    "plain": lambda: learner(convolutional(), (2, 4, 4), 3, functional.cross_entropy),
-}
+def example(kernel: type[Kernel], loss: Any = functional.cross_entropy, values: bool = False) -> Learner:
+    """The kernel's own example."""
+    torch.manual_seed(0)
+    module, shape = kernel.example()
+    return learner(module, shape, 3, loss, values)
+
+
+@every_kernel
+@pytest.mark.parametrize(
+    ("loss", "values"), [(functional.cross_entropy, False), (squared_error, False), (squared_error, True)]
+)
+def test_a_kernel_agrees_with_the_plain_one_on_its_own_example(kernel: type[Kernel], loss: Any, values: bool) -> None:
+    of = example(kernel, loss, values)
+    found = kernel.of(of)
+    if found is None:
+        assert loss is squared_error, "an example is served under cross-entropy at least"
+    else:
+        check(found, of)
 
 
 @every_kernel
 def test_every_kernel_accepts_a_model_is_chosen_for_it_and_is_shown(
     kernel: type[Kernel], caplog: pytest.LogCaptureFixture
 ) -> None:
-    of = ACCEPTED[kernel.name]()
+    of = example(kernel)
     found = kernel.of(of)
     assert found is not None
-    check(found, of)
     assert type(kernels.choose(of)) is kernel
     assert type(kernels.choose(of, kernel.name)) is kernel
     caplog.set_level(logging.INFO, "fedgauge")
@@ -111,15 +121,15 @@ def test_every_kernel_accepts_a_model_is_chosen_for_it_and_is_shown(
 
 @every_kernel
 def test_soft_targets_go_the_plain_way_only(kernel: type[Kernel]) -> None:
-    of = ACCEPTED[kernel.name]()
+    of = example(kernel)
     soft = of._replace(targets=torch.full((24, 3), 1 / 3, dtype=DOUBLE))
     assert (kernel.of(soft) is not None) == (kernel is Autograd)
 
 
 def test_names_differ_and_the_last_kernel_serves_everything() -> None:
     assert len({kernel.name for kernel in KERNELS}) == len(KERNELS)
-    for make in ACCEPTED.values():
-        assert KERNELS[-1].of(make()) is not None
+    for kernel in KERNELS:
+        assert KERNELS[-1].of(example(kernel)) is not None
 
 
 class Tanh:
@@ -165,7 +175,7 @@ def test_a_new_kernel_is_one_class_and_one_line(monkeypatch: pytest.MonkeyPatch)
 
 @every_kernel
 def test_a_kernel_goes_to_another_process(kernel: type[Kernel]) -> None:
-    of = ACCEPTED[kernel.name]()
+    of = example(kernel)
     sent = federation(of.module, x=of.inputs, y=of.targets, workers=3, samples=24, path=kernel.name)
     found = pickle.loads(pickle.dumps(sent))
     everyone = np.arange(3)

@@ -206,8 +206,10 @@ def test_the_path_is_chosen_and_shown(caplog: pytest.LogCaptureFixture) -> None:
     ],
     ids=["a layer used twice", "a ReLU at the end", "another activation"],
 )
-def test_what_only_looks_like_a_chain_goes_the_plain_path(module: nn.Module) -> None:
-    assert federation(module).path == "plain"
+def test_what_only_looks_like_a_chain_is_not_computed_as_one(module: nn.Module) -> None:
+    assert federation(module).path != "dense"
+    with pytest.raises(InputError, match="path dense needs a chain"):
+        federation(module, path="dense")
 
 
 def test_frozen_statistics_make_a_function_and_stay_as_they_are() -> None:

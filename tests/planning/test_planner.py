@@ -237,5 +237,5 @@ def test_a_network_with_a_loss_of_ones_own_is_planned_in_processes() -> None:
 
 def test_an_algorithm_that_cannot_be_made_again_is_refused() -> None:
     changed = replace(fedavg(gamma=0.1), update=lambda model, server, mean, fraction: (model, server))
-    with pytest.raises(InputError, match="A plan has to make fedavg anew with other rates"):
+    with pytest.raises(InputError, match="A plan has to make fedavg again with other rates"):
         plan(random_quadratics(3, 2), changed, goal=Goal("grad2", 0.1), cost=COST)

@@ -15,8 +15,8 @@ from fedgauge.theory.propositions import lemma_b_2, lemma_b_4, proposition_5_3
 from fedgauge.theory.search import best_gamma, best_local_steps
 
 CASES: list[tuple[str, dict[str, Any], str]] = [
-    ("nonconvex", {"L_hh": 1}, "know no symbol L_hh; did you mean L_h?"),
-    ("nonconvex", {"sigma": 1}, "know no symbol sigma; did you mean sigma2?"),
+    ("nonconvex", {"L_hh": 1}, "have no symbol L_hh; did you mean L_h?"),
+    ("nonconvex", {"sigma": 1}, "have no symbol sigma; did you mean sigma2?"),
     ("nonconvex", {"L_g": -1}, "L_g must be a finite number of at least 0, not -1."),
     ("nonconvex", {"zeta2": float("nan")}, "zeta2 must be a finite number of at least 0, not nan."),
     ("nonconvex", {"sigma2": float("inf")}, "sigma2 must be a finite number of at least 0, not inf."),
@@ -40,7 +40,7 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     ("nonconvx", {}, "There is no theorem nonconvx; did you mean nonconvex?"),
     ("momentum", {"version": "sharp"}, "has no version 'sharp'; choose one of printed, corrected, prior."),
     ("nonconvex", {"kinds": {"L_h": "guess"}}, "The kind of L_h must be one of exact, upper, lower, sample"),
-    ("nonconvex", {"kinds": {"L_hh": "exact"}}, "kinds names no symbol L_hh; did you mean L_h?"),
+    ("nonconvex", {"kinds": {"L_hh": "exact"}}, "kinds has the unknown symbol L_hh; did you mean L_h?"),
 ]  # fmt: skip
 
 
@@ -70,7 +70,7 @@ BAD_CALLS: list[tuple[Any, str]] = [
     (lambda v: best_gamma("nonconvex", eta=None, gamma_min=10, **v), "gamma_min must be admissible for some eta"),
     (lambda v: best_gamma("nonconvex", gamma_min=-1, **v), "gamma_min must be a finite number above 0, not -1"),
     (lambda v: best_gamma("nonconvex", **{**v, "F": 0}), "F must be above 0"),
-    (lambda v: best_gamma("nonconvex", **{**v, "L_g": 0, "L_h": 0}), "sets gamma no limit"),
+    (lambda v: best_gamma("nonconvex", **{**v, "L_g": 0, "L_h": 0}), "sets no limit on gamma"),
     (lambda v: best_gamma("quadratic", "printed", **{**v, "kappa": 1}), "admits no gamma at these values"),
     (lambda v: best_gamma("momentum", eta=2.0, **v), "|eta - 1| <= 0"),
     (lambda v: best_local_steps("nonconvex", budget=10, **v), "I is chosen under the budget; leave it out."),

@@ -1,4 +1,4 @@
-"""fedgauge: ``simulate`` with its defaults and two processes, rounds that record nothing."""
+"""fedgauge: ``simulate`` with its defaults and two processes, recording nothing."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import fedgauge
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.simulation.options import Observer
 from peers.networks import make_network, values_of
-from peers.workloads import BATCH, GAMMA, Contestant, Over, Pauses
+from peers.workloads import BATCH, GAMMA, Contestant, NoMoreTurns, Pauses
 
 
 def main() -> None:
-    """Serve."""
+    """Run the check and the turns."""
     contestant = Contestant("fedgauge", "torch")
     work = contestant.work
     x, y = map(torch.from_numpy, contestant.data)
@@ -40,7 +40,7 @@ def main() -> None:
     last = torch.from_numpy(simulate(work.check_rounds).model)
     contestant.ready(values_of(federation.unflatten(last).values()))
     pauses = Pauses(contestant, warm_up=work.rounds)
-    with suppress(Over):
+    with suppress(NoMoreTurns):
         simulate(sys.maxsize - 1, lambda *_: pauses.round_is_over())
 
 

@@ -1,9 +1,10 @@
 """FedJAX: its ``federated_averaging``, compiled, clients one after another or on several devices at once.
 
-Its own sampler chooses clients without replacement and its own ``shuffle_repeat_batch`` gives exactly I batches, drawn
-without replacement as long as the data lasts. With one process it runs its jit backend, with one thread or XLA's own
-number of them; with several its pmap backend, on as many devices as XLA is told to make of the processor. A turn ends
-when the model is there, not when it is promised. jax is 0.5.3: FedJAX 0.0.17 calls what 0.6 took away.
+Its own sampler chooses clients without replacement, and its own ``shuffle_repeat_batch`` gives exactly I batches, drawn
+without replacement until the data is used up. With one process it uses its jit backend, with one thread or XLA's own
+number of threads; with several it uses its pmap backend, with the processor split into as many XLA devices. A turn ends
+when the model has been computed, not when JAX returns its future. jax is 0.5.3, because FedJAX 0.0.17 calls functions
+that 0.6 removed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from peers.workloads import BATCH, GAMMA, Contestant, Network, first_network
 
 
 def main() -> None:
-    """Serve."""
+    """Run the check and the turns."""
     contestant = Contestant("fedjax", "jax")
     work = contestant.work
     # The pmap backend was written for arrays without the device axis, which JAX keeps unless told otherwise.

@@ -1,8 +1,8 @@
 """FedLab: its standalone pipeline of ``FedAvgSerialClientTrainer`` and ``FedAvgServerHandler``.
 
-FedLab counts in epochs, so a client's loader gives I batches, drawn with replacement, and one epoch is done. The loader
-is torch's DataLoader with a batch sampler and no collation, which fetches a batch by one index: the default, a sample
-at a time, is slower. ``evaluate``, which the pipeline calls after every round, does nothing.
+FedLab counts in epochs, so a client's loader gives I batches, drawn with replacement, and one epoch is run. The loader
+is torch's DataLoader with a batch sampler and no collation, which fetches a whole batch by index: the default, one
+sample at a time, is slower. ``evaluate``, which the pipeline calls after every round, does nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fedlab.core.standalone import StandalonePipeline  # noqa: E402
 
 
 class Shards(FedDataset):
-    """Everyone's samples."""
+    """The samples of all clients."""
 
     def __init__(self, work: Workload, x: torch.Tensor, y: torch.Tensor) -> None:
         super().__init__()
@@ -42,11 +42,11 @@ class Pipeline(StandalonePipeline):
     """The pipeline without its example of an evaluation."""
 
     def evaluate(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 def main() -> None:
-    """Serve."""
+    """Run the check and the turns."""
     contestant = Contestant("fedlab", "torch")
     work = contestant.work
     torch.set_num_threads(contestant.threads)

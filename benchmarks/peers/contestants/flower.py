@@ -1,8 +1,8 @@
-"""Flower: ``run_simulation`` on its Ray backend with one CPU a client, so two actors on two cores, and its FedAvg.
+"""Flower: ``run_simulation`` on its Ray backend with one CPU per client, so two actors on two cores, and FedAvg.
 
-Flower leaves the training to its user: here the loop of ``benchmarks/rounds.py``. Ray's idle processes cost time, and
-a simulation cannot wait for long, so that each turn starts one and ends it: a round to warm up, in which the actors
-make their data, and then the rounds that count. No client evaluates; Flower's and Ray's logs are kept down.
+Flower leaves the training to its user: here the loop of ``benchmarks/rounds.py``. Ray's idle processes cost time,
+and a simulation cannot wait for long, so each turn starts a simulation and ends it: one round to warm up, in which the
+actors make their data, and then the rounds that count. No client evaluates, and the logs of Flower and Ray are reduced.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from peers.workloads import Contestant
 
 
 def main() -> None:
-    """Serve."""
+    """Run the check and the turns."""
     contestant = Contestant("flwr", "ray", "torch")
     work = contestant.work
     logging.getLogger("flwr").setLevel(logging.ERROR)
@@ -61,7 +61,7 @@ def main() -> None:
                 "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
             },
         )
-        # The rounds of the check are the first, and none precedes them.
+        # The check consists of the first rounds, without a warm-up before them.
         warm_up = 1
         return seconds
 

@@ -1,4 +1,4 @@
-"""The client of Flower's contestant, in a module of its own so that Ray's actors import it once and keep the data."""
+"""The client of Flower's contestant, in a separate module, so that Ray's actors import it once and keep the data."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""fluke: its FedAVG, a client after another, without evaluation or log.
+"""fluke: its FedAVG, one client after another, without evaluation or log.
 
-fluke counts in epochs, so a client's loader, a FastDataLoader of fluke's, holds I batches, drawn anew with replacement
-whenever it is walked, and one epoch is done. A run cannot be left and taken up again: it waits for its turns in
+fluke counts in epochs, so a client's loader, a FastDataLoader of fluke's, holds I batches, drawn again with replacement
+whenever it is iterated over, and one epoch is run. A run cannot be stopped and resumed, so it waits for its turns in
 the observer that fluke calls at the end of a round.
 """
 
@@ -17,7 +17,7 @@ from torch import nn
 
 from peers.absent import stand_in_for_torchvision
 from peers.networks import make_network, values_of
-from peers.workloads import BATCH, CLASSES, GAMMA, Contestant, Over, Pauses, Workload
+from peers.workloads import BATCH, CLASSES, GAMMA, Contestant, NoMoreTurns, Pauses, Workload
 
 stand_in_for_torchvision()
 
@@ -44,21 +44,21 @@ class Drawn(FastDataLoader):
 
 
 class Rounds(FederationObserver):
-    """Says after the rounds of the check what came of them, and waits for the turns from then on."""
+    """Report the result of the check after its rounds, and wait for turns from then on."""
 
     def __init__(self, contestant: Contestant, model: nn.Module) -> None:
         self._contestant, self._model = contestant, model
         self._pauses = Pauses(contestant, warm_up=contestant.work.check_rounds)
 
     def end_round(self, round: int) -> None:
-        """One more."""
+        """Count a round."""
         if round == self._contestant.work.check_rounds:
             self._contestant.ready(values_of(self._model.parameters()))
         self._pauses.round_is_over()
 
 
 def main() -> None:
-    """Serve."""
+    """Run the check and the turns."""
     contestant = Contestant("fluke-fl", "torch")
     work = contestant.work
     torch.set_num_threads(contestant.threads)
@@ -78,7 +78,7 @@ def main() -> None:
     settings = DDict(client=client, server=DDict(weighted=False), model=make_network())
     algorithm = FedAVG(work.num_workers, DataSplitter(data), settings)
     algorithm.set_callbacks(Rounds(contestant, algorithm.server.model))
-    with suppress(Over):
+    with suppress(NoMoreTurns):
         algorithm.run(n_rounds=sys.maxsize // work.participants, eligible_perc=work.participants / work.num_workers)
 
 

@@ -1,9 +1,10 @@
 """pfl-research: ``FederatedAveraging`` on its ``SimulatedBackend``, in one process or in several.
 
-Its datasets are walked in order and once at most, so a user's dataset for a round is I batches drawn with replacement,
-fetched by one index. Users come by its ``minimize_reuse`` sampler, each once in ten rounds of many. Nothing is
-evaluated after the first round, and no metrics are printed. In several processes the users of a round are shared out
-and the updates summed by torch.distributed, as its documentation has it for distributed simulations.
+Its datasets are read in order and at most once, so a user's dataset for a round consists of I batches drawn with
+replacement, fetched by one index. Users are chosen by its ``minimize_reuse`` sampler, each once in ten rounds of many.
+Nothing is evaluated after the first round, and no metrics are printed. With several processes, the users of a round are
+divided among them and the updates summed by torch.distributed, as its documentation describes for distributed
+simulations.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from torch import nn
 from torch.nn import functional
 
 from peers.networks import make_network, values_of
-from peers.workloads import BATCH, GAMMA, Contestant, Over
+from peers.workloads import BATCH, GAMMA, Contestant, NoMoreTurns
 
 RANK = "PFL_WORKER_RANK"
 
 
 class Classifier(nn.Module):
-    """The common model with the methods that pfl asks for."""
+    """The common model with the methods that pfl requires."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,7 +37,7 @@ class Classifier(nn.Module):
         return functional.cross_entropy(self.network(x), y)
 
     def metrics(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, float]:
-        """Nothing."""
+        """Do nothing."""
         return {}
 
 
@@ -58,7 +59,7 @@ def _start_others(number: int) -> list[subprocess.Popen[str]]:
 
 
 def main() -> None:
-    """Serve."""
+    """Run the check and the turns."""
     contestant = Contestant("pfl", "torch")
     work = contestant.work
     others = _start_others(contestant.processes) if contestant.processes > 1 and RANK not in os.environ else []
@@ -113,8 +114,8 @@ def main() -> None:
         return
     try:
         while True:
-            run(contestant.asked())
-    except Over:
+            run(contestant.next_turn())
+    except NoMoreTurns:
         return
 
 

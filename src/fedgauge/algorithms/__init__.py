@@ -71,7 +71,7 @@ def make_algorithm(name: str, **parameters: float) -> Algorithm:
     """Make an algorithm by name, refusing parameters that it does not have.
 
     Args:
-        name: of an algorithm of fedgauge's, or ``module:factory`` for a function of your own that returns an
+        name: the name of an algorithm of fedgauge, or ``module:factory`` for your own function that returns an
             :class:`Algorithm`. Its name is then ``module:factory``, and its parameters are the factory's arguments, so
             that it can be made again.
         **parameters: the factory's arguments; those without a default are required.

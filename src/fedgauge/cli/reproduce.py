@@ -213,7 +213,7 @@ def draw(
     ],
     json: options.Json = False,
 ) -> None:
-    """Draw the pictures of stored results again; nothing is run.
+    """Draw the pictures of stored results again, also those of sweeps and plans among them; nothing is run.
 
     Example: fedgauge reproduce draw results
     """

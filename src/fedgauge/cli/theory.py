@@ -113,7 +113,7 @@ def tune(
     communication: Annotated[float, typer.Option(help="Cost of a round's communication (with --budget).")] = 0.0,
     step: Annotated[float, typer.Option(help="Cost of a local step (with --budget).")] = 1.0,
     free_eta: Annotated[bool, typer.Option("--free-eta", help="Choose eta too; needs --gamma-min.")] = False,
-    gamma_min: Annotated[float | None, typer.Option(help="Floor under gamma.", show_default=False)] = None,
+    gamma_min: Annotated[float | None, typer.Option(help="The smallest gamma to choose.", show_default=False)] = None,
     json: options.Json = False,
 ) -> None:
     """Find the gamma, and with a budget the local steps, for which a theorem's bound is least.

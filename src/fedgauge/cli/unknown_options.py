@@ -93,7 +93,7 @@ _INSTEAD: Mapping[tuple[str, ...], tuple[str, str]] = {
         "scheme",
         "what to run on is the first argument, without an option, as in 'fedgauge simulate mnist --gamma 0.1'",
     ),
-    ("dropout",): ("model-option", "the models here have no dropout; name one of your own with --model MODULE:FACTORY"),
+    ("dropout",): ("model-option", "the models here have no dropout; name your own model with --model MODULE:FACTORY"),
     ("num-workers-loader", "dataloader-workers", "num-threads", "threads"): (
         "processes",
         "each process computes with one thread; use --processes",

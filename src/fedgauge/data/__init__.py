@@ -1,1 +1,1 @@
-"""Data sets, where they are found and fetched, and how they are shared out among workers."""
+"""Data sets, where they are found and fetched, and how they are divided among workers."""

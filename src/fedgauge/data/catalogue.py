@@ -30,7 +30,7 @@ class Entry:
     """What is published of a data set.
 
     Attributes:
-        name: how it is asked for.
+        name: the name by which you choose it.
         title: what it is.
         folders: where its files are looked for, under the directory of data; ``data get`` writes to the first.
         files: each file that is needed, with its published MD5.

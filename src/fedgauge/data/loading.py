@@ -16,7 +16,7 @@ from fedgauge.data.idx import read_mnist
 from fedgauge.errors import InputError
 
 _EVERY = 5
-"""Every fifth of scikit-learn's digits is there to test on; it has no split of its own."""
+"""Every fifth of scikit-learn's digits is used for testing, as it has no published split."""
 
 
 def load_dataset(name: str = "digits", data: str | Path | None = None, progress: Progress | None = None) -> Dataset:

@@ -178,7 +178,7 @@ def make_partition(
     if labels is not None and not isinstance(labels, str):
         raise InputError(
             f"labels must be the name of one of the data set's ids, such as 'writer', not {type(labels).__name__}; to"
-            " share out by an array, put it into the ids of the Dataset."
+            " divide by an array, put it into the ids of the Dataset."
         )
     allowed = parameters_of(scheme)
     for name in parameters:

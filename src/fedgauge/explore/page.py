@@ -28,9 +28,9 @@ from fedgauge.web.writing import distance, percent, policy, resource, shown, wri
 
 VERSIONS: dict[Version, str] = {
     "printed": "the paper’s constants and conditions",
-    "corrected": "re-derived; the same where the print is right",
+    "corrected": "derived again; the same if the printed one is right",
     "sharp": "the same proof with more care",
-    "prior": "the older kind of bound, with L̃ for L_g and L_h",
+    "prior": "the older kind of bound, with L̃ in place of L_g and L_h",
 }
 _PACKAGE = "fedgauge.explore"
 _SHARED_SCRIPTS = ("numbers.js", "writing.js")
@@ -122,7 +122,7 @@ def _bars(found: dict[Version, Answer]) -> str:
     legend = "".join(f"<li>{_term_key(first.theorem, term.name)}</li>" for term in first.bound.terms)
     return (
         f'<div class="bars">{"".join(rows)}<ul class="legend">{legend}</ul>'
-        '<label class="fill" hidden><input type="checkbox"> Give every bar the whole width</label></div>'
+        '<label class="fill" hidden><input type="checkbox"> Draw every bar at full width</label></div>'
     )
 
 

@@ -60,7 +60,7 @@ class PageServer(ThreadingHTTPServer):
             if error.errno not in (errno.EADDRINUSE, errno.EACCES):
                 raise
             why = "is in use" if error.errno == errno.EADDRINUSE else "needs more rights than you have"
-            raise InputError(f"Port {port} {why}; name another, or leave --port out to have a free one.") from None
+            raise InputError(f"Port {port} {why}; name another, or leave --port out to get a free one.") from None
 
     @property
     def address(self) -> str:

@@ -91,7 +91,7 @@ function showSteps() {
   stepsLegend([]);
   const drawn = points.filter((point) => Number.isFinite(point.total) && point.total > 0);
   if (best === null || !drawn.length) {
-    said.textContent = "The bound is 0 or infinite for every number of local steps, so that there is nothing to draw.";
+    said.textContent = "The bound is 0 or infinite for every number of local steps, so there is nothing to draw.";
     return;
   }
   const { left, top, width, height } = STEPS;

@@ -1,4 +1,4 @@
-"""The paper's models, and how to bring one's own.
+"""The paper's models, and how to use your own.
 
 What the paper leaves open is a named choice here: no BatchNorm in VGG (under it F_i is not a function of the model
 alone), one fully connected layer after VGG's convolutions (its form for 32x32 images), and 64 filters in the CNN's

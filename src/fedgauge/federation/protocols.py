@@ -5,7 +5,7 @@ Whatever simulates or measures is short linear algebra on those rows, written on
 
 :class:`Federation` is what :func:`fedgauge.simulate` needs; any object with its members is one, whatever its class. The
 protocols whose names begin with ``Has`` are what only some federations offer. They can be checked with ``isinstance``,
-and whoever needs one names it.
+and code that needs one names it.
 """
 
 from __future__ import annotations

@@ -46,9 +46,8 @@ class SupervisedFederation:
         shards: for every worker the indices of its samples, or all of them in the two arrays of :class:`Shards`.
         batch_size: samples in a mini-batch.
         l2: weight of the squared norm in the objective.
-        path: ``auto``, or the name of a kernel of :data:`fedgauge.federation.kernels.KERNELS`: ``dense`` (several
-            workers in one product), ``convolutional`` (one worker at a time, local steps written out) or ``plain``
-            (any module, one worker at a time, by autograd).
+        path: ``auto``, or the name of a kernel in :data:`fedgauge.federation.kernels.KERNELS`, such as ``dense``
+            (several workers in one product) or ``plain`` (any module, one worker at a time, by autograd).
         device: where to compute.
 
     Attributes:

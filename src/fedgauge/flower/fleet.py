@@ -1,4 +1,4 @@
-"""The nodes that are the workers of a run: how they are found, how they are asked, and what happens when they fail.
+"""The nodes that are the workers of a run: how they are found and called, and what happens when they fail.
 
 A worker that does not answer in time is lost for the rest of the run, because waiting for it again would delay every
 round. An answer that cannot be used (an error, wrong shapes, numbers that are not finite, another round) is refused;

@@ -109,7 +109,7 @@ def _like(whole: SupervisedFederation, inputs: torch.Tensor, targets: torch.Tens
 
 
 class _Readdressed:
-    """Random streams that always give the draws of one worker, whatever worker is asked for."""
+    """Random streams that always give the draws of one worker, whichever worker is requested."""
 
     def __init__(self, streams: Streams, worker: int) -> None:
         self._streams, self._worker = streams, worker

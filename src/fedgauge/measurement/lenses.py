@@ -83,7 +83,7 @@ def _zeta_rms(context: Context) -> Estimate:
     return _lower("zeta_rms", value, "exact gradients at the model")
 
 
-_NO_GRADIENT = Missing("f's gradient is zero at this model, so that there is nothing to divide by.")
+_NO_GRADIENT = Missing("f's gradient is zero at this model, so there is nothing to divide by.")
 
 
 def _dissimilarity(context: Context) -> Estimate | Missing:
@@ -119,7 +119,7 @@ def _drift(context: Context) -> Estimate:
     return _stepped(context, "drift", float(gap.norm()) / (gamma * number))
 
 
-_AGREE = Missing("The local models agree after their steps, so that there is nothing to divide by.")
+_AGREE = Missing("The local models agree after their steps, so there is nothing to divide by.")
 
 
 def _alpha(context: Context) -> Estimate | Missing:

@@ -151,7 +151,7 @@ def sampled_deviation(
     assert spread.mean is not None
     mean, apart = spread.mean.to(model.dtype), spread.squares / spread.weight
     if not apart > 0:
-        raise InputError("The local models do not differ, so that nothing deviates; take at least one local step.")
+        raise InputError("The local models do not differ, so nothing deviates; take at least one local step.")
 
     def once(repetition: int) -> tuple[float]:
         parts = meter.ask("gradient passes", cost, _deviations, model, mean, steps, size, repetition, rows=rows)

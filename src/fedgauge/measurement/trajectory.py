@@ -101,7 +101,7 @@ def trajectory(
             trace, reason = interrupt.trace, why_ended(interrupt)
         if trace.status == "diverged":
             raise InputError(
-                f"{algorithm.name} diverges from this model in round {trace.stopped_at}, so that there is no trajectory"
+                f"{algorithm.name} diverges from this model in round {trace.stopped_at}, so there is no trajectory"
                 " to measure; use a smaller gamma or fewer local steps."
             )
         traces.append(trace)
@@ -243,7 +243,7 @@ def near_convergence(
     )
     if trace.status == "diverged":
         raise InputError(
-            f"{algorithm.name} diverges in round {trace.stopped_at} of its training, so that there is no model near"
+            f"{algorithm.name} diverges in round {trace.stopped_at} of its training, so there is no model near"
             " convergence; use a smaller gamma or fewer local steps."
         )
     rule = f"f falls by less than {fall:g} of itself in {window} rounds"

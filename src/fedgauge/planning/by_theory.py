@@ -218,7 +218,7 @@ def _end(task: Task, values: Mapping[str, float]) -> End:
 
 
 def _sensitivity(task: Task, symbols: list[str], near: int) -> dict[str, float]:
-    """Elasticities by central differences, with I and the rates chosen anew; one-sided at the limits."""
+    """Elasticities by central differences, with I and the rates chosen again; one-sided at the limits."""
     middle = relaxed(task, near)
     found = {}
     for symbol in symbols:

@@ -170,7 +170,7 @@ def space_of(setup: Setup, cost: Cost, over: Mapping[str, Sequence[Any]] | None 
         raise InputError("A plan chooses one number of local steps for all workers; give local_steps as one number.")
     if fingerprint(setup.algorithm) is not None or "gamma" not in parameters:
         raise InputError(
-            f"A plan has to make {setup.algorithm.name} anew with other rates, so the algorithm must have a name that"
+            f"A plan has to make {setup.algorithm.name} again with other rates, so the algorithm must have a name that"
             " fedgauge knows, or be module:factory, and have a parameter gamma; name one, or choose local steps by"
             " hand."
         )

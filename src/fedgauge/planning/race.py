@@ -1,7 +1,7 @@
 """A race of candidates: all make a short run, then those with the best forecast run on until no forecast is better.
 
 Search, with one seed. Every candidate runs for the same short time. After that, the two candidates with the best
-forecasts run further, and their forecasts are made anew. If a candidate reaches a plateau, its forecast gets worse, and
+forecasts run further, and their forecasts are updated. If a candidate reaches a plateau, its forecast gets worse, and
 slower candidates get their turn. A candidate drops out only if it diverges, or if another one *dominates* it: is ahead
 at the same time by more than noise, with no more local steps, no larger rates and no fewer participants. Every term of
 the theory except the first grows with I, gamma and eta and falls with M, so the candidate that is behind now also has

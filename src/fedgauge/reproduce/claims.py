@@ -158,7 +158,7 @@ def _curve_claims() -> Iterator[Claim]:
             letters = dict(zip(panels, "abcd", strict=False))
             where = f"Figure {name.removeprefix('fig')}({letters[panel]})"
             if panel.quantity == "loss":
-                text = f"{study}, {panel.percent}%: at equal rounds more local steps lower the training loss"
+                text = f"{study}, {panel.percent}%: after the same rounds, more local steps mean a lower training loss"
                 yield Claim(text, where, "falls with I", name, _every_step(panel), _curve_cost(panel.study))
             best = "lowest training loss" if panel.quantity == "loss" else "highest test accuracy"
             text = f"{study}, {panel.percent}%: the largest I ends with the {best}"
@@ -264,7 +264,7 @@ def _table1_claims() -> Iterator[Claim]:
             ("L_h is below L_tilde", "at every X", _below("L_h")),
             ("L_g is below L_tilde", "at every X", _below("L_g")),
             (
-                "L_h is much below L_tilde (here: at most a fifth)",
+                "L_h is far below L_tilde (here: at most a fifth)",
                 _shares(small := _printed_parts(printed, "L_h")),
                 _below("L_h", part=_MUCH, printed=small),
             ),
@@ -349,7 +349,7 @@ def _no_cost(result: ResultData) -> ResultCost:
 
 CLAIMS: tuple[Claim, ...] = (
     Claim(
-        "Local models may drift far apart while their average stays by the centralised model, if L_h is small",
+        "Local models may drift far apart while their average stays near the centralised model, if L_h is small",
         "Figure 1",
         "a sketch",
         "fig1",

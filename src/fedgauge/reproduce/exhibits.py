@@ -9,8 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedgauge.errors import InputError
+from fedgauge.experiment.sweep_result import SweepResult
+from fedgauge.planning.plan import Plan
+from fedgauge.report.terminal import plans, sweeps
 from fedgauge.reproduce import lens_orders, sampling, sketch, table1, table2, training_curves
 from fedgauge.reproduce.studies import FIGURES, Scale, study
+from fedgauge.results.kinds import kind_of
 from fedgauge.simulation.options import Compute
 
 Progress = Callable[[str, int, int | None], None]
@@ -77,16 +81,28 @@ EXHIBITS: tuple[Exhibit, ...] = (
 def draw_stored(results: Path) -> Iterator[Path]:
     """Draw the pictures of the results in a directory from their JSON files.
 
+    These are the paper's tables and figures, the study of lenses, and every sweep and plan in a directory of its own.
+
     Yields:
         The pictures that were drawn.
     """
-    stored = {results / exhibit.name / "result.json": (exhibit.module, exhibit.picture) for exhibit in EXHIBITS}
-    for path, (module, picture) in {**stored, results / "lenses.json": (lens_orders, "lenses")}.items():
-        if not path.exists():
-            continue
-        drawn = path.parent / f"{picture}.png"
+    exhibits = {results / exhibit.name / "result.json": exhibit for exhibit in EXHIBITS}
+    found = (*exhibits, results / "lenses.json", *sorted(results.glob("*/result.json")), *results.glob("*/plan.json"))
+    for path in dict.fromkeys(path for path in found if path.exists()):
         try:
-            module.draw(json.loads(path.read_text(encoding="utf-8")), drawn)
+            data = json.loads(path.read_text(encoding="utf-8"))
+            if path in exhibits:
+                yield _picture(exhibits[path].module, data, path.parent / f"{exhibits[path].picture}.png")
+            elif path.name == "lenses.json":
+                yield _picture(lens_orders, data, results / "lenses.png")
+            elif kind_of(data) is SweepResult:
+                yield from sweeps.draw_sweep(SweepResult.from_json(data).to_json(), path.parent)
+            elif kind_of(data) is Plan:
+                yield from plans.draw_all(Plan.from_json(data), path.parent)
         except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
             raise InputError(f"{path} is damaged, or another version wrote it; write it again.") from None
-        yield drawn
+
+
+def _picture(module: Any, data: dict[str, Any], path: Path) -> Path:
+    module.draw(data, path)
+    return path

@@ -119,7 +119,7 @@ def _medians(result: Mapping[str, Any]) -> dict[str, dict[str, float]]:
 
 
 def show(result: Mapping[str, Any]) -> None:
-    """Print the slowdowns, and how each lens orders them."""
+    """Print the slowdowns, and how each lens ranks them."""
     local = list(result["orders"])
     rows = [(name, *(f"{row[f'I = {one}']:.3g}" for one in local)) for name, row in _ordered(result)]
     most = result["settings"]["most_slowdown"]
@@ -132,7 +132,7 @@ def show(result: Mapping[str, Any]) -> None:
         others = [f"{result['orders'][one][lens]['tau']:.2f}" for one in local[:-1]]
         lines.append((lens, f"{row['tau']:.2f}", _ends(row), _without(row), f"{row['spearman']:.2f}", *others))
     head = ("lens", f"tau, I = {main}", "95%", "without one", "Spearman", *(f"tau, I = {one}" for one in local[:-1]))
-    console.table("How each lens orders the partitions, against the slowdown", head, lines)
+    console.table("How each lens ranks the partitions, compared with the slowdown", head, lines)
 
 
 def _ends(row: Mapping[str, Any]) -> str:
@@ -175,30 +175,30 @@ def page(result: Mapping[str, Any], command: str) -> str:
     settings = result["settings"]
     local = list(result["orders"])
     versions = ", ".join(f"{name} {version(name)}" for name in ("fedgauge", "torch", "numpy", "scipy"))
-    return f"""# Which lens orders federations as local steps slow them
+    return f"""# Which lens ranks federations in the order in which local steps slow them down
 
     {command}
 
-{settings["examples"]} examples of {settings["source"]} at most, shared out to {settings["workers"]} workers in
+At most {settings["examples"]} examples of {settings["source"]}, divided among {settings["workers"]} workers in
 {len(result["partitions"])} ways; the paper's MLP, FedAvg with gamma {settings["gamma"]:g}, eta 1, batch
 {settings["batch_size"]}; f is the mean over all examples; {settings["seeds"]} seeds from {settings["seed"]}, each used
 for the partition, the first model and the batches. {versions}, Python {platform.python_version()}.
 Numbers: [lenses.json](lenses.json).
 
-**Slowdown** of I is I · rounds(I) / rounds(1) to a training loss of {settings["target"]:g}, the crossing interpolated
-between records: gradient steps, as a multiple of what they are where the workers average after every one. Beyond
-{settings["most_slowdown"]} it is not waited for and counts as infinite.
+The **slowdown** of I is I · rounds(I) / rounds(1) to a training loss of {settings["target"]:g}, where the crossing is
+interpolated between records: the number of gradient steps, relative to that of workers who average after every step. A
+slowdown beyond {settings["most_slowdown"]} counts as infinite; such runs are stopped.
 
-**Lenses** look at the model after {settings["measured_at"]} rounds with I = 1
-([definitions](../guide.md#other-lenses)), those of local models after one round of I = {local[-1]}. `L_h seen` and
-`L_tilde seen` are that round's ratios; `L_h`, `L_tilde`, `L_g` and `delta` are of the Hessians over
-{settings["hessian_examples"]} examples of each worker, and so include what such a sample adds.
+The **lenses** are evaluated at the model after {settings["measured_at"]} rounds with I = 1
+([definitions](../guide.md#other-lenses)); those that need local models take one more round of I = {local[-1]}.
+`L_h seen` and `L_tilde seen` are the ratios of that round; `L_h`, `L_tilde`, `L_g` and `delta` come from the Hessians
+over {settings["hessian_examples"]} examples of each worker, and so include the noise of such a sample.
 
 ![Kendall's tau of every lens, and three lenses against the slowdown](lenses.png)
 
-Medians over seeds. Tau is Kendall's tau-b between the orders. Its interval is over seeds drawn anew within each
-partition (none with one seed, rough with three); beside it is the range of tau where one partition is left out. Neither
-says anything of other models, rates or data.
+The numbers are medians over seeds. Tau is Kendall's tau-b between the two orders. Its interval comes from drawing seeds
+again within each partition (none with one seed, and a rough one with three); beside it is the range of tau when
+one partition is left out. Neither says anything about other models, rates or data.
 
 {markdown(result)}"""
 
@@ -221,7 +221,7 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
         left.set_yticks(range(len(lenses)), lenses)
         left.axvline(0.0, color=figures.INK, linewidth=0.8)
         left.set(
-            xlim=(-1.05, 1.05), xlabel="Kendall's tau with the slowdown", title=f"Which lens orders them, I = {main}"
+            xlim=(-1.05, 1.05), xlabel="Kendall's tau with the slowdown", title=f"Which lens ranks them, I = {main}"
         )
         best = next(iter(found))
         rest = [lens for lens in ("zeta_rms", "L_h", "label_js") if lens in found and lens != best]

@@ -1,6 +1,6 @@
 """Which measure of heterogeneity orders federations as the harm of local steps does.
 
-One data set is shared out in many ways. On each partition, FedAvg with gamma 0.1, eta 1 and the paper's MLP runs to a
+One data set is divided in many ways. On each partition, FedAvg with gamma 0.1, eta 1 and the paper's MLP runs to a
 training loss with I = 1, 10 and 40 local steps, and
 
     slowdown(I) = I · rounds(I) / rounds(1),

@@ -31,7 +31,7 @@ class Background:
 
     Attributes:
         experiment: the experiment behind them, where they have one.
-        labels: how its data is shared out.
+        labels: how its data is divided.
         num_workers: N, where it is known.
         comparison: the theorem beside the run.
         notes: what could not be worked out, and why.
@@ -45,7 +45,7 @@ class Background:
 
 
 def background_of(found: FoundResults) -> Background:
-    """Work out the experiment, how its data is shared out, and the theorem that covers the run."""
+    """Work out the experiment, how its data is divided, and the theorem that covers the run."""
     experiment = _experiment(found)
     labels, workers, least, notes = None, None, None, []
     if experiment is not None:

@@ -149,7 +149,7 @@ def _theorem_of(run: FoundRun, num_workers: int | None) -> tuple[str, dict[str, 
     algorithm, participation = dict(settings["algorithm"]), settings["participation"]
     name = str(algorithm.pop("name"))
     if "code" in algorithm:
-        raise InputError(f"No theorem here covers {name} with functions of one's own.")
+        raise InputError(f"No theorem here covers {name} with your own functions.")
     if covering(name) is None:
         covered = dict.fromkeys(theorem.algorithm for theorem in THEOREMS.values())
         raise InputError(f"No theorem here covers {name}; there are theorems about {', '.join(covered)}.")

@@ -158,7 +158,7 @@ class Work:
         self._noise = Streams(seed, Purpose.NOISE)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Send other processes the constructor's arguments, from which they make it anew."""
+        """Send other processes the constructor's arguments, from which they make it again."""
         steps = int(self._steps[0]) if self._equal_steps else self._steps.tolist()
         return type(self), (self.federation, self.algorithm, steps, self._seed, self.chunk)
 

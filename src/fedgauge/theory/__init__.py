@@ -124,7 +124,7 @@ def planning_theorems(algorithm: str = "fedavg") -> tuple[Theorem, ...]:
 def evaluate(
     name: str, version: Version = "corrected", kinds: Mapping[str, Kind] | None = None, **values: Any
 ) -> Bound:
-    """Evaluate a theorem at numbers of your own.
+    """Evaluate a theorem at your own numbers.
 
     A rate outside the conditions is not an error: the bound is returned with a condition that does not hold.
 

@@ -97,12 +97,12 @@ class Answer(Value, Displayed):
         standing = self.standing
         if standing == "not certified":
             reasons = " and ".join(_say_failed(condition) for condition in self.failed)
-            return f"Not certified: {reasons}, so that the theorem does not apply; {size}."
+            return f"Not certified: {reasons}, so the theorem does not apply; {size}."
         if standing == "plug-in":
             kinds = " and ".join(f"{name} is a {kind} value" for name, kind in self.uncertain.items())
             start = f"Plug-in: every condition holds, but {kinds}, so that the bound may be too small"
         elif standing == "as printed":
-            start = "As printed only: the printed conditions hold, but the print had to be corrected"
+            start = "As printed only: the printed conditions hold, but the printed formula had to be corrected"
         else:
             start = "Certified: every condition holds and every constant is exact or safe"
         return f"{start}; {size}; {self.room}."

@@ -64,11 +64,11 @@ def check_values(values: Mapping[str, Any]) -> Values:
 
     >>> check_values({"L_hh": 1.0})
     Traceback (most recent call last):
-    fedgauge.errors.InputError: The theorems know no symbol L_hh; did you mean L_h?
+    fedgauge.errors.InputError: The theorems have no symbol L_hh; did you mean L_h?
     """
     for name in values:
         if name not in ACCEPTED:
-            raise InputError(f"The theorems know no symbol {name}; {nearest(name, ACCEPTED)}")
+            raise InputError(f"The theorems have no symbol {name}; {nearest(name, ACCEPTED)}")
     checked = {name: _check(name, value) for name, value in values.items()}
     try:
         np.broadcast_shapes(*(array.shape for array in checked.values()))
@@ -86,7 +86,7 @@ def check_kinds(kinds: Mapping[str, Kind], used: Values) -> dict[str, Kind]:
     """Return the kinds of the constants in use, or say which name or kind is wrong."""
     for name, kind in kinds.items():
         if name not in ACCEPTED:
-            raise InputError(f"kinds names no symbol {name}; {nearest(name, ACCEPTED)}")
+            raise InputError(f"kinds has the unknown symbol {name}; {nearest(name, ACCEPTED)}")
         if kind not in get_args(Kind):
             raise InputError(f"The kind of {name} must be one of {', '.join(get_args(Kind))}, not {kind!r}.")
     # A constant that this theorem does not use does not affect its bound.

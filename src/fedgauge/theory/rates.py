@@ -72,8 +72,8 @@ class BestRate(NamedTuple):
 def refuse_free_rates(theorem: Theorem) -> InputError:
     """The mistake of leaving both rates free."""
     return InputError(
-        f"{theorem.name} cannot be tuned with eta free and no floor under gamma: as gamma -> 0 at a fixed gamma eta "
-        "every term of the local steps, and L_h with them, drops out of the bound; fix eta or give gamma_min."
+        f"{theorem.name} cannot be tuned with eta free and no lower limit for gamma: as gamma -> 0 at a fixed gamma"
+        " eta every term of the local steps, and L_h with them, drops out of the bound; fix eta or give gamma_min."
     )
 
 
@@ -140,7 +140,7 @@ def limits(free: FreeRate, steps: Number) -> tuple[Array, Array]:
         low = np.asarray(0.0)
     if np.isinf(top).any():
         raise InputError(
-            f"{free.theorem.name} sets the rate no limit at these values, so that there is no best one; check L_g."
+            f"{free.theorem.name} sets no limit on the rate at these values, so there is no best one; check L_g."
         )
     top = np.broadcast_to(top, shape)
     return np.maximum(np.minimum(low, top), top * _DEPTH), top

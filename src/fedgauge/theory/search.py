@@ -278,9 +278,7 @@ def _check_rates(free: FreeRate, probe: Bound) -> None:
         return
     top = np.asarray(probe.gamma_max, dtype=float)
     if np.any(np.isinf(top)):
-        raise InputError(
-            f"{theorem.name} sets gamma no limit at these values, so that there is no best one; check L_g."
-        )
+        raise InputError(f"{theorem.name} sets no limit on gamma at these values, so there is no best one; check L_g.")
     if np.any(top <= 0):
         failed = _failed(probe) + [c for c in probe.conditions if "gamma" in c.name and np.any(np.equal(c.limit, 0))]
         raise InputError(
@@ -320,7 +318,7 @@ def best_gamma(
     (0.0134, 0.115)
     >>> best_gamma("nonconvex", eta=None, **values)
     Traceback (most recent call last):
-    fedgauge.errors.InputError: nonconvex cannot be tuned with eta free and no floor under gamma: as gamma -> 0 ...
+    fedgauge.errors.InputError: nonconvex cannot be tuned with eta free and no lower limit for gamma: as gamma -> 0 ...
     """
     theorem = find(name)
     if "gamma" in values:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 STANDINGS = {
     "certified": ("✓", "Certified", "every condition holds and every constant is exact or safe"),
-    "as printed": ("≈", "As printed only", "the printed conditions hold, but the print had to be corrected"),
+    "as printed": ("≈", "As printed only", "the printed conditions hold, but the printed formula had to be corrected"),
     "plug-in": ("≈", "Plug-in", "every condition holds, but a constant may be on the unsafe side"),
-    "not certified": ("✗", "Not certified", "a condition fails, so that the theorem does not apply"),
+    "not certified": ("✗", "Not certified", "a condition fails, so the theorem does not apply"),
 }

@@ -32,6 +32,12 @@ class Autograd:
         """Make the kernel, for whatever module it is."""
         return cls(learner.module, learner.loss)
 
+    @classmethod
+    def example(cls) -> tuple[nn.Module, tuple[int, ...]]:
+        """A network with group normalisation, which no other kernel serves."""
+        convolution = (nn.Conv2d(2, 4, 3, padding=1), nn.GroupNorm(2, 4), nn.ReLU(), nn.MaxPool2d(2))
+        return nn.Sequential(*convolution, nn.Flatten(), nn.Linear(16, 3)), (2, 4, 4)
+
     def _differentiate(
         self, parts: dict[str, torch.Tensor], x: torch.Tensor, y: torch.Tensor
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:

@@ -4,7 +4,8 @@ A kernel sees only batches: row j of the models is evaluated on row j of the inp
 are, the l2 term and sums over blocks of samples are the federation's business, so a kernel stays short.
 
 To add one, write a class with the members of :class:`Kernel` in a file of its own and list it in
-``fedgauge.federation.kernels``; ``tests/contract/test_kernels.py`` then holds it against the plain one.
+``fedgauge.federation.kernels``. Nothing else changes: ``tests/contract/test_kernels.py`` then compares it with the
+plain one on its own example.
 """
 
 from __future__ import annotations
@@ -66,6 +67,10 @@ class Kernel(Protocol):
     @classmethod
     def of(cls, learner: Learner) -> Self | None:
         """Make the kernel for a learner; ``None`` if it cannot serve it."""
+
+    @classmethod
+    def example(cls) -> tuple[nn.Module, tuple[int, ...]]:
+        """A small module with three outputs that it is chosen for, and the shape of one input; tests begin with it."""
 
     def losses(self, models: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Mean loss over each row's batch, in float64."""

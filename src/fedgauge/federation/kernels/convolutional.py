@@ -196,6 +196,12 @@ class Convolutional:
             return None
         return cls(Autograd(learner.module, learner.loss), chain, FlatModule(learner.module))
 
+    @classmethod
+    def example(cls) -> tuple[nn.Module, tuple[int, ...]]:
+        """Two convolutions and two dense layers."""
+        images = (nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 3, 2), nn.ReLU())
+        return nn.Sequential(*images, nn.Flatten(), nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 3)), (2, 4, 4)
+
     def losses(self, models: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Mean loss over each row's batch: ``x`` is (rows, batch, ...)."""
         return self._plain.losses(models, x, y)

@@ -111,6 +111,11 @@ class DenseStack:
         layers = _layers(learner.module) if Criterion.knows(learner.loss, learner.targets) else None
         return None if layers is None else cls(layers, learner.loss, learner.model)
 
+    @classmethod
+    def example(cls) -> tuple[nn.Module, tuple[int, ...]]:
+        """One hidden layer."""
+        return nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3)), (6,)
+
     def _weights(self, models: torch.Tensor) -> _Weights:
         rows = len(models)
         return [

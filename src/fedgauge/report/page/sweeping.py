@@ -75,7 +75,7 @@ def _values(values: Any) -> str:
 
 
 def best_combination(result: SweepResult) -> str:
-    """The combination that ends with the least loss, in one sentence."""
+    """The combination that ends with the lowest loss, in one sentence."""
     ended = [(each.loss.mean[-1], each) for each in result.combinations if each.loss and each.loss.mean]
     number = len(result.combinations)
     if not ended:
@@ -86,7 +86,7 @@ def best_combination(result: SweepResult) -> str:
     diverged = sum(each.diverged for each in result.combinations)
     lost = f"; {diverged} runs diverged" if diverged else ""
     return (
-        f"Of {number} combinations, {_values(best.values) or 'the experiment'} ends with the least loss,"
+        f"Of {number} combinations, {_values(best.values) or 'the experiment'} ends with the lowest loss,"
         f" {shown(least)}{spread}{reached} after {best.rounds[-1]} rounds, mean over"
         f" {result.seeds} {'seed' if result.seeds == 1 else 'seeds'}{lost}."
     )

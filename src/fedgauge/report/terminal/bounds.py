@@ -99,7 +99,7 @@ def show_answer(answer: Answer, title: str, typed: bool = False) -> None:
     source = f"{bound.source.locator}, {bound.source.version}"
     out.print(Text.assemble((answer.theorem, "bold"), f" ({source}): {title}"))
     if answer.chosen:
-        out.print(Text.assemble("Least within the conditions at ", (chosen, "bold cyan")))
+        out.print(Text.assemble("Smallest within the conditions at ", (chosen, "bold cyan")))
     out.print(Text.assemble(f"{bound.quantity} <= ", (number(float(bound.total)), "bold")))
     for part in (terms_table(answer), conditions_table(bound.conditions), _versions(answer)):
         out.print(Padding(part, (1, 0, 0, 2)))
@@ -123,4 +123,4 @@ def show_theorems(theorems: Iterable[Theorem]) -> None:
         about = Text.assemble(theorem.title, "\n", (needs, "cyan"), "\n", (" ".join(theorem.versions), "dim"))
         grid.add_row(Text(theorem.name, "bold"), theorem.locator, about)
     out.print(grid)
-    out.print(Text("In brackets: what may be left out. prior takes L_tilde in place of L_g and L_h.", "dim"))
+    out.print(Text("In brackets: what may be left out. prior uses L_tilde in place of L_g and L_h.", "dim"))

@@ -39,7 +39,7 @@ Steps = Callable[[str, int, int | None], None]
 _SHOWN = 8
 """How many decisions are shown at each end of a long list of them."""
 PARTITION_KEYS = ("labels", "percent", "labels_per_worker", "per_worker", "fill", "alpha", "least", "shards")
-"""The keys of an experiment that say how its data is shared out."""
+"""The keys of an experiment that say how its data is divided."""
 _NUMERIC = re.compile(r"-?(\d|inf$|nan$)|–?$")
 
 out = Console(highlight=False)
@@ -252,7 +252,7 @@ def title_of(settings: Mapping[str, Any], num_workers: int | None = None) -> str
     """A run's algorithm with its parameters, its local steps, who takes part if not all do, and its seed."""
     algorithm = settings["algorithm"]
     shown = [f"{name} {_plain(value)}" for name, value in algorithm.items() if name not in ("name", "code")]
-    rates = ", ".join([*shown, "functions of your own"] if "code" in algorithm else shown)
+    rates = ", ".join([*shown, "your own functions"] if "code" in algorithm else shown)
     who = _taking_part(settings.get("participation") or {}, num_workers)
     return f"{algorithm['name']} ({rates}), {_local_steps(settings['local_steps'])}{who}, seed {settings['seed']}"
 

@@ -29,11 +29,19 @@ def save(plan: Plan, place: Path) -> None:
     place.mkdir(parents=True, exist_ok=True)
     write_json(place / "plan.json", plan.to_json())
     write_atomically(place / "plan.toml", plan.toml.encode())
-    draw(plan, place / "plan.png")
+    draw_all(plan, place)
+
+
+def draw_all(plan: Plan, place: Path) -> list[Path]:
+    """Draw plan.png and, if there is a plan by theory, theory.png."""
+    written = [place / "plan.png"]
+    draw(plan, written[0])
     if plan.theory:
         from fedgauge.report.terminal.theory_plans import draw_theory
 
-        draw_theory(plan.theory, place / "theory.png")
+        written.append(place / "theory.png")
+        draw_theory(plan.theory, written[1])
+    return written
 
 
 def _score(plan: Plan, score: float) -> str:
@@ -138,9 +146,9 @@ def _draw_scores(plan: Plan, axes: Axes) -> None:
         return score if timed else plan.scale.value(score)
 
     arrived = [entry for entry in entries if not timed or entry.curve.status == "target"]
-    axes.plot([e.candidate.I for e in entries], [height(e.score) for e in entries], "-", color=INK, zorder=1)
-    for some, face, label in ((arrived, shade(1, 3), "run to the end"), (entries, "white", "forecast")):
-        shown = [e for e in some if face != "white" or e not in arrived]
+    axes.plot([e.candidate.I for e in entries], [height(e.score) for e in entries], "-", color=INK, alpha=0.4, zorder=1)
+    waiting = [entry for entry in entries if entry not in arrived]
+    for shown, face, label in ((arrived, shade(1, 3), "run to the end"), (waiting, "none", "forecast")):
         if shown:
             axes.plot(
                 [e.candidate.I for e in shown],
@@ -154,8 +162,12 @@ def _draw_scores(plan: Plan, axes: Axes) -> None:
         best = plan.race.standings[0]
         low, middle, high = (height(value) for value in (best.low, best.score, best.high))
         if all(map(math.isfinite, (low, high))):
-            axes.errorbar(best.candidate.I, middle, [[abs(middle - low)], [abs(high - middle)]], color=INK, capsize=4)
-        axes.plot(best.candidate.I, middle, "*", color=INK, markersize=11, label=f"chosen: I = {best.candidate.I}")
+            axes.errorbar(
+                best.candidate.I, middle, [[abs(middle - low)], [abs(high - middle)]], color=COLOURS[4], capsize=4
+            )
+        axes.plot(
+            best.candidate.I, middle, "*", color=COLOURS[4], markersize=11, label=f"chosen: I = {best.candidate.I}"
+        )
     _doubling(axes, [entry.candidate.I for entry in entries])
     if timed:
         axes.set_yscale("log")
@@ -169,13 +181,13 @@ def _draw_race(plan: Plan, axes: Axes) -> None:
     last = max(entry.curve.end for entry in plan.race.entries[: 1 + len(finalists)])
     for entry in reversed(plan.race.entries):
         curve, who = entry.curve, entry.candidate
-        colour, width, label = "0.8", 0.8, None
+        colour, width, label, alpha = INK, 0.8, None, 0.4
         if who in finalists:
-            colour, width, label = shade(1, 3), 1.4, f"I = {who.I}, gamma = {short(who.gamma)}"
+            colour, width, label, alpha = COLOURS[0], 1.4, f"I = {who.I}, gamma = {short(who.gamma)}", 1.0
         if who == plan.choice:
-            colour, width, label = COLOURS[4], 2.0, f"chosen: I = {who.I}, gamma = {short(who.gamma)}"
+            colour, width, label, alpha = COLOURS[4], 2.0, f"chosen: I = {who.I}, gamma = {short(who.gamma)}", 1.0
         values = [plan.scale.value(error) for error in curve.errors]
-        axes.plot(curve.seconds, values, color=colour, linewidth=width, label=label)
+        axes.plot(curve.seconds, values, color=colour, linewidth=width, label=label, alpha=alpha)
         if curve.diverged:
             axes.plot(curve.end, values[-1], "x", color=COLOURS[4], markersize=4)
         elif who not in finalists and who != plan.choice:

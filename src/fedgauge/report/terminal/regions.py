@@ -35,6 +35,15 @@ def _scale(axes: Any, which: str, axis: Axis) -> None:
             side.set_minor_formatter(NullFormatter())
 
 
+def _colours() -> Any:
+    """Green where local SGD wins, purple where mini-batch SGD does, and next to nothing where they tie."""
+    from matplotlib.colors import LinearSegmentedColormap, to_rgba
+
+    green, purple = figures.palette()["good"], figures.palette()["t5"]
+    tones = [to_rgba(green, 0.9), to_rgba(green, 0.05), to_rgba(purple, 0.05), to_rgba(purple, 0.9)]
+    return LinearSegmentedColormap.from_list("region", list(zip((0.0, 0.5, 0.5, 1.0), tones, strict=True)))
+
+
 def draw(region: Region, path: figures.Target) -> None:
     """Draw the exact ratio of the two methods, with both borders and, where L_h = 0, the line of Corollary 5.6."""
     from matplotlib.colors import CenteredNorm
@@ -45,15 +54,18 @@ def draw(region: Region, path: figures.Target) -> None:
     edge = -np.log1p(TIE)  # where local SGD begins to win
     with figures.figure(path, width=6.6, height=4.4) as (axes,):
         norm = CenteredNorm(0.0, max(float(np.abs(region.exact.log_ratio).max()), 0.1))
-        shown = axes.pcolormesh(x, y, region.exact.log_ratio, cmap="PRGn_r", norm=norm, shading="gouraud")
+        # One cell per point: smooth shading would show its seams through colours that are half transparent.
+        shown = axes.pcolormesh(x, y, region.exact.log_ratio, cmap=_colours(), norm=norm, shading="nearest")
         axes.grid(False)
         legend = []
         borders: list[tuple[str, Any, float, str, Any]] = [
-            ("border by exact expectations", region.exact.log_ratio, edge, "black", "-"),
-            ("border by the bounds", region.bound.log_ratio, edge, "#d9480f", "--"),
+            ("border by exact expectations", region.exact.log_ratio, edge, figures.INK, "-"),
+            ("border by the bounds", region.bound.log_ratio, edge, figures.COLOURS[4], "--"),
         ]
         if region.corollary is not None:
-            borders.append((r"Corollary 5.6: $\sigma^2 = \mathcal{F} N L_g/(RI)$", region.corollary, 1.0, "black", ":"))
+            borders.append(
+                (r"Corollary 5.6: $\sigma^2 = \mathcal{F} N L_g/(RI)$", region.corollary, 1.0, figures.COLOURS[1], ":")
+            )
         for label, field, level, colour, style in borders:
             if field.min() < level < field.max():
                 axes.contour(x, y, field, levels=[level], colors=colour, linestyles=style, linewidths=2.0)

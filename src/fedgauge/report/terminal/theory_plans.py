@@ -107,4 +107,4 @@ def draw_theory(plan: TheoryPlan, path: Target) -> None:
         right.set(xscale="log" if len(steps) > 1 else "linear", xlabel="local steps I", ylabel=f"bound on {quantity}")
         right.set(title="its terms, at the best gamma for each I", ylim=(0, None))
         if len(steps) > 1 and shown and math.isfinite(terms.max()):
-            right.legend(loc="lower right" if timed else "upper left")
+            right.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))  # inside, it would lie on the areas

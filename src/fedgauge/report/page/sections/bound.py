@@ -24,7 +24,7 @@ _LOOKS: dict[Version, tuple[int, Style]] = {
 _TEMPLATE = """\
 {{ standing_line(corrected.standing) }}
 <p>{{ found.locator }} bounds {{ corrected.bound.quantity | quantity }}, an expectation. The run is one draw of it, and
-its least value before the last round was {{ number(found.reached) }}.</p>
+its smallest value before the last round was {{ number(found.reached) }}.</p>
 {{ notes([corrected.verdict]) }}
 <div class="charts">{% for chart in charts %}{{ chart.html }}{% endfor %}</div>
 <div class="charts"><div class="beside"><h3>Versions after {{ corrected.values["R"] | shown }} rounds</h3>
@@ -43,7 +43,7 @@ def words(found: Comparison) -> str:
     worth = {"plug-in": "a plug-in", "not certified": "not certified, because a condition fails"}
     times = f", {shown(total / found.reached)} times as much" if found.reached > 0 and math.isfinite(total) else ""
     return (
-        f"the least squared gradient norm before the last round was {shown(found.reached)}, where"
+        f"the smallest squared gradient norm before the last round was {shown(found.reached)}, where"
         f" {found.locator} with the measured constants says at most {shown(total)}{times}"
         f" ({worth.get(found.corrected.standing, 'certified')})"
     )

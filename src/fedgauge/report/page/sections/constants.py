@@ -16,7 +16,7 @@ from fedgauge.web.elements import CellValue
 _TEMPLATE = """\
 {{ facts(entries) }}{{ notes(unfinished, "warning") }}
 <div class="charts">{% for chart in charts %}{{ chart.html }}{% endfor %}
-<div class="beside"><h3>What a bound is given</h3>{{ estimates }}</div></div>
+<div class="beside"><h3>The constants for a bound</h3>{{ estimates }}</div></div>
 {{ notes(remarks) }}
 <details><summary>What the readings are</summary>{{ notes(meanings, "plain") }}</details>
 """

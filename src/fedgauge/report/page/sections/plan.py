@@ -19,7 +19,7 @@ _TEMPLATE = """\
 {{ facts(entries) }}{{ notes(verdict, "said") }}{{ notes([found.why], "said") }}{{ notes(found.notes) }}
 <div class="charts">{% for chart in charts %}{{ chart.html }}{% endfor %}</div>
 <details><summary>All {{ fates | length }} candidates</summary>
-{{ table(("I", "γ", "η", "M", "score", "records", "what became of it"), fates) }}</details>
+{{ table(("I", "γ", "η", "M", "score", "records", "outcome"), fates) }}</details>
 <details><summary>The cost model</summary>{{ facts(cost) }}</details>
 <details><summary>Constants before the race</summary>{{ constants }}</details>
 """
@@ -99,7 +99,7 @@ def _race(found: Plan) -> Chart:
     end = max(at for one in series for at in one.x)
     if target is not None:
         series.append(Series("goal", [0.0, end], [target, target], 7, "dashed"))
-    error = {"loss": "f less its least", "accuracy": "1 − accuracy", "grad2": "‖∇f‖²"}[found.goal.quantity]
+    error = {"loss": "f minus its minimum", "accuracy": "1 − accuracy", "grad2": "‖∇f‖²"}[found.goal.quantity]
     return lines(
         "race",
         series,

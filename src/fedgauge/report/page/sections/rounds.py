@@ -58,7 +58,7 @@ def _ratios(seen: Sequence[Series], everyone: bool) -> Chart:
         title="Constants as each round showed them",
         x_label="round",
         y_label="ratio, a lower bound" if everyone else "ratio",
-        note="A bound that was given less than a round has shown does not cover the run."
+        note="A bound evaluated with less than a round has shown does not cover the run."
         if everyone
         else "A few workers alone may show more than the L_h of all, so these ratios are not bounds of it.",
     )
@@ -75,7 +75,7 @@ def _pace(records: Sequence[Round]) -> Chart:
         title="Local steps of each round",
         x_label="round",
         y_label="local steps I",
-        note="How many were made, and how many were kept: fewer where f was lower after fewer.",
+        note="How many were made, and how many were kept: fewer if f was lower after fewer steps.",
     )
 
 
