@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,6 +10,9 @@ import numpy.typing as npt
 from scipy.optimize import isotonic_regression
 
 Floats = npt.NDArray[np.float64]
+
+_NEAR = 9
+"""The number of records that tell the noise of f near a step."""
 
 
 class BaseCurve:
@@ -40,6 +44,20 @@ class BaseCurve:
         if loss < self._levels[-1]:
             return float(self._places[-1] + (self._levels[-1] - loss) / self._slope(-1))
         return float(np.interp(-loss, -self._levels, self._places))
+
+    def noise_at(self, steps: float) -> float:
+        """By how many steps a value of f may mislead here: its scatter around a straight line, over that line's slope.
+
+        >>> BaseCurve(range(20), [20.0 - step for step in range(20)]).noise_at(10) < 1e-9
+        True
+        """
+        near = np.sort(np.argsort(np.abs(self.steps - steps), kind="stable")[:_NEAR])
+        if len(near) < 4:
+            return 0.0
+        places, losses = self.steps[near], self.losses[near]
+        slope, height = np.polyfit(places, losses, 1)
+        scatter = math.sqrt(float(((losses - slope * places - height) ** 2).sum()) / (len(near) - 2))
+        return scatter / -float(slope) if slope < 0 else math.inf
 
     def _slope(self, end: int) -> float:
         """How fast f falls at one end, over a tenth of the curve there."""

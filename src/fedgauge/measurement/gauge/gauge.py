@@ -34,13 +34,16 @@ LONG = 5000
 FIRST, FACTOR, MOST = 16, 4, 1024
 """The number of local steps that is measured first, the factor to the next, and the largest."""
 PLACES = (3, 6)
-"""The least and the largest number of places from which each number of local steps is probed."""
+"""From how many places each number of local steps is probed: the larger number if blocks of 128 steps fit in."""
+_PHASES = ("early", "middle", "late")
 _NEARLY_ALL, _STILL_PAYS = 0.95, 0.4
 """Smaller numbers of local steps are measured below the first efficiency, and larger ones above the second."""
 _KEPT = 24
 """How many states of the base run are kept for probes to start from."""
 _SCATTER, _DRIFTING = 0.10, 0.12
 """The relative error of one probe, and how much of log(1/E) is added: found on digits, and checked on other data."""
+_ALIKE = 0.3
+"""Errors of parts up to this hardly change how much each of them counts."""
 _STALLED = 0.1
 """An efficiency that is below this with certainty is not given as a number."""
 _SIGMAS = 1.645
@@ -204,7 +207,7 @@ class _Gauge:
         self._what = f"{local_steps} local steps"
         end = base.steps[-1]
         share, left = self._budget / 4, self._budget - runner.gradient_steps
-        places = int(np.clip(share / 256, *PLACES))
+        places = max((each for each in PLACES if each * 256 <= share), default=PLACES[0])
         rounds = max(int(share / (2 * places) / local_steps), 2)
         if 2 * places * rounds * local_steps > left:
             rounds = 1
@@ -224,11 +227,15 @@ class _Gauge:
             wanted = max((k + 0.5) * end / places - 1.5 * steps, 0)
             place = max(each for each in states if each <= wanted)
             probe = runner.probe(base.states[place], local_steps, rounds, rounds)
-            done = curve.steps_at(probe.after) - curve.steps_at(probe.before) if math.isfinite(probe.after) else 0.0
+            begin, done = curve.steps_at(probe.before), 0.0
+            if math.isfinite(probe.after):
+                done = curve.steps_at(probe.after) - begin
             value = done / probe.steps
-            error = math.hypot(_error(value), 1.0 / probe.steps)
+            noise = min(curve.noise_at(begin + done), 100.0 * end)
+            error = math.hypot(_error(value), noise / probe.steps)
             parts.append(Efficiency(local_steps, value, value - _SIGMAS * error, value + _SIGMAS * error))
-        self._parts[local_steps] = [_part(each) for each in parts]
+        each = places // len(_PHASES)
+        self._parts[local_steps] = [_part(parts[k : k + each]) for k in range(0, places, each)]
         self._found[local_steps] = _combined(parts)
         return True
 
@@ -257,16 +264,15 @@ class _Gauge:
         options, algorithm = self._options, self._setup.algorithm
         reference = Efficiency(1, 1.0, 1.0, 1.0, "reference")
         found = (reference, *_falling([self._found[each] for each in sorted(self._found)]))
-        end, places = base.steps[-1], max((len(parts) for parts in self._parts.values()), default=0)
-        names = {3: ("early", "middle", "late")}.get(places, tuple(f"part {k + 1}" for k in range(places)))
+        end, number = base.steps[-1], len(_PHASES)
         phases = tuple(
             Phase(
                 name,
-                round(k * end / places),
-                round((k + 1) * end / places),
-                tuple(parts[k] for _, parts in sorted(self._parts.items()) if len(parts) == places),
+                round(k * end / number),
+                round((k + 1) * end / number),
+                tuple(parts[k] for _, parts in sorted(self._parts.items())),
             )
-            for k, name in enumerate(names)
+            for k, name in enumerate(_PHASES)
         )
         best = None
         if self._cost is not None:
@@ -303,12 +309,15 @@ def _error(value: float) -> float:
     return value * (_SCATTER + _DRIFTING * math.log(1 / min(value, 1.0)))
 
 
-def _part(each: Efficiency) -> Efficiency:
+def _part(places: Sequence[Efficiency]) -> Efficiency:
     """The efficiency in one part of the base run, as it is reported."""
-    assert each.value is not None
-    if each.high < _STALLED:
-        return replace(each, value=None, low=0.0, high=_STALLED)
-    return replace(each, low=max(each.low, 0.0))
+    if all(each.high < _STALLED for each in places):
+        return Efficiency(places[0].local_steps, None, 0.0, _STALLED)
+    value = float(np.mean([each.value for each in places]))
+    error = math.sqrt(sum(((each.high - each.low) / 2) ** 2 for each in places)) / len(places)
+    if value <= 0:
+        return Efficiency(places[0].local_steps, None, 0.0, max(value + error, _STALLED))
+    return Efficiency(places[0].local_steps, value, max(value - error, 0.0), value + error)
 
 
 def _combined(parts: Sequence[Efficiency]) -> Efficiency:
@@ -320,11 +329,14 @@ def _combined(parts: Sequence[Efficiency]) -> Efficiency:
     values = np.array([each.value for each in parts], dtype=float)
     errors = np.array([(each.high - each.low) / 2 / _SIGMAS for each in parts])
     stalled = np.array([each.high < _STALLED for each in parts])
-    value, steps = float(values.mean()), parts[0].local_steps
+    # Parts count alike, unless the progress of one drowns in noise.
+    weights = 1 / (_ALIKE**2 + errors**2)
+    weights /= weights.sum()
+    value, steps = float(weights @ values), parts[0].local_steps
     # The errors of the parts, and what they share: the seed of the base run.
-    error = math.hypot(float(np.sqrt((errors**2).sum())) / len(parts), 0.5 * _error(value))
+    error = math.hypot(float(np.sqrt(weights**2 @ errors**2)), 0.5 * _error(value))
     if stalled.any() or value - _SIGMAS * error <= 0:
-        most = float(np.where(stalled, _STALLED, np.maximum(values, 0.0)).mean()) + _SIGMAS * error
+        most = float(weights @ np.where(stalled, _STALLED, np.maximum(values, 0.0))) + _SIGMAS * error
         return Efficiency(steps, None, 0.0, min(most, 1.0))
     return Efficiency(steps, value, value - _SIGMAS * error, value + _SIGMAS * error)
 

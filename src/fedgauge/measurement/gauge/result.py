@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -47,7 +47,7 @@ class Phase(Value):
     """A part of the base run, and the efficiencies there.
 
     Attributes:
-        name: ``early``, ``middle`` or ``late``, or the number of the part.
+        name: ``early``, ``middle`` or ``late``.
         begin: the first step of the part.
         end: its last step.
         efficiency: the efficiency of each number of local steps that was probed there.
@@ -113,7 +113,6 @@ class GaugeResult(Result, Displayed):
     cost: Cost | None = None
     notes: tuple[str, ...] = ()
     complete: bool = True
-    more: Mapping[str, Any] = field(default_factory=dict)
 
     def at(self, local_steps: float) -> float:
         """The efficiency of any number of local steps up to the largest that was measured.
