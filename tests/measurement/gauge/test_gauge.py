@@ -44,7 +44,7 @@ def crossing(federation: QuadraticFederation, local_steps: int, goal: float, mos
     losses = trace.losses
     after = int(np.argmax(losses <= goal))
     assert losses[after] <= goal
-    return local_steps * (after - 1 + (losses[after - 1] - goal) / (losses[after - 1] - losses[after]))
+    return float(local_steps * (after - 1 + (losses[after - 1] - goal) / (losses[after - 1] - losses[after])))
 
 
 def test_local_steps_are_free_where_the_hessians_agree() -> None:

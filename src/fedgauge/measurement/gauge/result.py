@@ -137,7 +137,7 @@ class GaugeResult(Result, Displayed):
             if worse is None:
                 return f"{lead}."
             return f"{lead}: with {worse.local_steps}, only {_counts(worse)}."
-        beyond = "at least " if afforded >= measured[-1].local_steps else ""
+        beyond = "at least " if afforded >= self.efficiency[-1].local_steps else ""
         nearest = min(measured, key=lambda each: abs(math.log(each.local_steps / afforded)))
         share = f"{self.at(afforded):.0%} of them count"
         if nearest.local_steps == afforded:
@@ -175,7 +175,7 @@ def affordable(efficiency: Sequence[Efficiency], threshold: float) -> int:
             found = other.local_steps
             continue
         share = (one.value - threshold) / (one.value - other.value)
-        return max(found, math.floor(one.local_steps * (other.local_steps / one.local_steps) ** share * (1 + 1e-9)))
+        return max(found, int(one.local_steps * (other.local_steps / one.local_steps) ** share * (1 + 1e-9)))
     return found
 
 

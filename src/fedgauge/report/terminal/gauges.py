@@ -65,7 +65,7 @@ def draw(found: GaugeResult, path: figures.Target) -> None:
         axes.plot(steps, interpolated(known, steps), color="C0")
         places = [each.local_steps for each in known]
         axes.fill_between(places, [each.low for each in known], [each.high for each in known], color="C0", alpha=0.2)
-        axes.plot(places, [each.value for each in known], "o", color="C0")
+        axes.plot(places, [each.value or 0.0 for each in known], "o", color="C0")
         axes.axhline(found.threshold, color="0.5", linestyle="--", linewidth=1)
         afforded = found.affordable[f"{found.threshold:g}"]
         axes.axvline(afforded, color="C1", linewidth=1, label=f"affordable: {afforded}")

@@ -64,7 +64,7 @@ def _show(given: ReportInput) -> Mapping[str, Any]:
         log_x=True,
         marks=marks,
     )
-    rows = []
+    rows: list[list[CellValue]] = []
     for each in found.efficiency:
         parts = [next((e for e in p.efficiency if e.local_steps == each.local_steps), None) for p in found.phases]
         slowdown = "–" if each.slowdown is None else f"{each.slowdown:.2f}"
