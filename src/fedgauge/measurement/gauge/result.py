@@ -157,7 +157,7 @@ def _counts(each: Efficiency) -> str:
 def interpolated(known: Sequence[Efficiency], local_steps: Any) -> Any:
     """Efficiencies between measured ones, as straight lines in log I."""
     places = np.log([each.local_steps for each in known])
-    return np.interp(np.log(local_steps), places, [each.value for each in known])
+    return np.interp(np.log(local_steps), places, [each.value or 0.0 for each in known])
 
 
 def affordable(efficiency: Sequence[Efficiency], threshold: float) -> int:
