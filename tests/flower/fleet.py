@@ -137,11 +137,24 @@ class Fleet:
         )
 
     def __enter__(self) -> Self:
-        place = ("--host", "127.0.0.1", "--port", self.port, "--isolation", "process")
-        self.start("link", "flower-superlink", *self._link, *place)
-        until(lambda: listens(self.port), 30, "the SuperLink")
-        self.start("link-exec", "flower-superexec", *self._secure, "--runtime-api-address", self.address)
+        self.start_link()
         return self
+
+    def start_link(self) -> None:
+        """Start the SuperLink, with what runs its apps."""
+        # In a file, so that a SuperLink that is started again knows its nodes and what was sent to them.
+        kept = ("--database", self.place / "link.db")
+        place = (*kept, "--host", "127.0.0.1", "--port", self.port, "--isolation", "process")
+        self.start("link", "flower-superlink", *self._link, *place)
+        until(lambda: listens(self.port), 60, "the SuperLink")
+        self.start("link-exec", "flower-superexec", *self._secure, "--runtime-api-address", self.address)
+
+    def kill_link(self) -> None:
+        """Kill the SuperLink, what runs its apps and the app that runs, without a word."""
+        self.stop("link")
+        self.stop("link-exec")  # its apps die with it
+        # The threads of a process that was killed end one by one, and the last of them closes its sockets.
+        until(lambda: not listens(self.port), 10, "the end of the SuperLink's threads")
 
     def __exit__(self, *_: object) -> None:
         for name in list(self.pids):
@@ -159,12 +172,15 @@ class Fleet:
             os.kill(pid, how)
         until(lambda: not alive(pid), 10, f"the end of {name}")
 
-    def node(self, worker: int, key: Path | None = None, **config: object) -> None:
-        """Start the SuperNode of a worker, with what runs its app."""
+    def node(
+        self, worker: int, key: Path | None = None, authority: Path | None = None, retries: int = 20, **config: object
+    ) -> None:
+        """Start the SuperNode of a worker, with what runs its app; ``authority`` is one that is not the SuperLink's."""
         port = free_port()
+        trust = self._secure if authority is None else ("--root-certificates", authority)
         given = " ".join(f"{name.replace('_', '-')}={json.dumps(value)}" for name, value in config.items())
         self.start(
-            f"node{worker}", "flower-supernode", *self._secure, "--superlink", self.address, "--max-retries", 3,
+            f"node{worker}", "flower-supernode", *trust, "--superlink", self.address, "--max-retries", retries,
             *(("--auth-supernode-private-key", key) if key else ()),
             "--host", "127.0.0.1", "--port", port, "--isolation", "process",
             "--node-config", f"partition-id={worker} {given}".strip(),
@@ -173,10 +189,11 @@ class Fleet:
 
     def flwr(self, name: str, *arguments: object) -> str:
         """Run Flower's own command to its end, and return what it printed."""
+        before = len(self.log(name))
         pid = self.start(name, "flwr", *arguments)
-        until(lambda: not alive(pid), 30, f"the end of flwr {arguments[0]}")
+        until(lambda: not alive(pid), 60, f"the end of flwr {arguments[0]}")
         del self.pids[name]
-        return self.log(name)
+        return self.log(name)[before:]
 
     def kill_node(self, worker: int) -> None:
         """Kill a worker's SuperNode and what runs its app, without a word."""

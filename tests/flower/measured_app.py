@@ -1,6 +1,7 @@
 """A user's own Flower app, with a training function that knows nothing of fedgauge's, gauged in one line."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from fedgauge.randomness import Purpose, Streams
 STEPS, GAMMA, SEED = 5, 0.1, 3
 
 
-def own_app(shards: Path, *, gauged: bool = True) -> ClientApp:
+def own_app(shards: Path, *mods: Any, gauged: bool = True) -> ClientApp:
     """Plain SGD by autograd, with the mini-batches that fedgauge would draw for the same seed."""
 
     def number(context: Context) -> int:
@@ -23,7 +24,7 @@ def own_app(shards: Path, *, gauged: bool = True) -> ClientApp:
     def shard(context: Context):  # type: ignore[no-untyped-def]
         return read(shards / f"{number(context)}.npz")
 
-    app = ClientApp(mods=[gauge_mod(shard)] if gauged else [])
+    app = ClientApp(mods=[*mods, *([gauge_mod(shard)] if gauged else [])])
 
     @app.train()
     def train(message: Message, context: Context) -> Message:

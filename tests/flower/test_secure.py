@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,33 @@ def test_a_sum_that_lacks_an_answer_is_not_taken_for_the_sum_of_all(
     assert [record.loss for record in found.rounds] == pytest.approx([whole.rounds[0].loss], abs=1e-5)
     assert found.status == "unfinished"
     assert found.incidents == ("Worker 2 was lost in round 1: no masked answer within 0.3 s.",)
+
+
+WRONG: dict[str, Callable[[Any], None]] = {
+    "nothing": lambda record: record.clear(),
+    "text": lambda record: record.update(dict.fromkeys(list(record), "text")),
+    "no bytes": lambda record: record.update({name: [b""] for name in list(record)}),
+    "numbers": lambda record: record.update({name: [1] for name in list(record)}),
+}
+
+
+@pytest.mark.parametrize("exchange", [1, 2, 3, 4], ids=["keys", "shares", "masked vectors", "unmasking"])
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+def test_a_malformed_answer_ends_the_run_with_a_sentence(
+    experiment: Experiment, shards: Path, tmp_path: Path, exchange: int, wrong: Callable[[Any], None]
+) -> None:
+    grid, asked = grid_of(shards), experiment.changed({"rounds": 3})
+
+    def spoil(worker: int, message: Message, reply: Message) -> Message:
+        if worker == 2 and grid.exchanges == 1 + 4 + exchange:
+            wrong(reply.content.config_records[RECORD_KEY_CONFIGS])
+        return reply
+
+    grid.spoil = spoil
+    with pytest.raises(MachineError, match=r"The secure sum of round 1 (could not be computed|lacks the answer)"):
+        run_securely(grid, CONTEXT, asked, read(shards / "test.npz"), out=tmp_path / "run", timeout=0.3)
+    found = read_run(tmp_path / "run")
+    assert (found.status, [record.round for record in found.rounds]) == ("unfinished", [0])
 
 
 @pytest.mark.parametrize("rates", [{"gamma": 1e20}, {"eta": 1e30}], ids=["in local steps", "after the update"])

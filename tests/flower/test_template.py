@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import signal
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +22,7 @@ from tests.flower.fleet import Fleet, Zygote, alive, until
 from fedgauge import Experiment, execute, read_trace
 from fedgauge.cli import main
 from fedgauge.flower.new import write_project
+from fedgauge.flower.shard import RUN_KEYS
 
 
 @pytest.fixture(scope="module")
@@ -58,33 +64,86 @@ def test_it_runs_as_it_is_with_tls_and_keys(fleet: tuple[Fleet, Path], federatio
     there.run(project, {"out": str(out), "rounds": 1})
     there.finished(out, 120)
     config = tomllib.loads((project / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
-    asked = {key.replace("-", "_"): value for key, value in config.items() if key not in ("out", "wait", "timeout")}
+    asked = {key.replace("-", "_"): value for key, value in config.items() if key not in RUN_KEYS}
     here = execute(Experiment.of({**asked, "rounds": 1, "chunk": 1, "processes": 1}))
     assert read_trace(out).rounds == here.rounds
     assert np.array_equal(read_trace(out).model, here.model)
     assert oct((place / "certificates" / "server.key").stat().st_mode)[-3:] == "600"
 
 
-@pytest.mark.parametrize(
-    ("stranger", "words"),
-    [(False, "must be registered"), (True, "Failed to activate")],
-    ids=["no key", "a key that nobody registered"],
-)
-def test_a_node_without_a_key_is_turned_away(
-    fleet: tuple[Fleet, Path], federation: Any, stranger: bool, words: str
-) -> None:
+def test_a_run_is_resumed_by_its_configuration(fleet: tuple[Fleet, Path], project: Path) -> None:
+    """Flower overrides only keys that the app's configuration has."""
     there, place = fleet
-    key = place / "keys" / "stranger" if stranger else None
-    if stranger:
-        federation.make_node_key(place / "keys", "stranger")
-    number = 8 + stranger
-    there.node(number, key=key)
-    pid = there.pids[f"node{number}"]
-    until(lambda: not alive(pid), 20, "the end of a node that is turned away")
-    assert "SuperNode ID" not in there.log(f"node{number}")
-    assert words in there.log(f"node{number}")
-    del there.pids[f"node{number}"]
-    there.stop(f"exec{number}")
+    until(lambda: "fedgauge: finished at round 1" in there.log("link-exec"), 60, "the first run's end")
+    before = snapshot(place / "run")
+    there.run(project, {"out": str(place / "run"), "rounds": 1, "resume": True, "noise": True}, "resumed")
+    until(lambda: there.log("link-exec").count("fedgauge: finished at round 1") == 2, 60, "the resumed run's end")
+    assert snapshot(place / "run") == before
+
+
+def _ended(pid: int) -> bool:
+    return not alive(pid)
+
+
+def test_strangers_are_turned_away(fleet: tuple[Fleet, Path], federation: Any) -> None:
+    """Each ends by itself, its log says why, and the SuperLink never gives it a number."""
+    there, place = fleet
+    federation.make_node_key(place / "keys", "stranger")
+    federation.make_certificates(place / "elsewhere")
+    there.node(7, retries=3)
+    there.node(8, retries=3, key=place / "keys" / "stranger")
+    there.node(9, retries=3, key=place / "keys" / "node0", authority=place / "elsewhere" / "ca.crt")
+    for number, words in ((7, "must be registered"), (8, "Failed to activate"), (9, "CERTIFICATE_VERIFY_FAILED")):
+        pid = there.pids[f"node{number}"]
+        until(partial(_ended, pid), 30, f"the end of node {number}, which is turned away")
+        log = there.log(f"node{number}")
+        assert words in log, log
+        assert "SuperNode ID" not in log
+        del there.pids[f"node{number}"]
+        there.stop(f"exec{number}")
+
+
+def test_down_leaves_a_process_alone_that_has_got_the_id_since(federation: Any, tmp_path: Path) -> None:
+    write_project(tmp_path / "mine")
+    (tmp_path / "mine" / ".federation").mkdir()
+    with subprocess.Popen(["sleep", "60"]) as ours, subprocess.Popen(["sleep", "60"]) as another:
+        try:
+            kept = {
+                "superlink": {"pid": ours.pid, "began": federation._began(ours.pid)},
+                "node0": {"pid": another.pid, "began": federation._began(os.getppid())},
+                "node1": {"pid": 2**22, "began": federation._began(os.getpid())},  # no process has so large an id
+            }
+            (tmp_path / "mine" / ".federation" / "pids.json").write_text(json.dumps(kept))
+            command = [sys.executable, "federation.py", "down"]
+            done = subprocess.run(command, cwd=tmp_path / "mine", capture_output=True, text=True, check=True)
+            assert ours.wait(timeout=5) == -signal.SIGTERM
+            assert another.poll() is None
+        finally:
+            ours.kill()
+            another.kill()
+    assert done.stdout.splitlines() == [
+        f"Not running any more: node1 ({2**22})",
+        f"Not running any more: node0 ({another.pid})",
+        f"Stopped: superlink ({ours.pid})",
+    ]
+    assert not (tmp_path / "mine" / ".federation" / "pids.json").exists()
+
+
+def test_the_last_run_is_the_one_that_is_resumed(
+    federation: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(federation, "HERE", tmp_path)
+    with pytest.raises(SystemExit, match=r"There is no run in .* to resume"):
+        federation.choose_out(("--run-config", "resume=true"))
+    for name in ("2026-01-01-000000", "2026-01-02-000000", "2026-01-03-000000"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+    for name in ("2026-01-01-000000", "2026-01-02-000000"):  # the third was never begun
+        (tmp_path / "runs" / name / "settings.json").touch()
+    last = tmp_path / "runs" / "2026-01-02-000000"
+    assert federation.choose_out(("--run-config", "resume=true")) == last
+    assert federation.choose_out(("--run-config", "gamma=0.1 resume=true rounds=3")) == last
+    for arguments in ((), ("--run-config", "resume=false"), ("--run-config", 'resume=true out="/mine"')):
+        assert not federation.choose_out(arguments).exists()
 
 
 def test_nothing_is_overwritten(project: Path, tmp_path: Path, capsys: Capture) -> None:

@@ -93,6 +93,8 @@ def measure(
 
         chosen = MeasureOptions(names, trajectory_rounds, seeds, near, most, tolerance, part, **_budget(budget))
         setup = prepare(experiment)
+        if run and (run / "start.safetensors").exists():
+            setup = replace(setup, start=read_model(run / "start.safetensors", setup.federation))
         model, origin = None, "given"
         path = at or (run / "model.safetensors" if run else None)
         if path:

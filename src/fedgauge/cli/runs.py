@@ -117,13 +117,13 @@ def check(
     from fedgauge.measurement.trajectory import exceeded
     from fedgauge.report.terminal import kept_runs
     from fedgauge.runs.reader import read_run
-    from fedgauge.theory.arguments import check_federation, read_constants
+    from fedgauge.theory.arguments import check_federation, read_estimates
 
     found = read_run(run)
     _warn([found])
     check_federation(values, found.settings.get("federation"), f"the run in {run}")
-    constants = read_constants(values)
-    limits: dict[str, float] = {name: constants[name][0] for name in ("L_h", "L_g", "L_tilde") if name in constants}
+    constants = read_estimates(values)
+    limits: dict[str, float] = {name: constants[name].value for name in ("L_h", "L_g", "L_tilde") if name in constants}
     if not limits:
         raise InputError(f"{values} has none of L_h, L_g and L_tilde; name a file that has one of them.")
     watched = [record for record in found.rounds if record.L_h_ratio is not None]

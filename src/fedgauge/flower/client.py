@@ -74,6 +74,11 @@ class Node:
         return Work(federation, algorithm_of(values), steps[0] if len(steps) == 1 else steps, values["seed"], 1)
 
 
+def _session(values: Mapping[str, Any]) -> str:
+    """The name of the server's session in which a question was asked; empty for secure sums, which have none."""
+    return str(values.get("asked", "")).partition(".")[0]
+
+
 Found = tuple[dict[str, torch.Tensor], dict[str, float]]
 """The tensors and numbers that answer one part of a message."""
 
@@ -114,7 +119,7 @@ class WorkerTask:
         packed = records.pack(sums, model)
         if self.values["watch"]:
             kept = {"x": packed["x"], "gradient": packed["gradient"]}
-            made = records.content(kept, round=self.values["round"])
+            made = records.content(kept, round=self.values["round"], session=_session(self.values))
             self.state[f"{_KEPT}.{copy}"] = made.array_records[records.ARRAYS]
             self.state[f"{_KEPT}.{copy}.round"] = made.config_records[records.VALUES]
         return packed, {}
@@ -123,7 +128,7 @@ class WorkerTask:
         """The local model that this node kept from the last message, and the gradient there."""
         name, round = f"{_KEPT}.{copy}", self.values["seen_from"]
         kept_in: Any = self.state.config_records.get(f"{name}.round") or {}
-        if kept_in.get("round") != round:
+        if (kept_in.get("round"), kept_in.get("session")) != (round, _session(self.values)):
             raise InputError(f"Worker {self.node.worker} has no local model of round {round}: it has been restarted.")
         return records.tensors_of(self.state, name)
 
@@ -158,8 +163,9 @@ def client_app(load: Load = from_experiment, *, mods: Sequence[Any] | None = Non
         return node(worker_number(context), context.node_id)
 
     def reply_with(message: Message, tensors: dict[str, torch.Tensor], **values: Any) -> Message:
+        # By these the server sees that this is the answer to its question.
         question = records.values_in(message.content)
-        echo = {name: question[name] for name in ("method", "round") if name in question}
+        echo = {name: question[name] for name in ("method", "round", "asked") if name in question}
         return Message(records.content(tensors, **echo, **values), reply_to=message)
 
     @app.query("hello")
@@ -199,6 +205,6 @@ def client_app(load: Load = from_experiment, *, mods: Sequence[Any] | None = Non
                 found, numbers = getattr(task, method)(int(copy))
                 tensors |= records.named(part, found)
                 answer |= {f"{part}.{name}": number for name, number in numbers.items()}
-        return reply_with(message, tensors, **answer)
+        return reply_with(message, tensors, worker=me.worker, **answer)
 
     return app

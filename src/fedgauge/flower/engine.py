@@ -9,6 +9,7 @@ known to be needed: the gradients at the last round's mean model, and the exact 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
@@ -19,18 +20,17 @@ import fedgauge.flower.records as records
 from fedgauge.algorithms.base import Algorithm, Tensors
 from fedgauge.federation.participation import Cohort, Participation
 from fedgauge.flower.algorithms import described
+from fedgauge.flower.answers import Expected, Like
 from fedgauge.flower.fleet import Fleet, Question
 from fedgauge.flower.noise import Noise
 from fedgauge.runs.checkpoints import State
 from fedgauge.simulation.workers import Lane, Secants, Sums, Work, lanes
 
-Shapes = dict[str, tuple[int, ...]]
-
 
 class Reply(NamedTuple):
     """A worker's answer to one part of a message."""
 
-    values: dict[str, Any]
+    numbers: dict[str, float]
     tensors: dict[str, torch.Tensor]
 
 
@@ -130,16 +130,16 @@ class FlowerEngine:
         answers = self._known("evaluate", model)
         if answers is None:
             message = _Message(self._round, {"model": model})
-            message.add("evaluate", dealt, {"gradient": tuple(model.shape)})
-            answers = self._ask(message)
+            message.add("evaluate", dealt, self._evaluation(model))
+            answers = self._insist(message)
         weighed = self._weigh("evaluate", dealt, answers)
         if self._schedule.noise:
-            each = {str(row.worker): row.values["noise2"] for lane in weighed for row in lane}
+            each = {str(row.worker): row.numbers["noise2"] for lane in weighed for row in lane}
             self._noise.add(self._round, each)
         for lane in weighed:
             loss, gradient = 0.0, torch.zeros(len(model), dtype=torch.float64)
             for row in lane:
-                loss += row.weight * row.values["loss"]
+                loss += row.weight * row.numbers["loss"]
                 gradient += row.weight * row.tensors["gradient"]
             yield loss, gradient
 
@@ -157,7 +157,7 @@ class FlowerEngine:
         if answers is None:
             message = _Message(round, {"model": model})
             self._add_local_phase(message, dealt, model, server, bool(watch), ends)
-            answers = self._ask(message)
+            answers = self._insist(message)
         for lane in self._weigh("local_phase", dealt, answers):
             sums = Sums()
             for row in lane:
@@ -167,12 +167,15 @@ class FlowerEngine:
     def _secants(self, dealt: Sequence[Lane], mean: torch.Tensor) -> Iterable[Secants | None]:
         message = _Message(self._round, {"mean": mean}, seen_from=self._round)
         # Workers whose local models are not part of the mean get no task here.
-        message.add("secants", dealt, {"gradient": tuple(mean.shape)}, but=self._missing["local_phase"])
+        secants = Expected(numbers={"squares": 0.0, "steepest": 0.0}, tensors={"gradient": Like.of(mean)})
+        message.add("secants", dealt, secants, but=self._missing["local_phase"])
         coming, self._coming = self._coming, None
         if coming is not None:
             self._add_coming(message, coming)
         answers = self._ask(message)
         self._foreseen = None if coming is None else (coming, answers)
+        if not _of("secants", answers) and self._fleet.nodes.keys() & _workers(dealt):
+            return [None for _ in dealt]  # they are there, but none of their answers could be used
         weighed = self._weigh("secants", dealt, answers)
         if not self._same_answered(dealt):
             return [None for _ in weighed]
@@ -183,17 +186,16 @@ class FlowerEngine:
         seen = Secants(torch.zeros(len(mean), dtype=torch.float64))
         for row in lane:
             gradient = row.weight * row.tensors["gradient"].double()
-            seen.add(Secants(gradient, row.weight * row.values["squares"], row.values["steepest"]))
+            seen.add(Secants(gradient, row.weight * row.numbers["squares"], row.numbers["steepest"]))
         return seen
 
     # -- messages --------------------------------------------------------------------------------------------------
 
     def _known(self, method: str, model: torch.Tensor) -> Answers | None:
-        """The answers to a task that was sent early, if it was sent with this very model."""
+        """The answers to a task that was sent early, if it was sent with this very model and any can be used."""
         if self._foreseen is None or self._foreseen[0].model is not model:
             return None
-        answers = {part: reply for part, reply in self._foreseen[1].items() if part.method == method}
-        return answers or None
+        return _of(method, self._foreseen[1]) or None
 
     def _add_coming(self, message: _Message, state: State) -> None:
         """Add the next round's tasks: an exact pass if it has a record, and local steps unless it is the last."""
@@ -201,7 +203,7 @@ class FlowerEngine:
         message.round, message.tensors["model"] = state.round, state.model
         if plan.recorded(state.round):
             everyone = Participation(weights=plan.participation.weights).cohort(N, plan.seed, 0)
-            message.add("evaluate", lanes(everyone, 1), {"gradient": tuple(state.model.shape)})
+            message.add("evaluate", lanes(everyone, 1), self._evaluation(state.model))
         if state.round < plan.rounds:
             cohort = plan.participation.cohort(N, plan.seed, state.round)
             watch = plan.watch and state.round % plan.record_every == 0
@@ -219,21 +221,27 @@ class FlowerEngine:
         message.tensors |= records.named("server", server)
         message.values |= {"watch": watch, **({"ends": list(ends)} if ends else {})}
         for lane in dealt:
-            message.add("local_phase", [lane], self._shapes(lane, model, watch, ends))
+            message.add("local_phase", [lane], self._local_result(lane, model, watch, ends))
             for row, worker in enumerate(lane.cohort.workers.tolist()):
                 memory = {name: rows[row] for name, rows in lane.memory.items()}
                 message.memory[worker] = records.named("memory", memory)
+
+    def _insist(self, message: _Message) -> Answers:
+        """Ask, and if no answer can be used, ask once more: with few participants, that may be one node's mistake."""
+        answers = self._ask(message)
+        return answers if any(answers.values()) else self._ask(message)
 
     def _ask(self, message: _Message) -> Answers:
         """Send each worker its message, and split the answers into their parts."""
         answers = self._fleet.ask(message.round, message.questions(self._values))
         found: dict[Part, Reply | None] = {}
         for parts, answer in zip(message.parts.values(), answers, strict=True):
-            values = {} if answer is None else records.values_in(answer)
-            tensors = {} if answer is None else records.tensors_of(answer)
             for part in parts:
-                own = {key.removeprefix(f"{part.name}."): value for key, value in values.items()}
-                found[part] = None if answer is None else Reply(own, records.part(tensors, part.name))
+                found[part] = None
+                if answer is not None:
+                    found[part] = Reply(
+                        records.part(answer.numbers, part.name), records.part(answer.tensors, part.name)
+                    )
         return found
 
     def _weigh(self, method: str, dealt: Sequence[Lane], answers: Answers) -> list[list[_Row]]:
@@ -250,7 +258,7 @@ class FlowerEngine:
                     self._missing[method].add(worker)
                 else:
                     there += weight
-                    found[-1].append(_Row(worker, weight, reply.values, reply.tensors))
+                    found[-1].append(_Row(worker, weight, reply.numbers, reply.tensors))
         if there == 0.0:
             raise self._fleet.nobody()
         if there == total:
@@ -259,21 +267,37 @@ class FlowerEngine:
 
     def _same_answered(self, dealt: Sequence[Lane]) -> bool:
         """Whether the same workers answered in all three exchanges from which a round's ratios are made."""
-        own = {worker for lane in dealt for worker in lane.cohort.workers.tolist()}
+        own = _workers(dealt)
         missing = [self._missing.get(method, set()) & own for method in ("evaluate", "local_phase", "secants")]
         return missing[0] == missing[1] == missing[2]
 
-    def _shapes(self, lane: Lane, model: torch.Tensor, watch: bool, ends: Sequence[int] | None) -> Shapes:
-        """The names and shapes of the tensors that a worker must send after its local steps."""
+    def _evaluation(self, model: torch.Tensor) -> Expected:
+        """What a worker must send after an exact pass."""
+        least = {"loss": -math.inf, **({"noise2": 0.0} if self._schedule.noise else {})}
+        return Expected(numbers=least, tensors={"gradient": Like.of(model, torch.float64)})
+
+    def _local_result(self, lane: Lane, model: torch.Tensor, watch: bool, ends: Sequence[int] | None) -> Expected:
+        """What a worker must send after its local steps."""
         sent, remembered = answer_of(
             self._work.algorithm, model, {name: rows[:1] for name, rows in lane.memory.items()}
         )
-        shapes = {f"message.{name}": tuple(rows.shape[1:]) for name, rows in sent.items()}
-        shapes |= {f"memory.{name}": tuple(rows.shape[1:]) for name, rows in remembered.items()}
-        whole = {**shapes, **({"x": tuple(model.shape), "gradient": tuple(model.shape)} if watch else {})}
+        each = {f"message.{name}": Like.of(rows[0]) for name, rows in sent.items()}
+        each |= {f"memory.{name}": Like.of(rows[0]) for name, rows in remembered.items()}
+        whole = {**each, **({"x": Like.of(model), "gradient": Like.of(model)} if watch else {})}
         for number in range(len(ends or [0]) - 1):
-            whole |= {f"path.{number}.{name}": shape for name, shape in shapes.items()}
-        return whole
+            whole |= records.named(f"path.{number}", each)
+        return Expected(tensors=whole)
+
+
+def _workers(dealt: Sequence[Lane]) -> set[int]:
+    """The workers of all lanes."""
+    return {worker for lane in dealt for worker in lane.cohort.workers.tolist()}
+
+
+def _of(method: str, answers: Answers) -> Answers:
+    """The answers to one method; empty if none of them can be used."""
+    own = {part: reply for part, reply in answers.items() if part.method == method}
+    return own if any(own.values()) else {}
 
 
 def answer_of(algorithm: Algorithm, model: torch.Tensor, memory: Tensors) -> tuple[Tensors, Tensors]:
@@ -289,7 +313,7 @@ class _Row(NamedTuple):
 
     worker: int
     weight: float
-    values: dict[str, Any]
+    numbers: dict[str, float]
     tensors: dict[str, torch.Tensor]
 
 
@@ -300,10 +324,10 @@ class _Message:
         self.round, self.tensors, self.values = round, dict(tensors), values
         self.memory: dict[int, dict[str, torch.Tensor]] = {}
         self.parts: dict[int, list[Part]] = {}
-        self._shapes: dict[int, Shapes] = {}
+        self._expected: dict[int, Expected] = {}
 
-    def add(self, method: str, dealt: Sequence[Lane], shapes: Shapes, but: Collection[int] = ()) -> None:
-        """Add a method to the task of each of these workers except ``but``; answers have tensors of these shapes."""
+    def add(self, method: str, dealt: Sequence[Lane], expected: Expected, but: Collection[int] = ()) -> None:
+        """Add a method to the task of each of these workers except ``but``, and what they must answer to it."""
         for lane in dealt:
             cohort: Cohort = lane.cohort
             for worker, copy in zip(cohort.workers.tolist(), cohort.copies.tolist(), strict=True):
@@ -311,12 +335,13 @@ class _Message:
                     continue
                 part = Part(worker, method, copy)
                 self.parts.setdefault(worker, []).append(part)
-                own = self._shapes.setdefault(worker, {})
-                own |= {f"{part.name}.{name}": shape for name, shape in shapes.items()}
+                own = self._expected.setdefault(worker, Expected())
+                own.numbers |= records.named(part.name, expected.numbers)
+                own.tensors |= records.named(part.name, expected.tensors)
 
     def questions(self, values: Mapping[str, Any]) -> list[Question]:
         """The questions to send, one per worker."""
-        sent = {**values, **self.values, "round": self.round, "method": "work"}
+        sent = {**values, **self.values}
         return [
             Question(
                 worker,
@@ -324,7 +349,7 @@ class _Message:
                 records.content(
                     {**self.tensors, **self.memory.get(worker, {})}, parts=[part.name for part in parts], **sent
                 ),
-                self._shapes[worker],
+                self._expected[worker],
             )
             for worker, parts in self.parts.items()
         ]

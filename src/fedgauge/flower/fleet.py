@@ -1,36 +1,37 @@
 """The nodes that are the workers of a run: how they are found and called, and what happens when they fail.
 
 A worker that does not answer in time is lost for the rest of the run, because waiting for it again would delay every
-round. An answer that cannot be used (an error, wrong shapes, numbers that are not finite, another round) is refused;
-its worker is asked again in the next round. Both are recorded, with the worker, the round and the reason.
+round. An answer that cannot be used (see :mod:`fedgauge.flower.answers`) is refused; its worker is asked again in the
+next round. Both are recorded, with the worker, the round and the reason.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import secrets
 import time
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
 from flwr.app import Message, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
-from safetensors import SafetensorError
 
 import fedgauge.flower.records as records
 from fedgauge.errors import InputError, MachineError
+from fedgauge.flower.answers import Expected, Greeting, Received, RefusedError, read_greeting, read_work
 
 Key = TypeVar("Key", bound=Hashable)
 
 _POLL = 0.1
 """Seconds between two checks for answers."""
+_AGAIN = 2.0
+"""Seconds until a node whose greeting cannot be used is asked again."""
 _GONE = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE)
 
-NOT_FINITE = "is not finite"
 EVENTS = "events.jsonl"
 """The file in a run's directory that lists the workers that were lost or refused."""
 
@@ -39,19 +40,19 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Question:
-    """A message to one worker, with the shape of the answer.
+    """A message to one worker, with what its answer must have.
 
     Attributes:
         worker: the number of the worker.
         type: the message's type, by which Flower routes it.
         content: the content of the message.
-        shapes: the shapes that the tensors in the answer must have, by name.
+        expected: the numbers and tensors of the answer.
     """
 
     worker: int
     type: str
     content: RecordDict
-    shapes: Mapping[str, tuple[int, ...]] | None = None
+    expected: Expected
 
 
 @dataclass
@@ -61,27 +62,33 @@ class Fleet:
     Attributes:
         grid: Flower's connection to the nodes.
         timeout: the number of seconds to wait for an answer.
-        events: the file to which losses and refusals are written, one per line.
         nodes: the node of each worker that is still there.
         incidents: the losses and refusals so far.
         round: the round of the last questions.
+        session: a name for this server's questions. A server that is killed and started again has another one, so that
+            late answers to the questions of the first are recognised.
     """
 
     grid: Grid
     timeout: float
-    events: Path | None = None
     nodes: dict[int, int] = field(default_factory=dict)
     incidents: list[dict[str, Any]] = field(default_factory=list)
     round: int = 0
+    session: str = field(default_factory=lambda: secrets.token_hex(8))
+    _events: Path | None = None
+    _asked: int = 0
 
-    def gather(self, num_workers: int, wait: float) -> dict[int, dict[str, Any]]:
+    def gather(self, num_workers: int, wait: float) -> dict[int, Greeting]:
         """Find the node of each worker: ask every node that connects within ``wait`` seconds which worker it is."""
-        hellos: dict[int, dict[str, Any]] = {}
+        hellos: dict[int, Greeting] = {}
         greeted: dict[str, int] = {}
         waiting: set[str] = set()
+        refused: dict[int, str] = {}
+        again: dict[int, float] = {}  # when to ask a refused node again
         end = time.monotonic() + wait
         while len(hellos) < num_workers:
-            new = [node for node in self.grid.get_node_ids() if node not in greeted.values()]
+            due = {node for node, at in again.items() if time.monotonic() > at}
+            new = [node for node in self.grid.get_node_ids() if node not in greeted.values() or node in due]
             if new:
                 hello = [
                     Message(records.content({}, method="hello"), node, "query.hello", ttl=wait + 60) for node in new
@@ -89,27 +96,35 @@ class Fleet:
                 sent = dict(zip(self.grid.push_messages(hello), new, strict=True))
                 greeted |= sent
                 waiting |= set(sent)
+                again = {node: at for node, at in again.items() if node not in due}
             for reply in self.grid.pull_messages(list(waiting)) if waiting else ():
                 name = reply.metadata.reply_to_message_id
                 waiting.discard(name)
-                self._welcome(greeted[name], reply, num_workers, hellos)
+                node = greeted[name]
+                try:
+                    self._welcome(node, reply, num_workers, hellos)
+                except RefusedError as mistake:
+                    if node not in refused:
+                        self._report("refused", None, node, 0, str(mistake))
+                    refused[node], again[node] = str(mistake), time.monotonic() + _AGAIN
             if len(hellos) < num_workers and time.monotonic() > end:
                 there = ", ".join(map(str, sorted(hellos))) or "none"
+                why = "".join(f"; node {node} was refused: {why}" for node, why in refused.items())
                 raise MachineError(
-                    f"Of {num_workers} workers only these connected within {wait:g} s: {there}; start a SuperNode with"
-                    " a partition-id for each of the others, or wait longer for them."
+                    f"Of {num_workers} workers only these connected within {wait:g} s: {there}{why}; start a SuperNode"
+                    " with a partition-id for each of the others, or wait longer for them."
                 )
             time.sleep(_POLL)
         return hellos
 
-    def _welcome(self, node: int, reply: Message, num_workers: int, hellos: dict[int, dict[str, Any]]) -> None:
+    def _welcome(self, node: int, reply: Message, num_workers: int, hellos: dict[int, Greeting]) -> None:
         """Accept a node that has said which worker it is, or raise an error that explains why it cannot take part."""
         if reply.has_error() and reply.error.code in _GONE:
             return  # a node of an earlier run, whose SuperNode has ended
         if reply.has_error():
-            raise InputError(f"Node {node} cannot take part: {_reason(reply)}")
-        hello = records.values_in(reply.content)
-        worker = hello["worker"]
+            raise InputError(f"Node {node} cannot take part: {reason_of(reply)}")
+        hello = read_greeting(reply.content)
+        worker = hello.worker
         if worker >= num_workers:
             raise InputError(
                 f"A node says that it is worker {worker}, but workers are numbered from 0 to {num_workers - 1}; start"
@@ -118,8 +133,8 @@ class Fleet:
         if worker in hellos:
             raise InputError(f"Two nodes say that they are worker {worker}; start one with another partition-id.")
         for other, theirs in hellos.items():
-            if theirs["form"] != hello["form"]:
-                pair = sorted([(other, theirs["dim"]), (worker, hello["dim"])])
+            if theirs.form != hello.form:
+                pair = sorted([(other, theirs.dim), (worker, hello.dim)])
                 raise InputError(
                     f"Workers {pair[0][0]} and {pair[1][0]} have different models, losses or batch sizes (their models"
                     f" have {pair[0][1]} and {pair[1][1]} parameters); give all nodes the same code and configuration."
@@ -147,54 +162,68 @@ class Fleet:
                 time.sleep(_POLL)
         return found
 
-    def ask(self, round: int, questions: Sequence[Question]) -> list[RecordDict | None]:
+    def ask(self, round: int, questions: Sequence[Question]) -> list[Received | None]:
         """Ask workers and check their answers; ``None`` for each worker that is lost or whose answer is refused."""
-        self.round = round
-        messages = {
-            number: Message(question.content, self.nodes[question.worker], question.type)
-            for number, question in enumerate(questions)
-            if question.worker in self.nodes
-        }
-        answers: list[RecordDict | None] = [None] * len(questions)
+        self.round, self._asked = round, self._asked + 1
+        echo: dict[str, Any] = {"asked": f"{self.session}.{self._asked}", "round": round}
+        messages = {}
+        for number, question in enumerate(questions):
+            if question.worker in self.nodes:
+                question.content.config_records[records.VALUES].update(echo)
+                messages[number] = Message(question.content, self.nodes[question.worker], question.type)
+        answers: list[Received | None] = [None] * len(questions)
         mistakes: dict[int, str] = {}
         for number, reply in self.exchange(messages).items():
             question = questions[number]
+            worker = question.worker
             if reply is None or (reply.has_error() and reply.error.code in _GONE):
-                self._lose(question.worker, round, f"no answer within {self.timeout:g} s")
+                self.report("lost", worker, round, f"no answer within {self.timeout:g} s")
+                del self.nodes[worker]
             elif reply.has_error():
-                mistakes[number] = _reason(reply)
+                mistakes[number] = reason_of(reply)
             else:
-                answers[number] = reply.content
-                mistakes[number] = _mistake(question, reply.content)
+                expected = replace(question.expected, echo={**echo, "worker": worker})
+                try:
+                    answers[number] = read_work(reply.content, expected)
+                except RefusedError as mistake:
+                    mistakes[number] = str(mistake)
+        received = [answer for answer in answers if answer is not None]
         # If no worker's numbers are finite, the run diverges; that is a result, not a worker's mistake.
-        if not all(mistake.endswith(NOT_FINITE) for mistake in mistakes.values()):
-            for number, mistake in mistakes.items():
-                if mistake:
-                    answers[number] = None
-                    self.report("refused", questions[number].worker, round, mistake)
+        if not all(answer.not_finite for answer in received):
+            for number, answer in enumerate(answers):
+                if answer is not None and answer.not_finite:
+                    answers[number], mistakes[number] = None, answer.not_finite
+        for number, why in sorted(mistakes.items()):
+            self.report("refused", questions[number].worker, round, why)
         return answers
 
     def nobody(self) -> MachineError:
         """The error to raise when no worker has answered."""
-        where = self.events or "the log"
+        where = self._events or "the log"
         return MachineError(
             f"No worker is left in round {self.round}; the rounds before it are kept, and {where} says why the workers"
-            " were lost."
+            " were lost or refused."
         )
-
-    def _lose(self, worker: int, round: int, why: str) -> None:
-        node = self.nodes.get(worker)
-        self.report("lost", worker, round, why)
-        if node is not None:
-            del self.nodes[worker]
 
     def report(self, what: str, worker: int, round: int, why: str) -> None:
         """Record that a worker was lost or refused, and why."""
-        event = {"round": round, "worker": worker, "node": str(self.nodes.get(worker, "")), "what": what, "why": why}
+        self._report(what, worker, self.nodes.get(worker), round, why)
+
+    def _report(self, what: str, worker: int | None, node: int | None, round: int, why: str) -> None:
+        shown = "" if node is None else str(node)
+        event = {"round": round, "worker": worker, "node": shown, "what": what, "why": why}
         self.incidents.append(event)
-        logger.warning("Worker %d was %s in round %d: %s.", worker, what, round, why)
-        if self.events:
-            write_event(self.events, event)
+        who = f"Node {shown}" if worker is None else f"Worker {worker}"
+        logger.warning("%s was %s in round %d: %s.", who, what, round, why)
+        if self._events:
+            write_event(self._events, event)
+
+    def record_in(self, place: Path | None) -> None:
+        """Write losses and refusals, those so far and those to come, into a run's directory, which is open by now."""
+        if place is not None and self._events is None:
+            self._events = place / EVENTS
+            for event in self.incidents:
+                write_event(self._events, event)
 
 
 def write_event(path: Path, event: Mapping[str, Any]) -> None:
@@ -240,39 +269,9 @@ class PromptGrid(Grid):
         return [reply for reply in found.values() if reply is not None]
 
 
-def _reason(reply: Message) -> str:
+def reason_of(reply: Message) -> str:
     """A node's error message, in one line."""
     text = " ".join(str(reply.error.reason).split())
+    text = "".join(letter if letter.isprintable() else "?" for letter in text[:400])
     # Flower writes "<class 'X'>:<'what it says'>".
     return text.partition(":<'")[2].removesuffix("'>") or text or f"error {reply.error.code}"
-
-
-def _mistake(question: Question, answer: RecordDict) -> str:
-    """What is wrong with an answer, in a few words; empty if it can be used."""
-    sent, values = records.values_in(question.content), records.values_in(answer)
-    for name in ("method", "round"):
-        if name in sent and values.get(name) != sent[name]:
-            return f"it answers {name} {values.get(name)!r}, not {sent[name]!r}"
-    try:
-        tensors = records.tensors_of(answer)
-    except (SafetensorError, ValueError, TypeError, OSError, EOFError) as error:
-        return f"its tensors cannot be read ({error})"
-    if question.shapes is not None:
-        if set(tensors) != set(question.shapes):
-            return f"it sends {', '.join(sorted(tensors)) or 'nothing'}, not {', '.join(sorted(question.shapes))}"
-        for name, shape in question.shapes.items():
-            if tuple(tensors[name].shape) != shape:
-                return f"its {name} has shape {tuple(tensors[name].shape)}, not {shape}"
-    return _not_finite(values, tensors)
-
-
-def _not_finite(values: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> str:
-    for name, tensor in tensors.items():
-        if not tensor.is_floating_point():
-            return f"its {name} holds {tensor.dtype}, not floating-point numbers"
-        if not torch.isfinite(tensor).all():
-            return f"its {name} {NOT_FINITE}"
-    for name, value in values.items():
-        if isinstance(value, float) and not torch.isfinite(torch.tensor(value)):
-            return f"its {name} {NOT_FINITE}"
-    return ""

@@ -17,7 +17,7 @@ import fedgauge.flower.records as records
 from fedgauge.algorithms import fedavg
 from fedgauge.errors import InputError
 from fedgauge.federation.supervised import SupervisedFederation
-from fedgauge.flower.client import Load, Node, form_of
+from fedgauge.flower.client import Load, Node
 from fedgauge.simulation.workers import Lane, Secants, Work
 from fedgauge.system.threads import one_thread
 
@@ -107,7 +107,7 @@ def _gauged(
     noise: bool,
 ) -> Message:
     seen: dict[str, torch.Tensor] = {}
-    values: dict[str, Any] = {"worker": node.worker, "round": request["round"], "form": form_of(node.federation)}
+    values: dict[str, Any] = {"worker": node.worker, "round": request["round"], "asked": request["asked"]}
     mean = message.content.array_records.get(MEAN)
     if "look" in request["parts"] and mean is not None:
         _look(node, context, mean, request["seen_from"], seen, values)
@@ -150,7 +150,8 @@ def _look(
     kept_round: Any = context.state.config_records.get(_KEPT_ROUND) or {}
     if kept_round.get("round") != round:
         return  # this node has been restarted since; the server sees that its answer is missing
-    at = torch.from_numpy(np.array(mean["mean"].numpy()))
-    found = node.secants(records.tensors_of(context.state, _KEPT), at)
+    kept = records.tensors_of(context.state, _KEPT)
+    at = torch.from_numpy(np.array(mean["mean"].numpy())).to(kept["x"].dtype)
+    found = node.secants(kept, at)
     seen["look"] = found.gradient.to(at.dtype)
     values |= {"squares": found.squares, "steepest": found.steepest}

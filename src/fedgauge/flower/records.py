@@ -7,7 +7,7 @@ message separately, six times on its way there and back, which would take longer
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -16,9 +16,12 @@ from safetensors.torch import load, save
 
 from fedgauge.simulation.workers import Spread, Sums
 
+Item = TypeVar("Item")
+
 ARRAYS, VALUES = "fedgauge.arrays", "fedgauge.said"
 """The names of the two records of a message: its tensors, and its plain values."""
-_PACKED = "safetensors"
+PACKED = "safetensors"
+"""The name of the only array in the first of them."""
 
 
 def content(tensors: Mapping[str, torch.Tensor], **values: Any) -> RecordDict:
@@ -26,14 +29,14 @@ def content(tensors: Mapping[str, torch.Tensor], **values: Any) -> RecordDict:
     record = ArrayRecord()
     if tensors:
         held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-        record[_PACKED] = Array(np.frombuffer(save(held), dtype=np.uint8))
+        record[PACKED] = Array(np.frombuffer(save(held), dtype=np.uint8))
     return RecordDict({ARRAYS: record, VALUES: ConfigRecord(values)})
 
 
 def tensors_of(record: RecordDict, name: str = ARRAYS) -> dict[str, torch.Tensor]:
     """The tensors of a message, each with its own memory."""
     arrays: Mapping[str, Array] = record.array_records.get(name) or {}
-    return load(arrays[_PACKED].numpy().tobytes()) if _PACKED in arrays else {}
+    return load(arrays[PACKED].numpy().tobytes()) if PACKED in arrays else {}
 
 
 def values_in(record: RecordDict) -> dict[str, Any]:
@@ -41,16 +44,14 @@ def values_in(record: RecordDict) -> dict[str, Any]:
     return dict(record.config_records.get(VALUES) or {})
 
 
-def part(tensors: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
-    """The tensors whose names begin with a prefix and a dot; both are removed from the names."""
-    return {
-        name.removeprefix(f"{prefix}."): tensor for name, tensor in tensors.items() if name.startswith(f"{prefix}.")
-    }
+def part(whole: Mapping[str, Item], prefix: str) -> dict[str, Item]:
+    """The items whose names begin with a prefix and a dot; both are removed from the names."""
+    return {name.removeprefix(f"{prefix}."): item for name, item in whole.items() if name.startswith(f"{prefix}.")}
 
 
-def named(prefix: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The same tensors, with a prefix and a dot before each name."""
-    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
+def named(prefix: str, items: Mapping[str, Item]) -> dict[str, Item]:
+    """The same items, with a prefix and a dot before each name."""
+    return {f"{prefix}.{name}": item for name, item in items.items()}
 
 
 def pack(sums: Sums, like: torch.Tensor) -> dict[str, torch.Tensor]:

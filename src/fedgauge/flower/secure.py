@@ -12,9 +12,10 @@ unchanged. A sum takes four exchanges.
 from __future__ import annotations
 
 import json
+import logging
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import islice
@@ -39,7 +40,7 @@ from fedgauge.experiment.prepare import algorithm_of
 from fedgauge.flower.algorithms import described
 from fedgauge.flower.client import WorkerTask
 from fedgauge.flower.engine import answer_of
-from fedgauge.flower.fleet import EVENTS, Fleet, PromptGrid
+from fedgauge.flower.fleet import Fleet, PromptGrid
 from fedgauge.flower.noise import Noise
 from fedgauge.flower.result import write_measurement
 from fedgauge.flower.server import num_workers, tested_with
@@ -49,6 +50,8 @@ from fedgauge.simulation.rounds import compare
 from fedgauge.simulation.workers import Secants, Spread, Sums
 from fedgauge.values import Round, Trace
 from fedgauge.values import Status as Ending
+
+logger = logging.getLogger(__name__)
 
 CLIPPING = 8.0
 """The largest absolute value of an entry that can be summed."""
@@ -137,9 +140,15 @@ class _MeanStrategy:
 
 
 def secure_mean(
-    grid: Grid, context: Context, fleet: Fleet, round: int, tensors: Mapping[str, torch.Tensor], values: dict[str, Any]
+    grid: Grid,
+    context: Context,
+    fleet: Fleet,
+    round: int,
+    tensors: Mapping[str, torch.Tensor],
+    values: dict[str, Any],
+    shapes: Sequence[tuple[int, ...]],
 ) -> list[torch.Tensor]:
-    """The mean of the workers' answers; the server sees nothing else of them."""
+    """The mean of the workers' answers, vectors of these shapes; the server sees nothing else of them."""
     number = len(fleet.nodes)
     request = {**values, "names": list(tensors)}
     sent = ndarrays_to_parameters([tensor.numpy() for tensor in tensors.values()])
@@ -154,11 +163,17 @@ def secure_mean(
     workflow = SecAggPlusWorkflow(
         1.0, 0.6, max_weight=1.0, clipping_range=CLIPPING, quantization_range=entries, timeout=fleet.timeout
     )
-    workflow(PromptGrid(grid), legacy)
-    if strategy.mean is None:
+    try:
+        workflow(PromptGrid(grid), legacy)
+    except Exception:
+        # Flower's workflow trusts what the nodes send, and one that sends something else can make it raise anything.
+        logger.exception("The secure sum of round %d failed.", round)
+        strategy.mean = None
+    if strategy.mean is None or [tuple(vector.shape) for vector in strategy.mean] != list(shapes):
         raise MachineError(
             f"The secure sum of round {round} could not be computed: too few of {number} workers answered within"
-            f" {fleet.timeout:g} s, or one sent numbers that cannot be summed; see the SuperNodes' logs."
+            f" {fleet.timeout:g} s, or one sent something that cannot be summed; the rounds before it are kept; see"
+            " this log and the SuperNodes' logs."
         )
     if strategy.missing:
         # SecAgg+ can do without a few of the answers, but the mean of the others is not that of all workers.
@@ -209,7 +224,7 @@ def run_securely(
         raise InputError(
             f"{algorithm.name} keeps a memory for each worker, which is not possible with secure sums; use fedavg."
         )
-    fleet = Fleet(grid, positive("timeout", timeout), None if out is None else Path(out) / EVENTS)
+    fleet = Fleet(grid, positive("timeout", timeout))
     fleet.gather(N, positive("wait", wait))
     values: dict[str, Any] = {
         **described(algorithm),
@@ -233,6 +248,9 @@ def run_securely(
     server: Mapping[str, torch.Tensor] = algorithm.init(model)
     sent = answer_of(algorithm, model, {})[0]
     names = [*sorted([f"message.{name}" for name in sent] + ["gradient", "x"])]
+    # What a worker sends for each part of a request: vectors as long as the model, numbers, and two marks.
+    whole = tuple(model.shape)
+    shapes_of = {"look": [whole, (3,), (2,)], "evaluate": [whole, (2,), (2,)], "train": [whole] * len(names) + [(2,)]}
     rounds: list[Round] = []
     seconds: list[float] = []
     began = time.perf_counter()
@@ -243,6 +261,7 @@ def run_securely(
         directory = None
         if out is not None:
             directory = stack.enter_context(RunDirectory.open(out, settings, description=experiment.to_toml()))
+            fleet.record_in(directory.path)
         noises = Noise(directory.path if directory else None)
 
         def keep(record: Round) -> None:
@@ -261,7 +280,8 @@ def run_securely(
                 tensors["mean"] = mean.to(model.dtype)
             request = {**values, "parts": parts, "round": number, "seen_from": number - 1}
             try:
-                answer = _MeanAnswer(secure_mean(grid, context, fleet, number, tensors, request), N, number)
+                shapes = [shape for part in parts for shape in shapes_of[part]]
+                answer = _MeanAnswer(secure_mean(grid, context, fleet, number, tensors, request, shapes), N, number)
             except MachineError:
                 if before is not None:
                     keep(before.record)  # without what this round would have seen of it

@@ -18,9 +18,10 @@ from fedgauge.experiment.config import Experiment
 from fedgauge.experiment.prepare import TestSet, algorithm_of, participation_of, share_out
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.supervised import SupervisedFederation
+from fedgauge.flower.answers import Greeting
 from fedgauge.flower.client import form_of
 from fedgauge.flower.engine import FlowerEngine, Schedule
-from fedgauge.flower.fleet import EVENTS, Fleet
+from fedgauge.flower.fleet import Fleet
 from fedgauge.flower.noise import Noise
 from fedgauge.flower.result import write_measurement
 from fedgauge.flower.shard import Shard, experiment_of, held_out
@@ -112,11 +113,11 @@ def run_on(
     own, run = shard.federation(), experiment.run
     evaluator, N = tested_with(experiment, shard, own), num_workers(experiment)
     place = None if out is None else Path(out)
-    fleet = Fleet(grid, positive("timeout", timeout), place / EVENTS if place else None)
+    fleet = Fleet(grid, positive("timeout", timeout))
     hellos = fleet.gather(N, positive("wait", wait))
     _check_form(own, hellos)
-    federation: Any = RemoteFederation(own, [hellos[worker]["digest"] for worker in range(N)])
-    participation = _participation(experiment, [hellos[worker]["examples"] for worker in range(N)])
+    federation: Any = RemoteFederation(own, [hellos[worker].digest for worker in range(N)])
+    participation = _participation(experiment, [hellos[worker].examples for worker in range(N)])
     steps: Any = run.local_steps
     if steps == "auto":
         steps = adaptive_pace(run.round_cost, federation, participation, run.most_local_steps or CAP)
@@ -136,6 +137,7 @@ def run_on(
 
     def make_engine(work: Work) -> FlowerEngine:
         # By now the run's directory is open, and it is certain that this run may write there.
+        fleet.record_in(place)
         kept.append(Noise(place))
         return FlowerEngine(work, fleet, schedule, kept[-1])
 
@@ -176,12 +178,12 @@ def tested_with(experiment: Experiment, shard: Shard, own: SupervisedFederation)
     return None
 
 
-def _check_form(own: SupervisedFederation, hellos: Mapping[int, Mapping[str, Any]]) -> None:
+def _check_form(own: SupervisedFederation, hellos: Mapping[int, Greeting]) -> None:
     """Raise an error if a worker's model differs from the server's."""
     for worker, hello in sorted(hellos.items()):
-        if hello["form"] != form_of(own):
+        if hello.form != form_of(own):
             raise InputError(
-                f"Worker {worker} has a different model, loss or batch size from the server ({hello['dim']} parameters,"
+                f"Worker {worker} has a different model, loss or batch size from the server ({hello.dim} parameters,"
                 f" not {own.dim}); give the server and the nodes the same code and configuration."
             )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import hashlib
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -17,7 +16,7 @@ import torch
 from fedgauge.algorithms import fingerprint
 from fedgauge.algorithms.base import Algorithm
 from fedgauge.errors import InputError, count
-from fedgauge.federation.first_model import check_model
+from fedgauge.federation.first_model import check_model, digest_of
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.protocols import Federation, HasModule
 from fedgauge.pace.adaptive import Pace
@@ -174,7 +173,7 @@ def _settings(
         record_every=1,
         target_loss=None,
         chunk=count("chunk", federation.chunk(participation.num_participants(N))),
-        start=None if start is None else hashlib.sha256(start.cpu().numpy().tobytes()).hexdigest(),
+        start=None if start is None else digest_of(start),
     )
 
 
