@@ -27,7 +27,7 @@ def test_the_first_line_is_the_answer(federation: Path, tmp_path: Path, capsys: 
     assert first.startswith("At gamma 0.05 this federation affords ")
     assert "Fastest with the cost cross-device:" in printed
     assert "This is an instrument" in printed
-    assert {path.name for path in out.iterdir()} == {"gauge.json", "gauge.png"}
+    assert {path.name for path in out.iterdir()} == {"gauge.json", "gauge.png", "parts"}
 
 
 def test_json(federation: Path, capsys: Capture) -> None:

@@ -63,6 +63,8 @@ def gauge(
     A base run with one local step per round is the reference. Short probes from places along it then show how far I
     local steps get.
 
+    With --out, repeating the same command resumes a gauge that was interrupted.
+
     Example: fedgauge gauge digits --percent 50 --gamma 0.1
     Example: fedgauge gauge experiment.toml --cost cross-device --threshold 0.7 --out gauged
     """
@@ -80,7 +82,8 @@ def gauge(
         from fedgauge.measurement.gauge.gauge import gauge as take
 
         chosen = GaugeOptions(_numbers(measure), threshold, steps, budget)
-        found = take(experiment, goal=_loss(goal), cost=price, options=chosen, progress=progress)
+        parts = out / "parts" if out else None
+        found = take(experiment, goal=_loss(goal), cost=price, options=chosen, directory=parts, progress=progress)
     from fedgauge.report.terminal import gauges
 
     if out:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -170,6 +172,36 @@ def test_ctrl_c_keeps_what_there_is() -> None:
     assert not found.complete
     assert [each.local_steps for each in found.efficiency] == [1, 4]
     assert "interrupted" in found.notes[-1]
+
+
+@pytest.mark.parametrize("moment", [40, 150, 260, 330])
+def test_an_interrupted_gauge_is_resumed_to_the_same_result(moment: int, tmp_path: Path) -> None:
+    federation = random_quadratics(4, 3, hessian_spread=0.3, sigma2=0.01)
+    options = GaugeOptions(steps=200, local_steps=[4, 16])
+    whole = gauge(federation, fedavg(gamma=GAMMA), options=options)
+
+    def progress(what: str, done: int, total: int | None) -> None:
+        if done >= moment:
+            raise KeyboardInterrupt
+
+    with suppress(KeyboardInterrupt):  # the base run has nothing to show yet
+        assert not gauge(
+            federation, fedavg(gamma=GAMMA), options=options, directory=tmp_path / "parts", progress=progress
+        ).complete
+    taken: list[int] = []
+    again = gauge(
+        federation,
+        fedavg(gamma=GAMMA),
+        options=options,
+        directory=tmp_path / "parts",
+        progress=lambda what, done, total: taken.append(done),
+    )
+    assert again.to_json() == {**whole.to_json(), "spent": again.to_json()["spent"]}
+    assert again.spent.gradient_steps == whole.spent.gradient_steps
+    assert max(taken) < 200 + whole.spent.gradient_steps - moment / 2
+    assert not list((tmp_path / "parts").glob("state-*"))
+    with pytest.raises(InputError, match="another seed"):
+        gauge(federation, fedavg(gamma=GAMMA), options=options, directory=tmp_path / "parts", seed=3)
 
 
 def test_a_result_is_read_as_it_was_written() -> None:

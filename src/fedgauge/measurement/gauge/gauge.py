@@ -10,24 +10,29 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from scipy.optimize import isotonic_regression
 
+from fedgauge.algorithms import fingerprint
 from fedgauge.algorithms.base import Algorithm
 from fedgauge.errors import InputError, count, positive
 from fedgauge.experiment.config import Experiment
 from fedgauge.experiment.prepare import setup_of
 from fedgauge.federation.protocols import Federation
 from fedgauge.measurement.gauge.curve import BaseCurve
-from fedgauge.measurement.gauge.probes import Base, Runner
+from fedgauge.measurement.gauge.keeping import Kept
+from fedgauge.measurement.gauge.probes import Base, Probe, Runner
 from fedgauge.measurement.gauge.result import Efficiency, GaugeResult, Phase, Spent, affordable, recommended
 from fedgauge.pace.adaptive import Pace
 from fedgauge.pace.cost import Cost
 from fedgauge.simulation.setup import Setup
 
 Progress = Callable[[str, int, int | None], None]
+T = TypeVar("T", Probe, Efficiency)
 
 LONG = 5000
 """A base run with more steps than this is long: probes then need a smaller share of it."""
@@ -84,6 +89,7 @@ def gauge(
     goal: float | None = None,
     cost: Cost | None = None,
     options: GaugeOptions | None = None,
+    directory: str | Path | None = None,
     progress: Progress = lambda what, done, total: None,
     **setup: Any,
 ) -> GaugeResult:
@@ -95,6 +101,7 @@ def gauge(
         goal: the value of f at which the way ends; by default, where the base run ends.
         cost: the cost of a round, for the recommended number of local steps.
         options: what to measure, and how much it may cost.
+        directory: a directory for finished parts, so that an interrupted gauge is resumed; by default, none is kept.
         progress: called with what is being done, and how many steps of how many are done.
         setup: further fields of :class:`~fedgauge.Setup`, such as ``participation`` and ``seed``.
 
@@ -109,20 +116,38 @@ def gauge(
     """
     options = options or GaugeOptions()
     shared = setup_of(source, algorithm, **setup)
-    return _Gauge(shared, goal, cost, options, progress).run()
+    return _Gauge(shared, goal, cost, options, directory, progress).run()
 
 
 class _Gauge:
     """One gauge while it is taken."""
 
     def __init__(
-        self, setup: Setup, goal: float | None, cost: Cost | None, options: GaugeOptions, progress: Progress
+        self,
+        setup: Setup,
+        goal: float | None,
+        cost: Cost | None,
+        options: GaugeOptions,
+        directory: str | Path | None,
+        progress: Progress,
     ) -> None:
         self._setup, self._goal, self._options, self._progress = setup, goal, options, progress
         self._cost = None if cost is None else cost.completed(setup.federation)
         steps = setup.local_steps
         each = 1 if isinstance(steps, Pace) else round(float(np.mean(steps)))
         self._steps = options.steps or setup.rounds * each
+        algorithm = {"name": setup.algorithm.name, **setup.algorithm.parameters}
+        code = fingerprint(setup.algorithm)
+        self._settings: dict[str, Any] = {
+            "experiment": dict(setup.experiment),
+            "federation": setup.federation.digest,
+            "algorithm": algorithm if code is None else {**algorithm, "code": code},
+            "participation": setup.participation.to_json(),
+            "seed": setup.seed,
+        }
+        # Only what determines the parts: they do not depend on the threshold, the cost or the processes.
+        parts = {**self._settings, "experiment": None, "steps": self._steps, "goal": goal}
+        self._kept = Kept(None if directory is None else Path(directory), parts)
         self._what, self._done = "base run", 0
         self._found: dict[int, Efficiency] = {}
         self._unpaid: set[int] = set()
@@ -137,7 +162,7 @@ class _Gauge:
         complete = True
         with Runner(self._setup, self._advanced) as runner:
             marks = sorted({round(self._steps * k / _KEPT) for k in range(_KEPT)})
-            base = runner.base(self._steps, marks, self._goal)
+            base = runner.base(self._steps, marks, self._goal, self._kept)
             if not math.isfinite(base.losses[-1]):
                 raise InputError(
                     "The base run with one local step diverges at this rate; choose a smaller gamma or eta."
@@ -153,6 +178,8 @@ class _Gauge:
             except KeyboardInterrupt:
                 self._notes.append("The gauge was interrupted; it has what was measured before.")
                 complete = False
+        if complete:
+            self._kept.forget_states()
         return self._result(runner, base, goal, complete)
 
     def _way(self, base: Base) -> tuple[BaseCurve, float]:
@@ -215,7 +242,8 @@ class _Gauge:
         known = [each.value for each in self._found.values() if each.value]
         whole = end / min([*known, 1.0])
         if price > min(left, whole) and whole <= left:
-            self._found[local_steps] = self._whole_run(runner, base, curve, goal, local_steps, left)
+            run = partial(self._whole_run, runner, base, curve, goal, local_steps, left)
+            self._found[local_steps] = self._once(runner, f"run-{local_steps}-{left}", run)
             return True
         if price > left:
             return False
@@ -226,7 +254,8 @@ class _Gauge:
             # The measured steps are in the middle of their part of the base run.
             wanted = max((k + 0.5) * end / places - 1.5 * steps, 0)
             place = max(each for each in states if each <= wanted)
-            probe = runner.probe(base.states[place], local_steps, rounds, rounds)
+            name = f"probe-{local_steps}-{place}-{rounds}"
+            probe = self._once(runner, name, partial(runner.probe, base.states[place], local_steps, rounds, rounds))
             begin, done = curve.steps_at(probe.before), 0.0
             if math.isfinite(probe.after):
                 done = curve.steps_at(probe.after) - begin
@@ -238,6 +267,20 @@ class _Gauge:
         self._parts[local_steps] = [_part(parts[k : k + each]) for k in range(0, places, each)]
         self._found[local_steps] = _combined(parts)
         return True
+
+    def _once(self, runner: Runner, name: str, compute: Callable[[], T]) -> T:
+        """A probe or a run: the one that is kept, with what it cost, or a new one."""
+        before = runner.gradient_steps, runner.rounds
+        known = self._kept.read(name)
+        if known is not None:
+            runner.gradient_steps += known["gradient_steps"]
+            runner.rounds += known["rounds"]
+            kind = Efficiency if "local_steps" in known["found"] else Probe
+            return cast(T, kind.from_json(known["found"]))
+        found = compute()
+        cost = {"gradient_steps": runner.gradient_steps - before[0], "rounds": runner.rounds - before[1]}
+        self._kept.write(name, {"found": found.to_json(), **cost})
+        return found
 
     def _whole_run(
         self, runner: Runner, base: Base, curve: BaseCurve, goal: float, local_steps: int, most: int
@@ -261,7 +304,7 @@ class _Gauge:
         return Efficiency(local_steps, None, 0.0, min(way / max(steps, 1), 1.0), "run")
 
     def _result(self, runner: Runner, base: Base, goal: float, complete: bool) -> GaugeResult:
-        options, algorithm = self._options, self._setup.algorithm
+        options = self._options
         reference = Efficiency(1, 1.0, 1.0, 1.0, "reference")
         found = (reference, *_falling([self._found[each] for each in sorted(self._found)]))
         end, number = base.steps[-1], len(_PHASES)
@@ -278,15 +321,9 @@ class _Gauge:
         if self._cost is not None:
             M = self._setup.participation.num_participants(self._setup.num_workers)
             best = recommended(found, self._cost.communication(M), self._cost.step or 0.0)
-        settings: dict[str, Any] = {
-            "experiment": dict(self._setup.experiment),
-            "federation": self._setup.federation.digest,
-            "algorithm": {"name": algorithm.name, **algorithm.parameters},
-            "seed": self._setup.seed,
-        }
         thresholds = sorted({options.threshold, 0.8, 0.5}, reverse=True)
         return GaugeResult(
-            settings=settings,
+            settings=self._settings,
             threshold=options.threshold,
             reference=1,
             goal=goal,

@@ -11,6 +11,8 @@ from typing import Self
 
 import torch
 
+from fedgauge.codec import Value
+from fedgauge.measurement.gauge.keeping import Kept
 from fedgauge.runs.checkpoints import State
 from fedgauge.simulation.engines.local import make_engine
 from fedgauge.simulation.rounds import Rounds
@@ -32,7 +34,7 @@ class Base:
 
 
 @dataclass(frozen=True)
-class Probe:
+class Probe(Value):
     """What I local steps did from one place: f before and after some steps of each worker."""
 
     steps: int
@@ -86,21 +88,40 @@ class Runner:
                 break
         return state
 
-    def base(self, steps: int, places: Sequence[int], goal: float | None = None) -> Base:
-        """Run the base run, with one step per round, and keep its states at some places."""
+    def base(self, steps: int, places: Sequence[int], goal: float | None = None, kept: Kept | None = None) -> Base:
+        """Run the base run, with one step per round, and keep its states at some places.
+
+        Args:
+            steps: the number of its steps.
+            places: the steps after which its states are kept.
+            goal: a value of f at which it ends earlier.
+            kept: finished parts, with which an interrupted base run is resumed.
+        """
+        kept = kept or Kept(None, {})
         every = max(steps // RECORDS, 1)
-        state, states = self.first_state(), {}
         marks = sorted({*range(0, steps, every), *places, steps})
-        taken: list[int] = []
-        losses: list[float] = []
+        found = kept.read("base") or {"steps": [], "losses": []}
+        taken: list[int] = found["steps"]
+        losses: list[float] = found["losses"]
+        states = {place: state for place in places if place in taken and (state := kept.read_state(place))}
+        if len(states) < sum(place in taken for place in places):
+            taken, losses, states = [], [], {}  # a state is missing, so they are all computed again
+        last = max(states, default=0)
+        state = states.get(last) or self.first_state()
         for mark in marks:
+            ended = bool(losses) and (not math.isfinite(losses[-1]) or (goal is not None and losses[-1] <= goal))
+            if ended:
+                break
+            if mark in taken:
+                continue
             state = self.advance(state, 1, mark - state.round)
-            if mark in places:
-                states[mark] = state
             taken.append(mark)
             losses.append(self.loss(state))
-            if not math.isfinite(losses[-1]) or (goal is not None and losses[-1] <= goal):
-                break
+            if mark in places:
+                states[mark] = state
+                kept.write_state(mark, state)
+                kept.write("base", {"steps": taken, "losses": losses})
+        kept.write("base", {"steps": taken, "losses": losses})
         return Base(taken, losses, states)
 
     def probe(self, state: State, local_steps: int, settle: int, measured: int) -> Probe:
