@@ -30,6 +30,14 @@ def test_the_first_line_is_the_answer(federation: Path, tmp_path: Path, capsys: 
     assert {path.name for path in out.iterdir()} == {"gauge.json", "gauge.png", "parts"}
 
 
+def test_several_rates(federation: Path, tmp_path: Path, capsys: Capture) -> None:
+    line = f"gauge {federation} --gamma 0.02 --steps 100 --measure 4 --over gamma=0.02,0.05 --out {tmp_path / 'gauged'}"
+    first, second = answer(capsys, f"{line} --plot {tmp_path / 'rates.png'} --json")
+    assert [each["settings"]["algorithm"]["gamma"] for each in (first, second)] == [0.02, 0.05]
+    assert (tmp_path / "gauged" / "gamma=0.05" / "gauge.json").is_file()
+    assert (tmp_path / "rates.png").stat().st_size > 1000
+
+
 def test_json(federation: Path, capsys: Capture) -> None:
     found = answer(capsys, f"gauge {federation} {SHORT} --cost fixed=1,step=0.01 --threshold 0.7 --json")
     assert found["kind"] == "gauge"
@@ -50,6 +58,9 @@ def test_json(federation: Path, capsys: Capture) -> None:
         ("--measure 4,many", "--measure must be whole numbers"),
         ("--threshold 2", "threshold must be above 0 and at most 1"),
         ("--budget 0", "budget must be"),
+        ("--over eta=1,2", "must be rates, as in gamma=0.05,0.1"),
+        ("--over gamma=0.1,fast", "must be rates, as in gamma=0.05,0.1"),
+        ("--over gamma=0", "gamma must be"),
         ("--cost cross-devise", "did you mean cross-device?"),
     ],
 )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedgauge.cli import options
 from fedgauge.cli.experiments import takes_experiment
 from fedgauge.experiment.config import Experiment
+
+if TYPE_CHECKING:
+    from fedgauge.measurement.gauge.result import GaugeResult
 
 
 @takes_experiment
@@ -54,6 +57,14 @@ def gauge(
             show_default=False,
         ),
     ] = None,
+    over: Annotated[
+        str | None,
+        typer.Option(
+            metavar="gamma=RATE,RATE,...",
+            help="Gauge at each of these rates, and compare them.",
+            show_default=False,
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Directory for gauge.json and the picture.")] = None,
     plot: options.Plot = None,
     json: options.Json = False,
@@ -66,6 +77,7 @@ def gauge(
     With --out, repeating the same command resumes a gauge that was interrupted.
 
     Example: fedgauge gauge digits --percent 50 --gamma 0.1
+    Example: fedgauge gauge digits --gamma 0.1 --over gamma=0.03,0.1 --cost cross-device --plot rates.png
     Example: fedgauge gauge experiment.toml --cost cross-device --threshold 0.7 --out gauged
     """
     from fedgauge.errors import InterruptedCommandError
@@ -77,27 +89,64 @@ def gauge(
         options.check_directory(out)
     options.allow_own_modules()
     price = None if cost is None else Cost.parse(cost)
+    rates = _rates(over)
+    found: dict[float | None, GaugeResult] = {}
     with console.steps() as progress:
         from fedgauge.measurement.gauge.gauge import GaugeOptions
         from fedgauge.measurement.gauge.gauge import gauge as take
 
         chosen = GaugeOptions(_numbers(measure), threshold, steps, budget)
-        parts = out / "parts" if out else None
-        found = take(experiment, goal=_loss(goal), cost=price, options=chosen, directory=parts, progress=progress)
+        for rate in rates:
+            found[rate] = take(
+                experiment if rate is None else experiment.changed({"gamma": rate}),
+                goal=_loss(goal),
+                cost=price,
+                options=chosen,
+                directory=_place(out, rate) / "parts" if out else None,
+                progress=progress,
+            )
+            if not found[rate].complete:
+                break
     from fedgauge.report.terminal import gauges
 
-    if out:
-        gauges.save(found, out)
+    for rate, each in found.items():
+        if out:
+            gauges.save(each, _place(out, rate))
     if plot:
-        gauges.draw(found, plot)
+        gauges.draw(list(found.values()), plot)
     if json:
-        options.print_json(found.to_json())
+        results = [each.to_json() for each in found.values()]
+        options.print_json(results if over else results[0])
     else:
-        gauges.show(found)
+        for each in found.values():
+            gauges.show(each)
         if out:
             print(f"Written: {out}")
-    if not found.complete:
-        raise InterruptedCommandError(found.notes[-1])
+    last = list(found.values())[-1]
+    if not last.complete:
+        raise InterruptedCommandError(last.notes[-1])
+
+
+def _place(out: Path, rate: float | None) -> Path:
+    """The directory for one rate, if several are gauged."""
+    return out if rate is None else out / f"gamma={rate:g}"
+
+
+def _rates(text: str | None) -> list[float | None]:
+    """The rates of --over; None stands for the experiment's own."""
+    from fedgauge.errors import InputError, positive
+
+    if text is None:
+        return [None]
+    name, _, values = (part.strip() for part in text.partition("="))
+    try:
+        if name == "gamma":
+            return [positive("gamma", float(value)) for value in values.split(",")]
+    except InputError:
+        raise
+    except ValueError:
+        pass
+    raise InputError(f"--over of the gauge must be rates, as in gamma=0.05,0.1, not {text!r}.")
 
 
 def _loss(text: str | None) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -53,31 +54,30 @@ def save(found: GaugeResult, directory: Path) -> list[Path]:
     directory.mkdir(parents=True, exist_ok=True)
     paths = [directory / "gauge.json", directory / "gauge.png"]
     write_json(paths[0], found.to_json())
-    draw(found, paths[1])
+    draw([found], paths[1])
     return paths
 
 
-def draw(found: GaugeResult, path: figures.Target) -> None:
+def draw(results: Sequence[GaugeResult], path: figures.Target) -> None:
     """Draw the efficiency over local steps with its interval, the threshold and the affordable local steps."""
-    known = [each for each in found.efficiency if each.value is not None]
     with figures.figure(path, panels=1, width=6.0, height=3.6) as (axes,):
-        steps = np.geomspace(known[0].local_steps, known[-1].local_steps, 200)
-        axes.plot(steps, interpolated(known, steps), color="C0")
-        places = [each.local_steps for each in known]
-        axes.fill_between(places, [each.low for each in known], [each.high for each in known], color="C0", alpha=0.2)
-        axes.plot(places, [each.value or 0.0 for each in known], "o", color="C0")
-        axes.axhline(found.threshold, color="0.5", linestyle="--", linewidth=1)
-        afforded = found.affordable[f"{found.threshold:g}"]
-        axes.axvline(afforded, color="C1", linewidth=1, label=f"affordable: {afforded}")
-        if found.recommended is not None and found.cost is not None:
-            axes.axvline(
-                found.recommended,
-                color="C2",
-                linewidth=1,
-                linestyle=":",
-                label=f"{found.cost.name}: {found.recommended}",
+        tops = [1.1]
+        for number, found in enumerate(results):
+            colour, known = f"C{number}", [each for each in found.efficiency if each.value is not None]
+            places, afforded = [each.local_steps for each in known], found.affordable[f"{found.threshold:g}"]
+            rate = (found.settings.get("algorithm") or {}).get("gamma")
+            name = f"gamma {rate:g}: " if len(results) > 1 and rate is not None else ""
+            best = "" if found.recommended is None or found.cost is None else f", {found.cost.name} {found.recommended}"
+            steps = np.geomspace(places[0], places[-1], 200)
+            axes.plot(steps, interpolated(known, steps), color=colour, label=f"{name}affordable {afforded}{best}")
+            axes.fill_between(
+                places, [each.low for each in known], [each.high for each in known], color=colour, alpha=0.2
             )
+            axes.plot(places, [each.value or 0.0 for each in known], "o", color=colour)
+            axes.axvline(afforded, color=colour, linewidth=1, linestyle=":")
+            tops += [each.high for each in known]
+        axes.axhline(results[0].threshold, color="0.5", linestyle="--", linewidth=1)
         axes.set_xscale("log", base=2)
-        axes.set(xlabel="local steps I", ylabel="efficiency", ylim=(0, max(1.1, *(each.high for each in known))))
+        axes.set(xlabel="local steps I", ylabel="efficiency", ylim=(0, max(tops)))
         axes.set_title("How many of the local steps count")
         axes.legend()
