@@ -19,12 +19,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from matplotlib.ticker import FixedLocator, NullLocator
 from scipy.stats import kendalltau
 
 from fedgauge import Experiment, GaugeOptions, gauge
 from fedgauge.experiment.prepare import prepare
 from fedgauge.measurement.gauge.curve import BaseCurve
 from fedgauge.measurement.gauge.probes import Runner
+from fedgauge.report import figures
 from fedgauge.system.files import write_json
 
 LOCAL_STEPS = (4, 16, 64)
@@ -116,7 +118,7 @@ def cell(name: str, options: Mapping[str, Any], directory: Path) -> dict[str, An
             if not path.exists():
                 write_json(path, compute(Experiment.of({**options, "seed": seed})))
             parts[what].append(json.loads(path.read_text()))
-    truth = {each: statistics.median(part[str(each)] for part in parts["truth"]) for each in LOCAL_STEPS}
+    truth = {str(each): statistics.median(part[str(each)] for part in parts["truth"]) for each in LOCAL_STEPS}
     return {"federation": name, "truth": truth, "gauge": parts["gauge"]}
 
 
@@ -125,7 +127,7 @@ def pairs(cells: list[dict[str, Any]]) -> Iterator[tuple[float, dict[str, Any]]]
     for each in cells:
         for found in each["gauge"]:
             for prediction in found["efficiency"]:
-                truth = each["truth"][prediction["local_steps"]]
+                truth = each["truth"][str(prediction["local_steps"])]
                 if truth < LIMIT:
                     yield truth, prediction
 
@@ -147,8 +149,23 @@ def summary(cells: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def draw(result: Mapping[str, Any], path: Path) -> None:
+    """Draw the predicted slowdown against the true one; a point on the diagonal is right."""
+    with figures.figure(path, panels=1, width=5.0, height=4.4) as (axes,):
+        for number, (kind, part) in enumerate(result.items()):
+            known = [(truth, 1 / each["value"]) for truth, each in pairs(part["cells"]) if each["value"]]
+            axes.plot([a for a, _ in known], [b for _, b in known], "o", color=f"C{number}", markersize=4, label=kind)
+        axes.plot([0.9, LIMIT], [0.9, LIMIT], color="0.5", linewidth=1)
+        axes.set(xlabel="true slowdown", ylabel="slowdown by the gauge", xscale="log", yscale="log")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(FixedLocator([1, 1.5, 2, 3, 4, 6]))
+            axis.set_major_formatter("{x:g}")
+            axis.set_minor_locator(NullLocator())
+        axes.legend()
+
+
 def main() -> None:
-    """Compute what is missing, print a table and write result.json."""
+    """Compute what is missing, print a table, and write result.json and gauge.png."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="directory for finished parts and result.json")
     parser.add_argument("--data", help="directory that holds MNIST")
@@ -169,6 +186,7 @@ def main() -> None:
             result[kind] = {"summary": summary(cells), "cells": cells}
             print(kind, json.dumps(result[kind]["summary"], indent=2), flush=True)
     write_json(options.out / "result.json", result)
+    draw(result, options.out / "gauge.png")
 
 
 if __name__ == "__main__":
