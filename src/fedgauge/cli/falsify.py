@@ -9,6 +9,7 @@ import typer
 
 from fedgauge.cli import options
 from fedgauge.system.command_line import command_line
+from fedgauge.system.terminal import say
 
 
 def falsify(
@@ -85,9 +86,9 @@ def falsify(
         "cases": cases,
     }
     if out:
-        from fedgauge.system.files import write_json
+        from fedgauge.system.files import make_directories, write_json
 
-        out.mkdir(parents=True, exist_ok=True)
+        make_directories(out)
         write_json(out / "result.json", result)
     if json:
         options.print_json(result)
@@ -96,7 +97,7 @@ def falsify(
 
         report.show(outcome, cases)
         if out:
-            print(f"Written: {out / 'result.json'}" + (f" and {len(cases)} cases next to it" if cases else ""))
+            say(f"Written: {out / 'result.json'}" + (f" and {len(cases)} cases next to it" if cases else ""))
     if not outcome.complete:
         raise InterruptedCommandError("Interrupted; the numbers cover only what was done until then.")
 

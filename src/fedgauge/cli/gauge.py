@@ -10,6 +10,7 @@ import typer
 from fedgauge.cli import options
 from fedgauge.cli.experiments import takes_experiment
 from fedgauge.experiment.config import Experiment
+from fedgauge.system.terminal import say
 
 if TYPE_CHECKING:
     from fedgauge.measurement.gauge.result import GaugeResult
@@ -121,7 +122,7 @@ def gauge(
         for each in found.values():
             gauges.show(each)
         if out:
-            print(f"Written: {out}")
+            say(f"Written: {out}")
     last = list(found.values())[-1]
     if not last.complete:
         raise InterruptedCommandError(last.notes[-1])

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fedgauge.cli import options
+from fedgauge.system.terminal import say
 
 
 def generate(
@@ -146,4 +147,4 @@ def expect(
 
         console.show_expectation(f"{chosen.name} on {file}, {counted(local_steps, 'local step')}", answer)
         if plot:
-            print(f"Written: {plot}")
+            say(f"Written: {plot}")

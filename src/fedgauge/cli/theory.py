@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fedgauge.cli import options
+from fedgauge.system.terminal import say
 
 TheoremName = Annotated[
     str | None, typer.Argument(metavar="THEOREM", help="Which theorem; see --list.", show_default=False)
@@ -200,4 +201,4 @@ def region(
     else:
         regions.show(result)
         if plot:
-            print(f"Written: {plot}")
+            say(f"Written: {plot}")

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from fedgauge.algorithms.base import Algorithm
-from fedgauge.errors import InputError, count
+from fedgauge.errors import MOST_RUNS, InputError, count
 from fedgauge.experiment.config import Experiment
 from fedgauge.experiment.prepare import setup_of
 from fedgauge.federation.participation import Participation
@@ -64,7 +64,7 @@ class PlanOptions:
     jobs: int | None = None
 
     def __post_init__(self) -> None:
-        count("seeds", self.seeds)
+        count("seeds", self.seeds, most=MOST_RUNS)
         if self.jobs is not None:
             count("jobs", self.jobs)
         for name in ("spend", "limit"):

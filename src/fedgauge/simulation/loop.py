@@ -95,6 +95,7 @@ def simulate(
     steps = 1 if isinstance(checked, Pace) else checked
     keep = Keep.of(keep)
     _check(algorithm, participation, stop, record, keep)
+    _check_numbers(federation, algorithm)
     if start is not None:
         start = check_model(federation, start)
     settings = _settings(federation, algorithm, pace.settings if pace else steps, rounds, participation, seed, start)
@@ -143,6 +144,17 @@ def _check(
         raise InputError(
             "stop.when cannot be combined with keep, because a resumed run would not know it; leave one of them out."
         )
+
+
+def _check_numbers(federation: Federation, algorithm: Algorithm) -> None:
+    """Refuse parameters that the numbers of the model cannot hold, such as gamma = 1e308 with float32."""
+    for name, value in algorithm.parameters.items():
+        # The first model is made only if there is reason to look at it.
+        if isinstance(value, int | float) and abs(value) > torch.finfo(torch.float32).max:
+            kind = federation.start(0).dtype
+            if abs(value) > torch.finfo(kind).max:
+                largest = f"{torch.finfo(kind).max:.2g}, the largest {str(kind).removeprefix('torch.')}"
+                raise InputError(f"{name} must be at most {largest}, not {value!r}.")
 
 
 def _described(algorithm: Algorithm) -> dict[str, Any]:
