@@ -36,6 +36,7 @@ LAYERS = (
     "results",
     "web",
     "explore",
+    "audit",
     "report",
     "reproduce",
     "demo",

@@ -10,6 +10,7 @@ import functools
 import json
 import numbers
 import sys
+import tomllib
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -61,9 +62,16 @@ def _is_array(data: Any) -> bool:
     return numpy is not None and isinstance(data, numpy.ndarray | numpy.generic)
 
 
+def _float(data: Any, where: str) -> float:
+    try:
+        return float(data)
+    except OverflowError:
+        raise InputError(f"{where} must be a number below 1.8e308, not a whole number of more digits.") from None
+
+
 _SCALARS: Mapping[Any, _Alternative] = {
     int: _Alternative("a whole number", _is_whole, lambda data, where: int(data)),
-    float: _Alternative("a number", _is_number, lambda data, where: float(data)),
+    float: _Alternative("a number", _is_number, _float),
     str: _Alternative("text", lambda data: isinstance(data, str), lambda data, where: data),
     bool: _Alternative("true or false", lambda data: isinstance(data, bool), lambda data, where: data),
 }
@@ -232,7 +240,74 @@ class Value:
         return cls(**found)
 
 
-# -- TOML ------------------------------------------------------------------------------------------------------------
+# -- JSON and TOML as they are read ------------------------------------------------------------------------------------
+
+_DEEPEST = 100
+"""The deepest nesting that is read; nothing that fedgauge writes comes near, and Python gives up at about 1000."""
+_DIGITS = 308
+"""The largest number of digits of a whole number that is read: every such number can become a float."""
+
+
+def _whole(text: str) -> int:
+    if len(text) > _DIGITS:
+        raise ValueError(f"a whole number of {len(text)} digits is too large")
+    return int(text)
+
+
+_JSON = json.JSONDecoder(parse_int=_whole)
+
+
+def parse_json(content: str | bytes) -> Any:
+    """Parse JSON; whatever is wrong with it is a ValueError, and what is not can be computed with.
+
+    >>> parse_json(b'{"round": 1}')
+    {'round': 1}
+    >>> parse_json("[" * 10**5)
+    Traceback (most recent call last):
+    ValueError: it is nested too deeply
+    """
+    text = content.decode() if isinstance(content, bytes) else content
+    try:
+        data = _JSON.decode(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if text.count("[") + text.count("{") > _DEEPEST:
+        _containers(data)
+    return data
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Parse TOML; whatever is wrong with it is a ValueError, and what is not can be computed with.
+
+    >>> parse_toml("rounds = 1" + "0" * 400)
+    Traceback (most recent call last):
+    ValueError: a whole number of 401 digits is too large
+    """
+    try:
+        data = tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    for each in _containers(data):
+        for item in each.values() if isinstance(each, dict) else each:
+            if isinstance(item, int):
+                _whole(str(item))
+    return data
+
+
+def _containers(data: Any) -> list[Any]:
+    """All objects and lists in plain data; refuses those that are nested too deeply for what follows."""
+    found: list[Any] = []
+    level = [data]
+    for _ in range(_DEEPEST):
+        level = [each for each in level if isinstance(each, dict | list)]
+        if not level:
+            return found
+        found += level
+        level = [item for each in level for item in (each.values() if isinstance(each, dict) else each)]
+    raise ValueError("it is nested too deeply")
+
+
+# -- TOML as it is written ---------------------------------------------------------------------------------------------
 
 
 def toml_key(key: str) -> str:
@@ -249,6 +324,8 @@ def toml(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
+        if any("\ud800" <= character <= "\udfff" for character in value):
+            raise InputError(f"{value!r} is not UTF-8, so an experiment cannot name it; rename the file.")
         # TOML has the same escapes as JSON, and requires one more character to be escaped.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, int | float):

@@ -78,8 +78,17 @@ def fraction(name: str, value: float) -> float:
     return number
 
 
-def count(name: str, value: int, least: int = 1) -> int:
-    """Return ``value`` as an int if it is a whole number (of Python or numpy) of at least ``least``."""
+def count(name: str, value: int, least: int = 1, most: int = 10**12) -> int:
+    """Return ``value`` as an int if it is a whole number (of Python or numpy) from ``least`` to ``most``.
+
+    What is counted is made, run or drawn, so that there is a limit even where none is named.
+    """
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
         raise InputError(f"{name} must be a whole number of at least {least}, not {value!r}.")
+    if value > most:
+        raise InputError(f"{name} must be at most {most:,}, not {value}.")
     return int(value)
+
+
+MOST_RUNS = 100_000
+"""The largest number of runs that one command makes; each of them is listed before the first one begins."""

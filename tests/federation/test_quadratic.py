@@ -106,7 +106,8 @@ def test_constants_of_a_federation_worked_by_hand() -> None:
     federation = QuadraticFederation([[[1, 0], [0, 1]], [[1, 0], [0, -1]]], [[0, 0], [0, 0]])
     found = {name: e.value for name, e in federation.constants().items()}
     expected = {"L_tilde": 1, "L_g": 1, "L_h": 1, "L_h_paper": 1, "mu": 0, "kappa": 2, "varphi": 2, "sigma": 0}
-    assert found == pytest.approx(expected, abs=1e-15)
+    # A value is the safe end of an interval that allows for rounding, a few units of 1e-15 wide.
+    assert found == pytest.approx(expected, abs=2e-14)
 
 
 def test_the_papers_value_of_L_h_can_exceed_L_tilde() -> None:  # noqa: N802
@@ -114,7 +115,7 @@ def test_the_papers_value_of_L_h_can_exceed_L_tilde() -> None:  # noqa: N802
     constants = federation.constants()
     assert constants["L_h_paper"].value == pytest.approx(4 / 3)
     assert constants["L_h"].value == pytest.approx(8**0.5 / 3)
-    assert constants["L_h"].value < constants["L_tilde"].value == 1
+    assert constants["L_h"].value < constants["L_tilde"].low <= 1 <= constants["L_tilde"].value
 
 
 @settings(max_examples=60)

@@ -241,7 +241,11 @@ def test_linear_regression_is_its_quadratic_federation() -> None:
     values = {"f_star": f_star, "F": float(losses.mean()) - f_star, "d0": float(np.sum((start.numpy() - best) ** 2))}
     values["zeta"] = float((gradients - gradients.mean(dim=0)).norm(dim=1).max())
     for symbol, value in values.items():
-        assert found.constants[symbol].value == pytest.approx(value, rel=1e-8)
+        estimate = found.constants[symbol]
+        # The smallest eigenvalue that is not 0 is about 1e-5 of the largest, so that rounding moves x* visibly.
+        assert estimate.value == pytest.approx(value, rel=1e-4)
+        # The quadratics were computed in another order, which moves them by rounding too.
+        assert estimate.low * (1 - 1e-8) <= value <= estimate.high * (1 + 1e-8)
     assert found.constants["zeta"].kind == found.constants["sigma"].kind == "lower"
     np.testing.assert_allclose(found.model, best, atol=1e-8)
 
@@ -358,7 +362,7 @@ def test_models_whose_curvature_is_not_known_are_refused() -> None:
 
 
 def test_bad_arguments_are_refused_in_one_sentence() -> None:
-    with pytest.raises(InputError, match="flat model of 12 entries"):
+    with pytest.raises(InputError, match="has 3 parameters, but the federation's has 12"):
         certify(made(), start=torch.zeros(3))
     with pytest.raises(InputError, match="finite"):
         certify(made(), start=torch.full((12,), torch.nan))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import sys
 import threading
@@ -21,6 +22,7 @@ import pytest
 import torch
 from tests.algorithms.own import STEPS, replaced
 from tests.cli.command import run as command
+from tests.cli.command import start
 from tests.federation.networks import federation
 from tests.grouped import grouped
 
@@ -242,8 +244,7 @@ def test_without_an_address_a_cluster_is_started_and_stopped(
     line = ["simulate", "fed.json", "--gamma", "0.1", "--rounds", "3", "--processes", "1", "--json"]
     done = command(*line, "--engine", "ray", "--out", "far", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    left = [path.name for path in Path("/proc").glob("[0-9]*") if _works_in(path, tmp_path)]
-    assert left == [str(os.getpid())]
+    assert _working_in(tmp_path) == [str(os.getpid())]
     assert main([*line, "--out", "near"]) == 0
     found, expected = (json.loads(text) for text in (done.stdout, capsys.readouterr().out))
     assert {**found, "seconds": 0} == {**expected, "seconds": 0}
@@ -252,6 +253,31 @@ def test_without_an_address_a_cluster_is_started_and_stopped(
     # Where it ran is not what it is: the other engine goes on with it.
     assert main([*line, "--resume", "--out", "far"]) == 0
     assert json.loads(capsys.readouterr().out) == found
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_cluster_ends_with_the_command_that_started_it(number: int, tmp_path: Path) -> None:
+    QUADRATIC.write(tmp_path / "fed.json")
+    line = ("simulate", "fed.json", "--gamma", "0.01", "--rounds", "1000000", "--processes", "1", "--engine", "ray")
+    with start(*line, "--out", "run", cwd=tmp_path) as process:
+        records = tmp_path / "run" / "rounds.jsonl"
+        while process.poll() is None and not (records.exists() and records.stat().st_size > 500):
+            time.sleep(0.2)
+        assert len(_working_in(tmp_path)) > 5, "the command, the cluster's processes and what ends them"
+        process.send_signal(number)
+        process.communicate(timeout=60)
+    # Ray's own agents would live on for a minute.
+    end = time.monotonic() + 10
+    while _working_in(tmp_path) and time.monotonic() < end:
+        time.sleep(0.2)
+    assert _working_in(tmp_path) == []
+    assert process.returncode == (-9 if number == signal.SIGKILL else 143)
+    assert bool(list((tmp_path / "run" / "checkpoints").glob("*.safetensors"))) == (number == signal.SIGTERM)
+
+
+def _working_in(place: Path) -> list[str]:
+    return [path.name for path in Path("/proc").glob("[0-9]*") if _works_in(path, place)]
 
 
 def _works_in(process: Path, place: Path) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import fields, replace
 from typing import Any
 
@@ -22,7 +23,7 @@ from fedgauge.algorithms.momentum import momentum as momentum
 from fedgauge.algorithms.scaffold import scaffold as scaffold
 from fedgauge.algorithms.slowmo import slowmo as slowmo
 from fedgauge.errors import InputError, nearest
-from fedgauge.system.imports import find_own
+from fedgauge.system.imports import blamed, find_own
 
 ALGORITHMS: Mapping[str, Callable[..., Algorithm]] = {
     factory.__name__: factory
@@ -94,7 +95,8 @@ def make_algorithm(name: str, **parameters: float) -> Algorithm:
             if parameter == "gamma":
                 raise InputError(f"{name} needs gamma, the local learning rate; give a number above 0.")
             raise InputError(f"{name} needs {parameter}; give it as a parameter.")
-    made = _factory(name)(**parameters)
+    with blamed(f"The algorithm {name} cannot be made") if ":" in name else nullcontext():
+        made = _factory(name)(**parameters)
     if not isinstance(made, Algorithm):
         raise InputError(f"{name} must return an Algorithm, not a {type(made).__name__}.")
     if ":" not in name:

@@ -7,6 +7,7 @@ import os
 import platform
 import re
 import sys
+from contextlib import suppress
 from importlib.metadata import version
 from typing import Annotated, Any
 
@@ -29,8 +30,12 @@ from fedgauge.cli import (
     unknown_options,
 )
 from fedgauge.cli.spelling import as_options
+from fedgauge.cli.unexpected import out_of_memory, save_traceback
 from fedgauge.errors import InputError, InterruptedCommandError, MachineError
+from fedgauge.system.files import remedy
+from fedgauge.system.interrupts import as_interrupts
 from fedgauge.system.notices import forget_notices
+from fedgauge.system.terminal import say
 
 # What the parser raises: click's exception up to typer 0.20, which Flower needs; later versions have their own.
 _Refusal: type[Exception] = next(
@@ -75,7 +80,7 @@ app.add_typer(new.app)
 def _show_version(wanted: bool) -> None:
     if wanted:
         # Read from the installed metadata, as importing torch takes seconds.
-        print(f"fedgauge {version('fedgauge')} (Python {platform.python_version()}, torch {version('torch')})")
+        say(f"fedgauge {version('fedgauge')} (Python {platform.python_version()}, torch {version('torch')})")
         raise typer.Exit
 
 
@@ -89,12 +94,18 @@ def _program(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; return its exit status: 0, 2 for a user's mistake, 1 for the machine's, 130 for Ctrl-C."""
+    """Run the command line and return its exit status.
+
+    0; 2 for a user's mistake; 1 for the machine's failure; 70 for what nobody expected; 130 for Ctrl-C, and 143 and 129
+    for SIGTERM and SIGHUP, which are handled in the same way.
+    """
     log, notices = logging.getLogger("fedgauge"), _Notices(arguments)
     forget_notices()
     log.addHandler(notices)
     try:
-        return _answered(arguments)
+        with as_interrupts() as asked:
+            status = _answered(arguments)
+        return status if asked.signal is None else asked.status
     finally:
         log.removeHandler(notices)
 
@@ -128,13 +139,12 @@ def _answered(arguments: list[str] | None) -> int:
         return 1
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
-        return _say(f"{error.strerror or error}{where}; fix that and run the command again.", 1)
-    except MemoryError as error:
-        return _say(
-            f"There is not enough memory ({str(error) or 'none is left'}); use fewer workers or smaller models.", 1
-        )
+        return _say(f"{error.strerror or error}{where}; {remedy(error)} and run the command again.", 1)
     except KeyboardInterrupt:
         return 130
+    except (Exception, SystemExit) as error:
+        reason = out_of_memory(error)
+        return _say(reason, 1) if reason else _say(save_traceback(error), 70)
     return status if isinstance(status, int) else 0
 
 
@@ -151,7 +161,9 @@ def _run(arguments: list[str] | None) -> Any:
 
 def _say(sentence: str, status: int) -> int:
     if sentence:
-        print(f"fedgauge: {' '.join(sentence.split())}", file=sys.stderr)
+        # A terminal that was closed has sent SIGHUP, and nobody reads what is said.
+        with suppress(OSError):
+            say(f"fedgauge: {' '.join(sentence.split())}", error=True)
     return status
 
 

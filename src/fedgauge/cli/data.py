@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fedgauge.cli import options
+from fedgauge.system.terminal import say
 
 app = typer.Typer(name="data", no_args_is_help=True)
 
@@ -72,9 +73,9 @@ def get(
     if json:
         options.print_json({"name": name, "written": [str(path) for path in written]})
     elif written:
-        print("Written: " + ", ".join(str(path) for path in written))
+        say("Written: " + ", ".join(str(path) for path in written))
     else:
-        print(f"{name} is complete in {data_directory(data)}.")
+        say(f"{name} is complete in {data_directory(data)}.")
 
 
 def partition(
@@ -176,4 +177,4 @@ def partition(
         partitions.show_partition(title, made, counts, names)
         written = [str(path) for path in (out, plot) if path]
         if written:
-            print("Written: " + ", ".join(written))
+            say("Written: " + ", ".join(written))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import tomllib
 import typing
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from fedgauge.codec import alternatives
+from fedgauge.codec import alternatives, parse_toml
 from fedgauge.errors import InputError
 from fedgauge.experiment.config import Experiment
 from fedgauge.experiment.sections import Key, keys
@@ -165,7 +164,7 @@ def _options(option: str, pairs: list[str]) -> dict[str, Any]:
         if not (name and equals):
             raise InputError(f"--{option.replace('_', '-')} must be NAME=VALUE, as in width=200, not {pair!r}.")
         try:
-            found[name] = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
+            found[name] = parse_toml(f"value = {text}")["value"]
+        except ValueError:
             found[name] = text
     return found

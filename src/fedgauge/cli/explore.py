@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedgauge.cli import options
+from fedgauge.system.terminal import say
 
 if TYPE_CHECKING:
     from fedgauge.explore.controls import Start
@@ -50,9 +51,9 @@ def explore(
     if out is None:
         _serve(page, port or 0, browser, json, first)
     else:
-        from fedgauge.system.files import write_atomically
+        from fedgauge.system.files import write_page
 
-        write_atomically(out, page.encode())
+        write_page(out, page)
         _say("path", str(out), json, first)
         if browser:
             _open(out.absolute().as_uri())
@@ -69,15 +70,14 @@ def _serve(page: str, port: int, browser: bool, json: bool, first: Start) -> Non
             server.serve_forever()
         except KeyboardInterrupt:
             if not json:
-                print()  # the terminal has shown ^C
+                say("")  # the terminal has shown ^C
 
 
 def _open(address: str) -> None:
-    import sys
     import webbrowser
 
     if not webbrowser.open(address):
-        print(f"fedgauge: No browser could be started; open {address} yourself.", file=sys.stderr)
+        say(f"fedgauge: No browser could be started; open {address} yourself.", error=True)
 
 
 def _say(what: str, where: str, json: bool, first: Start) -> None:
@@ -88,6 +88,6 @@ def _say(what: str, where: str, json: bool, first: Start) -> None:
         settings["own"] = dict(first.own)
         options.print_json({what: where, **settings})
     else:
-        print(f"Explorer at {where} (Ctrl-C ends it)" if what == "address" else f"Written: {where}")
+        say(f"Explorer at {where} (Ctrl-C ends it)" if what == "address" else f"Written: {where}")
     # Who started this through a pipe waits for the address.
     sys.stdout.flush()

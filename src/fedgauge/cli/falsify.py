@@ -9,6 +9,7 @@ import typer
 
 from fedgauge.cli import options
 from fedgauge.system.command_line import command_line
+from fedgauge.system.terminal import say
 
 
 def falsify(
@@ -22,12 +23,33 @@ def falsify(
     keep: Annotated[int, typer.Option(help="Violations to save for each theorem and version.")] = 5,
     jobs: Annotated[int | None, typer.Option(help="Processes \\[default: one per core].")] = None,
     out: Annotated[Path | None, typer.Option(help="Directory for result.json and each violation's files.")] = None,
+    certificates: Annotated[
+        bool,
+        typer.Option(
+            "--certificates",
+            help="Attack certificates instead: mix up starts, seeds, files and settings, and run what is certified.",
+        ),
+    ] = False,
+    trials: Annotated[int, typer.Option(help="Trials of --certificates.")] = 200,
+    spend: Annotated[
+        str | None,
+        typer.Option(
+            help="End --certificates after this time with what was found, such as 60s or 5m.", show_default=False
+        ),
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Try to break the theorems: compare each with exact expectations on random quadratics and on ones found by search.
 
+    With --certificates, real reports, plans and bounds get constants that may belong to something else, and each that
+    is called certified is compared with a run; the exit status is 1 if a run contradicts one.
+
     Example: fedgauge falsify partial --version printed --samples 500 --out broken
+    Example: fedgauge falsify --certificates --trials 100 --seed 1
     """
+    if certificates:
+        _attack_certificates(theorem, version, trials, seed, spend, out, json)
+        return
     from importlib.metadata import version as version_of
     from platform import python_version
 
@@ -64,6 +86,52 @@ def falsify(
         "cases": cases,
     }
     if out:
+        from fedgauge.system.files import make_directories, write_json
+
+        make_directories(out)
+        write_json(out / "result.json", result)
+    if json:
+        options.print_json(result)
+    else:
+        from fedgauge.report.terminal import violations as report
+
+        report.show(outcome, cases)
+        if out:
+            say(f"Written: {out / 'result.json'}" + (f" and {len(cases)} cases next to it" if cases else ""))
+    if not outcome.complete:
+        raise InterruptedCommandError("Interrupted; the numbers cover only what was done until then.")
+
+
+def _attack_certificates(
+    theorem: str | None,
+    version: str | None,
+    trials: int,
+    seed: int,
+    spend: str | None,
+    out: Path | None,
+    json: bool,
+) -> None:
+    from fedgauge.audit import run
+    from fedgauge.errors import InputError, InterruptedCommandError
+    from fedgauge.report.terminal import console
+
+    if theorem or version:
+        raise InputError("--certificates attacks all theorems at once; leave out the theorem and the version.")
+    seconds = None if spend is None else options.seconds("spend", spend)
+    if out:
+        options.check_directory(out)
+        if (out / "result.json").exists():
+            raise InputError(f"{out} holds the result of an earlier search; choose another directory.")
+    with console.progress() as bar:
+        task = bar.add_task("certificates", total=trials)
+        found = run(
+            trials=trials,
+            seed=seed,
+            spend=seconds,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    result = {"command": command_line(), **found.to_json(), "verdict": found.verdict}
+    if out:
         from fedgauge.system.files import write_json
 
         out.mkdir(parents=True, exist_ok=True)
@@ -73,8 +141,10 @@ def falsify(
     else:
         from fedgauge.report.terminal import violations as report
 
-        report.show(outcome, cases)
+        report.show_audit(found)
         if out:
-            print(f"Written: {out / 'result.json'}" + (f" and {len(cases)} cases next to it" if cases else ""))
-    if not outcome.complete:
+            print(f"Written: {out / 'result.json'}")
+    if found.contradictions:
+        raise typer.Exit(1)
+    if not found.complete and seconds is None:
         raise InterruptedCommandError("Interrupted; the numbers cover only what was done until then.")

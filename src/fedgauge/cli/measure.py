@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +12,7 @@ import typer
 from fedgauge.cli import options
 from fedgauge.cli.experiments import takes_run_or_experiment
 from fedgauge.experiment.config import Experiment
+from fedgauge.system.terminal import say
 
 _PASSES = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*passes")
 
@@ -93,6 +93,8 @@ def measure(
 
         chosen = MeasureOptions(names, trajectory_rounds, seeds, near, most, tolerance, part, **_budget(budget))
         setup = prepare(experiment)
+        if run and (run / "start.safetensors").exists():
+            setup = replace(setup, start=read_model(run / "start.safetensors", setup.federation))
         model, origin = None, "given"
         path = at or (run / "model.safetensors" if run else None)
         if path:
@@ -109,9 +111,9 @@ def measure(
     else:
         measurements.show(found)
         if out:
-            print(f"Written: {out}")
+            say(f"Written: {out}")
     if not found.complete:
         why = next((note for reading in found.readings for note in reading.notes if not reading.complete), "")
         if "interrupted" in why:
             raise InterruptedCommandError(why)
-        print(f"fedgauge: {why}", file=sys.stderr)
+        say(f"fedgauge: {why}", error=True)

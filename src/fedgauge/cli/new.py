@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fedgauge.cli import options
+from fedgauge.system.terminal import say
 
 app = typer.Typer(name="new", no_args_is_help=True)
 
@@ -37,4 +38,4 @@ def flower(
     if json:
         options.print_json({"path": str(path), "files": [str(file.relative_to(path)) for file in written]})
     else:
-        print(f"Written: {path}; next: cd {path} && python federation.py up && python federation.py run")
+        say(f"Written: {path}; next: cd {path} && python federation.py up && python federation.py run")

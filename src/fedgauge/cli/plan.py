@@ -11,6 +11,7 @@ import typer
 from fedgauge.cli import options
 from fedgauge.cli.experiments import takes_experiment
 from fedgauge.experiment.config import Experiment
+from fedgauge.system.terminal import say
 
 if TYPE_CHECKING:
     from fedgauge.planning.goal import Goal
@@ -145,7 +146,7 @@ def plan(
         options.print_json(found.to_json())
     else:
         plans.show(found)
-        print(f"Written: {out}; run it: fedgauge simulate {out / 'plan.toml'}" if out else f"\n{found.toml}", end="\n")
+        say(f"Written: {out}; run it: fedgauge simulate {out / 'plan.toml'}" if out else f"\n{found.toml}")
     if not found.reached:
         raise typer.Exit(1)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from fedgauge.cli import options
+from fedgauge.system.terminal import say
 
 
 def generate(
@@ -69,31 +69,22 @@ def constants(file: options.FederationFile, json: options.Json = False) -> None:
     Example: fedgauge constants fed.json --json
     """
     from fedgauge.federation.quadratic import QuadraticFederation
-    from fedgauge.values import Estimate
+    from fedgauge.values import Constants, Estimate, Scope
 
     federation = QuadraticFederation.read(file)
-    x_star, f_star = federation.minimiser()
-    first = federation.first_model
-    zeta = float(federation.zeta(first).max())
-    if (federation.hessians == federation.hessians[0]).all():
-        divergence = Estimate.exact("zeta", zeta, "max_i |grad F_i - grad f|, the same everywhere")
-    else:  # over all models the divergence is then unbounded
-        divergence = Estimate("zeta", zeta, zeta, math.inf, "lower", "max_i |grad F_i - grad f| at the start")
-    found = [*federation.constants().values(), divergence, Estimate.exact("N", federation.num_workers, "counted")]
-    if x_star is None:
-        found += [
-            Estimate.exact("f_star", f_star, "f is unbounded below"),
-            Estimate.exact("F", math.inf, "f is unbounded below"),
-        ]
-    else:
-        away = first - x_star
-        found += [
-            Estimate.exact("f_star", f_star, "f(x*)"),
-            Estimate.exact("F", float(away @ federation.mean_hessian @ away) / 2, "f(x0) - f*"),
-            Estimate.exact("d0", float(away @ away), "|x0 - x*|^2"),
-        ]
+    x_star, _ = federation.minimiser()
+    workers = Estimate.exact("N", federation.num_workers, "counted")
+    found = [
+        *federation.constants().values(),
+        *Constants((workers,)).within(Scope(federation.digest)).values(),
+        *federation.constants_at().values(),
+    ]
     if json:
-        answer: dict[str, dict[str, Any]] = {e.symbol: {"value": e.value, "kind": e.kind} for e in found}
+        shown = ("value", "kind", "scope")
+        entries = {item.symbol: item.to_json() for item in found}
+        answer: dict[str, Any] = {
+            symbol: {name: entry[name] for name in shown if name in entry} for symbol, entry in entries.items()
+        }
         answer["x_star"] = {"value": None if x_star is None else x_star.tolist(), "kind": "exact"}
         options.print_json(answer)
     else:
@@ -156,4 +147,4 @@ def expect(
 
         console.show_expectation(f"{chosen.name} on {file}, {counted(local_steps, 'local step')}", answer)
         if plot:
-            print(f"Written: {plot}")
+            say(f"Written: {plot}")

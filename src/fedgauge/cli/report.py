@@ -9,6 +9,7 @@ import typer
 
 from fedgauge.cli import options
 from fedgauge.system.command_line import command_line
+from fedgauge.system.terminal import say
 
 
 def report(
@@ -46,7 +47,7 @@ def report(
         raise InputError(f"out must be a file that ends in .html, not {str(place)!r}.")
     options.check_file(place)
     from fedgauge.report.terminal import console
-    from fedgauge.system.files import write_atomically
+    from fedgauge.system.files import write_page
 
     # Imported only now, because what makes the page takes seconds to import.
     with console.doing():
@@ -56,9 +57,9 @@ def report(
 
         found = read_results(source, measure, plan)
         made = build(found, background_of(found), command_line())
-    write_atomically(place, made.html.encode())
+    write_page(place, made.html)
     if json:
         options.print_json({"out": str(place), **made.data})
     else:
-        print(made.data["verdict"])
-        print(f"Written: {place}")
+        say(made.data["verdict"])
+        say(f"Written: {place}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +11,7 @@ import typer
 from fedgauge.cli import options
 from fedgauge.cli.results import check, conclude, resumable, write
 from fedgauge.reproduce import studies
+from fedgauge.system.terminal import say
 
 app = typer.Typer(name="reproduce", no_args_is_help=True)
 
@@ -201,7 +201,7 @@ def everything(
             write(exhibit.module, result, out / exhibit.name, exhibit.picture)
     _ledger(out, out / "ledger.md", json)
     for name, why in failed.items():
-        print(f"fedgauge: {name} was not run: {why}", file=sys.stderr)
+        say(f"fedgauge: {name} was not run: {why}", error=True)
     if failed:
         raise typer.Exit(1)
 
@@ -227,7 +227,7 @@ def draw(
     if json:
         options.print_json({"pictures": drawn})
     else:
-        print(f"Written: {', '.join(drawn)}")
+        say(f"Written: {', '.join(drawn)}")
 
 
 @app.command()
@@ -266,7 +266,7 @@ def _ledger(results: Path, out: Path | None, json: bool) -> None:
     else:
         book.show(rows)
         if out:
-            print(f"Written: {out}, {out.with_suffix('.json')}; 'fedgauge report' shows the latter as a page.")
+            say(f"Written: {out}, {out.with_suffix('.json')}; 'fedgauge report' shows the latter as a page.")
 
 
 @app.command()
@@ -312,9 +312,9 @@ def lenses(
             target=target,
         )
     if out:
-        from fedgauge.system.files import write_atomically, write_json
+        from fedgauge.system.files import make_directories, write_atomically, write_json
 
-        out.mkdir(parents=True, exist_ok=True)
+        make_directories(out)
         write_json(out / "lenses.json", result)
         command = f"fedgauge reproduce lenses --source {source} --seeds {seeds} --seed {seed} --target {target:g}"
         write_atomically(out / "lenses.md", lens_orders.page(result, f"{command} --out …").encode())
@@ -324,7 +324,7 @@ def lenses(
     else:
         lens_orders.show(result)
         if out:
-            print(f"Written: {', '.join(str(out / name) for name in ('lenses.md', 'lenses.json', 'lenses.png'))}")
+            say(f"Written: {', '.join(str(out / name) for name in ('lenses.md', 'lenses.json', 'lenses.png'))}")
 
 
 @app.command()
@@ -367,13 +367,13 @@ def certified(
             local_steps=local_steps or (),
         )
     if out:
-        from fedgauge.system.files import write_json
+        from fedgauge.system.files import make_directories, write_json
 
-        out.mkdir(parents=True, exist_ok=True)
+        make_directories(out)
         write_json(out / f"{source}.json", result)
     if json:
         options.print_json(result)
     else:
         table.show(result)
         if out:
-            print(f"Written: {out / f'{source}.json'}")
+            say(f"Written: {out / f'{source}.json'}")

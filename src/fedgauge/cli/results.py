@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedgauge.cli import options
+from fedgauge.system.terminal import say
 
 
 def conclude(table: Any, result: dict[str, Any], out: Path | None, name: str, json: bool) -> None:
@@ -19,14 +20,14 @@ def conclude(table: Any, result: dict[str, Any], out: Path | None, name: str, js
     else:
         table.show(result)
         if out:
-            print(f"Written: {out / 'result.json'}, {out / name}.png")
+            say(f"Written: {out / 'result.json'}, {out / name}.png")
 
 
 def write(table: Any, result: dict[str, Any], out: Path, name: str) -> None:
     """Write a result's numbers and its picture."""
-    from fedgauge.system.files import write_json
+    from fedgauge.system.files import make_directories, write_json
 
-    out.mkdir(parents=True, exist_ok=True)
+    make_directories(out)
     write_json(out / "result.json", result)
     table.draw(result, out / f"{name}.png")
 
@@ -46,9 +47,9 @@ def resumable(out: Path | None) -> Iterator[None]:
 
 def check(out: Path | None, seeds: int | None = None) -> None:
     """Refuse impossible options before anything is run."""
-    from fedgauge.errors import count
+    from fedgauge.errors import MOST_RUNS, count
 
     if seeds is not None:
-        count("seeds", seeds)
+        count("seeds", seeds, most=MOST_RUNS)
     if out:
         options.check_directory(out)

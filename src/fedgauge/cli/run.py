@@ -11,6 +11,7 @@ import typer
 from fedgauge.cli import options
 from fedgauge.cli.experiments import takes_experiment
 from fedgauge.experiment.config import Experiment
+from fedgauge.system.terminal import say
 
 if TYPE_CHECKING:
     from fedgauge.values import Trace
@@ -117,7 +118,7 @@ def simulate(
         federation = console.federation_line(experiment.to_json(), num_workers, parameters)
         console.show_trace(trace, num_workers, federation)
         if out:
-            print(f"The run is in {out}.")
+            say(f"The run is in {out}.")
     if trace.status == "stopped":
         remedy = (
             f"to resume the run in {out}, repeat the command with --resume" if out else "nothing was saved; use --out"
@@ -164,22 +165,22 @@ def demo(
     from fedgauge.report.page.build import build
     from fedgauge.results.background import background_of
     from fedgauge.results.reading import read_results
-    from fedgauge.system.files import write_atomically
+    from fedgauge.system.files import write_page
 
     command = shlex.join(
         ["fedgauge", "report", str(best), "--measure", str(constants), "--out", str(out / "report.html")]
     )
     found = read_results(best, constants)
-    write_atomically(out / "report.html", build(found, background_of(found), command).html.encode())
+    write_page(out / "report.html", build(found, background_of(found), command).html)
     if json:
         options.print_json(result)
         return
     digits.show(result["digits"])
     quadratics.show(result)
-    print("Pictures: " + ", ".join(str(path) for path in pictures))
-    print(f"Numbers: {out / 'result.json'}")
+    say("Pictures: " + ", ".join(str(path) for path in pictures))
+    say(f"Numbers: {out / 'result.json'}")
     runs = " ".join(shlex.quote(str(out / "runs" / f"I={steps}")) for steps in digits.LOCAL_STEPS)
-    print(f"Runs: {out / 'runs'}; compare them with: fedgauge runs compare {runs}")
+    say(f"Runs: {out / 'runs'}; compare them with: fedgauge runs compare {runs}")
     experiment = shlex.quote(str(best / "experiment.toml"))
-    print(f"Try: fedgauge simulate {experiment} --percent 90 --out runs/mine")
-    print(f"Report on the run with I = {digits.LOCAL_STEPS[-1]}, to open in a browser: {out / 'report.html'}")
+    say(f"Try: fedgauge simulate {experiment} --percent 90 --out runs/mine")
+    say(f"Report on the run with I = {digits.LOCAL_STEPS[-1]}, to open in a browser: {out / 'report.html'}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedgauge.cli import options
+from fedgauge.system.terminal import say
 
 if TYPE_CHECKING:
     from fedgauge.runs.reader import FoundRun
@@ -87,14 +87,14 @@ def compare(
     else:
         kept_runs.show_comparison(found)
         if plot:
-            print(f"Written: {plot}")
+            say(f"Written: {plot}")
 
 
 def _warn(runs: Sequence[FoundRun]) -> None:
     """Say which files could not be read or are not what the run wrote, where the output does not."""
     for run in runs:
         if run.note:
-            print(f"fedgauge: {run.path}: {run.note}.", file=sys.stderr)
+            say(f"fedgauge: {run.path}: {run.note}.", error=True)
 
 
 @app.command()
@@ -117,13 +117,13 @@ def check(
     from fedgauge.measurement.trajectory import exceeded
     from fedgauge.report.terminal import kept_runs
     from fedgauge.runs.reader import read_run
-    from fedgauge.theory.arguments import check_federation, read_constants
+    from fedgauge.theory.arguments import check_federation, read_estimates
 
     found = read_run(run)
     _warn([found])
     check_federation(values, found.settings.get("federation"), f"the run in {run}")
-    constants = read_constants(values)
-    limits: dict[str, float] = {name: constants[name][0] for name in ("L_h", "L_g", "L_tilde") if name in constants}
+    constants = read_estimates(values)
+    limits: dict[str, float] = {name: constants[name].value for name in ("L_h", "L_g", "L_tilde") if name in constants}
     if not limits:
         raise InputError(f"{values} has none of L_h, L_g and L_tilde; name a file that has one of them.")
     watched = [record for record in found.rounds if record.L_h_ratio is not None]
@@ -146,7 +146,7 @@ def check(
     else:
         kept_runs.show_check(found, limits, flags, len(watched))
         if unchecked:
-            print(f"Not checked: {' and '.join(unchecked)}, because in no round did all workers take part.")
+            say(f"Not checked: {' and '.join(unchecked)}, because in no round did all workers take part.")
     if flags:
         raise typer.Exit(1)
 
@@ -218,6 +218,6 @@ def export(
     else:
         recorded = tensorboard or observer or any(path.suffix in (".json", ".parquet") for path in files)
         number = [counted(records, "record")] if recorded else []
-        print("Written: " + ", ".join([*number, *written]))
+        say("Written: " + ", ".join([*number, *written]))
         if tensorboard:
-            print(f"View it with: tensorboard --logdir {tensorboard}")
+            say(f"View it with: tensorboard --logdir {tensorboard}")

@@ -11,6 +11,7 @@ from fedgauge.cli import options
 from fedgauge.cli.experiments import takes_experiment
 from fedgauge.experiment.config import Experiment
 from fedgauge.system.command_line import command_line
+from fedgauge.system.terminal import say
 
 
 @takes_experiment
@@ -65,4 +66,4 @@ def sweep(
         options.print_json(result)
     else:
         sweeps.show_sweep(result)
-        print("Written: " + ", ".join(str(path) for path in (out / "result.json", *pictures)))
+        say("Written: " + ", ".join(str(path) for path in (out / "result.json", *pictures)))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from fedgauge.cli import options
+from fedgauge.system.terminal import say
 
 TheoremName = Annotated[
     str | None, typer.Argument(metavar="THEOREM", help="Which theorem; see --list.", show_default=False)
@@ -22,8 +22,6 @@ ValuesFile = Annotated[
     Path | None,
     typer.Option("--values", help='JSON file of numbers or {"value": …, "kind": …}, as \'fedgauge constants\' prints.'),
 ]
-_SETTINGS = frozenset(("I", "R", "N", "M", "gamma", "eta", "beta", "beta1", "beta2", "tau"))
-"""What a user chooses; every other symbol is a constant of the federation."""
 _MOST_POINTS = 1000
 
 
@@ -53,9 +51,9 @@ def bound(
     if theorem is None:
         raise InputError(f"bound needs a theorem; choose one of {', '.join(THEOREMS)}.")
     found = find(theorem)
-    symbols, kinds = collect(found, numbers or (), values)
-    result = bound(theorem, version, kinds, **symbols)  # type: ignore[arg-type]  # the version is validated there
-    _show(result, json, _typed(numbers, values))
+    symbols, kinds, notes, caveat = collect(found, numbers or (), values)
+    result = bound(theorem, version, kinds, notes=notes, **symbols)  # type: ignore[arg-type]  # the version is validated there
+    _show(result, json, caveat)
 
 
 def _list(json: bool) -> None:
@@ -81,24 +79,14 @@ def _list(json: bool) -> None:
         bounds.show_theorems(THEOREMS.values())
 
 
-def _typed(numbers: list[str] | None, values: Path | None) -> bool:
-    """Whether a constant came as a plain number, without a word on how it was found."""
-    from fedgauge.theory.arguments import parse_numbers, read_object
-
-    data = read_object(values) if values else {}
-    # What 'measure' writes has all constants in an object of their own, each with its kind.
-    plain = [] if "constants" in data else [name for name, item in data.items() if not isinstance(item, Mapping)]
-    return not _SETTINGS.issuperset((*parse_numbers(numbers or ()), *plain))
-
-
-def _show(result: Any, json: bool, typed: bool) -> None:
+def _show(result: Any, json: bool, caveat: str) -> None:
     if json:
         options.print_json(result.to_json())
     else:
         from fedgauge.report.terminal import bounds
         from fedgauge.theory import find
 
-        bounds.show_answer(result, find(result.theorem).title, typed)
+        bounds.show_answer(result, find(result.theorem).title, caveat)
 
 
 def tune(
@@ -132,7 +120,7 @@ def tune(
     if theorem is None:
         raise InputError(f"tune needs a theorem; choose one of {', '.join(THEOREMS)}.")
     found = find(theorem)
-    symbols, kinds = collect(found, numbers or (), values)
+    symbols, kinds, notes, caveat = collect(found, numbers or (), values)
     # A file may hold what is to be chosen here, which is ignored; an argument that does is refused below.
     typed = {argument.partition("=")[0].strip() for argument in numbers or ()}
     sought = ("gamma", *(("I", "R") if budget is not None else ()), *(("eta",) if free_eta else ()))
@@ -149,8 +137,8 @@ def tune(
         best = best_local_steps(theorem, budget=budget, communication=communication, step=step, **shared)
         symbols |= {"I": best.I, "R": best.R}  # type: ignore[dict-item]  # one number each, as in the arguments
     symbols |= {"gamma": best.gamma, "eta": best.eta}  # type: ignore[dict-item]
-    result = bound(theorem, version, kinds, sought, **symbols)  # type: ignore[arg-type]
-    _show(result, json, _typed(numbers, values))
+    result = bound(theorem, version, kinds, sought, notes, **symbols)  # type: ignore[arg-type]
+    _show(result, json, caveat)
 
 
 Range = Annotated[
@@ -213,4 +201,4 @@ def region(
     else:
         regions.show(result)
         if plot:
-            print(f"Written: {plot}")
+            say(f"Written: {plot}")

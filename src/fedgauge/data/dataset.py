@@ -21,6 +21,21 @@ Progress = Callable[[int, int], None]
 """Called with how many items are done and how many there are."""
 
 
+MOST_CLASSES = 100_000
+"""The largest number of classes of labels that have no names; names for all of them are made."""
+_FREELY = 2**30
+_TIMES = 100
+
+
+def check_unpacked(path: Path, packed: int, unpacked: int) -> None:
+    """Refuse a compressed file that would take far more memory than it has bytes, before it is unpacked."""
+    if unpacked > max(_FREELY, _TIMES * packed):
+        raise InputError(
+            f"{path} would take {unpacked:,} bytes of memory, {unpacked / max(packed, 1):,.0f} times its size; more"
+            f" than 1 GiB is unpacked only up to {_TIMES} times a file's size: save the arrays with np.savez."
+        )
+
+
 class DamagedFileError(InputError):
     """A file whose content does not follow its format."""
 
@@ -141,6 +156,8 @@ def _check_inputs(what: str, inputs: Array) -> Array:
         raise InputError(f"{what} must be unsigned bytes or floats, not {inputs.dtype}; convert them to float32.")
     if inputs.ndim == 0:
         raise InputError(f"{what} must have one entry per example, not be a single number; give an array.")
+    if 0 in inputs.shape[1:]:
+        raise InputError(f"{what} must have at least one number each, not the shape {inputs.shape[1:]}; correct them.")
     # The sum needs no memory, and is finite only if all entries are; as it may overflow, the second check decides.
     if inputs.dtype != np.uint8 and not np.isfinite(inputs.sum()) and not np.isfinite(inputs).all():
         raise InputError(f"{what} must be finite numbers, without infinities or NaN; correct or remove those entries.")
@@ -265,12 +282,14 @@ def read_npz(path: str | Path) -> Dataset:
     path = Path(path)
     try:
         with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+            sizes = [each.file_size for each in file.zip.infolist()]
+            check_unpacked(path, path.stat().st_size, sum(sizes))
             arrays = {name: file[name] for name in file.files}
     except FileNotFoundError:
         raise InputError(f"There is no file {path}; name an .npz file.") from None
     except IsADirectoryError:
         raise InputError(f"{path} is a directory; name an .npz file.") from None
-    except PermissionError:
+    except (PermissionError, InputError, MemoryError):
         raise
     except Exception as error:  # zipfile, zlib and numpy each raise their own exceptions for damaged files
         raise DamagedFileError(path, f"not an .npz file of plain arrays ({_first_line(error)})") from None
@@ -278,13 +297,15 @@ def read_npz(path: str | Path) -> Dataset:
         x, y, x_test, y_test = (arrays.pop(name) for name in ("x_train", "y_train", "x_test", "y_test"))
     elif {"x", "y"} <= set(arrays):
         x, y = arrays.pop("x"), arrays.pop("y")
-        x_test, y_test = x[:0], y[:0]
+        # A single number has no entries to leave out; it is refused below.
+        x_test, y_test = (part[:0] if part.ndim else part for part in (x, y))
     else:
         found = ", ".join(arrays) or "nothing"
         raise InputError(
             f"{path} must hold x_train, y_train, x_test and y_test, or x and y, not {found}; rename its arrays."
         )
-    ids = {name: a for name, a in arrays.items() if a.shape == (len(x),) and np.issubdtype(a.dtype, np.integer)}
+    per_example = {name: array for name, array in arrays.items() if array.ndim == 1 and array.shape == x.shape[:1]}
+    ids = {name: array for name, array in per_example.items() if np.issubdtype(array.dtype, np.integer)}
     return Dataset(path.stem, x, y, x_test, y_test, _numbered(y, y_test), ids)
 
 
@@ -294,8 +315,15 @@ def _first_line(error: Exception) -> str:
 
 def _numbered(*labels: Array) -> tuple[str, ...]:
     """Names of the classes of unnamed labels: the numbers from 0 to the largest label."""
-    whole = [int(part.max()) for part in labels if part.size and np.issubdtype(part.dtype, np.number)]
-    return tuple(str(number) for number in range(max(whole, default=0) + 1))
+    # Labels that are no finite numbers are refused, with their place, when the data set is made.
+    known = [part[np.isfinite(part)] for part in labels if part.dtype.kind in "iuf"]
+    largest = max((int(part.max()) for part in known if part.size), default=0)
+    if largest >= MOST_CLASSES:
+        raise InputError(
+            f"The label {largest} would need {largest + 1:,} classes, and at most {MOST_CLASSES:,} are made; number the"
+            " classes 0, 1, ... without gaps."
+        )
+    return tuple(str(number) for number in range(largest + 1))
 
 
 def from_torch(train: Any, test: Any | None = None, *, name: str = "torch", classes: Sequence[str] = ()) -> Dataset:

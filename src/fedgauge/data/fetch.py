@@ -11,17 +11,18 @@ import os
 import tarfile
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from fedgauge.data import catalogue
 from fedgauge.data.catalogue import Entry, md5_of
 from fedgauge.errors import InputError, MachineError
-from fedgauge.system.files import UNFINISHED
+from fedgauge.system.files import UNFINISHED, make_directories, move, open_file
 
 Progress = Callable[[str, int, int | None], None]
 """Called with a file's name, the bytes that are here and, if the server says it, how many there are."""
@@ -29,6 +30,8 @@ Progress = Callable[[str, int, int | None], None]
 _BLOCK = 2**16
 _TRIES = 5
 _TIMEOUT = 30.0
+MOST_BYTES = 2**30
+"""The largest file that is downloaded; the largest published one has a sixth of that."""
 
 
 def fetch(
@@ -59,18 +62,52 @@ def fetch(
         raise InputError(f"{name} is not downloaded as files; {catalogue.remedy(known, data)}.")
     if base is None:
         raise InputError(f"{name} has no address to download from; {catalogue.remedy(known, data)}, or give url.")
-    if not base.startswith(("http://", "https://")):
-        raise InputError(f"url must begin with http:// or https://, not {base!r}; give the address of the folder.")
+    _check_address(base)
     base = base.rstrip("/")
     progress = progress or (lambda *_: None)
     folder = catalogue.data_directory(data) / known.folders[0]
     wanted = _wanted(known, folder, force)
     if not wanted:
         return []
-    folder.mkdir(parents=True, exist_ok=True)
+    make_directories(folder)
     if known.archive is not None:
         return _through_archive(known, folder, base, wanted, progress, pause)
     return [download(f"{base}/{file}", folder / file, known.files[file], progress, pause) for file in wanted]
+
+
+def _check_address(url: str) -> None:
+    if not url.startswith(("http://", "https://")):
+        raise InputError(f"url must begin with http:// or https://, not {url!r}; give the address of the folder.")
+    try:
+        parts = urllib.parse.urlsplit(url)
+        fits = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        fits = False
+    if not fits:
+        raise InputError(f"url must be an address, as in https://example.org/mnist, not {url!r}; correct it.")
+
+
+class _Redirections(urllib.request.HTTPRedirectHandler):
+    """Follows a server's redirection only to what is at least as safe: to https, or from http to http."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        """The request for the new address."""
+        if not newurl.startswith(("https://", f"{req.type}://")):
+            raise MachineError(
+                f"{req.full_url} redirects to {newurl}, which is not followed, because it does not begin with https://;"
+                " give another address with url=ADDRESS."
+            )
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _check_size(url: str, size: int) -> None:
+    if size > MOST_BYTES:
+        raise MachineError(
+            f"{url} is not the published file: it has {size:,} bytes or more, and at most {MOST_BYTES:,} are"
+            " downloaded; give another address with url=ADDRESS."
+        )
 
 
 def _wanted(known: Entry, folder: Path, force: bool) -> list[str]:
@@ -91,7 +128,7 @@ def _wanted(known: Entry, folder: Path, force: bool) -> list[str]:
 def download(url: str, path: Path, md5: str, progress: Progress, pause: float = 1.0) -> Path:
     """Download one file to ``path``, resuming what an earlier call left."""
     part = path.with_name(path.name + UNFINISHED)
-    with part.open("ab") as file, _nothing_left(part):
+    with open_file(part, "ab") as file, _nothing_left(part):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -111,7 +148,7 @@ def download(url: str, path: Path, md5: str, progress: Progress, pause: float = 
                 " another address with url=ADDRESS."
             )
         os.fsync(file.fileno())
-        os.replace(part, path)
+        move(part, path)
     return path
 
 
@@ -152,7 +189,7 @@ def _append(url: str, file: BinaryIO, name: str, progress: Progress) -> bool:
     if start:
         request.add_header("Range", f"bytes={start}-")
     try:
-        answer = urllib.request.urlopen(request, timeout=_TIMEOUT)
+        answer = urllib.request.build_opener(_Redirections).open(request, timeout=_TIMEOUT)
     except urllib.error.HTTPError as error:
         error.close()
         if error.code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE or not start:
@@ -168,10 +205,12 @@ def _append(url: str, file: BinaryIO, name: str, progress: Progress) -> bool:
         length = answer.headers.get("Content-Length")
         total = start + int(length) if length and length.isdigit() else None
         here = start
+        _check_size(url, total or 0)
         progress(name, here, total)
         while block := answer.read(_BLOCK):
-            file.write(block)
             here += len(block)
+            _check_size(url, here)
+            file.write(block)
             progress(name, here, total)
         file.flush()
     return total is None or here == total
@@ -204,7 +243,7 @@ def unpack(archive: Path, folder: Path, wanted: dict[str, str]) -> list[Path]:
                 if place != folder.name or file not in wanted or content is None:
                     continue
                 part = folder / (file + UNFINISHED)
-                with part.open("wb") as out:
+                with open_file(part, "wb") as out:
                     while block := content.read(_BLOCK):
                         out.write(block)
                     out.flush()
@@ -216,7 +255,7 @@ def unpack(archive: Path, folder: Path, wanted: dict[str, str]) -> list[Path]:
                         f"{archive} holds a {file} that is not the published one: its MD5 is {found}, not"
                         f" {wanted[file]}; remove {archive} and run again."
                     )
-                os.replace(part, folder / file)
+                move(part, folder / file)
                 written.append(folder / file)
     except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # a full disk, not a damaged archive

@@ -7,36 +7,53 @@ import math
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
-from fedgauge.data.dataset import Array, DamagedFileError, Dataset, Labels
+from fedgauge.data.dataset import Array, DamagedFileError, Dataset, Labels, check_unpacked
 from fedgauge.errors import InputError
 
 _TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _GZIP = b"\x1f\x8b"
+_MOST_AXES = 8
 
 
 def read_idx(path: Path) -> Array:
     """Read an idx file: two zeros, the type, the number of axes, each axis's length, then the numbers."""
-    raw = path.read_bytes()
-    if raw[:2] == _GZIP:
+    with path.open("rb") as plain:
+        packed = plain.read(2) == _GZIP
+        plain.seek(0)
+        if not packed:
+            return _read(path, plain)
         try:
-            raw = gzip.decompress(raw)
-        except (OSError, EOFError, zlib.error) as error:
+            with gzip.open(plain) as unpacked:
+                return _read(path, unpacked)
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise DamagedFileError(path, f"its gzip compression is damaged ({error})") from None
-    if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] not in _TYPES:
-        raise DamagedFileError(path, f"it begins with {raw[:4].hex() or 'nothing'}, which is not the magic of idx")
-    dtype, axes = np.dtype(_TYPES[raw[2]]), raw[3]
-    start = 4 + 4 * axes
-    if len(raw) < start:
+
+
+def _read(path: Path, file: IO[bytes]) -> Array:
+    """Read the numbers, and no more than the lengths of the axes announce."""
+    magic = file.read(4)
+    if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in _TYPES:
+        raise DamagedFileError(path, f"it begins with {magic.hex() or 'nothing'}, which is not the magic of idx")
+    dtype, axes = np.dtype(_TYPES[magic[2]]), magic[3]
+    if axes > _MOST_AXES:
+        raise DamagedFileError(path, f"it has {axes} axes, and images and labels have at most {_MOST_AXES}")
+    lengths = file.read(4 * axes)
+    if len(lengths) < 4 * axes:
         raise DamagedFileError(path, f"it ends within the lengths of its {axes} axes")
-    shape = tuple(int(n) for n in np.frombuffer(raw, ">u4", axes, 4))
-    wanted = start + math.prod(shape) * dtype.itemsize
+    shape = tuple(int(n) for n in np.frombuffer(lengths, ">u4"))
+    start, wanted = 4 + 4 * axes, math.prod(shape) * dtype.itemsize
+    if 0 in shape:
+        raise DamagedFileError(path, f"it has no numbers: the lengths of its axes are {shape}")
+    check_unpacked(path, path.stat().st_size, start + wanted)
+    raw = file.read(wanted + 1)
     if len(raw) != wanted:
-        raise DamagedFileError(path, f"its {shape} numbers need {wanted} bytes, and it has {len(raw)}")
-    numbers = np.frombuffer(raw, dtype, offset=start).reshape(shape)
-    return numbers.astype(dtype.newbyteorder("="), copy=False)
+        more = "more" if len(raw) > wanted else start + len(raw)
+        raise DamagedFileError(path, f"its {shape} numbers need {start + wanted} bytes, and it has {more}")
+    return np.frombuffer(raw, dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
 
 
 def read_mnist(files: Mapping[str, Path], name: str, classes: tuple[str, ...]) -> Dataset:

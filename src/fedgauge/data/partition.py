@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from fedgauge.data.dataset import Labels
+from fedgauge.data.dataset import MOST_CLASSES, Labels
 from fedgauge.errors import InputError, count
 from fedgauge.randomness import check_seed
 from fedgauge.system.files import write_atomically
@@ -143,6 +143,10 @@ class Partition(Value):
                 f"labels must have one entry for each of the {self.num_examples} examples, not {len(labels)}."
             )
         classes = max(int(labels.max()) + 1, num_classes or 0)
+        if classes > MOST_CLASSES:
+            raise InputError(
+                f"labels must be below {MOST_CLASSES:,} to be counted, not {classes - 1}; number them 0, 1, ..."
+            )
         owners = np.repeat(np.arange(self.num_workers), self.sizes)
         cells = np.bincount(owners * classes + labels[self.indices], minlength=self.num_workers * classes)
         return cells.reshape(self.num_workers, classes)

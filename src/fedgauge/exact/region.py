@@ -133,7 +133,7 @@ def make_axis(name: str, ends: tuple[float, float] | None = None, points: int = 
     if name not in RANGES:
         raise InputError(f"An axis cannot be {name}; {nearest(name, RANGES)}")
     low, high = ends or RANGES[name]
-    count("points", points, least=2)
+    count("points", points, least=2, most=1000)
     whole = name in ("I", "R")
     for end in (low, high):
         if not (np.isfinite(end) and end >= whole and (end == int(end) or not whole)):

@@ -21,14 +21,13 @@ relative to the current directory, not to the file.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 from fedgauge.algorithms import make_algorithm
-from fedgauge.codec import decoder, toml, toml_key
+from fedgauge.codec import decoder, parse_toml, toml, toml_key
 from fedgauge.errors import InputError, nearest
 from fedgauge.experiment.sections import SECTIONS, AlgorithmSection, DataSection, ModelSection, RunSection, keys
 from fedgauge.runs.manifest import verified
@@ -104,10 +103,7 @@ class Experiment:
     @classmethod
     def from_toml(cls, text: str) -> Self:
         """Make an experiment from the text of a TOML file."""
-        try:
-            return cls.from_json(tomllib.loads(text))
-        except tomllib.TOMLDecodeError as error:
-            raise InputError(f"This is not TOML: {str(error).rstrip('.')}; fix the file.") from None
+        return cls.from_json(_parsed("This", text))
 
     @classmethod
     def read(cls, path: str | Path, changes: Mapping[str, Any] | None = None) -> Self:
@@ -118,10 +114,9 @@ class Experiment:
             raise InputError(f"Cannot read {path}: {error.strerror}; name a TOML file.") from None
         except UnicodeDecodeError:
             raise InputError(f"{path} is not text; name a TOML file.") from None
+        sections = _parsed(str(path), text)
         try:
-            return cls.from_json(_merged(tomllib.loads(text), changes or {}))
-        except tomllib.TOMLDecodeError as error:
-            raise InputError(f"{path} is not TOML: {str(error).rstrip('.')}; fix the file.") from None
+            return cls.from_json(_merged(sections, changes or {}))
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
 
@@ -146,6 +141,13 @@ class Experiment:
         True
         """
         return type(self).from_json(_merged(self.to_json(), changes))
+
+
+def _parsed(what: str, text: str) -> dict[str, Any]:
+    try:
+        return parse_toml(text)
+    except ValueError as error:
+        raise InputError(f"{what} is not TOML that can be used: {str(error).rstrip('.')}; fix the file.") from None
 
 
 def _merged(sections: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

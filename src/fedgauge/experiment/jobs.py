@@ -22,8 +22,8 @@ from typing import Any, Protocol, Self, TypeVar
 
 from fedgauge.errors import InputError, MachineError
 from fedgauge.simulation.options import HERE, Compute
-from fedgauge.system.files import write_atomically
-from fedgauge.system.interrupts import held_back
+from fedgauge.system.files import make_directories, read_file, write_atomically
+from fedgauge.system.interrupts import ENDING, held_back
 
 Key = TypeVar("Key")
 Report = Callable[[int], None]
@@ -139,10 +139,12 @@ def _begin_process(counter: Any, leave: Any, parent: int, patience: float) -> No
         os._exit(1)
 
     _report_to(count)
-    signal.signal(signal.SIGINT, interrupt)
+    # A scheduler sends SIGTERM to all processes of a job, and a closing terminal SIGHUP.
+    for number in ENDING:
+        signal.signal(number, interrupt)
     threading.Thread(target=watch, daemon=True).start()
-    # The process starts with Ctrl-C blocked; a Ctrl-C that came in the meantime takes effect now.
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    # The process starts with these signals blocked; one that came in the meantime takes effect now.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
 
 
 def _run_there(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
@@ -224,7 +226,7 @@ class ProcessPool:
 def _files(directory: Path) -> dict[str, bytes]:
     """The files of a directory by name, without temporary ones, whose names begin with a dot."""
     found = sorted(path for path in directory.rglob("*") if path.is_file() and not path.name.startswith("."))
-    return {path.relative_to(directory).as_posix(): path.read_bytes() for path in found}
+    return {path.relative_to(directory).as_posix(): read_file(path) for path in found}
 
 
 def _write(directory: Path, files: Mapping[str, bytes]) -> None:
@@ -235,7 +237,7 @@ def _write(directory: Path, files: Mapping[str, bytes]) -> None:
     # result.json means that a run has ended, so it is written last.
     for name, content in sorted(files.items(), key=lambda item: item[0] == "result.json"):
         place = directory / name
-        place.parent.mkdir(parents=True, exist_ok=True)
+        make_directories(place.parent)
         write_atomically(place, content)
 
 

@@ -7,6 +7,7 @@ without repeating finished runs. Runs are computed in parallel, one process each
 from __future__ import annotations
 
 import itertools
+import math
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedgauge.errors import InputError, count, nearest
+from fedgauge.errors import MOST_RUNS, InputError, count, nearest
 from fedgauge.experiment.config import Experiment
 from fedgauge.experiment.ended import ended_run
 from fedgauge.experiment.jobs import make_pool, progress
@@ -57,7 +58,7 @@ class Sweep:
     seeds: int = 1
 
     def __post_init__(self) -> None:
-        count("seeds", self.seeds)
+        count("seeds", self.seeds, most=MOST_RUNS)
         known = [key.option for key in keys() if key.option not in _WHOLE]
         for key, values in self.over.items():
             if key == "seed":
@@ -66,6 +67,9 @@ class Sweep:
                 raise InputError(f"A sweep cannot vary {key!r}; {nearest(key, known)}")
             if not values:
                 raise InputError(f"{key} needs at least one value; give some, or leave it out.")
+        runs = self.seeds * math.prod(len(values) for values in self.over.values())
+        if runs > MOST_RUNS:
+            raise InputError(f"A sweep has at most {MOST_RUNS:,} runs, not {runs:,}; give fewer values or seeds.")
         # Making the cells checks that every combination is a valid experiment, before the first one is run.
         name, often = Counter(cell.name for cell in self.cells).most_common(1)[0]
         if often > 1:

@@ -155,7 +155,7 @@ def start(path: Path | None = None) -> Start:
     values = {name: control.start for name, control in CONTROLS.items()}
     if path is None:
         return Start(values)
-    found = read_values(path)
+    found, notes = read_values(path)
     raw = read_object(path)
     inner = raw.get("constants")
     entries = inner if isinstance(inner, Mapping) else raw
@@ -170,12 +170,15 @@ def start(path: Path | None = None) -> Start:
         values[name] = math.sqrt(value) if name in SQUARED else value
         sources = (control.theorems_name, name, "L_h_paper" if name == "L_h_rms" else name)
         entry = next((entries[source] for source in sources if source in entries), None)
-        labels[name] = str(entry.get("method", "")) if isinstance(entry, Mapping) else ""
+        why = next((note for note in notes if note.startswith(f"{name} ")), "")
+        method = str(entry.get("method", "")) if isinstance(entry, Mapping) else ""
+        labels[name] = why or method
     own = own_values(raw)
     for name, value in own.items():
         if name not in found:
             values[name] = value
-    gap = own_gap(path, raw) if "F" not in found else None
+    # An F that does not say to which first model it belongs counts for less than that of the run.
+    gap = own_gap(path, raw) if kinds.get("F") == "assumed" else None
     if gap is not None:
         values["F"], kinds["F"], labels["F"] = gap.value, gap.kind, gap.method
     if (values["M"] or 1) > (values["N"] or 1):

@@ -245,7 +245,7 @@ def build(start: Start) -> str:
     with np.errstate(all="ignore"):
         found = {
             theorem.name: {
-                version: bound(theorem.name, version, start.theorem_kinds(), (), **start.spelled())
+                version: bound(theorem.name, version, start.theorem_kinds(), (), (), **start.spelled())
                 for version in theorem.versions
             }
             for theorem in THEOREMS.values()

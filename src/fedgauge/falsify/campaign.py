@@ -151,8 +151,8 @@ def run(
     [('stated', 0), ('telescoped', 0)]
     """
     wanted = pairs(theorem, version)
-    count("samples", samples)
-    count("searches", searches, least=0)
+    count("samples", samples, most=10**7)
+    count("searches", searches, least=0, most=10**7)
     count("keep", keep, least=0)
     check_seed(seed)
     jobs = count("jobs", jobs if jobs is not None else os.cpu_count() or 1)

@@ -77,7 +77,7 @@ def describe(case: Case, directory: Path) -> dict[str, Any]:
 
 def save(cases: Iterable[Case], out: Path) -> list[dict[str, Any]]:
     """Write each case to a directory of its own under ``out`` and return the descriptions."""
-    from fedgauge.system.files import write_json
+    from fedgauge.system.files import make_directories, write_json
 
     described: list[dict[str, Any]] = []
     numbers: dict[str, int] = {}
@@ -85,7 +85,7 @@ def save(cases: Iterable[Case], out: Path) -> list[dict[str, Any]]:
         name = f"{case.theorem}-{case.version}"
         numbers[name] = numbers.get(name, 0) + 1
         directory = out / f"{name}-{numbers[name]}"
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directories(directory)
         described.append(describe(case, directory))
         for file, data in (
             ("federation.json", federation_of(case).to_json()),

@@ -1,6 +1,8 @@
-"""A model from outside, checked against the federation that it is for."""
+"""A model from outside, checked against the federation that it is for, and the digest by which first models compare."""
 
 from __future__ import annotations
+
+import hashlib
 
 import torch
 
@@ -20,3 +22,8 @@ def check_model(federation: Rows, model: torch.Tensor) -> torch.Tensor:
             "The model is not finite: it has diverged; give an earlier one, or train with a smaller learning rate."
         )
     return model.to(like)
+
+
+def digest_of(model: torch.Tensor) -> str:
+    """SHA-256 of a flat model's bytes, by which a constant or a run says which first model it belongs to."""
+    return hashlib.sha256(model.detach().cpu().contiguous().numpy().tobytes()).hexdigest()

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from fedgauge.errors import InputError, count, nearest, non_negative
 from fedgauge.federation.kernels.losses import Loss, squared_error
-from fedgauge.system.imports import find_own
+from fedgauge.system.imports import blamed, find_own
 
 
 @dataclass(frozen=True)
@@ -176,9 +176,14 @@ def make_model(name: str, shape: Sequence[int], classes: int, **options: Any) ->
 
 def _own(name: str, shape: Sequence[int], classes: int, options: Mapping[str, Any]) -> Model:
     factory = find_own(name, "model")
-    made = factory(shape, classes, **options)
+
+    def make() -> Any:
+        with blamed(f"The model {name} cannot be made"):
+            return factory(shape, classes, **options)
+
+    made = make()
     if isinstance(made, Model):
         return made
     if isinstance(made, nn.Module):
-        return Model(name, lambda: factory(shape, classes, **options), functional.cross_entropy)
+        return Model(name, make, functional.cross_entropy)
     raise InputError(f"{name} must return a Model or a torch module, not a {type(made).__name__}.")

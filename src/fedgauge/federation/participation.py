@@ -70,9 +70,13 @@ class Participation(Value):
             count("participants", self.participants)
         if self.weights is not None:
             array = np.asarray(self.weights, dtype=float)
-            if not (np.isfinite(array).all() and (array >= 0).all() and array.sum() > 0):
+            with np.errstate(over="ignore"):
+                total = float(array.sum())
+            if not (np.isfinite(array).all() and (array >= 0).all() and total > 0):
                 listed = ", ".join(f"{weight:g}" for weight in array)
                 raise InputError(f"weights must be finite numbers of at least 0 that are not all 0, not {listed}.")
+            if not np.isfinite(total):
+                raise InputError("weights are too large to be added up; divide all of them by the largest.")
             object.__setattr__(self, "weights", tuple(array.tolist()))
 
     def check(self, num_workers: int) -> None:

@@ -20,10 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgauge.errors import InputError, nearest, non_negative
+from fedgauge.federation.enclosures import curvature_constants, divergence, gap_constants
 from fedgauge.federation.protocols import Indices
 from fedgauge.randomness import Streams
 from fedgauge.system.files import write_atomically
-from fedgauge.values import Constants, Estimate
+from fedgauge.values import Constants, Scope
 
 if TYPE_CHECKING:
     import torch
@@ -68,12 +69,6 @@ def _mean(rows: Floats) -> Floats:
     return mean
 
 
-def _norm(matrices: Floats) -> Floats:
-    """Spectral norms of symmetric matrices."""
-    norms: Floats = np.abs(np.linalg.eigvalsh(matrices)).max(axis=-1)
-    return norms
-
-
 def varphi(kappa: float) -> float:
     """Growth of one local step at the largest admissible rate (Theorem A.2).
 
@@ -103,7 +98,7 @@ class QuadraticFederation:
         start: the first global model; zero if not given.
 
     >>> federation = QuadraticFederation([[[1.0]], [[3.0]]], [[0.0], [2.0]])
-    >>> federation.constants()["L_h"].value
+    >>> round(federation.constants()["L_h"].value, 12)
     1.0
     """
 
@@ -257,31 +252,27 @@ class QuadraticFederation:
         return vectors @ coordinates + 0.0, float(self.mean_constant + b @ coordinates / 2)
 
     def constants(self) -> Constants:
-        """The constants of the theory, each exact to rounding.
+        """The constants of the theory, each exact to rounding: its interval holds the truth, its value is the safe end.
 
         L_h is the tight one; ``L_h_paper`` is Proposition 5.3's max‖A_i - A‖, which is valid, is never smaller, and
         can exceed L_tilde. mu is the smallest eigenvalue of A, negative where f is not convex, and 0 where it is zero
         to rounding: a flat direction that rounding made to rise would pass for strong convexity.
         """
-        eigenvalues = np.linalg.eigvalsh(self.hessians)
-        norms = np.abs(eigenvalues).max(axis=1)
-        safe = np.where(norms > 0, norms, 1.0)
-        kappa = float(np.where(norms > 0, 1 - eigenvalues[:, 0] / safe, 1.0).max())
-        off = self.hessians - self.mean_hessian
-        L_g = float(_norm(self.mean_hessian))
-        mu = float(np.linalg.eigvalsh(self.mean_hessian)[0])
-        tight = float(np.sqrt(max(np.linalg.eigvalsh(np.matmul(off, off).mean(axis=0))[-1], 0.0)))
-        rows = (
-            ("L_tilde", norms.max(), "max_i |A_i|"),
-            ("L_g", L_g, "|A|"),
-            ("L_h", tight, "sqrt(lambda_max(mean_i (A_i - A)^2))"),
-            ("L_h_paper", _norm(off).max(), "max_i |A_i - A|"),
-            ("mu", mu if abs(mu) > _ROUNDING * L_g else 0.0, "lambda_min(A)"),
-            ("kappa", kappa, "max_ij 1 - lambda_j(A_i)/|A_i|"),
-            ("varphi", varphi(kappa), "max(1, kappa)"),
-            ("sigma", self.sigma2**0.5, "as given"),
-        )
-        return Constants(tuple(Estimate.exact(name, float(value), method) for name, value, method in rows))
+        return Constants(tuple(curvature_constants(self, _ROUNDING))).within(Scope(self.digest))
+
+    def constants_at(self, start: Any = None) -> Constants:
+        """What depends on the first model, by default the federation's own: f*, F, d0 and zeta.
+
+        f* does not depend on it, but F is known only together with f*; zeta does unless the Hessians are equal.
+
+        >>> federation = QuadraticFederation([[[1.0]], [[3.0]]], [[0.0], [2.0]], start=[0.0])
+        >>> {name: round(estimate.value, 6) for name, estimate in federation.constants_at().items()}
+        {'zeta': 1.0, 'f_star': -0.25, 'F': 0.25, 'd0': 0.25}
+        """
+        first = self.first_model if start is None else _array("start", start, 1, "list")
+        digest = hashlib.sha256(first.tobytes()).hexdigest()
+        found = (divergence(self, first), *gap_constants(self, first))
+        return Constants(found).within(Scope(self.digest, digest))
 
     def zeta(self, points: Any) -> Floats:
         """‖∇F_i(x) - ∇f(x)‖ for every worker i (columns) at every given point x (rows).

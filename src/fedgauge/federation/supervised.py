@@ -138,6 +138,8 @@ class SupervisedFederation:
         """SHA-256 of the data, the shards, the model's form, the loss and the batch size."""
         sha = hashlib.sha256(f"{self.module} {getattr(self.loss, '__qualname__', self.loss)} {self.l2}".encode())
         sha.update(f"{self.batch_size}".encode())
+        if kernels.has_hooks(self.module):
+            sha.update(b"hooks")  # so that it is not taken for the module without them
         sha.update(self._data.offsets.data)
         for tensor in (self.inputs, self.targets, self._data.samples, self._first):
             if tensor is not None:

@@ -23,6 +23,7 @@ from flwr.serverapp import Grid
 import fedgauge.flower.records as records
 from fedgauge.errors import InputError, MachineError
 from fedgauge.flower.answers import Expected, Greeting, Received, RefusedError, read_greeting, read_work
+from fedgauge.system.files import open_file
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -228,7 +229,7 @@ class Fleet:
 
 def write_event(path: Path, event: Mapping[str, Any]) -> None:
     """Record that a worker was lost or refused, in the file that ``runs show`` and ``report`` read."""
-    with path.open("a", encoding="utf-8") as file:
+    with open_file(path, "a") as file:
         file.write(json.dumps(event) + "\n")
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fedgauge.errors import MachineError
-from fedgauge.system.files import read_lines
+from fedgauge.system.files import open_file, read_file, read_lines, remedy
 from fedgauge.values import Trace
 
 
@@ -30,10 +29,11 @@ class Noise:
         self._file = None if place is None else place / "noise.jsonl"
         self.rounds: dict[int, dict[str, float]] = {}
         if self._file is not None and self._file.exists():
-            lines = read_lines(self._file.read_bytes(), _entry, self._file.name)
+            lines = read_lines(read_file(self._file), _entry, self._file.name)
             self.rounds = dict(lines)
             # Remove a line that was cut short; it would spoil the next one.
-            os.truncate(self._file, lines.end(len(lines)))
+            with open_file(self._file, "r+b") as file:
+                file.truncate(lines.end(len(lines)))
 
     def add(self, round: int, each: Mapping[str, float]) -> None:
         """Keep the variances of a round, by worker."""
@@ -41,12 +41,12 @@ class Noise:
         if self._file is None:
             return
         try:
-            with self._file.open("a", encoding="utf-8") as file:
+            with open_file(self._file, "a") as file:
                 file.write(json.dumps({"round": round, "sigma2": self.rounds[round]}) + "\n")
         except OSError as error:
             raise MachineError(
                 f"The run in {self._file.parent} stopped: {error.strerror}; its records can be read, and it can be"
-                " resumed once there is space."
+                f" resumed: {remedy(error)}."
             ) from None
 
     def along(self, trace: Trace) -> list[dict[str, Any]]:

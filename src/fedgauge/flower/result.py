@@ -22,7 +22,7 @@ from fedgauge.planning.theory_plan import TheoryPlan
 from fedgauge.runs.finished import read_json, read_trace
 from fedgauge.runs.manifest import add_to_manifest
 from fedgauge.system.files import write_json
-from fedgauge.values import Estimate, Trace, initial_gap
+from fedgauge.values import Estimate, Scope, Trace, initial_gap
 
 _NOISE = (
     "How far a stochastic gradient is from its mean, at the last model and along the run, for the batch size in use."
@@ -51,10 +51,10 @@ def measurement_of(
     if noise2:
         found.append(_noise(noise2, weights))
     if trace.rounds and trace.rounds[0].round == 0:
-        loss = trace.rounds[0].loss
-        found.append(
-            Reading("first model", "How far f has to fall, as a loss is at least 0.", (initial_gap(loss, 0.0),))
-        )
+        known = trace.settings
+        scope = Scope(known.get("federation"), known.get("start"), None if "start" in known else known.get("seed"))
+        gap = replace(initial_gap(trace.rounds[0].loss, 0.0), scope=scope)
+        found.append(Reading("first model", "How far f has to fall, as a loss is at least 0.", (gap,)))
     last = trace.rounds[-1] if trace.rounds else None
     point = {"run": "this run", "round": trace.stopped_at}
     if last is not None:

@@ -7,8 +7,7 @@ docs/theory.md. With these constants, a theorem is a certified statement about a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,12 +16,12 @@ import torch
 from torch.nn import functional
 
 from fedgauge.errors import InputError, count, positive
-from fedgauge.federation.quadratic import varphi
+from fedgauge.federation.first_model import check_model, digest_of
 from fedgauge.federation.supervised import SupervisedFederation
-from fedgauge.measurement import softmax
-from fedgauge.measurement.gram import Design, Floats, eigenvalues
+from fedgauge.measurement import regression, softmax
+from fedgauge.measurement.gram import Design, Floats
 from fedgauge.system.threads import one_thread
-from fedgauge.values import Constants, Estimate, Kind, Value, initial_gap
+from fedgauge.values import Constants, Estimate, Kind, Scope, Subject, Value, initial_gap
 
 _EPS = float(np.finfo(np.float64).eps)
 
@@ -45,16 +44,22 @@ class Certified(Value):
     loss: float
     gap: float
 
-    def theorem_values(self) -> tuple[dict[str, Any], dict[str, Kind]]:
+    def theorem_values(self, travel: float | None = None) -> tuple[dict[str, Any], dict[str, Kind]]:
         """The values and their kinds by the names that the theorems use; mu is left out unless it is above 0.
 
-        zeta2 is the square of ``zeta_rms``: the theorems only need a mean over workers, each at its own model.
+        zeta2 is the square of ``zeta_rms``: the theorems only need a mean over workers, each at its own model. They
+        are about runs of this federation from the first model that was certified.
+
+        Args:
+            travel: how far any entry of a model can get from that of the first model, as
+                :meth:`fedgauge.theory.Theorem.travel` says. Without it, or beyond G's radius, G counts as assumed.
         """
         values: dict[str, Any] = {"N": self.num_workers}
         kinds: dict[str, Kind] = {"N": "exact"}
         spelled = {"sigma": "sigma2", "zeta_rms": "zeta2"}
         known = (*spelled, "L_tilde", "L_g", "L_h", "L_h_rms", "mu", "kappa", "F", "d0", "G")
-        for estimate in self.constants.values():
+        fitted, _ = self.constants.fitted(Subject(travel=travel))
+        for estimate in fitted.values():
             if estimate.symbol in known and (estimate.symbol != "mu" or estimate.value > 0):
                 name = spelled.get(estimate.symbol, estimate.symbol)
                 values[name] = estimate.value**2 if estimate.symbol in spelled else estimate.value
@@ -76,7 +81,8 @@ def certify(
         federation: a federation of one Linear layer, under squared error or under cross-entropy with classes.
         start: the flat first model, from which F and d0 are computed; by default, the one of seed 0.
         batch_size: the number of samples in a mini-batch, by which sigma^2 is divided; by default, the federation's.
-        radius: a bound on every entry of a model. Because of the L2 term, G is known only for bounded models.
+        radius: a bound on every entry of a model, at least that of the first one. Because of the L2 term, G is known
+            only for bounded models; a bound with it is certified only for runs that cannot leave them.
         passes: the largest number of passes over the data to find the minimiser of softmax regression.
 
     >>> from torch import nn
@@ -91,6 +97,26 @@ def certify(
         return _certify(federation, start, batch_size, radius, passes)
 
 
+def gap_at(federation: SupervisedFederation, start: torch.Tensor, least: Estimate) -> Estimate:
+    """Prove F for another first model, for one pass over the data.
+
+    Args:
+        federation: a federation of linear or softmax regression.
+        start: the flat first model.
+        least: f_star, as :func:`certify` proved it for the same federation.
+    """
+    with one_thread():
+        design = Design(federation)
+        first = design.matrix(start)
+        if federation.loss is functional.cross_entropy:
+            found = softmax.evaluate(design, first, federation.l2)
+            loss, error = found.loss, found.loss_error
+        else:
+            loss, error = regression.loss_at(design, first, federation.l2)
+    gap = initial_gap(loss, least.low, least.high, rounding=error, method="f(x0) - f*, at the run's first model")
+    return replace(gap, scope=Scope(federation.digest, digest_of(start)))
+
+
 def _certify(
     federation: SupervisedFederation,
     start: torch.Tensor | None,
@@ -99,8 +125,23 @@ def _certify(
     passes: int,
 ) -> Certified:
     design = Design(federation)
-    first = design.matrix(federation.start(0) if start is None else start)
+    model = federation.start(0) if start is None else check_model(federation, start)
+    first = design.matrix(model)
     batch = federation.batch_size if batch_size is None else count("batch_size", batch_size)
+    found = _constants(federation, design, first, batch, radius, passes)
+    peak = float(np.abs(first).max(initial=0.0))
+    scope = Scope(
+        federation=federation.with_batch_size(batch).digest,
+        start=digest_of(model),
+        seed=0 if start is None else None,
+        radius=None if radius is None else float(np.nextafter(radius - peak, 0.0)),
+    )
+    return replace(found, constants=found.constants.within(scope))
+
+
+def _constants(
+    federation: SupervisedFederation, design: Design, first: Floats, batch: int, radius: float | None, passes: int
+) -> Certified:
     if federation.loss is not functional.cross_entropy:
         return _linear(design, first, batch, federation.l2)
     if design.outputs < 2 or federation.targets.dtype != torch.int64:
@@ -135,7 +176,10 @@ def _softmax(design: Design, first: Floats, batch: int, l2: float, radius: float
     low, high = (np.sqrt(max(ends) / batch) for ends in zip(*noises, strict=True))
     found.append(_upper("sigma", low, high, f"variance of a sample's gradient over all models, in batches of {batch}"))
     if radius is not None:
-        largest = design.mean.peak + l2 * positive("radius", radius)
+        peak = float(np.abs(first).max(initial=0.0))
+        if positive("radius", radius) <= peak:
+            raise InputError(f"radius must be above the largest entry of the first model, {peak:g}, not {radius!r}.")
+        largest = (design.mean.peak + l2 * radius) * (1 + 4 * _EPS)
         found.append(_upper("G", 0.0, largest, f"max |x| + l2 radius, for entries of a model up to {radius:g}"))
     return _solved(design, first, l2, found, passes)
 
@@ -167,66 +211,13 @@ def _solved(design: Design, first: Floats, l2: float, found: list[Estimate], pas
 
 
 def _linear(design: Design, first: Floats, batch: int, l2: float) -> Certified:
-    whole = design.mean
-    values, vectors = np.linalg.eigh(whole.gram + l2 * np.eye(design.width))
-    flat = values <= 1e-12 * values[-1]  # a Gram matrix has negative eigenvalues only by rounding
-    values = np.where(flat, 0.0, values)
-    inverse = np.where(flat, 0.0, 1.0 / np.where(flat, 1.0, values))
-    best = whole.moment @ (vectors * inverse) @ vectors.T
-    f_star = (whole.power - float(np.sum(whole.moment * best))) / 2
-    off = (first - best) @ vectors
-    rows = [
-        *_quadratic(design, l2, values),
-        ("f_star", f_star, "least squares"),
-        ("F", float(np.sum(off**2 * values)) / 2, "the quadratic at the start"),
-        ("d0", float(np.sum(off**2)), "distance of the start from the shortest minimiser"),
-    ]
-    found = [Estimate.exact(name, value, method) for name, value, method in rows]
-    apart = np.array([_apart(design, first, worker) for worker in range(design.num_workers)])
-    for name, value in (("zeta", float(apart.max())), ("zeta_rms", float(np.mean(apart**2)) ** 0.5)):
-        if design.spread.any():
-            found.append(_at_start(name, value))
-        else:
-            found.append(Estimate.exact(name, value, "the same at every model, as the Hessians are equal"))
-    noise = max(_variance(design, first, worker) for worker in range(design.num_workers)) / batch
-    found.append(_at_start("sigma", noise**0.5))
-    return Certified(design.num_workers, Constants(tuple(found)), design.flat(best), f_star, 0.0)
-
-
-def _at_start(symbol: str, value: float) -> Estimate:
-    return Estimate(symbol, value, value, np.inf, "lower", "at the start; unbounded over all models")
-
-
-def _quadratic(design: Design, l2: float, values: Floats) -> Iterator[tuple[str, float, str]]:
-    """The constants that follow from the Hessians I (x) (G_i + l2); G is the mean of the G_i."""
-    local = np.array([eigenvalues(design.worker(i).gram) + l2 for i in range(design.num_workers)])
-    norms = np.abs(local).max(axis=1)
-    kappa = float(np.where(norms > 0, 1 - local[:, 0] / np.where(norms > 0, norms, 1.0), 1.0).max())
-    apart = np.array(
-        [np.abs(eigenvalues(design.worker(i).gram - design.mean.gram)).max() for i in range(design.num_workers)]
+    best, gaps = regression.solve(design, first, l2)
+    noise = max(regression.variance(design, first, worker) for worker in range(design.num_workers)) / batch
+    found = (
+        *regression.curvature_constants(design, l2),
+        *gaps,
+        *regression.divergences(design, first),
+        regression.at_start("sigma", noise**0.5),
     )
-    tight = max(float(eigenvalues(design.spread)[-1]), 0.0) ** 0.5
-    yield "L_tilde", float(norms.max()), "max_i lambda_max(G_i) + l2"
-    yield "L_g", float(np.abs(values).max()), "lambda_max(G) + l2"
-    yield "L_h", tight, "sqrt(lambda_max(mean_i (G_i - G)^2))"
-    yield "L_h_paper", float(apart.max()), "max_i |G_i - G|"
-    yield "L_h_rms", float(np.mean(apart**2)) ** 0.5, "sqrt(mean_i |G_i - G|^2)"
-    yield "mu", float(values[0]), "lambda_min(G) + l2"
-    yield "kappa", kappa, "max_ij 1 - lambda_j(A_i)/|A_i|"
-    yield "varphi", varphi(kappa), "max(1, kappa)"
-
-
-def _apart(design: Design, matrix: Floats, worker: int) -> float:
-    """|grad F_i - grad f| at a matrix W."""
-    own, whole = design.worker(worker), design.mean
-    return float(np.linalg.norm(matrix @ (own.gram - whole.gram) - (own.moment - whole.moment)))
-
-
-def _variance(design: Design, matrix: Floats, worker: int) -> float:
-    """The variance of one sample's gradient at a matrix W."""
-    W, own = torch.from_numpy(matrix), design.worker(worker)
-    squares = 0.0
-    for x, y in design.blocks(worker):
-        squares += float(((x @ W.T.to(x) - y).square().sum(dim=1) * x.square().sum(dim=1)).sum())
-    mean = matrix @ own.gram - own.moment
-    return max(squares / own.size - float(np.sum(mean**2)), 0.0)
+    f_star = gaps[0]
+    return Certified(design.num_workers, Constants(found), design.flat(best), f_star.high, f_star.high - f_star.low)

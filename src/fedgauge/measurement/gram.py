@@ -19,6 +19,7 @@ from torch import nn
 from torch.nn import functional
 
 from fedgauge.errors import InputError
+from fedgauge.federation.kernels.base import has_hooks
 from fedgauge.federation.kernels.losses import squared_error
 from fedgauge.federation.supervised import SupervisedFederation
 
@@ -42,6 +43,7 @@ class LayerMoments(NamedTuple):
         longest: the largest |x|.
         peak: the largest absolute entry of any x.
         key: a digest of the samples, by which equal workers are recognised.
+        inputs_key: the same of the inputs alone, by which equal Hessians are.
     """
 
     size: int
@@ -53,6 +55,7 @@ class LayerMoments(NamedTuple):
     longest: float
     peak: float
     key: bytes
+    inputs_key: bytes
 
 
 def eigenvalues(matrix: Floats) -> Floats:
@@ -82,6 +85,11 @@ def largest_eigenvalue(matrix: Floats, samples: int) -> float:
 
 def layer(federation: SupervisedFederation) -> nn.Linear:
     """The only layer of a federation of linear or softmax regression; any other model is refused with an error."""
+    if has_hooks(federation.module):
+        raise InputError(
+            "Constants cannot be certified for a module with hooks, because they change what it computes; remove the"
+            " hooks, or measure without the reading 'certified'."
+        )
     parts = list(federation.module) if type(federation.module) is nn.Sequential else [federation.module]
     if parts and type(parts[0]) is nn.Flatten and (parts[0].start_dim, parts[0].end_dim) == (1, -1):
         parts = parts[1:]
@@ -111,10 +119,6 @@ class Design:
     def matrix(self, model: torch.Tensor) -> Floats:
         """A flat model as the matrix W, one row per output."""
         flat = model.detach().cpu().double().numpy()
-        if flat.shape != (self.outputs * self.width,):
-            raise InputError(f"start must be a flat model of {self.outputs * self.width} entries, not {flat.shape}.")
-        if not np.isfinite(flat).all():
-            raise InputError("start must hold finite numbers; use another model.")
         parts = np.split(flat, [self.outputs * self.inputs])
         return np.concatenate([parts[0].reshape(self.outputs, -1), parts[1].reshape(self.outputs, -1)], axis=1)
 
@@ -134,7 +138,7 @@ class Design:
         size = self.sizes[worker]
         gram, moment = np.zeros((self.width, self.width)), np.zeros((self.outputs, self.width))
         mean, target, power = np.zeros(self.width), np.zeros(self.outputs), 0.0
-        longest, peak, sha = 0.0, 0.0, hashlib.sha256()
+        longest, peak, sha, inputs = 0.0, 0.0, hashlib.sha256(), hashlib.sha256()
         for x, y in self.blocks(worker):
             gram += (x.T @ x).cpu().numpy()
             moment += (y.T @ x).cpu().numpy()
@@ -145,6 +149,7 @@ class Design:
             peak = max(peak, float(x.abs().max()))
             for part in (x, y):
                 sha.update(part.cpu().contiguous().numpy().data)
+            inputs.update(x.cpu().contiguous().numpy().data)
         return LayerMoments(
             size=size,
             gram=(gram + gram.T) / (2 * size),
@@ -155,6 +160,7 @@ class Design:
             longest=longest,
             peak=peak,
             key=sha.digest(),
+            inputs_key=inputs.digest(),
         )
 
     @cached_property
@@ -170,7 +176,12 @@ class Design:
                 total[name] = total[name] + (getattr(part, name) - getattr(first, name))
             longest, peak = max(longest, part.longest), max(peak, part.peak)
         means = {name: getattr(first, name) + total[name] / N for name in names}
-        return LayerMoments(size=self.samples, longest=longest, peak=peak, key=b"", **means)
+        return LayerMoments(size=self.samples, longest=longest, peak=peak, key=b"", inputs_key=b"", **means)
+
+    @cached_property
+    def one_gram(self) -> bool:
+        """Whether all workers have the same inputs, and so exactly the same Gram matrix."""
+        return len({self.worker(worker).inputs_key for worker in range(self.num_workers)}) == 1
 
     def combined(self, weights: Floats) -> Floats:
         """The mean over workers of their Gram matrices, each times its weight."""

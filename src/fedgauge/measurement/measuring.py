@@ -32,7 +32,7 @@ from fedgauge.measurement.sampled import sampled_deviation, sampled_divergence
 from fedgauge.measurement.trajectory import near_convergence, trajectory
 from fedgauge.simulation.options import Compute, Observer
 from fedgauge.simulation.setup import Setup
-from fedgauge.values import Round
+from fedgauge.values import Estimate, Round
 
 Progress = Callable[[str, int, int | None], None]
 """A function that is called with what is being done, how far it is, and the total if that is known."""
@@ -113,17 +113,30 @@ def _certified(session: Session) -> Iterable[Reading]:
     if session.setup.participation.weights is not None:
         raise InputError("Constants can be certified only for workers with equal weights; leave out the weights.")
     if isinstance(federation, QuadraticFederation):
-        meaning = "Exact, and the same at every model: from a quadratic's matrices."
-        yield Reading("certified", meaning, federation.constants().estimates)
+        meaning = "Exact to rounding: from a quadratic's matrices (f*, F and d0 for the run's first model)."
+        start = session.setup.first_model.numpy()
+        exact = _of_seed((*federation.constants().values(), *federation.constants_at(start).values()), session.setup)
+        yield Reading("certified", meaning, exact)
         return
     if not isinstance(federation, SupervisedFederation):
         raise InputError("Only quadratics, linear and softmax regression can be certified; choose another reading.")
     session.progress("certified", 0, None)
-    found = certify(federation, start=federation.start(session.setup.seed))
+    found = certify(federation, start=session.setup.first_model)
     meaning = (
         "Proved from the data for every model (F and d0 for the run's first model); bounds from these are certified."
     )
-    yield Reading("certified", meaning, found.constants.estimates, {"loss": found.loss, "gap": found.gap})
+    estimates = _of_seed(found.constants.estimates, session.setup)
+    yield Reading("certified", meaning, estimates, {"loss": found.loss, "gap": found.gap})
+
+
+def _of_seed(estimates: Iterable[Estimate], setup: Setup) -> tuple[Estimate, ...]:
+    """Note the seed beside the digest of the first model, as a run says its seed and only a chosen model's digest."""
+    if setup.start is not None:
+        return tuple(estimates)
+    return tuple(
+        replace(item, scope=replace(item.scope, seed=setup.seed)) if item.scope and item.scope.start else item
+        for item in estimates
+    )
 
 
 def _default(federation: Federation) -> tuple[str, ...]:
@@ -287,7 +300,7 @@ def measure(
         progress=lambda what, done: progress(what, int(done), None),
     )
     with meter:
-        session = Session(setup, options, federation.start(setup.seed), meter, progress, until)
+        session = Session(setup, options, setup.first_model, meter, progress, until)
         if model is None:
             session.model, point = _train(session)
         else:

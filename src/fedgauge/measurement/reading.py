@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from fedgauge.values import Constants, Estimate, Result, Value
+from fedgauge.values import Constants, Estimate, Result, Scope, Value
 from fedgauge.values.display import Displayed
 
 Directions = Mapping[str, npt.NDArray[np.float64]]
@@ -82,10 +82,14 @@ class Measurement(Result, Displayed):
         """For every symbol, the estimate to use in a bound.
 
         An exact estimate or a safe bound is preferred. Otherwise it is the largest, the better of two lower bounds.
+        Each belongs at least to the federation that was measured; earlier versions wrote no more than that.
         """
+        federation = self.settings.get("federation")
+        here = Scope(federation if isinstance(federation, str) else None)
         chosen: dict[str, Estimate] = {}
         for reading in self.readings:
-            for estimate in reading.estimates:
+            for each in reading.estimates:
+                estimate = each if each.scope else replace(each, scope=here)
                 held = chosen.get(estimate.symbol)
                 if held is None or _rank(estimate) < _rank(held):
                     chosen[estimate.symbol] = estimate

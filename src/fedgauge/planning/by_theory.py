@@ -44,6 +44,7 @@ def theory_plan(
     version: Version = "corrected",
     practice: tuple[int, float, float] | None = None,
     cap: int = 10_000,
+    remarks: tuple[str, ...] = (),
 ) -> TheoryPlan:
     """Choose the I, gamma and R with which a theorem's bound meets the goal soonest, or is smallest within a budget.
 
@@ -62,6 +63,7 @@ def theory_plan(
         version: ``corrected``, or ``sharp`` if the theorem has that version; ``prior`` and ``printed`` for comparison.
         practice: the I, gamma and eta in use, to compare with the conditions.
         cap: the largest number of local steps to consider.
+        remarks: notes to begin with, such as why a constant counts for less here than where it was measured.
 
     >>> from fedgauge.values import Estimate
     >>> table = dict(F=1, sigma2=1, zeta2=1, L_g=1, L_h=0.1, L_tilde=1.2)
@@ -83,7 +85,7 @@ def theory_plan(
         positive("gamma_min", gamma_min)
     check_cost(cost)
     name = inputs.choose_theorem(constants, theorem, goal, who, eta)
-    statement, notes = find(name), []
+    statement, notes = find(name), [*remarks]
     inputs.check_large_eta(statement, who, M, (eta, practice[2]) if practice else (eta,))
     if theorem is None and version not in statement.versions:
         version = "corrected"
@@ -153,9 +155,9 @@ def _remarks(constants: Constants, choice: Choice, task: Task) -> list[str]:
     notes = []
     theorem = find(task.theorem)
     L_h, zeta = (inputs.look_up(constants, symbol) for symbol in ("L_h", "zeta2"))
-    if inputs.is_zero(L_h, task.values["L_g"]) and inputs.is_zero(zeta):
+    if inputs.is_zero(L_h) and inputs.is_zero(zeta):
         notes.append("The workers are identical (zeta = L_h = 0): averaging them only divides the noise.")
-    elif inputs.is_zero(L_h, task.values["L_g"]):
+    elif inputs.is_zero(L_h):
         notes.append("The workers share one Hessian (L_h = 0): drift cancels in the average, however large zeta is.")
     if theorem.objectives == "equal Hessians":
         notes.append(
@@ -166,7 +168,8 @@ def _remarks(constants: Constants, choice: Choice, task: Task) -> list[str]:
     if choice.I == task.cap > 1 and choice.R > 1:
         notes.append(f"I is at its cap of {task.cap}; more local steps might be better.")
     least = constants.get("f_star")
-    if theorem.quantity.measure == "loss" and task.target is not None and least is not None and least.kind != "exact":
+    wide = least is not None and least.high - least.low > 1e-6 * abs(least.high)
+    if theorem.quantity.measure == "loss" and task.target is not None and least is not None and wide:
         notes.append(f"The goal is measured from the upper end of the interval of f*, {least.high:g}.")
     return notes
 

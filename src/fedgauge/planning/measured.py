@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from fedgauge.errors import InputError
 from fedgauge.experiment.config import Experiment
 from fedgauge.experiment.prepare import prepare
 from fedgauge.federation.quadratic import QuadraticFederation
+from fedgauge.federation.supervised import SupervisedFederation
+from fedgauge.measurement.certification import gap_at
 from fedgauge.measurement.measuring import MeasureOptions, measure
 from fedgauge.measurement.reading import Measurement, whole
 from fedgauge.pace.cost import Cost
@@ -19,9 +21,10 @@ from fedgauge.planning.goal import Goal
 from fedgauge.planning.theorem_inputs import check_participation
 from fedgauge.planning.theory_plan import TheoryPlan
 from fedgauge.simulation.setup import Setup
-from fedgauge.theory.arguments import check_federation, read_constants, read_object
+from fedgauge.theory.arguments import check_federation, read_estimates
 from fedgauge.values import Constants, Estimate, initial_gap
 
+_RECOMPUTED = "F was computed again for this run, because that of the file"
 _LOOKED = 3  # number of rounds of the trajectory from the first model
 
 
@@ -29,8 +32,7 @@ def at_start(setup: Setup) -> Measurement:
     """Measure constants at the first model: for quadratics exact ones, and for all what a few rounds show."""
     certain = ("certified",) if isinstance(setup.federation, QuadraticFederation) else ()
     options = MeasureOptions((*certain, "divergence", "noise", "trajectory"), rounds=_LOOKED, seeds=1)
-    start = setup.federation.start(setup.seed)
-    return whole(measure(setup, model=start, origin="first model", options=options))
+    return whole(measure(setup, model=setup.first_model, origin="first model", options=options))
 
 
 def floor_of(setup: Setup) -> float:
@@ -45,23 +47,35 @@ def floor_of(setup: Setup) -> float:
     return float(federation.minimiser()[1])
 
 
-def with_gap(constants: Constants, loss: float, floor: float, quadratic: bool) -> Constants:
-    """Add F, the gap between f and its minimum: exact for quadratics, and at most f itself for other losses."""
-    gap = initial_gap(loss, floor, floor if quadratic else None)
+def with_gap(constants: Constants, setup: Setup, loss: float) -> Constants:
+    """Add F of the run, the gap between its first loss and the minimum, where the constants have none that counts.
+
+    Args:
+        constants: those that are known.
+        setup: the run.
+        loss: its first loss.
+    """
+    held = constants.get("F")
+    if held is not None and held.kind != "assumed":
+        return constants
+    federation = setup.federation
+    if isinstance(federation, QuadraticFederation):
+        floor = floor_of(setup)
+        gap = initial_gap(loss, floor, floor)  # with weights of its own, f is another function
+        if setup.participation.weights is None:
+            gap = federation.constants_at(setup.first_model.numpy())["F"]
+    else:
+        gap = _proved_gap(constants, setup) or initial_gap(loss, 0.0)
     return Constants((*(item for item in constants.values() if item.symbol != "F"), gap))
 
 
-def _read(path: Path) -> Constants:
-    """Read constants from a file, with their intervals if it has them."""
-    whole, found = read_object(path), []
-    entries = whole.get("constants", whole)
-    for name, (value, kind) in read_constants(path).items():
-        entry = entries[name]
-        if isinstance(entry, Mapping) and {"low", "high"} <= set(entry):
-            found.append(Estimate.from_json({"method": "given", "cost": {}, **entry, "symbol": name}))
-        else:
-            found.append(Estimate(name, value, value, value, kind, "given"))
-    return Constants(tuple(found))
+def _proved_gap(constants: Constants, setup: Setup) -> Estimate | None:
+    """F at the run's first model from a proved f*, for one pass over the data; None where f* is not proved."""
+    least = constants.get("f_star")
+    if least is None or least.kind not in ("exact", "lower") or not least.scope:
+        return None
+    fits = least.scope.federation == setup.federation.digest
+    return gap_at(cast(SupervisedFederation, setup.federation), setup.first_model, least) if fits else None
 
 
 def theory_of(
@@ -88,10 +102,9 @@ def theory_of(
     if values:
         check_federation(values, federation.digest, experiment.data.name)
     measured = at_start(setup)
-    quadratic = isinstance(federation, QuadraticFederation)
-    constants = _read(values) if values else measured.constants
-    if "F" not in constants:
-        constants = with_gap(constants, float(measured.point["loss"]), floor_of(setup), quadratic)
+    constants, notes = (read_estimates(values) if values else measured.constants).fitted(setup.subject)
+    constants = with_gap(constants, setup, float(measured.point["loss"]))
+    notes = tuple(note.replace("F counts as assumed, because it", _RECOMPUTED) for note in notes)
     assert rates.gamma is not None  # an experiment has one
     eta = 1.0 if rates.eta is None else rates.eta
     return theory_plan(
@@ -103,4 +116,5 @@ def theory_of(
         eta=eta,
         theorem=theorem,
         practice=(run.local_steps, rates.gamma, eta),
+        remarks=notes,
     )

@@ -13,12 +13,11 @@ import numpy as np
 import torch
 
 from fedgauge.algorithms.base import Algorithm
-from fedgauge.errors import InputError, count
+from fedgauge.errors import MOST_RUNS, InputError, count
 from fedgauge.experiment.config import Experiment
 from fedgauge.experiment.prepare import setup_of
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.protocols import Federation
-from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.measurement.measuring import MeasureOptions, measure
 from fedgauge.pace.cost import Cost
 from fedgauge.planning import explain
@@ -65,7 +64,7 @@ class PlanOptions:
     jobs: int | None = None
 
     def __post_init__(self) -> None:
-        count("seeds", self.seeds)
+        count("seeds", self.seeds, most=MOST_RUNS)
         if self.jobs is not None:
             count("jobs", self.jobs)
         for name in ("spend", "limit"):
@@ -139,8 +138,7 @@ def plan(
     scale = Scale(goal, floor)
     space = space_of(shared, cost, over)
     measured = at_start(shared)
-    quadratic = isinstance(shared.federation, QuadraticFederation)
-    constants = with_gap(measured.constants, float(measured.point["loss"]), floor, quadratic)
+    constants = with_gap(measured.constants, shared, float(measured.point["loss"]))
     task = _Task(shared, scale, cost, space, constants, began)
     before = explain.from_constants(constants, constants["F"].value, float(measured.point["grad2"]))
     _refuse_small_budget(goal, cost, space)

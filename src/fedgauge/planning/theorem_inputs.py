@@ -87,9 +87,9 @@ def kinds(found: dict[str, SymbolValue]) -> dict[str, Kind]:
     return {symbol: item.estimate.kind for symbol, item in found.items()}
 
 
-def is_zero(item: SymbolValue | None, scale: float = 0.0) -> bool:
-    """Whether a constant is certainly zero, up to the rounding of numbers of size ``scale``."""
-    return item is not None and item.estimate.certain and item.at("value") <= 1e-12 * scale
+def is_zero(item: SymbolValue | None) -> bool:
+    """Whether a constant is certainly zero; a tiny one is not, because zeta may be as large as it is small."""
+    return item is not None and item.estimate.certain and item.at("value") == 0
 
 
 def check_participation(who: Participation, num_workers: int) -> int:
@@ -144,9 +144,8 @@ def _fitting(constants: Constants, goal: Goal, who: Participation, eta: float | 
     L_h = 0 means that the workers share one constant Hessian: moving the local models about their mean does not change
     the averaged gradient, so each worker's Hessian is that of f, wherever the other workers' models are.
     """
-    L_h, L_g = look_up(constants, "L_h"), look_up(constants, "L_g")
     known: set[Objectives] = {"smooth", *(("strongly convex",) if goal.quantity == "loss" else ())}
-    if is_zero(L_h, L_g.at("value") if L_g else 0.0):
+    if is_zero(look_up(constants, "L_h")):
         known.add("equal Hessians")
     covering = [theorem for theorem in planning_theorems() if covers_for_plan(theorem, who.sampling)]
     admitted = [

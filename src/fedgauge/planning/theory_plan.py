@@ -13,7 +13,7 @@ from fedgauge.theory.answer import Answer, bound
 from fedgauge.theory.search import Choice, Point
 from fedgauge.values import Condition, Kind, Result, Value
 from fedgauge.values.display import Displayed
-from fedgauge.values.text import compare, lasting, rounds, short, whole
+from fedgauge.values.text import article, compare, lasting, rounds, short, whole
 
 _DERIVED = ("bound", "certified", "dominant", "binding", "winner", "verdict")
 
@@ -150,7 +150,8 @@ class TheoryPlan(Result, Displayed):
         """The theorem evaluated at the choice: terms, conditions, versions."""
         rates = {"I": self.I, "R": float(self.R), "gamma": self.gamma, "eta": self.eta}
         kinds = {name: kind for name, kind in self.kinds.items() if name in self.values}
-        found = bound(self.choice.theorem, self.choice.version, kinds, ("I", "R", "gamma"), **{**self.values, **rates})
+        values, chosen = {**self.values, **rates}, ("I", "R", "gamma")
+        found = bound(self.choice.theorem, self.choice.version, kinds, chosen, (), **values)
         # The certificate says that the goal is met, which depends on f* as well as on what enters the bound.
         return replace(found, bound=replace(found.bound, kinds={**found.bound.kinds, **self.kinds}))
 
@@ -175,7 +176,7 @@ class TheoryPlan(Result, Displayed):
     def verdict(self) -> str:
         """One sentence: whether the plan is certified, what it chooses, what limits it, and the alternatives."""
         found = self.answer
-        kinds = " and ".join(f"{name} is a {kind} value" for name, kind in found.uncertain.items())
+        kinds = " and ".join(f"{name} is {article(kind)} {kind} value" for name, kind in found.uncertain.items())
         starts = {"certified": "Certified", "plug-in": f"Plug-in, as {kinds}"}
         start = starts.get(found.standing, "As printed only, which had to be corrected and certifies nothing")
         rates = f"I = {self.I}, gamma = {short(self.gamma)} and eta = {short(self.eta)}"

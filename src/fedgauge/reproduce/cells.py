@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedgauge.codec import parse_json
 from fedgauge.experiment.jobs import Pool
-from fedgauge.system.files import write_json
+from fedgauge.system.files import make_directories, read_file, write_json
 
 Progress = Callable[[str, int, int], None]
 """Called with the cell that is done, how many cells are done, and how many there are."""
@@ -38,7 +39,7 @@ def run_cells(
             for name, cell in running.map(function, missing):
                 found[name] = cell
                 if keep:
-                    keep.mkdir(parents=True, exist_ok=True)
+                    make_directories(keep)
                     write_json(keep / f"{name}.json", {"asked": jobs[name].settings, "cell": cell})
                 progress(name, len(found), len(jobs))
     return {name: found[name] for name in jobs}
@@ -49,7 +50,7 @@ def _kept(keep: Path | None, name: str, settings: Any) -> Any:
     if keep is None:
         return None
     try:
-        held = json.loads((keep / f"{name}.json").read_text())
+        held = parse_json(read_file(keep / f"{name}.json"))
         return held["cell"] if held["asked"] == json.loads(json.dumps(settings)) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None

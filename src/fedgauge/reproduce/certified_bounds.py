@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedgauge.errors import InputError, count, nearest
+from fedgauge.errors import MOST_RUNS, InputError, count, nearest
 from fedgauge.experiment.jobs import make_pool
 from fedgauge.report.terminal import console
 from fedgauge.reproduce.cells import CellJob, run_cells
@@ -169,7 +169,7 @@ def run(
             raise InputError(f"The table has no theorem {name!r}; {nearest(name, OWN)}")
     if source not in SOURCES:
         raise InputError(f"source must be one of {', '.join(SOURCES)}, not {source!r}.")
-    count("seeds", seeds)
+    count("seeds", seeds, most=MOST_RUNS)
     # The theorems are about the rounds before the last, and a sparse record must have some of these.
     count("rounds", rounds, least=RECORD_EVERY[source])
     place = str(data) if data else os.environ.get("FEDGAUGE_DATA")

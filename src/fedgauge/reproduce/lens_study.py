@@ -26,7 +26,7 @@ from fedgauge.data.dataset import Labels, standardise
 from fedgauge.data.loading import load_dataset
 from fedgauge.data.partition import Partition
 from fedgauge.data.schemes import SCHEMES
-from fedgauge.errors import InputError, count, nearest
+from fedgauge.errors import MOST_RUNS, InputError, count, nearest
 from fedgauge.experiment.jobs import make_pool
 from fedgauge.federation.participation import Participation
 from fedgauge.randomness import Purpose, Streams, check_seed
@@ -263,7 +263,7 @@ def run(
         progress: called with the number of cells done and of all cells.
         **changes: settings that differ from :data:`SETTINGS`.
     """
-    count("seeds", seeds)
+    count("seeds", seeds, most=MOST_RUNS)
     check_seed(seed)
     names = list(PARTITIONS) if partitions is None else list(partitions)
     for name in names:

@@ -16,7 +16,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from fedgauge.algorithms import fedavg
-from fedgauge.errors import InputError, count
+from fedgauge.errors import MOST_RUNS, InputError, count
 from fedgauge.experiment.config import Experiment
 from fedgauge.experiment.jobs import make_pool
 from fedgauge.experiment.prepare import prepare
@@ -146,7 +146,7 @@ def run(
     if study.name not in PAPER:
         raise InputError(f"Table 1 has no {study.title}; its models are {', '.join(PAPER)}.")
     size = study.sizes[scale]
-    seeds = count("seeds", size.seeds if seeds is None else seeds)
+    seeds = count("seeds", size.seeds if seeds is None else seeds, most=MOST_RUNS)
     of = f"{study.name}-{scale}"
     names = {f"cell-{of}-{percent}-{seed}": (percent, seed) for percent in PERCENTS for seed in range(seeds)}
     made = {name: (_cell, experiment(study, scale, *key, data), size) for name, key in names.items()}

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedgauge.algorithms import fedavg
-from fedgauge.errors import InputError, count
+from fedgauge.errors import MOST_RUNS, InputError, count
 from fedgauge.experiment.jobs import make_pool
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.randomness import Purpose, Streams, check_seed
@@ -130,7 +130,7 @@ def run(
         compute: where the work is done, and how many processes at once.
         progress: called with the number of cells done and of all cells.
     """
-    count("seeds", seeds)
+    count("seeds", seeds, most=MOST_RUNS)
     check_seed(seed)
     # Noise alone is shown on the first problem of each N.
     wanted = [(n, s, 5 if s == seed else 1) for n in WORKERS for s in range(seed, seed + seeds)]

@@ -7,13 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 from fedgauge.errors import InputError, MachineError
 from fedgauge.experiment.config import Experiment
 from fedgauge.results.comparison import Comparison, compare
 from fedgauge.results.reading import FoundResults
 from fedgauge.runs.reader import FoundRun
+from fedgauge.values import Constants, Estimate
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedgauge.federation.protocols import Federation
+    from fedgauge.federation.quadratic import QuadraticFederation
+    from fedgauge.federation.supervised import SupervisedFederation
+
+_REGRESSION = ("softmax", "linear")
+"""The models whose f* can be proved."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +59,11 @@ class Background:
 def background_of(found: FoundResults) -> Background:
     """Work out the experiment, how its data is divided, and the theorem that covers the run."""
     experiment = _experiment(found)
-    labels, workers, least, notes = None, None, None, []
+    labels, workers, notes = None, None, []
     if experiment is not None:
         try:
             if experiment.data.is_quadratic:
-                workers, least = _quadratics(experiment, found.run)
+                workers = _quadratics(experiment, found.run).num_workers
             else:
                 labels, workers = _share_out(experiment)
         except (InputError, MachineError) as error:
@@ -61,7 +73,8 @@ def background_of(found: FoundResults) -> Background:
     constants = found.measurement.constants if found.measurement else None
     if found.run and constants:
         try:
-            comparison = compare(found.run, constants, workers, least)
+            run = found.run
+            comparison = compare(run, constants, workers, lambda known: _gap(experiment, run, known))
         except InputError as error:
             notes.append(f"There is no bound to set beside the run: {error}")
     return Background(experiment, labels, workers, comparison, tuple(notes))
@@ -84,17 +97,54 @@ def _experiment(found: FoundResults) -> Experiment | None:
     return None
 
 
-def _quadratics(experiment: Experiment, run: FoundRun | None) -> tuple[int, float | None]:
-    """The number of workers and f*, from the file if it is still the one that was run."""
+def _quadratics(experiment: Experiment, run: FoundRun | None) -> QuadraticFederation:
+    """The federation of a file, if it is still the one that was run."""
     from fedgauge.federation.quadratic import QuadraticFederation
 
     federation = QuadraticFederation.read(experiment.data.name)
     if run and run.settings.get("federation") not in (None, federation.digest):
         raise InputError(f"{experiment.data.name} has changed since the run.")
+    return federation
+
+
+def _gap(experiment: Experiment | None, run: FoundRun, known: Constants) -> Estimate | None:
+    """F of a run, proved for its first model: always for quadratics, and from a proved f* for regression."""
+    least = known.get("f_star")
+    if experiment is None:
+        return None
     try:
-        return federation.num_workers, float(federation.minimiser()[1])
-    except InputError:  # unbounded below
-        return federation.num_workers, None
+        if experiment.data.is_quadratic:
+            federation = _quadratics(experiment, run)
+            return federation.constants_at(_start(run, federation).numpy())["F"]
+        # A model of one's own is not imported to write a report.
+        if experiment.model.name in _REGRESSION and least and least.scope and least.kind in ("exact", "lower"):
+            return _gap_of_regression(experiment, run, least)
+    except (InputError, MachineError):
+        pass
+    return None
+
+
+def _gap_of_regression(experiment: Experiment, run: FoundRun, least: Estimate) -> Estimate | None:
+    from fedgauge.experiment.prepare import prepare
+    from fedgauge.measurement.certification import gap_at
+
+    federation = prepare(experiment).federation
+    if federation.digest != run.settings.get("federation"):
+        return None
+    return gap_at(cast("SupervisedFederation", federation), _start(run, federation), least)
+
+
+def _start(run: FoundRun, federation: Federation) -> torch.Tensor:
+    """The first model of a run."""
+    from fedgauge.federation.first_model import digest_of
+    from fedgauge.runs.export import read_model
+
+    if "start" not in run.settings:
+        return federation.start(int(run.settings["seed"]))
+    model = read_model(Path(run.path) / "start.safetensors", federation)
+    if digest_of(model) != run.settings["start"]:
+        raise InputError(f"{run.path}/start.safetensors is not the model with which the run began.")
+    return model
 
 
 def _share_out(experiment: Experiment) -> tuple[LabelCounts, int]:

@@ -5,7 +5,7 @@ No formula is written here: the theorem that covers the run is looked up, and :m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,11 +16,12 @@ from fedgauge.planning.theorem_inputs import look_up
 from fedgauge.runs.reader import FoundRun
 from fedgauge.theory import THEOREMS, covering, find
 from fedgauge.theory.answer import Answer, bound
-from fedgauge.values import Constants, Estimate, Kind, Version, initial_gap
+from fedgauge.values import Constants, Estimate, Kind, Subject, Version, initial_gap
 
 _BOUNDED = "min_r E|grad f(xbar^r)|^2"
 _VERSIONS: tuple[Version, ...] = ("corrected", "printed", "sharp", "prior")
 _POINTS = 120  # of a bound's curve: it is smooth
+_RECOMPUTED = "F was computed again for this run, because the measured one"
 _AROUND = 4  # the terms are shown up to this many times the run's own local steps
 
 
@@ -41,6 +42,7 @@ class Comparison:
         local_steps: numbers of local steps.
         terms: the terms of the corrected version, each with its values at ``local_steps``.
         admitted: the largest of ``local_steps`` that the corrected conditions admit; None where they admit none.
+        notes: why a constant counts for less here than where it was measured, or was computed again.
     """
 
     theorem: str
@@ -55,6 +57,7 @@ class Comparison:
     local_steps: tuple[int, ...]
     terms: Mapping[str, tuple[float, ...]]
     admitted: int | None
+    notes: tuple[str, ...] = ()
 
     @property
     def corrected(self) -> Answer:
@@ -74,22 +77,44 @@ class Comparison:
             "constants": {symbol: estimate.to_json() for symbol, estimate in self.constants.items()},
             "least": self.reached,
             "admitted": self.admitted,
+            "notes": list(self.notes),
         }
 
 
-def compare(run: FoundRun, constants: Constants, num_workers: int | None, least: float | None = None) -> Comparison:
+def subject_of(run: FoundRun) -> Subject:
+    """What a bound on a run speaks about, as far as the run says it: a first model that was not chosen is the seed's.
+
+    What the run does not say is an empty text, to which no constant belongs.
+    """
+    settings = run.settings
+    start, seed = settings.get("start"), settings.get("seed")
+    federation = str(settings.get("federation") or "")
+    if isinstance(start, str):
+        return Subject(federation, start)
+    return Subject(federation, seed=seed) if isinstance(seed, int) else Subject(federation, start="")
+
+
+def compare(
+    run: FoundRun,
+    constants: Constants,
+    num_workers: int | None,
+    gap: Callable[[Constants], Estimate | None] = lambda constants: None,
+) -> Comparison:
     """Put a run beside the theorem that covers it, or say in one sentence why none does.
 
     Args:
         run: its settings and records.
         constants: the measured constants.
         num_workers: N; None where it is not known.
-        least: f*; None where it is not known.
+        gap: proves F of the run, given the constants that belong to it; it returns None where that is not possible.
     """
     theorem, values = _theorem_of(run, num_workers)
     if not run.rounds:
         raise InputError("The run has no records yet, so there is nothing to compare; let it run further.")
-    known = _with_gap(run, constants, least)
+    fitted, notes = constants.fitted(subject_of(run))
+    known = _with_gap(run, fitted, gap)
+    if "F" in known and known["F"].kind != "assumed":
+        notes = tuple(note.replace("F counts as assumed, because it", _RECOMPUTED) for note in notes)
     statement = find(theorem)
     kinds: dict[str, Kind] = {}
     used: dict[str, Estimate] = {}
@@ -140,6 +165,7 @@ def compare(run: FoundRun, constants: Constants, num_workers: int | None, least:
         tuple(int(number) for number in steps),
         {t.name: tuple(np.broadcast_to(t.value, steps.shape).tolist()) for t in over.terms},
         int(admitted.max()) if admitted.size else None,
+        tuple(note for note in notes if note.partition(" ")[0] in used),
     )
 
 
@@ -172,16 +198,15 @@ def _theorem_of(run: FoundRun, num_workers: int | None) -> tuple[str, dict[str, 
     return theorem.name, {symbol: value for symbol, value in values.items() if symbol in taken}
 
 
-def _with_gap(run: FoundRun, constants: Constants, least: float | None) -> Constants:
-    """The constants with F: exact where f* is known, and at most the first loss where no recorded loss is below 0."""
-    first = run.rounds[0]
+def _with_gap(run: FoundRun, constants: Constants, gap: Callable[[Constants], Estimate | None]) -> Constants:
+    """The constants with F of the run: proved, or at most the first loss where no recorded loss is below 0."""
+    held, first = constants.get("F"), run.rounds[0]
+    if held is not None and held.kind != "assumed":
+        return constants
     quadratic = str(run.experiment.get("data", {}).get("name", ".json")).endswith(".json")
-    if "F" in constants or first.round != 0:
+    own = gap(constants)
+    if own is None and first.round == 0 and not quadratic and min(record.loss for record in run.rounds) >= 0:
+        own = initial_gap(first.loss, 0.0)
+    if own is None:
         return constants
-    if least is not None:
-        gap = initial_gap(first.loss, least, least)
-    elif not quadratic and min(record.loss for record in run.rounds) >= 0:
-        gap = initial_gap(first.loss, 0.0)
-    else:
-        return constants
-    return Constants((*constants.estimates, gap))
+    return Constants((*(item for item in constants.values() if item.symbol != "F"), own))

@@ -5,7 +5,6 @@ Nothing is computed here beyond checking that what a file holds fits together.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fedgauge.codec import parse_json
 from fedgauge.errors import InputError
 from fedgauge.measurement.parts import Decomposition, Parts
 from fedgauge.measurement.reading import Measurement
@@ -20,6 +20,7 @@ from fedgauge.planning.plan import Plan
 from fedgauge.planning.theory_plan import TheoryPlan
 from fedgauge.results.kinds import RESULTS, kind_of
 from fedgauge.runs.reader import FoundRun, read_run, source_of
+from fedgauge.system.files import read_file
 from fedgauge.values import Result, Round, Value
 
 RUN = "run"
@@ -127,10 +128,10 @@ def _with(found: FoundResults, path: Path) -> FoundResults:
 
 def _read(path: Path) -> Mapping[str, Any]:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = parse_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"Cannot read {path}: {error.strerror}; name a run's directory or a JSON file.") from None
-    except (ValueError, RecursionError):
+    except ValueError:
         raise InputError(f"{path} is not valid JSON; write it again.") from None
     if not isinstance(data, Mapping):
         raise InputError(f"{path} must hold a JSON object; name a file that fedgauge wrote.")
@@ -244,8 +245,8 @@ def _run(path: Path) -> FoundRun:
 def _check_records(path: Path, sound: int) -> None:
     """Tell a line that was cut short, where the run broke off, from a whole one that another version wrote."""
     try:
-        lines = path.read_bytes().split(b"\n")[:-1]
-        data = json.loads(lines[sound]) if sound < len(lines) else None
+        lines = read_file(path).split(b"\n")[:-1]
+        data = parse_json(lines[sound]) if sound < len(lines) else None
     except (OSError, ValueError):
         return
     if data is None:

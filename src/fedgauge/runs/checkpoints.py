@@ -11,7 +11,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save
 
-from fedgauge.system.files import write_atomically
+from fedgauge.system.files import regular, write_atomically
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def write_checkpoint(path: Path, state: State, about: Mapping[str, str]) -> None
 
 def read_checkpoint(path: Path) -> tuple[State, Mapping[str, str]]:
     """Read a state, and what it belongs to; a ValueError says what is wrong with the file."""
-    with safe_open(path, framework="pt") as file:
+    with safe_open(regular(path), framework="pt") as file:
         metadata = file.metadata() or {}
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
     round = int(metadata["round"])

@@ -36,11 +36,24 @@ from safetensors.torch import save
 
 from fedgauge.errors import InputError, MachineError
 from fedgauge.runs.checkpoints import State, read_checkpoint, write_checkpoint
-from fedgauge.runs.finished import parse_json, read_trace, seconds_of
+from fedgauge.runs.finished import parse_object, read_trace, seconds_of
 from fedgauge.runs.log import Log
 from fedgauge.runs.manifest import MANIFEST, digest, read_manifest, write_manifest
 from fedgauge.system.command_line import command_line
-from fedgauge.system.files import UNFINISHED, read_lines, write_atomically, write_json
+from fedgauge.system.files import (
+    NO_SPACE,
+    UNFINISHED,
+    make_directories,
+    make_directory,
+    move,
+    open_file,
+    read_file,
+    read_lines,
+    remedy,
+    sync_directory,
+    write_atomically,
+    write_json,
+)
 from fedgauge.values import Round, Trace
 
 logger = logging.getLogger(__name__)
@@ -53,7 +66,6 @@ _MISMATCH = {
     "timing": "rounds before it were changed in timing.jsonl",
     "run": "it belongs to another run",
 }
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _environment() -> dict[str, Any]:
@@ -80,7 +92,7 @@ class RunDirectory:
     ) -> None:
         self.path = path
         # The system drops the lock with the process, however it ends.
-        self._lock = (path / ".lock").open("w")
+        self._lock = open_file(path / ".lock", "ab")
         try:
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -93,11 +105,17 @@ class RunDirectory:
             # Checkpoints of older versions, which wrote no manifest, do not say which run they belong to.
             self._older = (path / "settings.json").exists() and not (path / MANIFEST).exists()
             self._describe(settings, description, start)
-            (path / "checkpoints").mkdir(exist_ok=True)
+            make_directory(path / "checkpoints")
             for place in (path, path / "checkpoints"):
                 for unfinished in place.glob(f".*{UNFINISHED}"):
                     unfinished.unlink()
-            self._rounds, self._timing = Log(path / "rounds.jsonl"), Log(path / "timing.jsonl")
+            self._rounds = Log(path / "rounds.jsonl")
+            try:
+                self._timing = Log(path / "timing.jsonl")
+            except OSError:
+                self._rounds.close()
+                raise
+            sync_directory(path)
         except BaseException:
             self._lock.close()
             raise
@@ -167,11 +185,11 @@ class RunDirectory:
         path = Path(path)
         try:
             _check(path, settings, resume)
-            path.mkdir(parents=True, exist_ok=True)
+            make_directories(path)
             return cls(path, settings, resume, description, start)
         except OSError as error:
-            if error.errno in _NO_SPACE:
-                raise MachineError(f"Cannot begin the run in {path}: {error.strerror}; free some space.") from None
+            if error.errno in (*NO_SPACE, errno.EFBIG):
+                raise MachineError(f"Cannot begin the run in {path}: {error.strerror}; {remedy(error)}.") from None
             raise InputError(
                 f"Cannot keep a run in {path}: {error.strerror}; name a directory that you can write to."
             ) from None
@@ -226,10 +244,10 @@ class RunDirectory:
                         raise ValueError(_MISMATCH[name])
             except (OSError, SafetensorError, ValueError, KeyError) as error:
                 last = index + 1 == len(paths)
-                remedy = "beginning the run again" if last else f"using {paths[index + 1].name}, the one before it"
-                logger.warning("The checkpoint %s is damaged (%s); %s.", path, error, remedy)
+                instead = "beginning the run again" if last else f"using {paths[index + 1].name}, the one before it"
+                logger.warning("The checkpoint %s is damaged (%s); %s.", path, error, instead)
                 # Under its own name it would count as the newest one and crowd out undamaged ones.
-                path.replace(path.with_suffix(".damaged"))
+                move(path, path.with_suffix(".damaged"))
                 kept = 0
                 continue
             state = found
@@ -269,7 +287,7 @@ class RunDirectory:
         except OSError as error:
             raise MachineError(
                 f"The run in {self.path} stopped: {error.strerror}; its records so far are readable"
-                " ('fedgauge runs show'): free some space, then repeat the command with --resume."
+                f" ('fedgauge runs show'): {remedy(error)}, then repeat the command with --resume."
             ) from None
 
     def ended(self) -> Trace | None:
@@ -300,7 +318,7 @@ def _check(path: Path, settings: Mapping[str, Any], resume: bool) -> None:
             raise InputError(
                 f"{path} already holds a run; resume it with Keep(..., resume=True) or choose another directory."
             )
-        known, content = _digest_known(path), found.read_bytes()
+        known, content = _digest_known(path), read_file(found)
         if known == digest(_json(settings)):
             return  # whatever the file says now: it is written again
         if known not in (None, digest(content)):
@@ -308,7 +326,7 @@ def _check(path: Path, settings: Mapping[str, Any], resume: bool) -> None:
                 f"{found} is not what the run wrote, and these settings are not the run's own; resume it with its own"
                 " settings to repair the file, or choose another directory."
             )
-        _refuse_other(path, parse_json(found, content, "begin the run in another directory"), settings)
+        _refuse_other(path, parse_object(found, content, "begin the run in another directory"), settings)
     # A process that is killed right at its start may leave hidden files behind, and nothing else.
     elif path.exists() and any(not item.name.startswith(".") for item in path.iterdir()):
         raise InputError(f"{path} holds files but no run; choose an empty or new directory.")
@@ -331,7 +349,7 @@ def _json(data: Mapping[str, Any]) -> bytes:
 
 
 def _found(path: Path) -> bytes | None:
-    return path.read_bytes() if path.exists() else None
+    return read_file(path) if path.exists() else None
 
 
 def _digest_of(path: Path) -> str | None:

@@ -15,7 +15,7 @@ from fedgauge.errors import InputError
 from fedgauge.federation.protocols import HasModule, Rows
 from fedgauge.runs.manifest import verified
 from fedgauge.runs.reader import FoundRun
-from fedgauge.system.files import write_atomically, write_json
+from fedgauge.system.files import read_file, write_atomically, write_json
 from fedgauge.values import Round
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def write_model(path: str | Path, run: str | Path) -> None:
         raise InputError(
             f"The run in {run} has no final model: model.safetensors is missing; resume the run to fix it."
         )
-    content = verified(found, found.read_bytes())
+    content = verified(found, read_file(found))
     if path.suffix == ".safetensors":
         write_atomically(path, content)
     elif path.suffix == ".pt":

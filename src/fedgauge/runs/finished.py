@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,10 @@ from typing import Any
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
+from fedgauge.codec import parse_json
 from fedgauge.errors import InputError
 from fedgauge.runs.manifest import MANIFEST, altered, read_manifest, verified
-from fedgauge.system.files import read_lines
+from fedgauge.system.files import read_file, read_lines
 from fedgauge.values import Round, Trace
 
 
@@ -23,14 +23,14 @@ def seconds_of(data: Mapping[str, Any]) -> float:
 
 def read_json(path: Path, remedy: str) -> dict[str, Any]:
     """Read one of a run's JSON files, which must be what the run wrote."""
-    return parse_json(path, _read(path), remedy)
+    return parse_object(path, _read(path), remedy)
 
 
-def parse_json(path: Path, content: bytes, remedy: str) -> dict[str, Any]:
+def parse_object(path: Path, content: bytes, remedy: str) -> dict[str, Any]:
     """The JSON object in one of a run's files."""
     try:
-        data = json.loads(content)
-    except (ValueError, RecursionError):
+        data = parse_json(content)
+    except ValueError:
         data = None
     if not isinstance(data, dict):
         raise InputError(f"{path} is damaged; {remedy}.")
@@ -39,7 +39,7 @@ def parse_json(path: Path, content: bytes, remedy: str) -> dict[str, Any]:
 
 def _read(path: Path) -> bytes:
     try:
-        return verified(path, path.read_bytes())
+        return verified(path, read_file(path))
     except OSError as error:
         raise InputError(f"Cannot read {path}: {error.strerror}; name a directory that holds a finished run.") from None
 

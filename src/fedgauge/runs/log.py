@@ -7,17 +7,16 @@ import json
 import logging
 import os
 from collections import deque
-from io import FileIO
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 from fedgauge.errors import MachineError
-from fedgauge.system.files import write_atomically
+from fedgauge.system.files import open_file, write_atomically
 
 logger = logging.getLogger(__name__)
 
 
-def _write(file: FileIO, content: bytes) -> None:
+def _write(file: IO[bytes], content: bytes) -> None:
     """Write the whole content; the system may accept only a part per call."""
     while content:
         content = content[file.write(content) :]
@@ -29,7 +28,7 @@ class Log:
     def __init__(self, path: Path) -> None:
         self.path = path
         # Without a buffer, so that closing the file does not retry a write that failed.
-        self._file = path.open("a+b", buffering=0)
+        self._file = open_file(path, "a+b", buffering=0)
         self._begin(b"")
 
     def _begin(self, content: bytes) -> None:
@@ -61,7 +60,8 @@ class Log:
     def content(self) -> bytes:
         """What the file holds."""
         self._file.seek(0)
-        return self._file.readall()
+        content: bytes = self._file.read()
+        return content
 
     def cut(self, content: bytes) -> None:
         """Keep only this content, with which the file begins."""
@@ -82,7 +82,7 @@ class Log:
             logger.warning("%s was deleted or replaced while the run was writing it; it is written again.", self.path)
             write_atomically(self.path, self.content())
             self._file.close()
-            self._file = self.path.open("a+b", buffering=0)
+            self._file = open_file(self.path, "a+b", buffering=0)
 
     def refuse(self) -> NoReturn:
         """Stop the run because of what another program wrote."""

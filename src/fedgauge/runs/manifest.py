@@ -7,13 +7,13 @@ against somebody who writes a matching manifest as well.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from fedgauge.codec import parse_json
 from fedgauge.errors import InputError
-from fedgauge.system.files import write_json
+from fedgauge.system.files import open_file, read_file, write_json
 
 MANIFEST = "manifest.json"
 
@@ -53,9 +53,9 @@ def read_manifest(run: Path) -> dict[str, str]:
 
 def _digests(path: Path) -> dict[str, str] | None:
     try:
-        data: Any = json.loads(path.read_bytes())
+        data: Any = parse_json(read_file(path))
         found = data["sha256"]
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+    except (OSError, ValueError, TypeError, KeyError):
         return None
     plain = isinstance(found, dict) and all(isinstance(item, str) for item in found.values())
     return found if plain else None
@@ -63,7 +63,7 @@ def _digests(path: Path) -> dict[str, str] | None:
 
 def add_to_manifest(run: Path, name: str) -> None:
     """Add a file that was written after the run ended."""
-    write_manifest(run, {**read_manifest(run), name: digest((run / name).read_bytes())})
+    write_manifest(run, {**read_manifest(run), name: digest(read_file(run / name))})
 
 
 def altered(run: Path, names: Iterable[str] | None = None) -> dict[str, str]:
@@ -77,7 +77,7 @@ def altered(run: Path, names: Iterable[str] | None = None) -> dict[str, str]:
     digests = read_manifest(run)
     for name in digests if names is None else [name for name in names if name in digests]:
         try:
-            with (run / name).open("rb") as file:
+            with open_file(run / name) as file:
                 if hashlib.file_digest(file, "sha256").hexdigest() == digests[name]:
                     continue
             what = "is not what the run wrote: its digest differs from the manifest's"

@@ -8,13 +8,13 @@ is a context manager too. Users name their own observers as ``module:factory``; 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
 from fedgauge.errors import InputError
 from fedgauge.runs.reader import FoundRun
-from fedgauge.system.imports import find_own
+from fedgauge.system.imports import blamed, find_own
 from fedgauge.values import Round
 
 QUANTITIES = {"loss": "loss", "accuracy": "test accuracy", "grad2": "squared gradient norm", "spread": "spread"}
@@ -63,10 +63,8 @@ def make_observer(name: str, about: Mapping[str, Any]) -> Observer:
     if not (module and colon and factory):
         raise InputError(f"observer must be module:factory, as in mytracker:csv, not {name!r}.")
     make = find_own(name, "observer")
-    try:
+    with blamed(f"The observer {name} cannot be made"):
         observer = make(about)
-    except Exception as error:  # a user's own factory may raise anything
-        raise InputError(f"The observer {name} cannot be made ({type(error).__name__}: {error}); fix it.") from error
     if not callable(observer):
         raise InputError(f"{name} must return a function that takes (done, record), not {observer!r}.")
     return _Own(name, observer)
@@ -93,13 +91,8 @@ class _Own:
         with self._blamed(f"after {done} rounds"):
             self._observer(done, record)
 
-    @contextmanager
-    def _blamed(self, when: str) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
-            raise InputError(f"The observer {self._name} failed {when} ({reason}); fix it or leave it out.") from error
+    def _blamed(self, when: str) -> AbstractContextManager[None]:
+        return blamed(f"The observer {self._name} failed {when}", "fix it or leave it out")
 
 
 class TensorBoard:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,11 +11,12 @@ from typing import Any, TypeVar
 
 from safetensors import SafetensorError, safe_open
 
+from fedgauge.codec import parse_json, parse_toml
 from fedgauge.errors import InputError
 from fedgauge.pace.adaptive import Pace
 from fedgauge.runs.finished import seconds_of
 from fedgauge.runs.manifest import MANIFEST, altered, digest, read_manifest
-from fedgauge.system.files import UNREADABLE, Lines, read_lines
+from fedgauge.system.files import UNREADABLE, Lines, find_files, read_file, read_lines, regular
 from fedgauge.values import Round, Value
 
 T = TypeVar("T")
@@ -141,7 +140,7 @@ def read_run(path: str | Path, model: bool = True) -> FoundRun:
         raise InputError(f"{path} holds no run: {what}; see 'fedgauge runs list DIR'.")
     notes: list[str] = []
     digests = _check_files(path, model, notes)
-    settings = _object(path / "settings.json", notes)
+    settings = _settings(path / "settings.json", notes)
     result = _object(path / "result.json", notes) if (path / "result.json").exists() else {}
     if result and not (isinstance(result.get("status"), str) and isinstance(result.get("stopped_at"), int)):
         notes.append("result.json is damaged")
@@ -154,7 +153,8 @@ def read_run(path: str | Path, model: bool = True) -> FoundRun:
         whole["rounds.jsonl"] = _check_records(header, content["rounds.jsonl"], path, settings, notes)
     rounds = _lines(path / "rounds.jsonl", content["rounds.jsonl"], Round.from_json, notes, whole["rounds.jsonl"])
     seconds = _lines(path / "timing.jsonl", content["timing.jsonl"], seconds_of, notes, whole["timing.jsonl"])
-    events = path / "events.jsonl"
+    happened = path / "events.jsonl"
+    events = _lines(happened, _content(happened, notes), dict, notes) if happened.exists() else ()
     return FoundRun(
         path=str(path),
         status=result.get("status", "unfinished"),
@@ -165,7 +165,7 @@ def read_run(path: str | Path, model: bool = True) -> FoundRun:
         rounds=rounds,
         seconds=seconds if len(seconds) <= len(rounds) else seconds[: len(rounds)],
         note="; ".join(notes),
-        events=tuple(_lines(events, _content(events, notes), dict, notes)) if events.exists() else (),
+        events=tuple(events),
     )
 
 
@@ -174,7 +174,7 @@ def find_runs(directory: str | Path) -> list[FoundRun]:
     directory = Path(directory)
     if not directory.is_dir():
         raise InputError(f"There is no directory {directory}; name one that holds runs.")
-    places = [settings.parent for settings in sorted(directory.rglob("settings.json"))]
+    places = [settings.parent for settings in find_files(directory, "settings.json")]
     return [read_run(place, model=False) for place in places if any((place / name).exists() for name in _BESIDE)]
 
 
@@ -198,7 +198,7 @@ def _newest_checkpoint(path: Path) -> Mapping[str, str]:
     """What the newest checkpoint says about the records before it; nothing if there is none that can be read."""
     for place in sorted((path / "checkpoints").glob("*.safetensors"), reverse=True):
         try:
-            with safe_open(place, framework="numpy") as file:
+            with safe_open(regular(place), framework="numpy") as file:
                 return file.metadata() or {}
         except (OSError, SafetensorError):
             continue  # a run that is going on has deleted it
@@ -212,7 +212,7 @@ def _check_records(
     try:
         count = len(range(0, int(header["round"]), int(settings.get("record_every", 1))))
         owner = header.get("run")
-        if owner not in (None, digest((path / "settings.json").read_bytes())):
+        if owner not in (None, digest(read_file(path / "settings.json"))):
             notes.append("its newest checkpoint belongs to another run; resuming the run repairs it")
         own = content[: read_lines(content, dict, "", verified=content.count(b"\n")).end(count)]
         if digest(own) == header["rounds"]:
@@ -227,7 +227,7 @@ def _check_records(
 
 def _object(path: Path, notes: list[str]) -> dict[str, Any]:
     try:
-        data = json.loads(path.read_bytes())
+        data = parse_json(read_file(path))
         if isinstance(data, dict):
             return data
         notes.append(f"{path.name} is damaged")
@@ -236,19 +236,35 @@ def _object(path: Path, notes: list[str]) -> dict[str, Any]:
     return {}
 
 
+def _settings(path: Path, notes: list[str]) -> dict[str, Any]:
+    """The settings of a run; none at all if those that every reader uses are not what a run writes."""
+    settings = _object(path, notes)
+    algorithm, steps = settings.get("algorithm", {"name": ""}), settings.get("local_steps")
+    fits = isinstance(algorithm, Mapping) and isinstance(algorithm.get("name"), str)
+    fits &= isinstance(settings.get("participation") or {}, Mapping)
+    fits &= steps != [] and (not isinstance(steps, Mapping) or "name" in steps)
+    if fits:
+        return settings
+    notes.append(f"{path.name} is damaged")
+    return {}
+
+
 def _experiment(path: Path, notes: list[str]) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        found = parse_toml(read_file(path).decode())
+        if all(isinstance(section, Mapping) for section in found.values()):
+            return found
+        notes.append(f"{path.name} is damaged")
     except (OSError, *UNREADABLE):
         notes.append(f"{path.name} cannot be read")
-        return {}
+    return {}
 
 
 def _content(path: Path, notes: list[str]) -> bytes:
     try:
-        return path.read_bytes()
+        return read_file(path)
     except OSError:
         notes.append(f"{path.name} cannot be read")
         return b""

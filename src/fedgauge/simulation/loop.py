@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import hashlib
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -17,7 +16,7 @@ import torch
 from fedgauge.algorithms import fingerprint
 from fedgauge.algorithms.base import Algorithm
 from fedgauge.errors import InputError, count
-from fedgauge.federation.first_model import check_model
+from fedgauge.federation.first_model import check_model, digest_of
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.protocols import Federation, HasModule
 from fedgauge.pace.adaptive import Pace
@@ -96,6 +95,7 @@ def simulate(
     steps = 1 if isinstance(checked, Pace) else checked
     keep = Keep.of(keep)
     _check(algorithm, participation, stop, record, keep)
+    _check_numbers(federation, algorithm)
     if start is not None:
         start = check_model(federation, start)
     settings = _settings(federation, algorithm, pace.settings if pace else steps, rounds, participation, seed, start)
@@ -146,6 +146,17 @@ def _check(
         )
 
 
+def _check_numbers(federation: Federation, algorithm: Algorithm) -> None:
+    """Refuse parameters that the numbers of the model cannot hold, such as gamma = 1e308 with float32."""
+    for name, value in algorithm.parameters.items():
+        # The first model is made only if there is reason to look at it.
+        if isinstance(value, int | float) and abs(value) > torch.finfo(torch.float32).max:
+            kind = federation.start(0).dtype
+            if abs(value) > torch.finfo(kind).max:
+                largest = f"{torch.finfo(kind).max:.2g}, the largest {str(kind).removeprefix('torch.')}"
+                raise InputError(f"{name} must be at most {largest}, not {value!r}.")
+
+
 def _described(algorithm: Algorithm) -> dict[str, Any]:
     """The algorithm's name and parameters, and a fingerprint of its code if these do not identify it."""
     code = fingerprint(algorithm)
@@ -174,7 +185,7 @@ def _settings(
         record_every=1,
         target_loss=None,
         chunk=count("chunk", federation.chunk(participation.num_participants(N))),
-        start=None if start is None else hashlib.sha256(start.cpu().numpy().tobytes()).hexdigest(),
+        start=None if start is None else digest_of(start),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedgauge.algorithms.base import Algorithm
 from fedgauge.data.dataset import Dataset
@@ -15,6 +15,10 @@ from fedgauge.federation.protocols import Federation
 from fedgauge.pace.adaptive import Pace
 from fedgauge.randomness import check_seed
 from fedgauge.simulation.options import Compute, Evaluator
+from fedgauge.values import Subject
+
+if TYPE_CHECKING:
+    import torch
 
 Steps = int | tuple[int, ...] | Pace
 
@@ -35,6 +39,7 @@ class Setup:
         dataset: the scaled data set that the federation was made from, if it is known.
         partition: which examples each worker has, if it is known.
         experiment: the sections of the experiment that the set-up was made from; empty if there is none.
+        start: the first model, if it is not the federation's own for the seed.
     """
 
     federation: Federation
@@ -48,6 +53,7 @@ class Setup:
     dataset: Dataset | None = None
     partition: Partition | None = None
     experiment: Mapping[str, Any] = field(default_factory=dict)
+    start: torch.Tensor | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "seed", check_seed(self.seed))
@@ -59,6 +65,21 @@ class Setup:
     def num_workers(self) -> int:
         """The number N of workers."""
         return self.federation.num_workers
+
+    @property
+    def first_model(self) -> torch.Tensor:
+        """The first model of a run."""
+        from fedgauge.federation.first_model import check_model  # with torch, which plans are read without
+
+        return self.federation.start(self.seed) if self.start is None else check_model(self.federation, self.start)
+
+    @property
+    def subject(self) -> Subject:
+        """What a bound on a run speaks about."""
+        from fedgauge.federation.first_model import digest_of
+
+        own = self.start is None
+        return Subject(self.federation.digest, digest_of(self.first_model), self.seed if own else None)
 
     @property
     def fixed_steps(self) -> int | tuple[int, ...]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from fedgauge.errors import InputError
@@ -24,10 +25,27 @@ def find_own(name: str, what: str) -> Callable[..., Any]:
         place = importlib.import_module(module)
     except ImportError as error:
         raise InputError(f"Cannot import {module} for the {what} ({error}); check the name and the path.") from None
-    except Exception as error:  # whatever a module of the user's own may raise
+    except (Exception, SystemExit) as error:  # whatever a module of the user's own may raise
         reason = f"{type(error).__name__}: {error}"
         raise InputError(f"Cannot import {module} for the {what} ({reason}); fix the module.") from error
     found: Callable[..., Any] | None = getattr(place, function, None)
     if found is None:
         raise InputError(f"{module} has no {function}; name a function that makes the {what}.")
     return found
+
+
+@contextmanager
+def blamed(what: str, remedy: str = "fix it") -> Iterator[None]:
+    """Turn whatever the user's own code raises into one sentence; sys.exit there must not end the command unnoticed.
+
+    >>> with blamed("The model mine:net cannot be made"):
+    ...     raise SystemExit(0)
+    Traceback (most recent call last):
+    fedgauge.errors.InputError: The model mine:net cannot be made (SystemExit: 0); fix it.
+    """
+    try:
+        yield
+    except InputError:
+        raise  # a sentence already
+    except (Exception, SystemExit) as error:
+        raise InputError(f"{what} ({type(error).__name__}: {error}); {remedy}.") from error

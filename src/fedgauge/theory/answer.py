@@ -11,6 +11,7 @@ import numpy as np
 from fedgauge.theory import find
 from fedgauge.values import Bound, Condition, Kind, Term, Value, Version, is_safe
 from fedgauge.values.display import Displayed
+from fedgauge.values.text import article
 
 Standing = Literal["certified", "as printed", "plug-in", "not certified"]
 _RATES = ("gamma", "gamma eta")
@@ -43,6 +44,7 @@ class Answer(Value, Displayed):
         values: every number that entered, defaults included.
         versions: all versions of the theorem at the same numbers.
         chosen: the symbols that a search chose.
+        notes: why constants count for less here than where they were found.
     """
 
     theorem: str
@@ -50,6 +52,7 @@ class Answer(Value, Displayed):
     values: Mapping[str, float]
     versions: Mapping[str, Other]
     chosen: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
     @property
     def shares(self) -> tuple[float, ...]:
@@ -99,7 +102,7 @@ class Answer(Value, Displayed):
             reasons = " and ".join(_say_failed(condition) for condition in self.failed)
             return f"Not certified: {reasons}, so the theorem does not apply; {size}."
         if standing == "plug-in":
-            kinds = " and ".join(f"{name} is a {kind} value" for name, kind in self.uncertain.items())
+            kinds = " and ".join(f"{name} is {article(kind)} {kind} value" for name, kind in self.uncertain.items())
             start = f"Plug-in: every condition holds, but {kinds}, so that the bound may be too small"
         elif standing == "as printed":
             start = "As printed only: the printed conditions hold, but the printed formula had to be corrected"
@@ -142,6 +145,7 @@ class Answer(Value, Displayed):
             "values": dict(self.values),
             "kinds": dict(bound.kinds),
             "chosen": list(self.chosen),
+            "notes": list(self.notes),
             "versions": {version: other.to_json() for version, other in self.versions.items()},
         }
 
@@ -185,6 +189,7 @@ def bound(
     version: Version = "corrected",
     kinds: Mapping[str, Kind] | None = None,
     chosen: tuple[str, ...] = (),
+    notes: tuple[str, ...] = (),
     **values: float,
 ) -> Answer:
     """Evaluate a theorem at single numbers, together with its other versions.
@@ -194,6 +199,7 @@ def bound(
         version: the version to show in full.
         kinds: the kind of each constant; one that may be on the unsafe side makes the bound a plug-in.
         chosen: the symbols that a search chose.
+        notes: why constants count for less here than where they were found.
         **values: the theorem's symbols.
 
     >>> values = dict(F=1, I=4, R=1000, N=8, sigma2=1, zeta2=1, L_g=1, L_h=0.5, gamma=0.0134)
@@ -208,4 +214,4 @@ def bound(
     found = theorem.evaluate(version, kinds, **values)
     used = {symbol: value.item() for symbol, value in theorem.prepare(version, values).items()}
     versions: dict[str, Other] = {other: _other(name, other, values) for other in theorem.versions}
-    return Answer(name, found, used, versions, chosen)
+    return Answer(name, found, used, versions, chosen, notes)

@@ -1,8 +1,9 @@
 """The numbers for a theorem: from a JSON file and from NAME=VALUE arguments, under the theorems' own names.
 
 A file is an object of ``name: number`` or ``name: {"value": number, "kind": kind}``, as ``fedgauge constants --json``
-prints it, or what ``fedgauge measure`` writes. A plain number counts as exact: you vouch for it. Four
-symbols are translated unless the theorems' own name is given too: sigma and zeta (or zeta_rms) are squared to
+prints it, or what ``fedgauge measure`` writes. A plain number counts as exact: you vouch for it. What a command wrote
+says in its ``scope`` which federation and first model it belongs to, and counts as assumed for others. Four symbols
+are translated unless the theorems' own name is given too: sigma and zeta (or zeta_rms) are squared to
 sigma2 and zeta2, and L_h_paper, which is never below L_h_rms, stands for it. What the theorem does not use is
 ignored.
 """
@@ -12,17 +13,21 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from fedgauge.errors import InputError, nearest, non_negative
 from fedgauge.symbols import SYMBOLS
 from fedgauge.theory.base import Theorem
 from fedgauge.theory.inputs import ACCEPTED, check_kinds, check_values
-from fedgauge.values import Kind
+from fedgauge.values import SETTINGS, Constants, Estimate, Kind, Scope, Subject, is_safe
 
 # In this order: zeta_rms, which the proofs use, gives way to zeta where a file has both.
 _SPELLED: dict[str, str] = {"sigma": "sigma2", "zeta_rms": "zeta2", "zeta": "zeta2", "L_h_paper": "L_h_rms"}
+
+_TYPED = "typed"
+"""The method of a plain number, for which whoever typed it vouches."""
 
 
 def parse_numbers(arguments: Iterable[str]) -> dict[str, float]:
@@ -72,16 +77,23 @@ def read_object(path: Path) -> Mapping[str, Any]:
     return data
 
 
-def _constants(path: Path) -> Mapping[str, Any]:
-    """The object of a file's constants; what 'fedgauge measure' writes holds them among other things."""
+def _constants(path: Path) -> tuple[Mapping[str, Any], Scope | None]:
+    """The object of a file's constants, and what is known of all that do not say themselves what they belong to."""
     data = read_object(path)
     inner = data.get("constants")
-    return inner if isinstance(inner, Mapping) else data
+    if isinstance(inner, Mapping):  # what 'fedgauge measure' writes holds them among other things
+        settings = data.get("settings")
+        federation = settings.get("federation") if isinstance(settings, Mapping) else None
+        return inner, Scope(federation if isinstance(federation, str) else None)
+    # 'fedgauge constants' writes the minimiser too, which nobody types.
+    return data, Scope() if "x_star" in data else None
 
 
-def read_constants(path: Path) -> dict[str, tuple[float, Kind]]:
-    """Read a file's constants with their kinds, by symbol."""
-    return {name: _entry(name, item) for name, item in _constants(path).items() if name in SYMBOLS}
+def read_estimates(path: Path, wanted: Iterable[str] = SYMBOLS) -> Constants:
+    """Read those of a file's constants that are wanted, with their intervals and scopes if it has them."""
+    entries, scope = _constants(path)
+    names = {name for name in wanted if name != "x_star"}  # which is a vector
+    return Constants(tuple(_estimate(name, item, scope) for name, item in entries.items() if name in names))
 
 
 def check_federation(path: Path, digest: str | None, what: str) -> None:
@@ -100,13 +112,16 @@ def check_federation(path: Path, digest: str | None, what: str) -> None:
         )
 
 
-def read_values(path: Path) -> dict[str, tuple[float, Kind]]:
+def read_values(path: Path) -> tuple[dict[str, tuple[float, Kind]], tuple[str, ...]]:
     """Read what any theorem uses of a file's constants, spelled as the theorems spell it, and check it.
 
     Whatever else the file holds is ignored. A file with nothing that a theorem uses is refused.
+
+    Returns:
+        The values with their kinds, and a sentence on each that counts for less than the file says.
     """
-    wanted = {*ACCEPTED, *_SPELLED}
-    found = _spell({name: _entry(name, item) for name, item in _constants(path).items() if name in wanted})
+    constants, notes = read_estimates(path, {*ACCEPTED, *_SPELLED}).fitted(Subject())
+    found = _spell(constants)
     if "mu" in found and found["mu"][0] <= 0:
         del found["mu"]  # f is not strongly convex, which is no mistake: the theorems that need it have no mu then
     if not found:
@@ -115,7 +130,7 @@ def read_values(path: Path) -> dict[str, tuple[float, Kind]]:
             "'fedgauge constants --json' wrote."
         )
     check_kinds({name: kind for name, (_, kind) in found.items()}, check_values({n: v for n, (v, _) in found.items()}))
-    return found
+    return found, notes
 
 
 def _kind_of(data: Any) -> str:
@@ -129,26 +144,56 @@ def _check_names(theorem: Theorem, names: Iterable[str]) -> None:
             raise InputError(f"There is no symbol {name} ({needs}); {nearest(name, ACCEPTED)}")
 
 
-def _entry(name: str, data: Any) -> tuple[float, Kind]:
-    value, kind = (data.get("value"), data.get("kind", "exact")) if isinstance(data, Mapping) else (data, "exact")
+def _estimate(name: str, data: Any, scope: Scope | None = None) -> Estimate:
+    entry, method = (data, "given") if isinstance(data, Mapping) else ({"value": data}, _TYPED)
+    value, kind = entry.get("value"), entry.get("kind", "exact")
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InputError(f'{name} must be a number or {{"value": number, "kind": kind}}, not {data!r}.')
-    return _tidy(value), cast(Kind, kind)  # checked where it is used
+    value = _tidy(value)
+    if math.isnan(value):
+        raise InputError(f"{name} must be a finite number of at least 0, not nan.")
+    if {"low", "high"} <= set(entry):
+        found = Estimate.from_json({"method": "given", **entry, "symbol": name})
+    else:
+        own = Scope.from_json(entry["scope"]) if isinstance(entry.get("scope"), Mapping) else None
+        found = Estimate(name, value, value, value, cast(Kind, kind), method, scope=own)  # its kind is checked in use
+    vouched = found.scope is not None or method == _TYPED
+    return found if vouched else replace(found, scope=scope and scope.of(name))
 
 
-def _spell(entries: Mapping[str, tuple[float, Kind]]) -> dict[str, tuple[float, Kind]]:
+def _spell(constants: Constants) -> dict[str, tuple[float, Kind]]:
     """Translate the names that theorems spell differently, and drop those that no theorem knows."""
-    spelled = {name: entry for name, entry in entries.items() if name in ACCEPTED}
+    spelled = {name: (item.value, item.kind) for name, item in constants.items() if name in ACCEPTED}
     for name, other in _SPELLED.items():
-        if name in entries and other not in entries:
-            value, kind = entries[name]
-            spelled[other] = (value if name == "L_h_paper" else non_negative(name, value) * value, kind)
+        if name in constants and other not in constants:
+            value = constants[name].value
+            spelled[other] = (value if name == "L_h_paper" else non_negative(name, value) * value, constants[name].kind)
     return spelled
 
 
-def collect(
-    theorem: Theorem, arguments: Sequence[str] = (), path: Path | None = None
-) -> tuple[dict[str, float], dict[str, Kind]]:
+def _travel(theorem: Theorem, entries: Mapping[str, tuple[float, Kind]]) -> float | None:
+    """How far a run can get from its first model, if the theorem says and all that it takes is known exactly."""
+    exact = {name: value for name, (value, kind) in entries.items() if is_safe(name, kind)}
+    return theorem.travel(exact)
+
+
+class Collected(NamedTuple):
+    """The numbers for a theorem.
+
+    Attributes:
+        values: the numbers, by symbol.
+        kinds: their kinds.
+        notes: a sentence on each constant that counts for less than its file says.
+        caveat: what a certificate with these numbers takes for granted, or what it is about; it may be empty.
+    """
+
+    values: dict[str, float]
+    kinds: dict[str, Kind]
+    notes: tuple[str, ...] = ()
+    caveat: str = ""
+
+
+def collect(theorem: Theorem, arguments: Sequence[str] = (), path: Path | None = None) -> Collected:
     """Merge a file of values with NAME=VALUE arguments, which override it.
 
     Args:
@@ -156,19 +201,26 @@ def collect(
         arguments: NAME=VALUE each.
         path: a JSON file.
 
-    Returns:
-        The values and their kinds, by symbol.
-
     >>> from fedgauge.theory import find
-    >>> collect(find("minibatch"), ["N=8", "sigma=3"])
-    ({'N': 8, 'sigma2': 9.0}, {'N': 'exact', 'sigma2': 'exact'})
+    >>> collect(find("minibatch"), ["N=8", "sigma=3"]).values
+    {'N': 8, 'sigma2': 9.0}
     """
     used = {*theorem.needs, *theorem.optional, *(theorem.needed("prior") if "prior" in theorem.versions else ())}
     used |= {name for name, other in _SPELLED.items() if other in used}
-    data = _constants(path) if path else {}
     typed = parse_numbers(arguments)
-    _check_names(theorem, [*data, *typed])
-    from_file = _spell({name: _entry(name, item) for name, item in data.items() if name in used})
-    from_arguments = _spell({name: (value, "exact") for name, value in typed.items()})
-    merged = {**from_file, **from_arguments}
-    return {name: value for name, (value, _) in merged.items()}, {name: kind for name, (_, kind) in merged.items()}
+    _check_names(theorem, [*(_constants(path)[0] if path else ()), *typed])
+    from_arguments = _spell(Constants(tuple(_estimate(name, value) for name, value in typed.items())))
+    read = read_estimates(path, used) if path else Constants(())
+    fitted, notes = read.fitted(Subject(travel=_travel(theorem, _spell(read) | from_arguments)))
+    merged = {**_spell(fitted), **from_arguments}
+    # An argument that replaces a constant of the file makes a remark on that constant pointless.
+    notes = tuple(note for note in notes if note.partition(" ")[0] not in from_arguments)
+    plain = (item.symbol for item in read.estimates if item.method == _TYPED)
+    if not SETTINGS.issuperset((*typed, *plain)):
+        caveat = "It takes the numbers given as exact."
+    elif any(item.scope for item in read.estimates):
+        caveat = "It is about the federation and the first model that the file's constants belong to, and no other."
+    else:
+        caveat = ""
+    kinds = {name: kind for name, (_, kind) in merged.items()}
+    return Collected({name: value for name, (value, _) in merged.items()}, kinds, notes, caveat)

@@ -222,6 +222,8 @@ class Theorem:
         zeta_at: whether the proof takes zeta at the local models or only at the global ones.
         constants_from: for a version, the constant that it takes for a symbol where that is another one.
         counterexample: quadratics on which the printed version fails.
+        step_limits: where the conditions limit how far a run goes: from all values to the largest change of an entry
+            of the global model in a round, and of a local model within one.
     """
 
     name: str
@@ -244,6 +246,7 @@ class Theorem:
     zeta_at: Literal["local models", "global models"] = "local models"
     constants_from: Mapping[Version, Mapping[str, str]] = field(default_factory=dict)
     counterexample: Counterexample | None = None
+    step_limits: Callable[[Mapping[str, Any]], tuple[Any, Any]] | None = None
 
     @property
     def print_is_right(self) -> bool:
@@ -274,6 +277,17 @@ class Theorem:
             return self.needs
         names = ("L_tilde" if name in ("L_g", "L_h") else name for name in self.needs)
         return tuple(dict.fromkeys(names))
+
+    def travel(self, values: Mapping[str, Any]) -> float | None:
+        """Return how far any entry of a model can get from that of the first model in R rounds; None where unknown.
+
+        This holds as long as the constants hold on the way, so that a region that is larger is never left.
+        """
+        given = {name: default for name, default in self.optional.items() if default is not None} | dict(values)
+        if self.step_limits is None or not {*self.needs} <= {*given}:
+            return None
+        of_round, within = self.step_limits(given)
+        return float(given["R"] * of_round + within) * (1 + 1e-12)  # for rounding, which is a few units of 1e-16
 
     def prepare(self, version: Version, values: Mapping[str, Any]) -> Values:
         """Return the values that this version uses, checked, or say what is missing or wrong."""

@@ -31,6 +31,9 @@ Source:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from fedgauge.theory.base import IN_PLACE, Factor, Statement, Theorem, at_most, over, smoothness_limit, term
@@ -114,6 +117,12 @@ def _state(version: Version, v: Values) -> Statement:
     return Statement(_terms(version, v), conditions)
 
 
+def _step_limits(v: Mapping[str, Any]) -> tuple[Any, Any]:
+    """|Delta| <= gamma I G, sqrt(v) >= sqrt(1-beta2) |Delta| and the server's step is eta Delta/(sqrt(v) + tau)."""
+    within = v["gamma"] * v["I"] * v["G"]
+    return v["eta"] * min(1 / np.sqrt(1 - v["beta2"]), within / v["tau"]), within
+
+
 THEOREM = Theorem(
     name="fedadam",
     title="FedAdam without first moment",
@@ -131,4 +140,5 @@ THEOREM = Theorem(
     # From close by, a round of 24 local steps is one large step, which eta makes too large.
     counterexample=Counterexample((((1.0,),),), (1e-4,), {"I": 24, "R": 5, "eta": 192.0, "tau": 1.0, "beta2": 0.99}),
     optional={"eta": 1.0, "beta1": 0.0},
+    step_limits=_step_limits,
 )

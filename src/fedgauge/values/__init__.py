@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from fedgauge.codec import Value
 from fedgauge.values.bounds import Array, Bound, Condition, Number, Source, Term, Version
-from fedgauge.values.estimates import Constants, Estimate, Kind, initial_gap, is_safe
+from fedgauge.values.estimates import SETTINGS, Constants, Estimate, Kind, initial_gap, is_safe
 from fedgauge.values.results import Result
+from fedgauge.values.scopes import Scope, Subject
 from fedgauge.values.traces import Round, Status, Trace
 
 __all__ = [
+    "SETTINGS",
     "Array",
     "Bound",
     "Condition",
@@ -21,8 +23,10 @@ __all__ = [
     "Number",
     "Result",
     "Round",
+    "Scope",
     "Source",
     "Status",
+    "Subject",
     "Term",
     "Trace",
     "Value",

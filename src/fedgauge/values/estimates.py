@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from fedgauge.codec import Value
 from fedgauge.errors import InputError, UnknownNameError, nearest
 from fedgauge.symbols import symbol
 from fedgauge.values.display import Displayed
+from fedgauge.values.scopes import Scope, Subject, misfit
 
 Kind = Literal["exact", "upper", "lower", "sample", "assumed"]
 
 
-def is_safe(name: str, kind: Kind) -> bool:
-    """Say whether a bound still holds if a constant of this kind is put into it.
+SETTINGS = frozenset(("I", "R", "N", "M", "gamma", "eta", "beta", "beta1", "beta2", "tau"))
+"""What a user chooses; every other symbol is a constant of the federation."""
 
-    Every bound grows with its constants, except for mu: there, a value that is too large makes a bound too small.
+
+def is_safe(name: str, kind: Kind) -> bool:
+    """Say whether a bound still holds if a number of this kind is put into it.
+
+    Every bound grows with its constants, except for mu: there, a value that is too large makes a bound too small. In a
+    setting, a bound may fall (R, N) or turn (gamma), so that only the exact number is safe.
+
+    >>> is_safe("L_g", "upper"), is_safe("mu", "upper"), is_safe("R", "upper")
+    (True, False, False)
     """
+    if name in SETTINGS:
+        return kind == "exact"
     return kind in ("exact", "lower" if name == "mu" else "upper")
 
 
@@ -32,10 +43,12 @@ class Estimate(Value):
         value: the number.
         low: lower end of the interval.
         high: upper end of the interval.
-        kind: ``exact``; ``upper`` or ``lower`` for a bound on the constant; ``sample`` for an estimate that may
-            err on either side; ``assumed`` for a number that nobody has measured or vouches for.
+        kind: ``exact`` for a number known to rounding, where the interval holds the truth and the value is its safe
+            end; ``upper`` or ``lower`` for a bound on the constant; ``sample`` for an estimate that may err on either
+            side; ``assumed`` for a number that nobody has measured or vouches for.
         method: how it was obtained.
         cost: what it cost to obtain, e.g. ``{"gradient passes": 2}``.
+        scope: what it was proved for; None for a number that whoever gave it vouches for.
 
     >>> Estimate.exact("L_h", 0.5, "largest eigenvalue").certain
     True
@@ -48,6 +61,7 @@ class Estimate(Value):
     kind: Kind
     method: str
     cost: Mapping[str, float] = field(default_factory=dict)
+    scope: Scope | None = None
 
     def __post_init__(self) -> None:
         symbol(self.symbol)
@@ -60,6 +74,22 @@ class Estimate(Value):
     def exact(cls, symbol: str, value: float, method: str) -> Self:
         """Make an estimate that is exact up to rounding, with an interval of zero width."""
         return cls(symbol, value, value, value, "exact", method)
+
+    @classmethod
+    def enclosed(cls, symbol: str, low: float, high: float, method: str) -> Self:
+        """Make an estimate that is exact up to rounding, from an interval that holds the truth.
+
+        Its value is the end with which a bound still holds: the upper one, for mu the lower one.
+
+        >>> Estimate.enclosed("mu", 0.1, 0.2, "eigenvalue").value
+        0.1
+        """
+        return cls(symbol, low if symbol == "mu" else high, low, high, "exact", method)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the estimate as an object, without a scope if it has none."""
+        entries = super().to_json()
+        return entries if self.scope else {name: entry for name, entry in entries.items() if name != "scope"}
 
     @property
     def certain(self) -> bool:
@@ -95,6 +125,36 @@ class Constants(Value, Mapping[str, Estimate], Displayed):
 
     def __len__(self) -> int:
         return len(self.estimates)
+
+    def within(self, scope: Scope) -> Self:
+        """Return the constants with this scope; the first model and the region only where they matter."""
+        return replace(self, estimates=tuple(replace(item, scope=scope.of(item.symbol)) for item in self.estimates))
+
+    def fitted(self, subject: Subject) -> tuple[Self, tuple[str, ...]]:
+        """Return the constants as they count for the subject of a bound, and a sentence on each that counts for less.
+
+        A safe constant that belongs to something else counts as ``assumed``, which makes a bound a plug-in. What the
+        subject leaves open is that of the first constant that says it, so that constants of two federations, or of two
+        first models, do not pass for one.
+
+        >>> made = Constants((Estimate.exact("F", 2.0, "f(x0) - f*"),)).within(Scope("fed", start="a"))
+        >>> there, notes = made.fitted(Subject("fed", start="b"))
+        >>> there["F"].kind, notes
+        ('assumed', ('F counts as assumed, because it belongs to another first model.',))
+        """
+        scopes = [item.scope for item in self.estimates if item.scope and item.certain]
+        federation, start = subject.federation, subject.start
+        if federation is None:
+            federation = next((scope.federation for scope in scopes if scope.federation), None)
+        if start is None and subject.seed is None:
+            start = next((scope.start for scope in scopes if scope.start), None)
+        about = replace(subject, federation=federation, start=start)
+        found, notes = [], []
+        for item in self.estimates:
+            why = misfit(item.symbol, item.scope, about) if item.certain else None
+            found.append(replace(item, kind="assumed") if why else item)
+            notes += [f"{item.symbol} counts as assumed, because it {why}."] if why else []
+        return replace(self, estimates=tuple(found)), tuple(notes)
 
 
 def initial_gap(

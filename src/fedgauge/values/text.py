@@ -36,6 +36,15 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def article(word: str) -> str:
+    """The article before a word.
+
+    >>> article("upper"), article("lower")
+    ('an', 'a')
+    """
+    return "an" if word[:1] in "aeiou" else "a"
+
+
 def rounds(number: float) -> str:
     """A number of rounds.
 

@@ -60,6 +60,10 @@ class Round(Value):
     elapsed: float | None = None
     why: str | None = None
 
+    def __post_init__(self) -> None:
+        if (self.spread or 0.0) < 0 or (self.deviation2 or 0.0) < 0:
+            raise InputError(f"The spread and deviation2 of round {self.round} must be at least 0, as squares are.")
+
     def to_json(self) -> dict[str, Any]:
         """Return the record as a JSON object, without the entries that were not recorded."""
         entries = super().to_json()

@@ -102,3 +102,23 @@ class Kernel(Protocol):
 
         An entry holds the numbers of the samples of each row's batch; ``inputs`` and ``targets`` look them up.
         """
+
+
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether a module may compute something else than the types of its layers say.
+
+    That is so with hooks of any kind, of a layer or of all modules, with a ``forward`` that was put in place of a
+    layer's own, and with parameters that two layers share. A layer with a parametrization has a type of its own.
+    """
+    from torch.nn.modules import module as everywhere
+
+    names = [f"_global{name}" for name in _HOOKS]
+    if any(getattr(everywhere, name, None) for name in names):
+        return True
+    for part in module.modules():
+        if any(getattr(part, name) for name in _HOOKS) or "forward" in vars(part):
+            return True
+    return len(list(module.parameters())) < sum(1 for _ in module.named_parameters(remove_duplicate=False))

@@ -89,10 +89,10 @@ def _holding(other: Other) -> tuple[str, str]:
     return ("hold", "green") if other.admissible else ("fail", "red")
 
 
-def show_answer(answer: Answer, title: str, typed: bool = False) -> None:
+def show_answer(answer: Answer, title: str, caveat: str = "") -> None:
     """Print a bound: its terms with their shares, its conditions, its versions side by side and the verdict.
 
-    Constants that were ``typed`` were measured by nobody here: a certificate says that it takes them as exact.
+    A certificate ends with the ``caveat``: what it takes for granted, or what it is about.
     """
     bound = answer.bound
     chosen = ", ".join(f"{name} = {number(answer.values[name])}" for name in answer.chosen)
@@ -107,8 +107,8 @@ def show_answer(answer: Answer, title: str, typed: bool = False) -> None:
     for deviation in bound.source.deviations:
         out.print(Padding(Text(deviation, "dim"), (0, 0, 0, 2)))
     style = {"certified": "green", "not certified": "red"}.get(answer.standing, "yellow")
-    trusting = " It takes the numbers given as exact." if typed and answer.standing == "certified" else ""
-    out.print(Text(answer.verdict + trusting, style))
+    ending = [caveat] if caveat and answer.standing == "certified" else []
+    out.print(Text(" ".join([answer.verdict, *ending, *answer.notes]), style))
 
 
 def show_theorems(theorems: Iterable[Theorem]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from rich import box
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
@@ -21,6 +21,7 @@ from rich.progress import (
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
+from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -28,6 +29,7 @@ from fedgauge.exact.expectation import Expectation
 from fedgauge.report.terminal import waiting
 from fedgauge.runs.reader import source_of
 from fedgauge.symbols import symbol
+from fedgauge.system.terminal import printable
 from fedgauge.values import Estimate, Round, Trace
 from fedgauge.values.text import counted
 
@@ -42,8 +44,18 @@ PARTITION_KEYS = ("labels", "percent", "labels_per_worker", "per_worker", "fill"
 """The keys of an experiment that say how its data is divided."""
 _NUMERIC = re.compile(r"-?(\d|inf$|nan$)|–?$")
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+
+class PrintableConsole(Console):
+    """A console that escapes control characters in whatever it shows; its own, for colours and bars, it adds later."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Turn text into segments of one style, as rich does."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text))
+
+
+out = PrintableConsole(highlight=False)
+err = PrintableConsole(stderr=True, highlight=False)
 
 
 def number(value: float | None) -> str:
@@ -75,7 +87,8 @@ def table(
         numeric = all(_NUMERIC.match(str(row[index])) for row in rows)
         grid.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        grid.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+        # Escaped before its width is measured.
+        grid.add_row(*(Text(printable(cell)) if isinstance(cell, str) else cell for cell in row))
     out.print(grid)
 
 

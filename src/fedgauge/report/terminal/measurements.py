@@ -12,7 +12,7 @@ from fedgauge.measurement.reading import Measurement, Reading
 from fedgauge.report import figures
 from fedgauge.report.terminal import console, decompositions
 from fedgauge.symbols import symbol
-from fedgauge.system.files import write_atomically, write_json
+from fedgauge.system.files import make_directories, write_atomically, write_json
 from fedgauge.values import Estimate
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def save(found: Measurement, directory: Path) -> list[Path]:
     """Write measure.json, its pictures, and the worst directions; return the files written."""
     from safetensors.numpy import save as save_tensors
 
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directories(directory)
     paths = [directory / "measure.json", directory / "measure.png"]
     write_json(paths[0], found.to_json())
     draw(found, paths[1])

@@ -14,7 +14,7 @@ from fedgauge.planning.race import RaceEntry
 from fedgauge.report.figures import COLOURS, INK, Target, figure, shade
 from fedgauge.report.terminal.bounds import grid_of
 from fedgauge.report.terminal.console import number, out
-from fedgauge.system.files import write_atomically, write_json
+from fedgauge.system.files import make_directories, write_atomically, write_json
 from fedgauge.values.text import lasting, short
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _TERMS = {"progress": "distance still to go", "noise": "gradient noise", "drift"
 
 def save(plan: Plan, place: Path) -> None:
     """Write plan.json, plan.toml and the pictures."""
-    place.mkdir(parents=True, exist_ok=True)
+    make_directories(place)
     write_json(place / "plan.json", plan.to_json())
     write_atomically(place / "plan.toml", plan.toml.encode())
     draw_all(plan, place)

@@ -13,7 +13,7 @@ from fedgauge.planning.theory_plan import TheoryPlan
 from fedgauge.report.figures import COLOURS, INK, Target, figure, shade
 from fedgauge.report.terminal.bounds import conditions_table, grid_of, terms_table
 from fedgauge.report.terminal.console import number, out
-from fedgauge.system.files import write_json
+from fedgauge.system.files import make_directories, write_json
 from fedgauge.theory import find
 from fedgauge.theory.search import Choice, Point
 from fedgauge.values.text import lasting, short, whole
@@ -68,7 +68,7 @@ def show_theory(plan: TheoryPlan) -> None:
 
 def save_theory(plan: TheoryPlan, place: Path) -> None:
     """Write theory.json and theory.png."""
-    place.mkdir(parents=True, exist_ok=True)
+    make_directories(place)
     write_json(place / "theory.json", plan.to_json())
     draw_theory(plan, place / "theory.png")
 

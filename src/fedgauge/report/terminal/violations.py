@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 from rich.text import Text
 
 from fedgauge.falsify import Outcome, Row
 from fedgauge.report.terminal import console
+
+if TYPE_CHECKING:
+    from fedgauge.audit import Audit
 
 COLUMNS = ("theorem", "checks", "void", "false", "least", "median", "directed")
 _CAPTION = (
@@ -72,3 +75,25 @@ def show(outcome: Outcome, cases: Iterable[Mapping[str, Any]] = ()) -> None:
         console.out.print(escape(f"\n{name}: {sides}"), soft_wrap=True)
         for command in case["commands"]:
             console.out.print(escape(f"  {command}"), soft_wrap=True)
+
+
+def show_audit(found: Audit) -> None:
+    """Print what an attack on certificates found, and each certificate that a run contradicts."""
+    if found.contradictions:
+        rows: list[list[str | Text]] = [
+            [
+                str(each.trial),
+                f"{each.by}: {each.theorem}, {each.version}",
+                each.measured,
+                each.about,
+                each.tampered,
+                _entry(each.bound),
+                Text(_entry(each.truth), style="bold red"),
+            ]
+            for each in found.contradictions
+        ]
+        head = ("trial", "certified by", "constants of", "about", "done to the file", "bound", "truth")
+        console.table("Certificates that a run contradicts", head, rows)
+    ways = ", ".join(f"{number} by {way}" for way, number in found.ways.items())
+    console.out.print(Text(found.verdict, "red" if found.contradictions else "green"))
+    console.out.print(f"Certificates: {ways}. {found.trials} trials with seed {found.seed}, {found.seconds:.0f} s.")

@@ -20,6 +20,7 @@ import torch
 from fedgauge.errors import MachineError
 from fedgauge.federation.protocols import Federation
 from fedgauge.simulation.options import Compute
+from fedgauge.system.interrupts import ENDING
 
 
 class LaneWork(Protocol):
@@ -131,8 +132,9 @@ def _serve(work: LaneWork, line: _Line, inherited: Sequence[Connection]) -> None
     # even when the parent is killed.
     for other in inherited:
         other.close()
-    # Ctrl-C reaches the whole group of processes; only the parent reacts to it.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Ctrl-C, and what a scheduler sends, reach the whole group of processes; only the parent reacts to it.
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)
     torch.set_num_threads(1)
     # The parent may close its end while this process waits for a message, or while it computes an answer.
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
@@ -192,7 +194,7 @@ class Processes:
             # After a failure, nobody needs the results of the other processes.
             process.join(timeout=0 if any(failure) else 5)
             if process.is_alive():
-                process.terminate()
+                process.kill()
                 process.join()
 
     @property

@@ -11,11 +11,13 @@ import logging
 import os
 import pickle
 import re
+import signal
 import socket
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from importlib.metadata import version
 from typing import Any, NamedTuple
@@ -25,6 +27,7 @@ import torch
 
 from fedgauge.errors import InputError, MachineError
 from fedgauge.federation.shards import ShardedData
+from fedgauge.system.reaper import reaped
 
 INSTALL = "pip install 'fedgauge[ray]'"
 _LEAST = (2, 55)
@@ -233,16 +236,32 @@ def join(address: str | None, cpus: int | None = None) -> Iterator[Cluster]:
         check_address(address)
         quiet["address"] = address
     try:
-        ray.init(**quiet)
+        with _own_signals():
+            started = ray.init(**quiet)
     except (RuntimeError, ConnectionError, ValueError, OSError) as error:
         ray.shutdown()  # it may have joined before it failed
         raise _not_joined(address, str(error)) from None
     _joined = address
+    with ExitStack() as stack:
+        if quiet["address"] == "local":
+            # If this process is killed, nobody else ends the cluster's processes.
+            stack.enter_context(reaped(os.path.basename(started.address_info["session_dir"])))
+        try:
+            yield Cluster(ray)
+        finally:
+            _joined = None
+            ray.shutdown()  # a cluster that was running before keeps running
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Keep our handler of SIGTERM, which saves a run's state; Ray replaces it by one that exits."""
+    usual = signal.getsignal(signal.SIGTERM)
     try:
-        yield Cluster(ray)
+        yield
     finally:
-        _joined = None
-        ray.shutdown()  # a cluster that was running before keeps running
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, usual)
 
 
 def _check_same(ray: Any, address: str | None) -> None:

@@ -25,7 +25,7 @@ _TEMPLATE = """\
 {{ standing_line(corrected.standing) }}
 <p>{{ found.locator }} bounds {{ corrected.bound.quantity | quantity }}, an expectation. The run is one draw of it, and
 its smallest value before the last round was {{ number(found.reached) }}.</p>
-{{ notes([corrected.verdict]) }}
+{{ notes([corrected.verdict]) }}{{ notes(found.notes) }}
 <div class="charts">{% for chart in charts %}{{ chart.html }}{% endfor %}</div>
 <div class="charts"><div class="beside"><h3>Versions after {{ corrected.values["R"] | shown }} rounds</h3>
 {{ table(("version", "bound", "times what happened", "largest γ", "worth"), versions, "cards") }}
