@@ -75,7 +75,7 @@ def test_torch_data_has_the_same_limit() -> None:
 @pytest.mark.usefixtures("frugal")
 def test_ids_that_would_fill_the_memory_are_not_counted() -> None:
     with pytest.raises(InputError, match="labels must be below 100,000 to be counted, not 1000000000"):
-        Partition("iid", {}, 0, 4, [2, 2], [0, 1, 2, 3]).label_counts(np.array([0, 0, 0, 10**9]))
+        Partition("iid", {}, 0, 4, np.array([2, 2]), np.arange(4)).label_counts(np.array([0, 0, 0, 10**9]))
 
 
 def test_an_npz_file_is_not_unpacked_beyond_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

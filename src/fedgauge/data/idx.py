@@ -33,7 +33,7 @@ def read_idx(path: Path) -> Array:
             raise DamagedFileError(path, f"its gzip compression is damaged ({error})") from None
 
 
-def _read(path: Path, file: IO[bytes]) -> Array:
+def _read(path: Path, file: IO[bytes] | gzip.GzipFile) -> Array:
     """Read the numbers, and no more than the lengths of the axes announce."""
     magic = file.read(4)
     if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in _TYPES:
