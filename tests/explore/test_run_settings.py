@@ -86,7 +86,12 @@ def test_a_file_s_own_gap_stands(tmp_path: Path) -> None:
     assert (start(path).values["F"], start(path).kinds["F"]) == (9.0, "exact")
 
 
-def test_a_gap_of_no_known_first_model_is_assumed(tmp_path: Path) -> None:
+def test_a_gap_of_no_known_first_model_gives_way_to_that_of_the_run(tmp_path: Path) -> None:
     path = made(tmp_path, constants={"F": {"value": 9.0, "kind": "exact"}})
-    assert start(path).kinds["F"] == "assumed"
+    assert (start(path).values["F"], start(path).kinds["F"]) == (2.5, "upper")
+
+
+def test_a_gap_of_no_known_first_model_is_assumed_without_a_run(tmp_path: Path) -> None:
+    path = made(tmp_path, constants={"F": {"value": 9.0, "kind": "exact"}}, point={})
+    assert (start(path).values["F"], start(path).kinds["F"]) == (9.0, "assumed")
     assert start(path).labels["F"].startswith("F counts as assumed, because it does not say")

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from fedgauge.audit.cases import Case, data_cases, quadratic_cases
-from fedgauge.audit.statements import Statement, by_bound, by_plan, by_report
+from fedgauge.audit.cases import AuditCase, data_cases, quadratic_cases
+from fedgauge.audit.statements import StatedBound, by_bound, by_plan, by_report
 from fedgauge.errors import InputError, count, positive
 from fedgauge.randomness import Purpose, Streams, check_seed
 from fedgauge.symbols import SYMBOLS
@@ -103,7 +103,7 @@ class Audit(Value):
 class _Trial:
     """One trial: which constants meet which case, in which way, with what done to the file."""
 
-    def __init__(self, number: int, cases: list[Case], generator: np.random.Generator, place: Path) -> None:
+    def __init__(self, number: int, cases: list[AuditCase], generator: np.random.Generator, place: Path) -> None:
         self.number, self.cases, self.place = number, cases, place
         self.way = _WAYS[int(generator.integers(len(_WAYS)))]
         # A plan is for the first model of the experiment's seed; elsewhere a far one is what tells most.
@@ -122,7 +122,7 @@ class _Trial:
         if not self.about.experiment.data.is_quadratic:
             self.R = min(self.R, _MOST_ROUNDS_ON_DATA)
 
-    def statements(self) -> list[Statement]:
+    def statements(self) -> list[StatedBound]:
         """State everything that follows from the file, as a report, a plan or a bound does."""
         file = self._file()
         if self.way == "plan":
@@ -183,7 +183,7 @@ def run(
     contradictions: list[Contradiction] = []
     progress(0, trials)
     with tempfile.TemporaryDirectory() as scratch:
-        digits: list[Case] = []
+        digits: list[AuditCase] = []
         try:
             while done < trials and time.monotonic() < until:
                 generator, place = streams.at(done, copy=2), Path(scratch) / str(done)

@@ -44,7 +44,7 @@ _DATA = {
 
 
 @dataclass(frozen=True)
-class Case:
+class AuditCase:
     """An experiment, and the first model with which it is run if that is not the seed's own.
 
     Attributes:
@@ -108,7 +108,7 @@ class Case:
         return least - float(self.constants()["constants"]["f_star"]["high"]) if loss else least
 
 
-def quadratic_cases(directory: Path, generator: np.random.Generator) -> list[Case]:
+def quadratic_cases(directory: Path, generator: np.random.Generator) -> list[AuditCase]:
     """Two federations of quadratics, each from its own first model and from one far away, with two seeds."""
     spread = float(generator.choice([0.0, 0.0, 0.0, 0.0, 1e-13, 0.3]))
     # Hessians that differ in their last digits, and pulls that make up for it.
@@ -133,7 +133,7 @@ def quadratic_cases(directory: Path, generator: np.random.Generator) -> list[Cas
     return found
 
 
-def data_cases(directory: Path, generator: np.random.Generator) -> list[Case]:
+def data_cases(directory: Path, generator: np.random.Generator) -> list[AuditCase]:
     """Digits with softmax regression, linear regression and an MLP, with two seeds and first models each."""
     found = []
     for name, changes in (
@@ -149,11 +149,11 @@ def data_cases(directory: Path, generator: np.random.Generator) -> list[Case]:
     return found
 
 
-def _variants(name: str, base: Experiment, prepared: Setup, far: torch.Tensor, directory: Path) -> list[Case]:
+def _variants(name: str, base: Experiment, prepared: Setup, far: torch.Tensor, directory: Path) -> list[AuditCase]:
     made = [
-        Case(name, base, None, directory / "own", prepared),
-        Case(f"{name}, seed 3", base.changed({"seed": 3}), None, directory / "seed", prepared),
-        Case(f"{name}, far start", base, far, directory / "far", prepared),
+        AuditCase(name, base, None, directory / "own", prepared),
+        AuditCase(f"{name}, seed 3", base.changed({"seed": 3}), None, directory / "seed", prepared),
+        AuditCase(f"{name}, far start", base, far, directory / "far", prepared),
     ]
     for case in made:
         case.directory.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from fedgauge.audit.cases import Case
+from fedgauge.audit.cases import AuditCase
 from fedgauge.errors import InputError
 from fedgauge.experiment.prepare import execute
 from fedgauge.pace.cost import Cost
@@ -29,7 +29,7 @@ _MOST_STEPS = {True: 5000, False: 300}
 
 
 @dataclass(frozen=True)
-class Statement:
+class StatedBound:
     """One bound that was stated, and the run that it is about.
 
     Attributes:
@@ -48,7 +48,7 @@ class Statement:
     version: Version
     standing: str
     bound: float
-    about: Case
+    about: AuditCase
     run: tuple[float, float, int, int]
     notes: tuple[str, ...] = ()
 
@@ -57,14 +57,16 @@ class Statement:
         return self.about.seen(*self.run, find(self.theorem).quantity)
 
 
-def _statement(by: str, answer: Answer, about: Case, run: tuple[float, float, int, int], notes: Any) -> Statement:
+def _statement(
+    by: str, answer: Answer, about: AuditCase, run: tuple[float, float, int, int], notes: Any
+) -> StatedBound:
     found = answer.bound
-    return Statement(
+    return StatedBound(
         by, answer.theorem, found.source.version, answer.standing, float(found.total), about, run, tuple(notes)
     )
 
 
-def by_report(file: Path, about: Case, settings: tuple[float, int, int], place: Path) -> list[Statement]:
+def by_report(file: Path, about: AuditCase, settings: tuple[float, int, int], place: Path) -> list[StatedBound]:
     """Run a case, and set the theorem with the constants of a file beside the run."""
     gamma, I, R = settings  # noqa: E741
     changed = about.experiment.changed({"gamma": gamma, "local_steps": I, "rounds": R})
@@ -76,7 +78,7 @@ def by_report(file: Path, about: Case, settings: tuple[float, int, int], place: 
     return [_statement("report", answer, about, run, found.notes) for answer in found.answers.values()]
 
 
-def by_plan(file: Path, about: Case, goal: float) -> list[Statement]:
+def by_plan(file: Path, about: AuditCase, goal: float) -> list[StatedBound]:
     """Plan an experiment by theory with the constants of a file, to a fraction of its first squared gradient norm."""
     federation, first = about.setup.federation, about.setup.first_model
     workers = np.arange(federation.num_workers)
@@ -90,8 +92,8 @@ def by_plan(file: Path, about: Case, goal: float) -> list[Statement]:
 
 
 def by_bound(
-    file: Path, about: Mapping[tuple[str, str], Case], share: float, counts: tuple[int, int]
-) -> list[Statement]:
+    file: Path, about: Mapping[tuple[str, str], AuditCase], share: float, counts: tuple[int, int]
+) -> list[StatedBound]:
     """Evaluate the theorems about FedAvg with the constants of a file, about whatever F says that it belongs to.
 
     Args:
