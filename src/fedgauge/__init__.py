@@ -55,6 +55,9 @@ if TYPE_CHECKING:
     from fedgauge.measurement.curvature import curvature as curvature
     from fedgauge.measurement.decomposition import decompose as decompose
     from fedgauge.measurement.divergence import divergence as divergence
+    from fedgauge.measurement.gauge.gauge import GaugeOptions as GaugeOptions
+    from fedgauge.measurement.gauge.gauge import gauge as gauge
+    from fedgauge.measurement.gauge.result import GaugeResult as GaugeResult
     from fedgauge.measurement.lenses import lenses as lenses
     from fedgauge.measurement.local import LocalSteps as LocalSteps
     from fedgauge.measurement.measuring import READINGS as READINGS
@@ -113,6 +116,8 @@ _HOMES = {
     "fedgauge.runs.export": "read_records",
     "fedgauge.measurement.sampled": "sampled_deviation sampled_divergence",
     "fedgauge.measurement.local": "LocalSteps",
+    "fedgauge.measurement.gauge.gauge": "GaugeOptions gauge",
+    "fedgauge.measurement.gauge.result": "GaugeResult",
     "fedgauge.algorithms": (
         "ALGORITHMS Algorithm fedadagrad fedadam fedavg fednova fedprox fedyogi fingerprint"
         " make_algorithm minibatch momentum scaffold slowmo"

@@ -28,6 +28,7 @@ def report(
         Path | None, typer.Option(help="Constants to show with it: measure.json of 'fedgauge measure --out'.")
     ] = None,
     plan: Annotated[Path | None, typer.Option(help="A plan to show with it: plan.json of 'fedgauge plan'.")] = None,
+    gauge: Annotated[Path | None, typer.Option(help="A gauge to show first: gauge.json of 'fedgauge gauge'.")] = None,
     json: options.Json = False,
 ) -> None:
     """Write one HTML file that shows everything: verdict, federation, constants, bound against reality, plan, commands.
@@ -36,6 +37,7 @@ def report(
     going on, or that was cut short, is shown as far as it goes.
 
     Example: fedgauge report runs/first --measure measured/measure.json --out report.html
+    Example: fedgauge report runs/first --gauge gauged/gauge.json
     Example: fedgauge report plan.json
     """
     from fedgauge.errors import InputError
@@ -55,7 +57,7 @@ def report(
         from fedgauge.results.background import background_of
         from fedgauge.results.reading import read_results
 
-        found = read_results(source, measure, plan)
+        found = read_results(source, measure, plan, gauge)
         made = build(found, background_of(found), command_line())
     write_page(place, made.html)
     if json:

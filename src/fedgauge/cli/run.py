@@ -161,22 +161,25 @@ def demo(
     pictures = [*digits.save(result["digits"], out), *quadratics.save(result, out)]
     with console.steps() as steps:
         constants = digits.measure(out, steps)
+        gauged = digits.gauge(out, steps)
     best = out / "runs" / f"I={digits.LOCAL_STEPS[-1]}"
     from fedgauge.report.page.build import build
     from fedgauge.results.background import background_of
     from fedgauge.results.reading import read_results
     from fedgauge.system.files import write_page
 
-    command = shlex.join(
-        ["fedgauge", "report", str(best), "--measure", str(constants), "--out", str(out / "report.html")]
-    )
-    found = read_results(best, constants)
+    gauge = out / "gauged" / "gauge.json"
+    files = {"--measure": constants, "--gauge": gauge, "--out": out / "report.html"}
+    options_shown = [part for name, path in files.items() for part in (name, str(path))]
+    command = shlex.join(["fedgauge", "report", str(best), *options_shown])
+    found = read_results(best, constants, gauge=gauge)
     write_page(out / "report.html", build(found, background_of(found), command).html)
     if json:
         options.print_json(result)
         return
     digits.show(result["digits"])
     quadratics.show(result)
+    console.out.print(gauged.sentence, soft_wrap=True)
     say("Pictures: " + ", ".join(str(path) for path in pictures))
     say(f"Numbers: {out / 'result.json'}")
     runs = " ".join(shlex.quote(str(out / "runs" / f"I={steps}")) for steps in digits.LOCAL_STEPS)

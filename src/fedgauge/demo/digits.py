@@ -8,15 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedgauge.experiment.config import Experiment
 from fedgauge.report import figures
 from fedgauge.report.terminal import console, partitions
 from fedgauge.values import Round
 
+if TYPE_CHECKING:
+    from fedgauge.measurement.gauge.result import GaugeResult
+
 LOCAL_STEPS = (1, 5, 20)
 ROUNDS, TARGET = 60, 0.9
+GAUGED = 600
+"""The steps of the gauge's base run."""
 EXPERIMENT = {
     "source": "digits",
     "scheme": "paper",
@@ -69,6 +74,17 @@ def run(directory: Path, progress: Callable[[str, int], Callable[[int, Round | N
         "classes": list(setup.dataset.classes),
         "runs": runs,
     }
+
+
+def gauge(directory: Path, progress: Callable[[str, int, int | None], None]) -> GaugeResult:
+    """Gauge how many local steps the federation affords, and write the result beside the runs."""
+    from fedgauge.measurement.gauge.gauge import GaugeOptions
+    from fedgauge.measurement.gauge.gauge import gauge as take
+    from fedgauge.report.terminal import gauges
+
+    found = take(Experiment.of(EXPERIMENT), options=GaugeOptions(steps=GAUGED), progress=progress)
+    gauges.save(found, directory / "gauged")
+    return found
 
 
 def measure(directory: Path, progress: Callable[[str, int, int | None], None]) -> Path:

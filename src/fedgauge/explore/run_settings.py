@@ -76,6 +76,7 @@ def own_theorem(raw: Mapping[str, Any]) -> str | None:
 
 def _first_loss(path: Path, raw: Mapping[str, Any]) -> float | None:
     """f(x0): where it was measured at the first model, or from the records of the run that the file belongs to."""
+    from fedgauge.runs.manifest import altered
     from fedgauge.runs.reader import read_run
 
     point, origin = _part(raw, "point"), str(_part(raw, "point").get("origin", ""))
@@ -86,6 +87,8 @@ def _first_loss(path: Path, raw: Mapping[str, Any]) -> float | None:
             continue
         try:
             run = read_run(directory, model=False)
+            if altered(directory, ["rounds.jsonl", "settings.json"]):
+                continue  # whatever the file says, it is not what the run wrote
         except InputError:
             continue
         same = run.settings.get("federation") == _part(raw, "settings").get("federation")

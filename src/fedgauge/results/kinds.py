@@ -7,6 +7,7 @@ from typing import Any
 
 from fedgauge.errors import InputError, nearest
 from fedgauge.experiment.sweep_result import SweepResult
+from fedgauge.measurement.gauge.result import GaugeResult
 from fedgauge.measurement.reading import Measurement
 from fedgauge.planning.plan import Plan
 from fedgauge.planning.theory_plan import TheoryPlan
@@ -18,6 +19,7 @@ from fedgauge.values import Result
 RESULTS: Mapping[str, type[Result]] = {
     result.kind: result
     for result in (
+        GaugeResult,
         Plan,
         SweepResult,
         CertifiedBounds,

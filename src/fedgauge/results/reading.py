@@ -14,6 +14,7 @@ import numpy as np
 
 from fedgauge.codec import parse_json
 from fedgauge.errors import InputError
+from fedgauge.measurement.gauge.result import GaugeResult
 from fedgauge.measurement.parts import Decomposition, Parts
 from fedgauge.measurement.reading import Measurement
 from fedgauge.planning.plan import Plan
@@ -25,7 +26,7 @@ from fedgauge.values import Result, Round, Value
 
 RUN = "run"
 """The kind of a run's directory, which is no single file."""
-_FILES = ("measure.json", "plan.json", "theory.json")
+_FILES = ("gauge.json", "measure.json", "plan.json", "theory.json")
 """Results that may lie beside a run."""
 _ALONE = ("result.json", "digits.json", "mnist.json", "ledger.json")
 """Results that lie in a directory of their own."""
@@ -77,13 +78,16 @@ class FoundResults:
         return replace(self, by_kind={**self.by_kind, kind: result})
 
 
-def read_results(path: Path, measure: Path | None = None, plan: Path | None = None) -> FoundResults:
+def read_results(
+    path: Path, measure: Path | None = None, plan: Path | None = None, gauge: Path | None = None
+) -> FoundResults:
     """Read what is at a path, and the files that are named beside it.
 
     Args:
         path: the directory of a run, a measurement, a plan or another result, or one of their JSON files.
         measure: a measurement's JSON file.
         plan: the JSON file of a plan, by trial or by theory.
+        gauge: a gauge's JSON file.
     """
     found = _in_directory(path) if path.is_dir() else _with(FoundResults(str(path)), path)
     if measure:
@@ -92,6 +96,8 @@ def read_results(path: Path, measure: Path | None = None, plan: Path | None = No
         data = _read(plan)
         kind: type[Result] = TheoryPlan if kind_of(data) is TheoryPlan else Plan
         found = found.adding(kind.kind, _decode(kind, plan, data))
+    if gauge:
+        found = found.adding(GaugeResult.kind, _decode(GaugeResult, gauge, _read(gauge)))
     _check_same(found)
     return found
 
@@ -105,8 +111,8 @@ def _in_directory(path: Path) -> FoundResults:
             found = _with(found, path / name)
     if not found.by_kind:
         raise InputError(
-            f"{path} holds nothing to report: none of settings.json (a run), measure.json, plan.json, theory.json,"
-            " ledger.json and the result.json of a sweep, a figure or a table; name a directory that holds one."
+            f"{path} holds nothing to report: none of settings.json (a run), gauge.json, measure.json, plan.json,"
+            " theory.json, ledger.json and the result.json of a sweep, a figure or a table; name a directory with one."
         )
     return found
 
@@ -148,6 +154,8 @@ def _decode(kind: type[Result], path: Path, data: Mapping[str, Any]) -> Any:
             _check_plan(made)
         elif isinstance(made, TheoryPlan):
             _check_theory(made)
+        elif isinstance(made, GaugeResult):
+            _ = made.sentence
     except InputError as error:
         raise InputError(_misfit(path, error)) from None
     # Deep inside what a value holds.
@@ -266,6 +274,14 @@ def _check_same(found: FoundResults) -> None:
         if mine != planned:
             raise InputError(
                 f"The plan is for {planned}, and the run in {run.path} is on {mine}; name a plan for the same data."
+            )
+    gauge = found.by_kind.get(GaugeResult.kind)
+    if run and gauge:
+        ran, gauged = run.settings.get("federation"), gauge.settings.get("federation")
+        if ran and gauged and ran != gauged:
+            raise InputError(
+                f"The gauge is of another federation than the run in {run.path}; gauge this one with"
+                f" 'fedgauge gauge {run.path}/experiment.toml --out DIR'."
             )
     if run and measurement:
         ran, measured = run.settings.get("federation"), measurement.settings.get("federation")

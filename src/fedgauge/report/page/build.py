@@ -43,13 +43,16 @@ def build(
     background = background or Background()
     headings = _headings(found, sections)
     given = ReportInput(found, background, command, tuple(headings.values()))
-    verdict = given.headings[0].verdict(given)
+    main = given.headings[0]
+    answer = next((heading for heading in given.headings if heading.is_answer), main)
+    verdict, summary = answer.verdict(given), main.verdict(given) if answer is not main else ""
     shown = _rendered(given, sections)
     # JSON has no infinity; the page's data has text instead of an infinite number.
     data: dict[str, Any] = finite(
         {
             "path": found.path,
             "verdict": verdict,
+            "summary": summary,
             "sections": [section.name for section in shown],
             "bound": background.comparison.to_json() if background.comparison else None,
             "charts": {chart.name: chart.data for section in shown for chart in section.charts},
@@ -64,6 +67,7 @@ def build(
         heading=_title(found),
         noun=" and ".join(heading.noun for heading in given.headings),
         verdict=verdict,
+        summary=summary,
         warnings=_warnings(given),
         sections=shown,
     )

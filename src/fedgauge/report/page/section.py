@@ -23,12 +23,14 @@ class Heading:
         verdict: the result in one sentence.
         settings: the settings that matter, by name.
         commands: comments and the commands that make the result again.
+        is_answer: whether its verdict answers the reader's first question, and so begins every report that has it.
     """
 
     noun: str
     verdict: Callable[[ReportInput], str]
     settings: Callable[[ReportInput], Mapping[str, CellValue]]
     commands: Callable[[ReportInput], Sequence[str]] = lambda _: ()
+    is_answer: bool = False
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from fedgauge.report.page.sections import (
     constants,
     federation,
     figure,
+    gauge,
     ledger,
     origins,
     plan,
@@ -25,6 +26,7 @@ from fedgauge.report.page.sections import (
 )
 
 SECTIONS: tuple[Section, ...] = (
+    gauge.SECTION,
     settings.SECTION,
     plan.SECTION,
     certificate.SECTION,

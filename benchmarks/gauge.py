@@ -1,0 +1,193 @@
+"""The gauge against the truth: the slowdown that it predicts, and that of whole runs.
+
+    python benchmarks/gauge.py --data DATA --out gauged            # resumes; DATA holds MNIST as it is published
+    python benchmarks/gauge.py --out gauged --only digits          # federations whose name contains a word
+
+The truth is the number of steps that a run with I local steps per round needs to the loss at which the base run ends,
+over that of the base run; each crossing is interpolated between records, and the median is over five seeds. The gauge
+uses one seed at a time, two of them. Federations of the set "developed" were looked at while the method was made; the
+others only once it was fixed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from matplotlib.ticker import FixedLocator, NullLocator
+from scipy.stats import kendalltau
+
+from fedgauge import Experiment, GaugeOptions, gauge
+from fedgauge.experiment.prepare import prepare
+from fedgauge.measurement.gauge.curve import BaseCurve
+from fedgauge.measurement.gauge.probes import Runner
+from fedgauge.report import figures
+from fedgauge.system.files import write_json
+
+LOCAL_STEPS = (4, 16, 64)
+SEEDS, GAUGED = range(5), (0, 1)
+STEPS, LIMIT = 1000, 6.0
+"""The steps of the base run, and the largest slowdown that is compared."""
+
+
+def _digits(**options: Any) -> dict[str, Any]:
+    return {"source": "digits", "gamma": 0.1, **options}
+
+
+def _mnist(**options: Any) -> dict[str, Any]:
+    return {"source": "mnist", "gamma": 0.1, **options}
+
+
+DEVELOPED: Mapping[str, dict[str, Any]] = {
+    "digits, iid": _digits(scheme="iid"),
+    "digits, paper 50%": _digits(percent=50),
+    "digits, paper 75%": _digits(percent=75),
+    "digits, paper 90%": _digits(percent=90, fill=True),
+    "digits, Dirichlet 1": _digits(scheme="dirichlet", alpha=1.0),
+    "digits, Dirichlet 0.3": _digits(scheme="dirichlet", alpha=0.3),
+    "digits, Dirichlet 0.1": _digits(scheme="dirichlet", alpha=0.1),
+    "digits, 2 shards": _digits(scheme="shards", shards=2),
+}
+FRESH: Mapping[str, dict[str, Any]] = {
+    "digits softmax, paper 50%": _digits(model="softmax", percent=50),
+    "digits softmax, Dirichlet 0.1": _digits(model="softmax", scheme="dirichlet", alpha=0.1),
+    "digits, paper 50%, gamma 0.03": _digits(percent=50, gamma=0.03),
+    "digits, 30 workers, Dirichlet 0.3": _digits(workers=30, scheme="dirichlet", alpha=0.3),
+    "digits, 5 of 10 workers, paper 50%": _digits(percent=50, participants=5, sampling="without-replacement"),
+    "digits, 3 shards": _digits(scheme="shards", shards=3),
+    "digits, quantity skew": _digits(scheme="quantity"),
+    "digits, batch 5, paper 75%": _digits(percent=75, batch_size=5, gamma=0.05),
+    "MNIST, paper 25%": _mnist(percent=25, per_worker=600),
+    "MNIST, paper 50%": _mnist(percent=50, per_worker=600),
+    "MNIST, paper 75%": _mnist(percent=75, per_worker=600),
+    "MNIST, paper 90%": _mnist(percent=90, per_worker=600),
+}
+
+
+def crossing(steps: list[int], losses: list[float], goal: float) -> float:
+    """The steps after which f reaches the goal, between two records; infinite if it does not."""
+    for index, loss in enumerate(losses):
+        if loss <= goal:
+            if index == 0:
+                return float(steps[0])
+            before, width = losses[index - 1], steps[index] - steps[index - 1]
+            return steps[index] - width * (goal - loss) / (before - loss)
+    return math.inf
+
+
+def true_slowdowns(experiment: Experiment) -> dict[int, float]:
+    """The slowdown of whole runs with one seed; infinite above twice the limit."""
+    with Runner(prepare(experiment)) as runner:
+        base = runner.base(STEPS, [])
+        goal = BaseCurve(base.steps, base.losses).loss_at(base.steps[-1])
+        reference = crossing(list(base.steps), list(base.losses), goal)
+        found = {}
+        for local_steps in LOCAL_STEPS:
+            state, steps, losses = runner.first_state(), [0], [base.losses[0]]
+            every = max(STEPS // 96 // local_steps, 1)
+            while losses[-1] > goal and math.isfinite(losses[-1]) and steps[-1] < 2 * LIMIT * STEPS:
+                state = runner.advance(state, local_steps, every)
+                steps.append(steps[-1] + every * local_steps)
+                losses.append(runner.loss(state))
+            found[local_steps] = crossing(steps, losses, goal) / reference
+    return found
+
+
+def predicted(experiment: Experiment) -> dict[str, Any]:
+    """What the gauge says, at its default budget."""
+    found = gauge(experiment, options=GaugeOptions(steps=STEPS, local_steps=LOCAL_STEPS))
+    return {
+        "efficiency": [each.to_json() for each in found.efficiency[1:]],
+        "spent": found.spent.gradient_steps / found.spent.base_gradient_steps,
+    }
+
+
+def cell(name: str, options: Mapping[str, Any], directory: Path) -> dict[str, Any]:
+    """One federation: truth and predictions, each seed kept in a file of its own as soon as it is done."""
+    place = directory / "".join(letter if letter.isalnum() else "-" for letter in name.lower())
+    place.mkdir(parents=True, exist_ok=True)
+    parts: dict[str, list[Any]] = {"truth": [], "gauge": []}
+    for what, seeds, compute in (("truth", SEEDS, true_slowdowns), ("gauge", GAUGED, predicted)):
+        for seed in seeds:
+            path = place / f"{what}-{seed}.json"
+            if not path.exists():
+                write_json(path, compute(Experiment.of({**options, "seed": seed})))
+            parts[what].append(json.loads(path.read_text()))
+    truth = {str(each): statistics.median(part[str(each)] for part in parts["truth"]) for each in LOCAL_STEPS}
+    return {"federation": name, "truth": truth, "gauge": parts["gauge"]}
+
+
+def pairs(cells: list[dict[str, Any]]) -> Iterator[tuple[float, dict[str, Any]]]:
+    """The true slowdown and the prediction, for every number of local steps and seed; only where the truth is small."""
+    for each in cells:
+        for found in each["gauge"]:
+            for prediction in found["efficiency"]:
+                truth = each["truth"][str(prediction["local_steps"])]
+                if truth < LIMIT:
+                    yield truth, prediction
+
+
+def summary(cells: list[dict[str, Any]]) -> dict[str, Any]:
+    """How well the gauge predicts, over all federations, numbers of local steps and seeds."""
+    everything = list(pairs(cells))
+    known = [(truth, 1 / each["value"], each) for truth, each in everything if each["value"]]
+    errors = sorted(abs(slowdown / truth - 1) for truth, slowdown, _ in known)
+    return {
+        "cells": len(everything),
+        "without a number": len(everything) - len(known),
+        "median error": statistics.median(errors),
+        "nine of ten within": errors[math.ceil(0.9 * len(errors)) - 1],
+        "largest error": errors[-1],
+        "Kendall's tau": float(kendalltau([a for a, _, _ in known], [b for _, b, _ in known]).statistic),
+        "intervals that hold the truth": sum(e["low"] <= 1 / t <= e["high"] for t, _, e in known) / len(known),
+        "spent, in base runs": statistics.median(found["spent"] for each in cells for found in each["gauge"]),
+    }
+
+
+def draw(result: Mapping[str, Any], path: Path) -> None:
+    """Draw the predicted slowdown against the true one; a point on the diagonal is right."""
+    with figures.figure(path, panels=1, width=5.0, height=4.4) as (axes,):
+        for number, (kind, part) in enumerate(result.items()):
+            known = [(truth, 1 / each["value"]) for truth, each in pairs(part["cells"]) if each["value"]]
+            axes.plot([a for a, _ in known], [b for _, b in known], "o", color=f"C{number}", markersize=4, label=kind)
+        axes.plot([0.9, LIMIT], [0.9, LIMIT], color="0.5", linewidth=1)
+        axes.set(xlabel="true slowdown", ylabel="slowdown by the gauge", xscale="log", yscale="log")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(FixedLocator([1, 1.5, 2, 3, 4, 6]))
+            axis.set_major_formatter("{x:g}")
+            axis.set_minor_locator(NullLocator())
+        axes.legend()
+
+
+def main() -> None:
+    """Compute what is missing, print a table, and write result.json and gauge.png."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="directory for finished parts and result.json")
+    parser.add_argument("--data", help="directory that holds MNIST")
+    parser.add_argument("--only", default="", help="only federations whose name contains this")
+    options = parser.parse_args()
+    result: dict[str, Any] = {}
+    for kind, federations in (("developed", DEVELOPED), ("fresh", FRESH)):
+        cells = []
+        for name, chosen in federations.items():
+            if options.only not in name:
+                continue
+            where = {"data": options.data} if chosen["source"] == "mnist" else {}
+            cells.append(cell(name, {"processes": 1, **chosen, **where}, options.out))
+            for truth, each in pairs(cells[-1:]):
+                told = f"at most {each['high']:.2f}" if each["value"] is None else f"{1 / each['value']:.2f}"
+                print(f"{name:<38} I {each['local_steps']:>3}  truth {truth:5.2f}  gauge {told}", flush=True)
+        if cells:
+            result[kind] = {"summary": summary(cells), "cells": cells}
+            print(kind, json.dumps(result[kind]["summary"], indent=2), flush=True)
+    write_json(options.out / "result.json", result)
+    draw(result, options.out / "gauge.png")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""The command gauge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedgauge.cli import options
+from fedgauge.cli.experiments import takes_experiment
+from fedgauge.experiment.config import Experiment
+from fedgauge.system.terminal import say
+
+if TYPE_CHECKING:
+    from fedgauge.measurement.gauge.result import GaugeResult
+
+
+@takes_experiment
+def gauge(
+    experiment: Experiment,
+    goal: Annotated[
+        str | None,
+        typer.Option(
+            metavar="loss=VALUE",
+            help="Where the way down ends \\[default: where the base run ends].",
+            show_default=False,
+        ),
+    ] = None,
+    cost: Annotated[
+        str | None,
+        typer.Option(
+            help="Recommend local steps for this cost of a round: cross-device, cross-silo or local, or numbers, as in"
+            " fixed=1,bandwidth=1e6,step=0.01.",
+            show_default=False,
+        ),
+    ] = None,
+    threshold: Annotated[
+        float, typer.Option(help="Local steps are affordable if at least this fraction of them counts.")
+    ] = 0.8,
+    steps: Annotated[
+        int | None,
+        typer.Option(help="Steps of the base run \\[default: rounds times local steps].", show_default=False),
+    ] = None,
+    measure: Annotated[
+        str | None,
+        typer.Option(
+            metavar="I,I,...",
+            help="Measure these numbers of local steps \\[default: about four, chosen by what is seen].",
+            show_default=False,
+        ),
+    ] = None,
+    budget: Annotated[
+        int | None,
+        typer.Option(
+            help="Steps of each worker to spend beyond the base run"
+            " \\[default: twice those of the base run, or half if it has more than 5,000].",
+            show_default=False,
+        ),
+    ] = None,
+    over: Annotated[
+        str | None,
+        typer.Option(
+            metavar="gamma=RATE,RATE,...",
+            help="Gauge at each of these rates, and compare them.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Directory for gauge.json and the picture.")] = None,
+    plot: options.Plot = None,
+    json: options.Json = False,
+) -> None:
+    """Measure how many local steps a federation affords: how many of them count, and how many are lost to drift.
+
+    A base run with one local step per round is the reference. Short probes from places along it then show how far I
+    local steps get.
+
+    With --out, repeating the same command resumes a gauge that was interrupted.
+
+    Example: fedgauge gauge digits --percent 50 --gamma 0.1
+    Example: fedgauge gauge digits --gamma 0.1 --over gamma=0.03,0.1 --cost cross-device --plot rates.png
+    Example: fedgauge gauge experiment.toml --cost cross-device --threshold 0.7 --out gauged
+    """
+    from fedgauge.errors import InterruptedCommandError
+    from fedgauge.pace.cost import Cost
+    from fedgauge.report.terminal import console
+
+    options.check_plot(plot, made=out)
+    if out:
+        options.check_directory(out)
+    options.allow_own_modules()
+    price = None if cost is None else Cost.parse(cost)
+    rates = _rates(over)
+    found: dict[float | None, GaugeResult] = {}
+    with console.steps() as progress:
+        from fedgauge.measurement.gauge.gauge import GaugeOptions
+        from fedgauge.measurement.gauge.gauge import gauge as take
+
+        chosen = GaugeOptions(_numbers(measure), threshold, steps, budget)
+        for rate in rates:
+            found[rate] = take(
+                experiment if rate is None else experiment.changed({"gamma": rate}),
+                goal=_loss(goal),
+                cost=price,
+                options=chosen,
+                directory=_place(out, rate) / "parts" if out else None,
+                progress=progress,
+            )
+            if not found[rate].complete:
+                break
+    from fedgauge.report.terminal import gauges
+
+    for rate, each in found.items():
+        if out:
+            gauges.save(each, _place(out, rate))
+    if plot:
+        gauges.draw(list(found.values()), plot)
+    if json:
+        results = [each.to_json() for each in found.values()]
+        options.print_json(results if over else results[0])
+    else:
+        for each in found.values():
+            gauges.show(each)
+        if out:
+            say(f"Written: {out}")
+    last = list(found.values())[-1]
+    if not last.complete:
+        raise InterruptedCommandError(last.notes[-1])
+
+
+def _place(out: Path, rate: float | None) -> Path:
+    """The directory for one rate, if several are gauged."""
+    return out if rate is None else out / f"gamma={rate:g}"
+
+
+def _rates(text: str | None) -> list[float | None]:
+    """The rates of --over; None stands for the experiment's own."""
+    from fedgauge.errors import InputError, positive
+
+    if text is None:
+        return [None]
+    name, _, values = (part.strip() for part in text.partition("="))
+    try:
+        if name == "gamma":
+            return [positive("gamma", float(value)) for value in values.split(",")]
+    except InputError:
+        raise
+    except ValueError:
+        pass
+    raise InputError(f"--over of the gauge must be rates, as in gamma=0.05,0.1, not {text!r}.")
+
+
+def _loss(text: str | None) -> float | None:
+    """The value of a goal such as loss=0.3."""
+    from fedgauge.errors import InputError
+
+    if text is None:
+        return None
+    name, _, value = (part.strip() for part in text.partition("="))
+    try:
+        if name == "loss":
+            return float(value)
+    except ValueError:
+        pass
+    raise InputError(f"--goal of the gauge must be a loss, as in loss=0.3, not {text!r}.")
+
+
+def _numbers(text: str | None) -> tuple[int, ...] | None:
+    """Numbers of local steps, separated by commas."""
+    from fedgauge.errors import InputError
+
+    if text is None:
+        return None
+    try:
+        return tuple(sorted({int(part) for part in text.split(",")}))
+    except ValueError:
+        raise InputError(f"--measure must be whole numbers separated by commas, as in 4,16,64, not {text!r}.") from None

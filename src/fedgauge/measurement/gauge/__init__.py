@@ -1,0 +1,1 @@
+"""The gauge: how many local steps a federation affords, measured on the federation itself."""

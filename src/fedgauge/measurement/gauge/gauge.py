@@ -1,0 +1,393 @@
+"""Measure how many local steps a federation affords.
+
+A base run with one local step per round says how many steps each way down in f takes when workers stay together. From
+places along it, short probes with I local steps say how far they get with the same number of steps. First the drift
+settles for as many rounds as are measured afterwards: the first round after a synchronous state is a shock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from scipy.optimize import isotonic_regression
+
+from fedgauge.algorithms import fingerprint
+from fedgauge.algorithms.base import Algorithm
+from fedgauge.errors import InputError, count, positive
+from fedgauge.experiment.config import Experiment
+from fedgauge.experiment.prepare import setup_of
+from fedgauge.federation.protocols import Federation
+from fedgauge.measurement.gauge.curve import BaseCurve
+from fedgauge.measurement.gauge.keeping import Kept
+from fedgauge.measurement.gauge.probes import Base, Probe, Runner
+from fedgauge.measurement.gauge.result import Efficiency, GaugeResult, Phase, Spent, affordable, recommended
+from fedgauge.pace.adaptive import Pace
+from fedgauge.pace.cost import Cost
+from fedgauge.simulation.setup import Setup
+
+Progress = Callable[[str, int, int | None], None]
+T = TypeVar("T", Probe, Efficiency)
+
+LONG = 5000
+"""A base run with more steps than this is long: probes then need a smaller share of it."""
+FIRST, FACTOR, MOST = 16, 4, 1024
+"""The number of local steps that is measured first, the factor to the next, and the largest."""
+PLACES = (3, 6)
+"""From how many places each number of local steps is probed: the larger number if blocks of 128 steps fit in."""
+_PHASES = ("early", "middle", "late")
+_NEARLY_ALL, _STILL_PAYS = 0.95, 0.4
+"""Smaller numbers of local steps are measured below the first efficiency, and larger ones above the second."""
+_KEPT = 24
+"""How many states of the base run are kept for probes to start from."""
+_SCATTER, _DRIFTING = 0.10, 0.12
+"""The relative error of one probe, and how much of log(1/E) is added: found on digits, and checked on other data."""
+_ALIKE = 0.3
+"""Errors of parts up to this hardly change how much each of them counts."""
+_STALLED = 0.1
+"""An efficiency that is below this with certainty is not given as a number."""
+_SIGMAS = 1.645
+"""An interval of 90%."""
+
+
+@dataclass(frozen=True)
+class GaugeOptions:
+    """How the gauge is taken.
+
+    Attributes:
+        local_steps: the numbers of local steps to measure; by default, about four that are chosen by what is seen.
+        threshold: the efficiency that affordable local steps have at least.
+        steps: the number of steps of the base run; by default, the rounds times the local steps of the run.
+        budget: the number of steps of each worker that may be spent beyond the base run; by default, twice the base
+            run's steps, or half of them if it has more than 5,000.
+    """
+
+    local_steps: Sequence[int] | None = None
+    threshold: float = 0.8
+    steps: int | None = None
+    budget: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < positive("threshold", self.threshold) <= 1:
+            raise InputError(f"threshold must be above 0 and at most 1, as in 0.8, not {self.threshold!r}.")
+        for name in ("steps", "budget"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, count(name, getattr(self, name)))
+        if self.local_steps is not None:
+            object.__setattr__(self, "local_steps", tuple(count("local_steps", each) for each in self.local_steps))
+
+
+def gauge(
+    source: Federation | Experiment | Setup,
+    algorithm: Algorithm | None = None,
+    *,
+    goal: float | None = None,
+    cost: Cost | None = None,
+    options: GaugeOptions | None = None,
+    directory: str | Path | None = None,
+    progress: Progress = lambda what, done, total: None,
+    **setup: Any,
+) -> GaugeResult:
+    """Measure the efficiency of local steps, and how many of them a federation affords.
+
+    Args:
+        source: a federation; or an experiment or set-up, which already contains the algorithm and everything else.
+        algorithm: the algorithm, with the rate at which local steps are gauged.
+        goal: the value of f at which the way ends; by default, where the base run ends.
+        cost: the cost of a round, for the recommended number of local steps.
+        options: what to measure, and how much it may cost.
+        directory: a directory for finished parts, so that an interrupted gauge is resumed; by default, none is kept.
+        progress: called with what is being done, and how many steps of how many are done.
+        setup: further fields of :class:`~fedgauge.Setup`, such as ``participation`` and ``seed``.
+
+    Returns:
+        The result. If it was interrupted, it has what was measured before, and ``complete`` is false.
+
+    >>> from fedgauge import fedavg, random_quadratics
+    >>> same = random_quadratics(4, 3, hessian_spread=0.0)
+    >>> found = gauge(same, fedavg(gamma=0.02), options=GaugeOptions(steps=200, local_steps=[4, 16]))
+    >>> [round(each.value, 2) for each in found.efficiency]
+    [1.0, 1.0, 1.0]
+    """
+    options = options or GaugeOptions()
+    shared = setup_of(source, algorithm, **setup)
+    return _Gauge(shared, goal, cost, options, directory, progress).run()
+
+
+class _Gauge:
+    """One gauge while it is taken."""
+
+    def __init__(
+        self,
+        setup: Setup,
+        goal: float | None,
+        cost: Cost | None,
+        options: GaugeOptions,
+        directory: str | Path | None,
+        progress: Progress,
+    ) -> None:
+        self._setup, self._goal, self._options, self._progress = setup, goal, options, progress
+        self._cost = None if cost is None else cost.completed(setup.federation)
+        steps = setup.local_steps
+        each = 1 if isinstance(steps, Pace) else round(float(np.mean(steps)))
+        self._steps = options.steps or setup.rounds * each
+        algorithm = {"name": setup.algorithm.name, **setup.algorithm.parameters}
+        code = fingerprint(setup.algorithm)
+        self._settings: dict[str, Any] = {
+            "experiment": dict(setup.experiment),
+            "federation": setup.federation.digest,
+            "algorithm": algorithm if code is None else {**algorithm, "code": code},
+            "participation": setup.participation.to_json(),
+            "seed": setup.seed,
+        }
+        # Only what determines the parts: they do not depend on the threshold, the cost or the processes.
+        parts = {**self._settings, "experiment": None, "steps": self._steps, "goal": goal}
+        self._kept = Kept(None if directory is None else Path(directory), parts)
+        self._what, self._done = "base run", 0
+        self._found: dict[int, Efficiency] = {}
+        self._unpaid: set[int] = set()
+        self._parts: dict[int, list[Efficiency]] = {}
+        self._notes: list[str] = []
+
+    def _advanced(self, steps: int) -> None:
+        self._done += steps
+        self._progress(self._what, self._done, None)
+
+    def run(self) -> GaugeResult:
+        complete = True
+        with Runner(self._setup, self._advanced) as runner:
+            marks = sorted({round(self._steps * k / _KEPT) for k in range(_KEPT)})
+            base = runner.base(self._steps, marks, self._goal, self._kept)
+            if not math.isfinite(base.losses[-1]):
+                raise InputError(
+                    "The base run with one local step diverges at this rate; choose a smaller gamma or eta."
+                )
+            curve, goal = self._way(base)
+            self._base_steps, self._base_passes = base.steps[-1], runner.passes
+            self._budget = self._options.budget or (
+                2 * self._base_steps if self._base_steps <= LONG else self._base_steps // 2
+            )
+            runner.gradient_steps = runner.rounds = 0
+            try:
+                self._measure(runner, base, curve, goal)
+            except KeyboardInterrupt:
+                self._notes.append("The gauge was interrupted; it has what was measured before.")
+                complete = False
+        if complete:
+            self._kept.forget_states()
+        return self._result(runner, base, goal, complete)
+
+    def _way(self, base: Base) -> tuple[BaseCurve, float]:
+        """The curve of the base run, and where its way ends."""
+        curve = BaseCurve(base.steps, base.losses)
+        end = curve.loss_at(base.steps[-1])
+        if self._goal is not None and end > self._goal:
+            raise InputError(
+                f"The base run with one local step reaches f = {end:.4g} in {base.steps[-1]} steps, not"
+                f" {self._goal:.4g}; give it more rounds, or choose a larger loss as the goal."
+            )
+        if not end < base.losses[0]:
+            raise InputError(
+                f"f does not fall within {base.steps[-1]} steps of the base run with one local step, so there is no way"
+                " to gauge; give it more rounds, or choose another gamma."
+            )
+        return curve, end if self._goal is None else self._goal
+
+    def _measure(self, runner: Runner, base: Base, curve: BaseCurve, goal: float) -> None:
+        wanted = sorted(self._options.local_steps or ())
+        following = self._next() if not wanted else next((each for each in wanted if each > 1), None)
+        while following is not None:
+            if not self._probe(runner, base, curve, goal, following):
+                self._notes.append(
+                    f"{following} local steps were not measured: the budget of {self._budget} steps does not pay for"
+                    " them."
+                )
+                self._unpaid.add(following)
+            left = [each for each in wanted if each > max(following, 1)]
+            following = (left[0] if left else None) if wanted else self._next()
+
+    def _next(self) -> int | None:
+        """The number of local steps to measure next; about four show the whole curve, because it only falls.
+
+        Larger numbers are measured while local steps still pay, and smaller ones if the threshold lies below.
+        """
+        if not self._found:
+            return FIRST
+        if len(self._found) >= 4:
+            return None
+        values = {steps: each.value or 0.0 for steps, each in self._found.items()}
+        least, most = min(values), max(values)
+        further = []
+        if values[most] >= _STILL_PAYS and most * FACTOR <= MOST:
+            further.append(most * FACTOR)
+        if values[least] < max(self._options.threshold, _NEARLY_ALL) and least > 2:
+            further.append(max(least // FACTOR, 2))
+        return next((each for each in further if each not in self._unpaid), None)
+
+    def _probe(self, runner: Runner, base: Base, curve: BaseCurve, goal: float, local_steps: int) -> bool:
+        """Measure one number of local steps; False if the budget does not pay for it."""
+        self._what = f"{local_steps} local steps"
+        end = base.steps[-1]
+        share, left = self._budget / 4, self._budget - runner.gradient_steps
+        places = max((each for each in PLACES if each * 256 <= share), default=PLACES[0])
+        rounds = max(int(share / (2 * places) / local_steps), 2)
+        if 2 * places * rounds * local_steps > left:
+            rounds = 1
+        price = 2 * places * rounds * local_steps
+        known = [each.value for each in self._found.values() if each.value]
+        whole = end / min([*known, 1.0])
+        if price > min(left, whole) and whole <= left:
+            run = partial(self._whole_run, runner, base, curve, goal, local_steps, left)
+            self._found[local_steps] = self._once(runner, f"run-{local_steps}-{left}", run)
+            return True
+        if price > left:
+            return False
+        steps = rounds * local_steps
+        states = sorted(base.states)
+        parts = []
+        for k in range(places):
+            # The measured steps are in the middle of their part of the base run.
+            wanted = max((k + 0.5) * end / places - 1.5 * steps, 0)
+            place = max(each for each in states if each <= wanted)
+            name = f"probe-{local_steps}-{place}-{rounds}"
+            probe = self._once(runner, name, partial(runner.probe, base.states[place], local_steps, rounds, rounds))
+            begin, done = curve.steps_at(probe.before), 0.0
+            if math.isfinite(probe.after):
+                done = curve.steps_at(probe.after) - begin
+            value = done / probe.steps
+            noise = min(curve.noise_at(begin + done), 100.0 * end)
+            error = math.hypot(_error(value), noise / probe.steps)
+            parts.append(Efficiency(local_steps, value, value - _SIGMAS * error, value + _SIGMAS * error))
+        each = places // len(_PHASES)
+        self._parts[local_steps] = [_part(parts[k : k + each]) for k in range(0, places, each)]
+        self._found[local_steps] = _combined(parts)
+        return True
+
+    def _once(self, runner: Runner, name: str, compute: Callable[[], T]) -> T:
+        """A probe or a run: the one that is kept, with what it cost, or a new one."""
+        before = runner.gradient_steps, runner.rounds
+        known = self._kept.read(name)
+        if known is not None:
+            runner.gradient_steps += known["gradient_steps"]
+            runner.rounds += known["rounds"]
+            kind = Efficiency if "local_steps" in known["found"] else Probe
+            return cast(T, kind.from_json(known["found"]))
+        found = compute()
+        cost = {"gradient_steps": runner.gradient_steps - before[0], "rounds": runner.rounds - before[1]}
+        self._kept.write(name, {"found": found.to_json(), **cost})
+        return found
+
+    def _whole_run(
+        self, runner: Runner, base: Base, curve: BaseCurve, goal: float, local_steps: int, most: int
+    ) -> Efficiency:
+        """Run the whole way with I local steps: on a short way this is cheaper than probes."""
+        state, steps, before = runner.first_state(), 0, base.losses[0]
+        way = curve.steps_at(goal)
+        every = max(base.steps[-1] // 48 // local_steps, 1)
+        while steps + every * local_steps <= most:
+            state = runner.advance(state, local_steps, every)
+            steps += every * local_steps
+            after = runner.loss(state)
+            if after <= goal:
+                needed = steps - every * local_steps * (goal - after) / (before - after)
+                value = way / needed
+                error = _error(value)
+                return Efficiency(local_steps, value, value - _SIGMAS * error, value + _SIGMAS * error, "run")
+            if not math.isfinite(after):
+                break
+            before = after
+        return Efficiency(local_steps, None, 0.0, min(way / max(steps, 1), 1.0), "run")
+
+    def _result(self, runner: Runner, base: Base, goal: float, complete: bool) -> GaugeResult:
+        options = self._options
+        reference = Efficiency(1, 1.0, 1.0, 1.0, "reference")
+        found = (reference, *_falling([self._found[each] for each in sorted(self._found)]))
+        end, number = base.steps[-1], len(_PHASES)
+        phases = tuple(
+            Phase(
+                name,
+                round(k * end / number),
+                round((k + 1) * end / number),
+                tuple(parts[k] for _, parts in sorted(self._parts.items())),
+            )
+            for k, name in enumerate(_PHASES)
+        )
+        best = None
+        if self._cost is not None:
+            M = self._setup.participation.num_participants(self._setup.num_workers)
+            best = recommended(found, self._cost.communication(M), self._cost.step or 0.0)
+        thresholds = sorted({options.threshold, 0.8, 0.5}, reverse=True)
+        return GaugeResult(
+            settings=self._settings,
+            threshold=options.threshold,
+            reference=1,
+            goal=goal,
+            efficiency=found,
+            affordable={f"{each:g}": affordable(found, each) for each in thresholds},
+            recommended=best,
+            phases=phases,
+            spent=Spent(runner.gradient_steps, runner.rounds, end, runner.passes),
+            steps=tuple(base.steps),
+            losses=tuple(base.losses),
+            cost=self._cost,
+            notes=tuple(self._notes),
+            complete=complete,
+        )
+
+
+def _error(value: float) -> float:
+    """The error of one probe: it grows as the efficiency falls."""
+    value = max(value, _STALLED)
+    return value * (_SCATTER + _DRIFTING * math.log(1 / min(value, 1.0)))
+
+
+def _part(places: Sequence[Efficiency]) -> Efficiency:
+    """The efficiency in one part of the base run, as it is reported."""
+    if all(each.high < _STALLED for each in places):
+        return Efficiency(places[0].local_steps, None, 0.0, _STALLED)
+    value = float(np.mean([each.value for each in places]))
+    error = math.sqrt(sum(((each.high - each.low) / 2) ** 2 for each in places)) / len(places)
+    if value <= 0:
+        return Efficiency(places[0].local_steps, None, 0.0, max(value + error, _STALLED))
+    return Efficiency(places[0].local_steps, value, max(value - error, 0.0), value + error)
+
+
+def _combined(parts: Sequence[Efficiency]) -> Efficiency:
+    """The efficiency of the whole way: what all parts achieved, over the steps that they took.
+
+    The mean of the parts' slowdowns would be the slowdown of the whole if the parts were known exactly; but one part
+    whose progress drowns in noise would make it infinite.
+    """
+    values = np.array([each.value for each in parts], dtype=float)
+    errors = np.array([(each.high - each.low) / 2 / _SIGMAS for each in parts])
+    stalled = np.array([each.high < _STALLED for each in parts])
+    # Parts count alike, unless the progress of one drowns in noise.
+    weights = 1 / (_ALIKE**2 + errors**2)
+    weights /= weights.sum()
+    value, steps = float(weights @ values), parts[0].local_steps
+    # The errors of the parts, and what they share: the seed of the base run.
+    error = math.hypot(float(np.sqrt(weights**2 @ errors**2)), 0.5 * _error(value))
+    if stalled.any() or value - _SIGMAS * error <= 0:
+        most = float(weights @ np.where(stalled, _STALLED, np.maximum(values, 0.0))) + _SIGMAS * error
+        return Efficiency(steps, None, 0.0, min(most, 1.0))
+    return Efficiency(steps, value, value - _SIGMAS * error, value + _SIGMAS * error)
+
+
+def _falling(found: Sequence[Efficiency]) -> list[Efficiency]:
+    """The efficiencies with their noise smoothed: more local steps are never more efficient."""
+    known = [index for index, each in enumerate(found) if each.value is not None]
+    if not known:
+        return list(found)
+    smooth = isotonic_regression([found[index].value or 0.0 for index in known], increasing=False).x
+    result = list(found)
+    for index, value in zip(known, smooth, strict=True):
+        each = found[index]
+        assert each.value is not None
+        shift = float(value) - each.value
+        result[index] = replace(each, value=float(value), low=max(each.low + shift, 0.0), high=each.high + shift)
+    return result

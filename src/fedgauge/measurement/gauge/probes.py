@@ -1,0 +1,132 @@
+"""The runs behind the gauge: the base run, and short probes with more local steps from places along it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import torch
+
+from fedgauge.codec import Value
+from fedgauge.measurement.gauge.keeping import Kept
+from fedgauge.runs.checkpoints import State
+from fedgauge.simulation.engines.local import make_engine
+from fedgauge.simulation.rounds import Rounds
+from fedgauge.simulation.setup import Setup
+from fedgauge.simulation.workers import Work
+from fedgauge.system.threads import one_thread
+
+RECORDS = 96
+"""About how often f is recorded along the base run."""
+
+
+@dataclass(frozen=True)
+class Base:
+    """The base run: f after some of its steps, and its states at the places from which probes start."""
+
+    steps: Sequence[int]
+    losses: Sequence[float]
+    states: Mapping[int, State]
+
+
+@dataclass(frozen=True)
+class Probe(Value):
+    """What I local steps did from one place: f before and after some steps of each worker."""
+
+    steps: int
+    before: float
+    after: float
+
+
+class Runner:
+    """Runs rounds of any number of local steps from any state, and counts what they cost."""
+
+    def __init__(self, setup: Setup, progress: Callable[[int], None] = lambda steps: None) -> None:
+        self._setup, self._progress = setup, progress
+        self.gradient_steps = self.rounds = self.passes = 0
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            setup, federation = self._setup, self._setup.federation
+            stack.enter_context(one_thread())
+            chunk = setup.compute.chunk or federation.chunk(
+                setup.participation.num_participants(federation.num_workers)
+            )
+            work = Work(federation, setup.algorithm, 1, setup.seed, chunk)
+            engine = stack.enter_context(make_engine(work, setup.compute))
+            self._loop = Rounds(work, engine, setup.participation, setup.seed)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    def first_state(self) -> State:
+        """The state before the first round."""
+        return self._loop.first_state()
+
+    def loss(self, state: State) -> float:
+        """f at the global model; infinite if it is not a number."""
+        self.passes += 1
+        loss, _ = self._loop.evaluate(state.model)
+        return loss if math.isfinite(loss) else math.inf
+
+    def advance(self, state: State, local_steps: int, rounds: int) -> State:
+        """Run rounds of ``local_steps`` local steps each; stops early where the model is no longer finite."""
+        for _ in range(rounds):
+            (state,), _ = self._loop.round(state, ends=(local_steps,))
+            self.rounds += 1
+            self.gradient_steps += local_steps
+            self._progress(local_steps)
+            if not torch.isfinite(state.model.sum()):
+                break
+        return state
+
+    def base(self, steps: int, places: Sequence[int], goal: float | None = None, kept: Kept | None = None) -> Base:
+        """Run the base run, with one step per round, and keep its states at some places.
+
+        Args:
+            steps: the number of its steps.
+            places: the steps after which its states are kept.
+            goal: a value of f at which it ends earlier.
+            kept: finished parts, with which an interrupted base run is resumed.
+        """
+        kept = kept or Kept(None, {})
+        every = max(steps // RECORDS, 1)
+        marks = sorted({*range(0, steps, every), *places, steps})
+        found = kept.read("base") or {"steps": [], "losses": []}
+        taken: list[int] = found["steps"]
+        losses: list[float] = found["losses"]
+        states = {place: state for place in places if place in taken and (state := kept.read_state(place))}
+        if len(states) < sum(place in taken for place in places):
+            taken, losses, states = [], [], {}  # a state is missing, so they are all computed again
+        last = max(states, default=0)
+        state = states.get(last) or self.first_state()
+        for mark in marks:
+            ended = bool(losses) and (not math.isfinite(losses[-1]) or (goal is not None and losses[-1] <= goal))
+            if ended:
+                break
+            if mark in taken:
+                continue
+            state = self.advance(state, 1, mark - state.round)
+            taken.append(mark)
+            losses.append(self.loss(state))
+            if mark in places:
+                states[mark] = state
+                kept.write_state(mark, state)
+                kept.write("base", {"steps": taken, "losses": losses})
+        kept.write("base", {"steps": taken, "losses": losses})
+        return Base(taken, losses, states)
+
+    def probe(self, state: State, local_steps: int, settle: int, measured: int) -> Probe:
+        """Let the drift settle for some rounds, and then measure f before and after some more."""
+        state = self.advance(state, local_steps, settle)
+        before = self.loss(state)
+        state = self.advance(state, local_steps, measured)
+        return Probe(local_steps * measured, before, self.loss(state))

@@ -1,0 +1,192 @@
+"""What the gauge found: the efficiency of local steps, and what follows from it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from fedgauge.codec import Value
+from fedgauge.errors import InputError
+from fedgauge.pace.cost import Cost
+from fedgauge.values.display import Displayed
+from fedgauge.values.results import Result
+from fedgauge.values.text import counted
+
+
+@dataclass(frozen=True)
+class Efficiency(Value):
+    """The efficiency of I local steps: the steps that the base run needs for a way down in f, over those that I take.
+
+    Attributes:
+        local_steps: I.
+        value: the efficiency; None if nothing can be told.
+        low: the lower end of its interval.
+        high: the upper end; without a value, efficiencies above it are excluded.
+        how: ``probes`` from places along the base run, or a whole ``run``; ``reference`` for the base run itself.
+    """
+
+    local_steps: int
+    value: float | None
+    low: float
+    high: float
+    how: Literal["reference", "probes", "run"] = "probes"
+
+    @property
+    def slowdown(self) -> float | None:
+        """How many times as many steps are needed; None if nothing can be told."""
+        return None if not self.value else 1 / self.value
+
+
+@dataclass(frozen=True)
+class Phase(Value):
+    """A part of the base run, and the efficiencies there.
+
+    Attributes:
+        name: ``early``, ``middle`` or ``late``.
+        begin: the first step of the part.
+        end: its last step.
+        efficiency: the efficiency of each number of local steps that was probed there.
+    """
+
+    name: str
+    begin: int
+    end: int
+    efficiency: tuple[Efficiency, ...]
+
+
+@dataclass(frozen=True)
+class Spent(Value):
+    """What a gauge cost, in steps of each worker.
+
+    Attributes:
+        gradient_steps: steps beyond the base run.
+        rounds: rounds beyond the base run.
+        base_gradient_steps: steps of the base run.
+        passes: exact evaluations of f.
+    """
+
+    gradient_steps: int
+    rounds: int
+    base_gradient_steps: int
+    passes: int
+
+
+@dataclass(frozen=True)
+class GaugeResult(Result, Displayed):
+    """How many local steps a federation affords.
+
+    Attributes:
+        settings: the experiment or the federation, the algorithm and the options.
+        threshold: the efficiency that affordable local steps have at least.
+        reference: the number of local steps of the base run.
+        goal: the value of f at the end of the way.
+        efficiency: the efficiency of each number of local steps that was measured, growing in I.
+        affordable: the largest number of local steps with at least the efficiency that is its key.
+        recommended: the number of local steps that is fastest under the cost; None without a cost.
+        phases: the same, early, in the middle and late in training.
+        spent: what it cost.
+        steps: the steps of the base run at which f was recorded.
+        losses: f there.
+        cost: the cost of a round; None if none was given.
+        notes: what a reader should know, one sentence each.
+        complete: false if the gauge was interrupted or ran out of its budget.
+    """
+
+    kind, written_by = "gauge", "gauge --out"
+
+    settings: Mapping[str, Any]
+    threshold: float
+    reference: int
+    goal: float
+    efficiency: tuple[Efficiency, ...]
+    affordable: Mapping[str, int]
+    recommended: int | None
+    phases: tuple[Phase, ...]
+    spent: Spent
+    steps: Sequence[int] = ()
+    losses: Sequence[float] = ()
+    cost: Cost | None = None
+    notes: tuple[str, ...] = ()
+    complete: bool = True
+
+    def at(self, local_steps: float) -> float:
+        """The efficiency of any number of local steps up to the largest that was measured.
+
+        Between two measured numbers it is a straight line in log I.
+        """
+        known = [each for each in self.efficiency if each.value is not None]
+        if not known or not known[0].local_steps <= local_steps <= known[-1].local_steps:
+            raise InputError(f"The efficiency of {local_steps} local steps was not measured; gauge up to that number.")
+        return float(interpolated(known, local_steps))
+
+    @property
+    def sentence(self) -> str:
+        """The answer, in one or two sentences."""
+        algorithm = self.settings.get("algorithm") or {}
+        rate = f"At gamma {algorithm['gamma']:g} this" if "gamma" in algorithm else "This"
+        afforded = self.affordable[f"{self.threshold:g}"]
+        measured = [each for each in self.efficiency if each.value is not None]
+        if afforded <= self.reference:
+            lead = f"{rate} federation affords no more than {counted(self.reference, 'local step')} per round"
+            worse = next((each for each in self.efficiency if each.local_steps > self.reference), None)
+            if worse is None:
+                return f"{lead}."
+            return f"{lead}: with {worse.local_steps}, only {_counts(worse)}."
+        beyond = "at least " if afforded >= self.efficiency[-1].local_steps else ""
+        nearest = min(measured, key=lambda each: abs(math.log(each.local_steps / afforded)))
+        share = f"{self.at(afforded):.0%} of them count"
+        if nearest.local_steps == afforded:
+            share += f" ({100 * nearest.low:.0f} to {100 * nearest.high:.0f})"
+        first = f"{rate} federation affords {beyond}{counted(afforded, 'local step')}: {share}."
+        further = [each for each in self.efficiency if each.local_steps > afforded]
+        return first if not further else f"{first} At {further[-1].local_steps}, {_counts(further[-1])}."
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+def _counts(each: Efficiency) -> str:
+    return f"at most {each.high:.0%} do" if each.value is None else f"{each.value:.0%} do"
+
+
+def interpolated(known: Sequence[Efficiency], local_steps: Any) -> Any:
+    """Efficiencies between measured ones, as straight lines in log I."""
+    places = np.log([each.local_steps for each in known])
+    return np.interp(np.log(local_steps), places, [each.value or 0.0 for each in known])
+
+
+def affordable(efficiency: Sequence[Efficiency], threshold: float) -> int:
+    """The largest number of local steps that has at least this efficiency, as do all smaller ones.
+
+    >>> affordable([Efficiency(1, 1.0, 1.0, 1.0), Efficiency(4, 0.9, 0.8, 1.0), Efficiency(16, 0.7, 0.6, 0.8)], 0.8)
+    8
+    """
+    known = [each for each in efficiency if each.value is not None]
+    found = known[0].local_steps
+    for one, other in itertools.pairwise(known):
+        assert one.value is not None
+        assert other.value is not None
+        if other.value >= threshold:
+            found = other.local_steps
+            continue
+        share = (one.value - threshold) / (one.value - other.value)
+        return max(found, int(one.local_steps * (other.local_steps / one.local_steps) ** share * (1 + 1e-9)))
+    return found
+
+
+def recommended(efficiency: Sequence[Efficiency], round_seconds: float, step_seconds: float) -> int:
+    """The number of local steps for which a way down takes the least time, (c + s I) / (I E(I)).
+
+    >>> free = [Efficiency(1, 1.0, 1.0, 1.0), Efficiency(64, 1.0, 1.0, 1.0)]
+    >>> recommended(free, round_seconds=1.0, step_seconds=0.1)
+    64
+    """
+    known = [each for each in efficiency if each.value]
+    steps = np.arange(known[0].local_steps, known[-1].local_steps + 1)
+    times = (round_seconds + step_seconds * steps) / (steps * interpolated(known, steps))
+    return int(steps[int(np.argmin(times))])

@@ -1,0 +1,99 @@
+"""The command gauge, and a report that begins with its answer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.cli.command import Capture, answer, words
+
+from fedgauge import random_quadratics
+from fedgauge.cli import main
+
+SHORT = "--gamma 0.05 --steps 200 --measure 4,16"
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Path:
+    random_quadratics(4, 3, hessian_spread=0.3).write(tmp_path / "fed.json")
+    return tmp_path / "fed.json"
+
+
+def test_the_first_line_is_the_answer(federation: Path, tmp_path: Path, capsys: Capture) -> None:
+    out = tmp_path / "gauged"
+    printed = words(capsys, f"gauge {federation} {SHORT} --cost cross-device --out {out}")
+    first = printed.splitlines()[0]
+    assert first.startswith("At gamma 0.05 this federation affords ")
+    assert "Fastest with the cost cross-device:" in printed
+    assert "This is an instrument" in printed
+    assert {path.name for path in out.iterdir()} == {"gauge.json", "gauge.png", "parts"}
+
+
+def test_several_rates(federation: Path, tmp_path: Path, capsys: Capture) -> None:
+    line = f"gauge {federation} --gamma 0.02 --steps 100 --measure 4 --over gamma=0.02,0.05 --out {tmp_path / 'gauged'}"
+    first, second = answer(capsys, f"{line} --plot {tmp_path / 'rates.png'} --json")
+    assert [each["settings"]["algorithm"]["gamma"] for each in (first, second)] == [0.02, 0.05]
+    assert (tmp_path / "gauged" / "gamma=0.05" / "gauge.json").is_file()
+    assert (tmp_path / "rates.png").stat().st_size > 1000
+
+
+def test_json(federation: Path, capsys: Capture) -> None:
+    found = answer(capsys, f"gauge {federation} {SHORT} --cost fixed=1,step=0.01 --threshold 0.7 --json")
+    assert found["kind"] == "gauge"
+    assert [each["local_steps"] for each in found["efficiency"]] == [1, 4, 16]
+    assert set(found["affordable"]) == {"0.8", "0.7", "0.5"}
+    assert found["recommended"] in range(1, 17)
+    assert [phase["name"] for phase in found["phases"]] == ["early", "middle", "late"]
+    assert {"gradient_steps", "rounds", "base_gradient_steps"} <= set(found["spent"])
+    assert found["spent"]["base_gradient_steps"] == 200
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--goal accuracy=0.9", "must be a loss, as in loss=0.3"),
+        ("--goal loss=low", "must be a loss, as in loss=0.3"),
+        ("--goal loss=-1e9", "choose a larger loss as the goal"),
+        ("--measure 4,many", "--measure must be whole numbers"),
+        ("--threshold 2", "threshold must be above 0 and at most 1"),
+        ("--budget 0", "budget must be"),
+        ("--over eta=1,2", "must be rates, as in gamma=0.05,0.1"),
+        ("--over gamma=0.1,fast", "must be rates, as in gamma=0.05,0.1"),
+        ("--over gamma=0", "gamma must be"),
+        ("--cost cross-devise", "did you mean cross-device?"),
+    ],
+)
+def test_bad_input(options: str, message: str, federation: Path, capsys: Capture) -> None:
+    assert main(f"gauge {federation} --gamma 0.05 --steps 60 {options}".split()) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert message in " ".join(err.split())
+    assert err.count("\n") == 1
+
+
+def test_a_report_begins_with_the_answer(federation: Path, tmp_path: Path, capsys: Capture) -> None:
+    run, gauged, page = tmp_path / "run", tmp_path / "gauged", tmp_path / "report.html"
+    words(capsys, f"simulate {federation} --gamma 0.05 --local-steps 8 --rounds 20 --out {run}")
+    words(capsys, f"gauge {run / 'experiment.toml'} --measure 4,16 --out {gauged}")
+    shown = answer(capsys, f"report {run} --gauge {gauged / 'gauge.json'} --out {page} --json")
+    sentence = shown["verdict"]
+    assert sentence.startswith("At gamma 0.05 this federation affords ")
+    assert shown["summary"].startswith("fedavg with I = 8")
+    assert shown["sections"][0] == "gauge"
+    html = page.read_text()
+    assert html.index(sentence) < html.index(shown["summary"]) < html.index('id="gauge"')
+    assert "the run" in html
+    alone = answer(capsys, f"report {gauged} --out {tmp_path / 'alone.html'} --json")
+    assert (alone["verdict"], alone["summary"]) == (sentence, "")
+
+
+def test_the_gauge_of_another_federation_is_refused(federation: Path, tmp_path: Path, capsys: Capture) -> None:
+    run = tmp_path / "run"
+    words(capsys, f"simulate {federation} --gamma 0.05 --local-steps 8 --rounds 3 --out {run}")
+    random_quadratics(4, 3, seed=9).write(tmp_path / "other.json")
+    words(capsys, f"gauge {tmp_path / 'other.json'} --gamma 0.05 --steps 60 --measure 4 --out {tmp_path / 'gauged'}")
+    assert main(["report", str(run), "--gauge", str(tmp_path / "gauged" / "gauge.json")]) == 2
+    assert "The gauge is of another federation" in capsys.readouterr()[1]
+    (tmp_path / "bad.json").write_text(json.dumps({"kind": "gauge"}))
+    assert main(["report", str(run), "--gauge", str(tmp_path / "bad.json")]) == 2
