@@ -289,7 +289,7 @@ def parse_toml(text: str) -> dict[str, Any]:
         raise ValueError("it is nested too deeply") from None
     for each in _containers(data):
         for item in each.values() if isinstance(each, dict) else each:
-            if isinstance(item, int):
+            if type(item) is int:  # True is an int too
                 _whole(str(item))
     return data
 

@@ -203,8 +203,14 @@ def test_one_bad_run_does_not_hide_the_others(name: str, value: str, bad: Path, 
     assert main(["report", "runs/bad", "--out", "r.html"]) in (0, 2)
 
 
-SETTINGS = ('{"algorithm": "fedavg"}', '{"algorithm": {}}', '{"algorithm": null}', '{"local_steps": []}')
-SETTINGS += ('{"local_steps": {}}', '{"participation": [1]}')
+SETTINGS = (
+    '{"algorithm": "fedavg"}',
+    '{"algorithm": {}}',
+    '{"algorithm": null}',
+    '{"local_steps": []}',
+    '{"local_steps": {}}',
+    '{"participation": [1]}',
+)
 
 
 @pytest.mark.parametrize("content", SETTINGS)

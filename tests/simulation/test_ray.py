@@ -44,7 +44,7 @@ QUADRATIC = random_quadratics(20, 6, sigma2=0.1, seed=3)
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
 # A node that is gone is noticed in seconds, not in half a minute.
 NOTICE = {"health_check_period_ms": 500, "health_check_failure_threshold": 4}
-OF_THE_MOMENT = ("timing.jsonl", "environment.json")
+OF_THE_MOMENT = ("timing.jsonl", "environment.json", "manifest.json")  # the last one holds digests of the others
 
 
 @contextmanager

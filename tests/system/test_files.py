@@ -20,7 +20,6 @@ from fedgauge.experiment.jobs import _files
 from fedgauge.flower.fleet import write_event
 from fedgauge.flower.noise import Noise
 from fedgauge.reproduce.cells import CellJob, run_cells
-from fedgauge.system import files
 from fedgauge.system.files import open_file, read_file, regular, write_atomically, write_json
 
 FOREIGN = b"somebody else's\n"
@@ -110,8 +109,8 @@ def test_the_directory_reaches_the_disk_after_the_renamed_file(place: Path, monk
         events.append("directory" if stat.S_ISDIR(os.fstat(file).st_mode) else "file")
         fsync(file)
 
-    monkeypatch.setattr(files.os, "replace", renamed)
-    monkeypatch.setattr(files.os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", renamed)
+    monkeypatch.setattr(os, "fsync", synced)
     write_atomically(place / "new", b"new")
     assert events == ["file", "rename", "directory"]
 

@@ -158,6 +158,9 @@ def _run(arguments: list[str] | None) -> Any:
         return _say(str(error), 130)
     except KeyboardInterrupt:
         status = 130  # as typer makes of most
+    except SystemExit as error:
+        # This is how typer answers a reader of the pipe who has left; anybody else has no business to exit.
+        raise error.__context__ if isinstance(error.__context__, BrokenPipeError) else error from None
     return _say("Interrupted.", 130) if status == 130 else status
 
 

@@ -17,6 +17,7 @@ from fedgauge.errors import InputError
 _TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _GZIP = b"\x1f\x8b"
 _MOST_AXES = 8
+_LONGEST = 2**40  # far beyond any data, and far below what numpy refuses
 
 
 def read_idx(path: Path) -> Array:
@@ -25,16 +26,16 @@ def read_idx(path: Path) -> Array:
         packed = plain.read(2) == _GZIP
         plain.seek(0)
         if not packed:
-            return _read(path, plain)
+            return _read(path, plain, path.stat().st_size)
         try:
             with gzip.open(plain) as unpacked:
-                return _read(path, unpacked)
+                return _read(path, unpacked, None)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise DamagedFileError(path, f"its gzip compression is damaged ({error})") from None
 
 
-def _read(path: Path, file: IO[bytes]) -> Array:
-    """Read the numbers, and no more than the lengths of the axes announce."""
+def _read(path: Path, file: IO[bytes] | gzip.GzipFile, size: int | None) -> Array:
+    """Read the numbers, and no more than the lengths of the axes announce; ``size`` is that of a file as it is."""
     magic = file.read(4)
     if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in _TYPES:
         raise DamagedFileError(path, f"it begins with {magic.hex() or 'nothing'}, which is not the magic of idx")
@@ -45,14 +46,16 @@ def _read(path: Path, file: IO[bytes]) -> Array:
     if len(lengths) < 4 * axes:
         raise DamagedFileError(path, f"it ends within the lengths of its {axes} axes")
     shape = tuple(int(n) for n in np.frombuffer(lengths, ">u4"))
+    if 0 in shape and math.prod(filter(None, shape)) > _LONGEST:
+        raise DamagedFileError(path, f"it has no numbers, and the lengths of its axes are {shape}")
     start, wanted = 4 + 4 * axes, math.prod(shape) * dtype.itemsize
-    if 0 in shape:
-        raise DamagedFileError(path, f"it has no numbers: the lengths of its axes are {shape}")
-    check_unpacked(path, path.stat().st_size, start + wanted)
-    raw = file.read(wanted + 1)
-    if len(raw) != wanted:
-        more = "more" if len(raw) > wanted else start + len(raw)
-        raise DamagedFileError(path, f"its {shape} numbers need {start + wanted} bytes, and it has {more}")
+    if size is None:
+        check_unpacked(path, path.stat().st_size, start + wanted)
+    raw = file.read(wanted + 1) if size in (None, start + wanted) else b""
+    found = size or start + len(raw)
+    if found != start + wanted:
+        more = " or more" if size is None and len(raw) > wanted else ""
+        raise DamagedFileError(path, f"its {shape} numbers need {start + wanted} bytes, and it has {found}{more}")
     return np.frombuffer(raw, dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
 
 

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from fedgauge.codec import parse_json
 from fedgauge.errors import InputError
@@ -33,7 +33,7 @@ def remedy(error: OSError) -> str:
     return "free some space" if error.errno in NO_SPACE else "fix that"
 
 
-def open_file(path: Path, mode: str = "rb", buffering: int = -1) -> IO[Any]:
+def open_file(path: Path, mode: str = "rb", buffering: int = -1) -> Any:
     """Open a regular file, as ``open`` does; an OSError refuses anything else.
 
     Symbolic links are refused, because what they point to may belong to somebody else; so are pipes and devices, which

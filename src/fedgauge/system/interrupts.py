@@ -53,8 +53,8 @@ def as_interrupts() -> Iterator[Asked]:
     try:
         yield asked
     finally:
-        for number, usual in before.items():
-            signal.signal(number, usual)
+        for each, usual in before.items():
+            signal.signal(each, usual)
 
 
 @contextmanager

@@ -60,10 +60,6 @@ class Round(Value):
     elapsed: float | None = None
     why: str | None = None
 
-    def __post_init__(self) -> None:
-        if (self.spread or 0.0) < 0 or (self.deviation2 or 0.0) < 0:
-            raise InputError(f"The spread and deviation2 of round {self.round} must be at least 0, as squares are.")
-
     def to_json(self) -> dict[str, Any]:
         """Return the record as a JSON object, without the entries that were not recorded."""
         entries = super().to_json()
@@ -80,7 +76,8 @@ class Round(Value):
         """
         if self.deviation2 is None or not self.spread:
             return None
-        return float((self.deviation2 / self.spread) ** 0.5)
+        ratio = self.deviation2 / self.spread
+        return ratio**0.5 if ratio >= 0 else None  # a record that was changed may hold anything
 
 
 @dataclass(frozen=True, eq=False)
