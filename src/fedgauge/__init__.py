@@ -107,7 +107,9 @@ if TYPE_CHECKING:
     from fedgauge.values import Constants as Constants
     from fedgauge.values import Estimate as Estimate
     from fedgauge.values import Round as Round
+    from fedgauge.values import Scope as Scope
     from fedgauge.values import Source as Source
+    from fedgauge.values import Subject as Subject
     from fedgauge.values import Term as Term
     from fedgauge.values import Trace as Trace
 
@@ -161,7 +163,7 @@ _HOMES = {
     "fedgauge.simulation.setup": "Setup",
     "fedgauge.theory": "COROLLARIES THEOREMS Inequality Theorem best_gamma best_local_steps corollary_rates",
     "fedgauge.theory.answer": "Answer bound",
-    "fedgauge.values": "Bound Condition Constants Estimate Round Source Term Trace",
+    "fedgauge.values": "Bound Condition Constants Estimate Round Scope Source Subject Term Trace",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 

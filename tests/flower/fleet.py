@@ -115,9 +115,12 @@ class Fleet:
         zygote: what starts them.
         place: for logs, and what Flower keeps.
         certificates: directory of ca.crt, server.crt and server.key, for TLS and nodes that need keys.
+        database: whether a SuperLink that is started again knows its nodes and what was sent to them.
     """
 
-    def __init__(self, zygote: Zygote | Commands, place: Path, certificates: Path | None = None) -> None:
+    def __init__(
+        self, zygote: Zygote | Commands, place: Path, certificates: Path | None = None, *, database: bool = False
+    ) -> None:
         self.place, self.port, self._zygote = place, free_port(), zygote
         self.address = f"127.0.0.1:{self.port}"
         self.pids: dict[str, int] = {}
@@ -130,6 +133,7 @@ class Fleet:
             link = ("--enable-supernode-auth", *(part for key, name in names for part in (key, certificates / name)))
             trust = f'root-certificates = "{certificates / "ca.crt"}"'
         self._link = link
+        self._database = ("--database", place / "link.db") if database else ()
         self.home = place / "home"
         self.home.mkdir()
         (self.home / "config.toml").write_text(
@@ -142,10 +146,8 @@ class Fleet:
 
     def start_link(self) -> None:
         """Start the SuperLink, with what runs its apps."""
-        # In a file, so that a SuperLink that is started again knows its nodes and what was sent to them.
-        kept = ("--database", self.place / "link.db")
-        place = (*kept, "--host", "127.0.0.1", "--port", self.port, "--isolation", "process")
-        self.start("link", "flower-superlink", *self._link, *place)
+        place = ("--host", "127.0.0.1", "--port", self.port, "--isolation", "process")
+        self.start("link", "flower-superlink", *self._link, *self._database, *place)
         until(lambda: listens(self.port), 60, "the SuperLink")
         self.start("link-exec", "flower-superexec", *self._secure, "--runtime-api-address", self.address)
 

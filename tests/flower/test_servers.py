@@ -92,7 +92,7 @@ app = own_app(_Path("SHARDS"), misbehave)
 
 @pytest.fixture(scope="module")
 def fleet(zygote: Zygote, shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with Fleet(zygote, tmp_path_factory.mktemp("fleet")) as fleet:
+    with Fleet(zygote, tmp_path_factory.mktemp("fleet"), database=True) as fleet:
         for worker in range(3):
             fleet.node(worker, shard=str(shards / f"{worker}.npz"))
         yield fleet

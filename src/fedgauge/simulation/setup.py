@@ -39,7 +39,7 @@ class Setup:
         dataset: the scaled data set that the federation was made from, if it is known.
         partition: which examples each worker has, if it is known.
         experiment: the sections of the experiment that the set-up was made from; empty if there is none.
-        start: the first model, if it is not the federation's own for the seed.
+        start: the first model as a flat tensor, if it is not the federation's own for the seed.
     """
 
     federation: Federation
@@ -53,7 +53,7 @@ class Setup:
     dataset: Dataset | None = None
     partition: Partition | None = None
     experiment: Mapping[str, Any] = field(default_factory=dict)
-    start: torch.Tensor | None = None
+    start: Any = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "seed", check_seed(self.seed))
