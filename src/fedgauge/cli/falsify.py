@@ -143,7 +143,7 @@ def _attack_certificates(
 
         report.show_audit(found)
         if out:
-            print(f"Written: {out / 'result.json'}")
+            say(f"Written: {out / 'result.json'}")
     if found.contradictions:
         raise typer.Exit(1)
     if not found.complete and seconds is None:
