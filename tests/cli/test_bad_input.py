@@ -236,6 +236,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "simulate --gamma 0.1": ("source", "fedgauge simulate --help"),
     "simulate fed.json --gamma": ("--gamma", "argument"),
     f"{RUN} --gama 1": ("no option --gama", "did you mean --gamma?"),
+    "bound --theorem nonconvex": ("no option --theorem", "see 'fedgauge bound --help'"),
     f"{RUN} --lr 1": ("no option --lr", "did you mean --gamma?"),
     f"{RUN} --learning_rate 1": ("did you mean --gamma?",),
     f"{RUN} --server-lr 1": ("did you mean --eta?",),

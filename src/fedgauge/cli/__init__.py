@@ -182,8 +182,9 @@ def _as_typed(sentence: str, arguments: list[str] | None) -> str:
 
 
 def _flags(command: Any) -> list[str]:
-    """All options of a command, in order."""
-    return [flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)] + ["--help"]
+    """All options of a command, in order; an argument has no dashes, and is none."""
+    flags = [flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)]
+    return [*(flag for flag in flags if flag.startswith("-")), "--help"]
 
 
 def _usage(error: Any) -> str:
