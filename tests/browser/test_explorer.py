@@ -314,7 +314,8 @@ def assert_loaded(page: Page) -> None:
     assert start.values["L_h"] == 0.25
     assert start.values["zeta"] == 3.5
     assumed = dict.fromkeys(("L_g", "L_tilde", "mu", "kappa", "sigma", "G", "d0"), "assumed")
-    assert start.kinds == {"L_h": "lower", "zeta": "sample", "F": "upper", **assumed}
+    # F does not say to which first model it belongs, and mu is 0.
+    assert start.kinds == {"L_h": "lower", "zeta": "sample", "F": "assumed", **assumed}
     assert {card["standing"] for card in page.evaluate(READ)} <= {"plug-in", "not certified"}
     expect(page.locator('.control[data-name="L_h"] .kind')).to_have_text("lower")
     assert_shows_state(page)
@@ -331,7 +332,7 @@ def test_a_file_of_constants_is_loaded_by_the_command_and_its_markup_is_text(vis
     page.locator("#box-L_h").fill("0.5")
     page.locator("#box-L_g").fill("2")
     kinds = state_of(page).kinds
-    assert (kinds["zeta"], kinds["F"], kinds["mu"]) == ("sample", "upper", "assumed")
+    assert (kinds["zeta"], kinds["F"], kinds["mu"]) == ("sample", "assumed", "assumed")
     assert {"L_h", "L_g"}.isdisjoint(kinds)
 
 

@@ -255,7 +255,7 @@ def test_an_algorithm_of_ones_own_runs_from_toml_and_from_the_command_line(
     assert found["rounds"] == again["rounds"] != plain["rounds"]
     assert set(found["settings"]["algorithm"]) == {"name", "gamma", "power", "eta", "code"}
     # It can be shown and reported, and no theorem is said to cover it.
-    assert "functions of your" in words(capsys, "runs show runs/toml")
+    assert "your own" in words(capsys, "runs show runs/toml")
     assert main(["report", "runs/toml", "--out", "report.html"]) == 0
     capsys.readouterr()
     # The run is what its code was: one with other code under the same name is not resumed.

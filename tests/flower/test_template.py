@@ -53,16 +53,23 @@ def fleet(
         yield fleet, place
 
 
-def test_it_runs_as_it_is_with_tls_and_keys(fleet: tuple[Fleet, Path], federation: Any, project: Path) -> None:
+@pytest.fixture(scope="module")
+def ran(fleet: tuple[Fleet, Path], federation: Any, project: Path) -> tuple[Fleet, Path]:
+    """The federation after a first run; a test may be the only one of this file in its process."""
     there, place = fleet
     for worker in range(3):
         federation.make_node_key(place / "keys", f"node{worker}")
         told = there.flwr(f"register{worker}", "supernode", "register", place / "keys" / f"node{worker}.pub")
         assert "registered successfully" in told, told
         there.node(worker, key=place / "keys" / f"node{worker}")
+    there.run(project, {"out": str(place / "run"), "rounds": 1})
+    there.finished(place / "run", 120)
+    return fleet
+
+
+def test_it_runs_as_it_is_with_tls_and_keys(ran: tuple[Fleet, Path], project: Path) -> None:
+    _, place = ran
     out = place / "run"
-    there.run(project, {"out": str(out), "rounds": 1})
-    there.finished(out, 120)
     config = tomllib.loads((project / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
     asked = {key.replace("-", "_"): value for key, value in config.items() if key not in RUN_KEYS}
     here = execute(Experiment.of({**asked, "rounds": 1, "chunk": 1, "processes": 1}))
@@ -71,9 +78,9 @@ def test_it_runs_as_it_is_with_tls_and_keys(fleet: tuple[Fleet, Path], federatio
     assert oct((place / "certificates" / "server.key").stat().st_mode)[-3:] == "600"
 
 
-def test_a_run_is_resumed_by_its_configuration(fleet: tuple[Fleet, Path], project: Path) -> None:
+def test_a_run_is_resumed_by_its_configuration(ran: tuple[Fleet, Path], project: Path) -> None:
     """Flower overrides only keys that the app's configuration has."""
-    there, place = fleet
+    there, place = ran
     until(lambda: "fedgauge: finished at round 1" in there.log("link-exec"), 60, "the first run's end")
     before = snapshot(place / "run")
     there.run(project, {"out": str(place / "run"), "rounds": 1, "resume": True, "noise": True}, "resumed")
@@ -92,7 +99,7 @@ def test_strangers_are_turned_away(fleet: tuple[Fleet, Path], federation: Any) -
     federation.make_certificates(place / "elsewhere")
     there.node(7, retries=3)
     there.node(8, retries=3, key=place / "keys" / "stranger")
-    there.node(9, retries=3, key=place / "keys" / "node0", authority=place / "elsewhere" / "ca.crt")
+    there.node(9, retries=3, key=place / "keys" / "stranger", authority=place / "elsewhere" / "ca.crt")
     for number, words in ((7, "must be registered"), (8, "Failed to activate"), (9, "CERTIFICATE_VERIFY_FAILED")):
         pid = there.pids[f"node{number}"]
         until(partial(_ended, pid), 30, f"the end of node {number}, which is turned away")

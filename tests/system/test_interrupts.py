@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,15 @@ from fedgauge.cli import main
 from fedgauge.system.interrupts import ENDING, as_interrupts, held_back
 
 LINE = ("simulate", "fed.json", "--gamma", "0.01", "--local-steps", "50", "--rounds", "100000", "--out", "run")
+
+
+@pytest.fixture(autouse=True)
+def not_ignored() -> Iterator[None]:
+    """Under nohup, SIGHUP is ignored, here and in processes that are started from here."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def wait_for(path: Path, size: int = 1) -> None:

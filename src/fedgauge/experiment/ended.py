@@ -12,11 +12,11 @@ from fedgauge.values import Trace
 def ended_run(experiment: Experiment, directory: Path) -> Trace | None:
     """The run in a directory if it has ended and is a run of this experiment.
 
-    None says that only :func:`~fedgauge.execute` can decide: the data or model may have changed under the same name,
+    None says that only :func:`~fedgauge.execute` can decide: data or code may have changed under the same name,
     or the run began from a model that is not part of the experiment.
     """
-    name, model = experiment.data.name, experiment.model.name or ""
-    if name.endswith(".npz") or ":" in model or not (directory / "result.json").exists():
+    name, own = experiment.data.name, f"{experiment.model.name} {experiment.algorithm.name}"
+    if name.endswith(".npz") or ":" in own or not (directory / "result.json").exists():
         return None
     from fedgauge.runs.finished import read_trace
 

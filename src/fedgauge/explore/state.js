@@ -37,8 +37,21 @@ function spelled(values) {
   return v;
 }
 
+// A bound may fall in a setting, or turn, so that only the exact number is safe; see values/estimates.py.
 function isSafe(name, kind) {
-  return kind === "exact" || kind === (name === "mu" ? "lower" : "upper");
+  return kind === "exact" || (CONTROLS[name].constant && kind === (name === "mu" ? "lower" : "upper"));
+}
+
+// Why a constant does not belong to what the others are about, as in values/scopes.py; nothing if it does.
+function misfit(name, scope, about) {
+  if (!scope) return "";
+  if (about.federation && scope.federation !== about.federation) {
+    return scope.federation ? "belongs to another federation" : "does not say to which federation it belongs";
+  }
+  if (!["F", "d0", "G"].includes(name)) return "";
+  if (scope.start === undefined && scope.seed === undefined) return "does not say to which first model it belongs";
+  if (about.start && scope.start !== about.start) return "belongs to another first model";
+  return name === "G" ? "holds only for models near the first one, which a run may leave" : "";
 }
 
 function standing(theorem, version, holds) {
@@ -126,6 +139,21 @@ function ownValues(data) {
   return Object.fromEntries(Object.entries(said).filter(([name, value]) => typeof value === "number" && !fault(name, value)));
 }
 
+const isCertain = (key, kind) => kind === "exact" || kind === (key === "mu" ? "lower" : "upper");
+
+// What each entry of a file of constants was proved for; null for a number that somebody typed.
+function scopes(data, entries, isObject) {
+  const federation = isObject(data) && isObject(data.settings) ? data.settings.federation : undefined;
+  let common = null;
+  if (isObject(data) && isObject(data.constants)) common = typeof federation === "string" ? { federation } : {};
+  else if (isObject(data) && "x_star" in data) common = {};
+  return (key) => {
+    const entry = entries[key];
+    if (!isObject(entry)) return null;
+    return isObject(entry.scope) ? entry.scope : common;
+  };
+}
+
 // Read a file of constants as theory/arguments.py does, and its run as explore/run_settings.py does; returns what is wrong with it, in one sentence, or nothing.
 function load(text, source) {
   // Python writes Infinity and NaN, which JSON has not.
@@ -139,6 +167,14 @@ function load(text, source) {
   const isObject = (thing) => typeof thing === "object" && thing !== null && !Array.isArray(thing);
   const entries = isObject(data) && isObject(data.constants) ? data.constants : data;
   const values = {}, kinds = {}, labels = {};
+  const scopeOf = scopes(data, entries, isObject);
+  const about = {};
+  for (const key of isObject(entries) ? Object.keys(entries) : []) {
+    const scope = scopeOf(key);
+    if (!scope || !isCertain(key, entries[key].kind || "exact")) continue;
+    about.federation ||= scope.federation;
+    about.start ||= scope.start;
+  }
   for (const name in CONTROLS) {
     if (!isObject(entries)) break;
     const other = DATA.squared[name] || (name === "L_h_rms" ? "L_h_paper" : name);
@@ -158,9 +194,12 @@ function load(text, source) {
     if (wrong) return `${source} cannot be used: ${wrong}`;
     const kind = isObject(entry) && entry.kind !== undefined ? entry.kind : "exact";
     if (!KINDS.includes(kind)) return `${source} cannot be used: the kind of ${name} must be one of ${KINDS.join(", ")}.`;
+    const why = isCertain(key, kind) ? misfit(name, scopeOf(key), about) : "";
     values[name] = value;
-    kinds[name] = kind;
-    labels[name] = isObject(entry) && entry.method !== undefined ? String(entry.method) : "";
+    kinds[name] = why ? "assumed" : kind;
+    labels[name] = why
+      ? `${name} counts as assumed, because it ${why}.`
+      : isObject(entry) && entry.method !== undefined ? String(entry.method) : "";
   }
   if (!Object.keys(values).length) {
     return `${source} holds no constant that a theorem uses; choose what 'fedgauge measure --out' wrote.`;

@@ -178,7 +178,8 @@ def _own(name: str, shape: Sequence[int], classes: int, options: Mapping[str, An
     factory = find_own(name, "model")
 
     def make() -> Any:
-        with blamed(f"The model {name} cannot be made"):
+        how = f"its factory is called with the shape {tuple(shape)}, the number {classes} of classes and its options"
+        with blamed(f"The model {name} cannot be made", how):
             return factory(shape, classes, **options)
 
     made = make()

@@ -48,4 +48,5 @@ def blamed(what: str, remedy: str = "fix it") -> Iterator[None]:
     except InputError:
         raise  # a sentence already
     except (Exception, SystemExit) as error:
-        raise InputError(f"{what} ({type(error).__name__}: {error}); {remedy}.") from error
+        reason = " ".join(f"{type(error).__name__}: {error}".split())  # a message may have several lines
+        raise InputError(f"{what} ({reason}); {remedy}.") from error
