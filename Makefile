@@ -20,7 +20,7 @@ demo: setup
 	$(BIN)/fedgauge demo --out demo
 
 test: check chromium
-	$(BIN)/python -m pytest -n 3 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # A cluster of several nodes on this machine, some of which are killed; takes more than a minute.
 test-cluster: setup
