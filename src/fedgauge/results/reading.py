@@ -266,8 +266,8 @@ def _check_records(path: Path, sound: int) -> None:
 
 
 def _check_same(found: FoundResults) -> None:
-    """Refuse constants and plans of one federation beside a run on another."""
-    run, plan, measurement = found.run, found.plan, found.measurement
+    """Refuse constants, gauges and plans of one federation beside a run on another."""
+    run, plan = found.run, found.plan
     if run and plan and run.experiment:
         # A file may have been named from another place.
         mine, planned = (Path(source_of(held)).name for held in (run.experiment, plan.experiment))
@@ -275,18 +275,15 @@ def _check_same(found: FoundResults) -> None:
             raise InputError(
                 f"The plan is for {planned}, and the run in {run.path} is on {mine}; name a plan for the same data."
             )
-    gauge = found.by_kind.get(GaugeResult.kind)
-    if run and gauge:
-        ran, gauged = run.settings.get("federation"), gauge.settings.get("federation")
-        if ran and gauged and ran != gauged:
+    others = (
+        ("measurement", found.measurement, "measure", ""),
+        ("gauge", found.by_kind.get(GaugeResult.kind), "gauge", "/experiment.toml"),
+    )
+    for name, other, command, file in others:
+        ran = run.settings.get("federation") if run else None
+        measured = other.settings.get("federation") if other else None
+        if run and ran and measured and ran != measured:
             raise InputError(
-                f"The gauge is of another federation than the run in {run.path}; gauge this one with"
-                f" 'fedgauge gauge {run.path}/experiment.toml --out DIR'."
-            )
-    if run and measurement:
-        ran, measured = run.settings.get("federation"), measurement.settings.get("federation")
-        if ran and measured and ran != measured:
-            raise InputError(
-                f"The measurement is of another federation than the run in {run.path}; measure this one with"
-                f" 'fedgauge measure {run.path} --out DIR'."
+                f"The {name} is of another federation than the run in {run.path}; {command} this one with"
+                f" 'fedgauge {command} {run.path}{file} --out DIR'."
             )

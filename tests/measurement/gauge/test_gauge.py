@@ -127,6 +127,16 @@ def test_other_algorithms_and_partial_participation(algorithm: Any) -> None:
     assert found.efficiency[1].value is not None
 
 
+def test_unequal_local_steps_are_not_passed_over_in_silence() -> None:
+    found = gauge(
+        random_quadratics(3, 2),
+        fedavg(gamma=GAMMA),
+        options=GaugeOptions(steps=60, local_steps=[4]),
+        local_steps=[2, 4, 6],
+    )
+    assert "all workers take the same number" in found.notes[0]
+
+
 def test_the_goal_ends_the_way() -> None:
     federation = random_quadratics(4, 3, hessian_spread=0.2)
     whole = gauge(federation, fedavg(gamma=GAMMA), options=GaugeOptions(steps=300, local_steps=[4]))

@@ -153,6 +153,8 @@ class _Gauge:
         self._unpaid: set[int] = set()
         self._parts: dict[int, list[Efficiency]] = {}
         self._notes: list[str] = []
+        if not isinstance(steps, int | Pace):
+            self._notes.append("The workers' own numbers of local steps differ; here all workers take the same number.")
 
     def _advanced(self, steps: int) -> None:
         self._done += steps
@@ -168,10 +170,8 @@ class _Gauge:
                     "The base run with one local step diverges at this rate; choose a smaller gamma or eta."
                 )
             curve, goal = self._way(base)
-            self._base_steps, self._base_passes = base.steps[-1], runner.passes
-            self._budget = self._options.budget or (
-                2 * self._base_steps if self._base_steps <= LONG else self._base_steps // 2
-            )
+            steps = base.steps[-1]
+            self._budget = self._options.budget or (2 * steps if steps <= LONG else steps // 2)
             runner.gradient_steps = runner.rounds = 0
             try:
                 self._measure(runner, base, curve, goal)

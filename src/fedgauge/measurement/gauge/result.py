@@ -41,6 +41,15 @@ class Efficiency(Value):
         """How many times as many steps are needed; None if nothing can be told."""
         return None if not self.value else 1 / self.value
 
+    @property
+    def share(self) -> str:
+        """The efficiency for a reader: a percentage, or what it is at most.
+
+        >>> Efficiency(4, 0.84, 0.8, 0.9).share, Efficiency(64, None, 0.0, 0.1).share
+        ('84%', 'at most 10%')
+        """
+        return f"at most {self.high:.0%}" if self.value is None else f"{self.value:.0%}"
+
 
 @dataclass(frozen=True)
 class Phase(Value):
@@ -136,7 +145,7 @@ class GaugeResult(Result, Displayed):
             worse = next((each for each in self.efficiency if each.local_steps > self.reference), None)
             if worse is None:
                 return f"{lead}."
-            return f"{lead}: with {worse.local_steps}, only {_counts(worse)}."
+            return f"{lead}: with {worse.local_steps}, only {worse.share} do."
         beyond = "at least " if afforded >= self.efficiency[-1].local_steps else ""
         nearest = min(measured, key=lambda each: abs(math.log(each.local_steps / afforded)))
         share = f"{self.at(afforded):.0%} of them count"
@@ -144,14 +153,10 @@ class GaugeResult(Result, Displayed):
             share += f" ({100 * nearest.low:.0f} to {100 * nearest.high:.0f})"
         first = f"{rate} federation affords {beyond}{counted(afforded, 'local step')}: {share}."
         further = [each for each in self.efficiency if each.local_steps > afforded]
-        return first if not further else f"{first} At {further[-1].local_steps}, {_counts(further[-1])}."
+        return first if not further else f"{first} At {further[-1].local_steps}, {further[-1].share} do."
 
     def __str__(self) -> str:
         return self.sentence
-
-
-def _counts(each: Efficiency) -> str:
-    return f"at most {each.high:.0%} do" if each.value is None else f"{each.value:.0%} do"
 
 
 def interpolated(known: Sequence[Efficiency], local_steps: Any) -> Any:

@@ -22,7 +22,15 @@ def show(found: GaugeResult) -> None:
     for each in found.efficiency:
         parts = [next((e for e in p.efficiency if e.local_steps == each.local_steps), None) for p in found.phases]
         slowdown = "–" if each.slowdown is None else f"{each.slowdown:.2f}"
-        rows.append((str(each.local_steps), _share(each), _interval(each), slowdown, *(_share(part) for part in parts)))
+        rows.append(
+            (
+                str(each.local_steps),
+                each.share,
+                _interval(each),
+                slowdown,
+                *(part.share if part else "–" for part in parts),
+            )
+        )
     console.table("Efficiency of local steps", head, rows)
     if found.recommended is not None and found.cost is not None:
         console.out.print(
@@ -37,12 +45,6 @@ def show(found: GaugeResult) -> None:
     )
     for note in found.notes:
         console.out.print(note, soft_wrap=True)
-
-
-def _share(each: Efficiency | None) -> str:
-    if each is None:
-        return "–"
-    return f"at most {each.high:.0%}" if each.value is None else f"{each.value:.0%}"
 
 
 def _interval(each: Efficiency) -> str:

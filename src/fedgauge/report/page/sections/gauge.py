@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedgauge.measurement.gauge.result import Efficiency, GaugeResult
+from fedgauge.measurement.gauge.result import GaugeResult
 from fedgauge.report.page.chart import Mark, Series, lines
 from fedgauge.report.page.section import Heading, ReportInput, Section
 from fedgauge.web.elements import CellValue, table
@@ -21,12 +21,6 @@ _TEMPLATE = """\
 def _gauge(given: ReportInput) -> GaugeResult:
     found: GaugeResult = given.found.by_kind[GaugeResult.kind]
     return found
-
-
-def _share(each: Efficiency | None) -> str:
-    if each is None:
-        return "–"
-    return f"at most {each.high:.0%}" if each.value is None else f"{each.value:.0%}"
 
 
 def _show(given: ReportInput) -> Mapping[str, Any]:
@@ -68,7 +62,7 @@ def _show(given: ReportInput) -> Mapping[str, Any]:
     for each in found.efficiency:
         parts = [next((e for e in p.efficiency if e.local_steps == each.local_steps), None) for p in found.phases]
         slowdown = "–" if each.slowdown is None else f"{each.slowdown:.2f}"
-        rows.append([each.local_steps, _share(each), slowdown, *map(_share, parts)])
+        rows.append([each.local_steps, each.share, slowdown, *(part.share if part else "–" for part in parts)])
     remarks = [
         "This is an instrument: it was measured on this federation, at this rate, along the way from"
         f" f = {found.losses[0]:.4g} to {found.goal:.4g}."
