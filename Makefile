@@ -19,8 +19,11 @@ APT    := $(SUDO) apt-get -qq update && $(SUDO) apt-get -qq install -y
 demo: setup
 	$(BIN)/fedgauge demo --out demo
 
+# Many tests write small files and wait for them to be on the disk; they are kept in memory where there is enough.
+MEMORY := $(shell df --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 4000000 { print "/dev/shm" }')
+
 test: check chromium
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(if $(MEMORY),TMPDIR=$(MEMORY)) $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # A cluster of several nodes on this machine, some of which are killed; takes more than a minute.
 test-cluster: setup

@@ -104,7 +104,7 @@ def fixed(cell: Cell, local_steps: int, seed: int) -> dict[str, Any]:
         local_steps=local_steps,
         rounds=rounds,
         seed=seed,
-        record=fedgauge.Recording(watch=False),
+        record=fedgauge.Recording(every=1, watch=False),
         stop=fedgauge.StopAt(loss=cell.goal),
         compute=fedgauge.Compute(processes=1),
     )
@@ -119,7 +119,7 @@ def paced(cell: Cell, cost: Cost, seed: int, limit: float) -> dict[str, Any]:
         local_steps=fedgauge.adaptive_pace(cost, cell.federation),
         rounds=ROUNDS,
         seed=seed,
-        record=fedgauge.Recording(watch=False),
+        record=fedgauge.Recording(every=1, watch=False),
         stop=fedgauge.StopAt(loss=cell.goal, when=lambda records: (records[-1].elapsed or 0.0) > limit),
         compute=fedgauge.Compute(processes=1),
     )

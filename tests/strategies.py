@@ -10,7 +10,7 @@ from fedgauge.federation.generate import Shape, random_quadratics
 from fedgauge.federation.quadratic import QuadraticFederation
 
 # Rates at which every algorithm below is stable on federations of smoothness 1, so that laws are seen and not overflow.
-PARAMETERS: dict[str, dict[str, float]] = {
+PARAMETERS: dict[str, dict[str, Any]] = {
     "fedavg": {"gamma": 0.1, "eta": 1.3},
     "momentum": {"gamma": 0.05, "beta": 0.6, "eta": 0.9},
     "minibatch": {"gamma": 0.1, "eta": 1.3},
@@ -21,9 +21,21 @@ PARAMETERS: dict[str, dict[str, float]] = {
     "scaffold": {"gamma": 0.1, "eta": 0.8},
     "fednova": {"gamma": 0.1, "eta": 1.3},
     "slowmo": {"gamma": 0.1, "beta": 0.4, "eta": 0.9},
+    "fedavgm": {"gamma": 0.1, "eta": 0.9, "beta": 0.4, "nesterov": True},
+    "diloco": {
+        "gamma": 0.02,
+        "eta": 0.7,
+        "beta": 0.4,
+        "local_beta1": 0.6,
+        "local_beta2": 0.8,
+        "local_epsilon": 0.1,
+        "weight_decay": 0.5,
+        "clip": 0.5,
+        "optimiser_state": "kept",
+    },
 }
 # Those whose update treats every coordinate by itself and so depends on the axes.
-COORDINATEWISE = ("fedadam", "fedadagrad", "fedyogi")
+COORDINATEWISE = ("fedadam", "fedadagrad", "fedyogi", "diloco")
 
 
 @st.composite

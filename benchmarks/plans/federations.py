@@ -38,6 +38,7 @@ class Case:
         limit: rounds after which a cell with I = 1 is given up in any case; others after this number over sqrt(I).
         quadratic: how to draw the federation, if it is one of quadratics.
         narrow: whether the plan may choose only among the cells of the grid, because a run takes long.
+        fresh: whether it was looked at only once the method was fixed.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Case:
     limit: int = 4000
     quadratic: Mapping[str, Any] = field(default_factory=dict)
     narrow: bool = False
+    fresh: bool = False
 
     @property
     def over(self) -> dict[str, list[Any]]:
@@ -101,8 +103,12 @@ def _pictures(name: str, model: Mapping[str, Any], goals: Mapping[str, str]) -> 
     ]
 
 
-def _quadratics(name: str, goal: str, **options: Any) -> Case:
-    return Case(name, {}, Goal.parse(goal), gammas=(0.02, 0.06, 0.18, 0.54, 1.62), quadratic=options)
+def _quadratics(name: str, goal: str, fresh: bool = False, **options: Any) -> Case:
+    return Case(name, {}, Goal.parse(goal), gammas=(0.02, 0.06, 0.18, 0.54, 1.62), quadratic=options, fresh=fresh)
+
+
+def _fresh(name: str, goal: str, **options: Any) -> Case:
+    return Case(name, options, Goal.parse(goal), fresh=True)
 
 
 CASES = {
@@ -144,5 +150,10 @@ CASES = {
             limit=100,
             narrow=True,
         ),
+        _quadratics("quad-fresh", "grad2=1e-2", fresh=True, hessian_spread=0.3, linear_spread=3.0, sigma2=0.3, seed=17),
+        _fresh("digits-softmax", "loss=0.5", source="digits", model="softmax", scheme="dirichlet", alpha=0.3),
+        _fresh("digits-twenty", "loss=0.1", source="digits", scheme="paper", percent=60, workers=20, batch_size=10),
+        _fresh("digits-few", "accuracy=0.93", source="digits", scheme="shards", shards=4, workers=5),
+        _fresh("mnist-softmax", "loss=0.6", source="mnist", model="softmax", scheme="dirichlet", alpha=0.5),
     )
 }

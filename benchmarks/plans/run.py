@@ -1,6 +1,6 @@
 """Compare plans with the rule of thumb, the adaptive tau rule and exhaustive search.
 
-    python benchmarks/plans/run.py --out OUT --data DATA [--only NAME ...] [--jobs 2] [--markdown] [--json]
+    python benchmarks/plans/run.py --out OUT --data DATA [--only NAME ...] [--seed 0] [--jobs 2] [--markdown] [--json]
 
 For every federation and every cost of a round, it compares the times to the goal of
 
@@ -13,8 +13,9 @@ For every federation and every cost of a round, it compares the times to the goa
 
 All times are seconds of the cost model, as geometric means over seeds that no plan has seen. The cost of the exhaustive
 search is that of all its cells and seeds, each stopped at the goal or at three times the time of the best. Nobody knows
-that time beforehand, so this favours the search. A plan's cost is that of all of its pilots. Runs are saved in OUT, so
-that repeating the same command resumes. DATA holds MNIST and CIFAR-10 in their published layouts; only a part of them
+that time beforehand, so this favours the search. A plan's cost is that of all of its pilots, in seconds and in gradient
+steps of all workers; with --seed, its pilots draw other mini-batches. Runs are saved in OUT, so that repeating the same
+command resumes. DATA holds MNIST and CIFAR-10 in their published layouts; only a part of them
 is used.
 """
 
@@ -27,8 +28,10 @@ import math
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -90,27 +93,29 @@ def _paced(truth: Truth, cost: Cost, gamma: float, budget: float, seed: int) -> 
         rounds=100_000,
         seed=seed,
         start=truth.federation.start(truth.experiment.run.seed),
-        record=Recording(evaluator=truth.evaluator, watch=False),
+        record=Recording(every=1, evaluator=truth.evaluator, watch=False),
         stop=StopAt(when=lambda records: goal.reached(records[-1]) or (records[-1].elapsed or 0.0) > budget),
     )
     last = trace.rounds[-1]
     return float(last.elapsed or 0.0) if goal.reached(last) else math.inf
 
 
-def compare(truth: Truth, name: str, cost: Cost, out: Path, jobs: int | None) -> dict[str, Any]:
+def compare(truth: Truth, name: str, cost: Cost, out: Path, jobs: int | None, seed: int) -> dict[str, Any]:
     """Compare everything on one federation at one cost."""
     grid = {c: truth.time(truth.curves(c, cost)) for c in truth.candidates}
     cell = min(grid, key=lambda c: grid[c])
     best = grid[cell]
     searched = sum(min(curve.end, GIVEN_UP * best) for c in truth.candidates for curve in truth.curves(c, cost))
     began = time.monotonic()
+    # With another seed, the pilots draw other mini-batches from the same first model.
+    other = replace(truth.setup, seed=seed, start=truth.setup.first_model, experiment={})
     made = plan(
-        truth.experiment,
+        other if seed else truth.experiment,
         goal=truth.case.goal,
         cost=cost,
         over=truth.case.over,
         options=PlanOptions(seeds=truth.case.seeds, limit=50 * best, jobs=jobs),
-        directory=out / "plans" / truth.case.name,
+        directory=out / "plans" / f"{truth.case.name}{f',seed={seed}' if seed else ''}",
     )
     # The grid's rates have more digits than a plan's, but are the same.
     chosen = next((c for c in grid if c.name == made.choice.name), made.choice)
@@ -126,10 +131,14 @@ def compare(truth: Truth, name: str, cost: Cost, out: Path, jobs: int | None) ->
         "plan": planned,
         "plan_choice": made.choice.name,
         "plan_cost": made.race.spent,
+        "plan_steps": made.race.gradient_steps,
+        "best_steps": best / cell.seconds(cost) * cell.I * cell.M,
+        "fresh": truth.case.fresh,
+        "seed": seed,
         "search_cost": searched,
         "own": grid.get(Candidate(8, own, 1.0, truth.federation.num_workers)),
-        "tau": tau(truth, cost, (own, made.choice.gamma), 5 * best),
-        "auto": paced(truth, cost, cell.gamma, 5 * best),
+        "tau": None if seed else tau(truth, cost, (own, made.choice.gamma), 5 * best),
+        "auto": None if seed else paced(truth, cost, cell.gamma, 5 * best),
         "folk": min((t for c, t in grid.items() if epoch == c.I), default=None),
         "folk_steps": epoch or None,
         "ending": made.race.ending,
@@ -142,27 +151,31 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """How often each target was met."""
     within = [row["plan"] <= WITHIN * row["best"] for row in rows]
     cheap = [row["plan_cost"] <= PART * row["search_cost"] for row in rows]
-    taus = [row["plan"] < row["tau"] for row in rows]
-    autos = [row["auto"] <= LATER * row["best"] for row in rows]
+    taus = [row["plan"] < row["tau"] for row in rows if row["tau"] is not None]
+    autos = [row["auto"] <= LATER * row["best"] for row in rows if row["auto"] is not None]
     return {
         "rows": len(rows),
         "within 1.25 of the best": sum(within) / len(within),
         "at most a tenth of the cost of the search": sum(cheap) / len(cheap),
-        "faster than adaptive tau": sum(taus) / len(taus),
-        "auto at most 10% slower than the best": sum(autos) / len(autos),
+        "gradient steps of planning in those of the best, median": median(
+            row["plan_steps"] / row["best_steps"] for row in rows
+        ),
+        "faster than adaptive tau": sum(taus) / max(len(taus), 1),
+        "auto at most 10% slower than the best": sum(autos) / max(len(autos), 1),
     }
 
 
 def show(rows: Sequence[dict[str, Any]]) -> None:
     """Print the table."""
-    columns = ("federation", "cost", "best", "plan", "folk", "tau", "auto", "cost of planning", "search", "share")
+    columns = ("federation", "cost", "best", "plan", "folk", "tau", "auto", "planning", "in steps", "search", "share")
     cells = []
     for row in rows:
         best = row["best"]
         times = [
             f"{row[key] / best:.2f}" if row.get(key) is not None else "–" for key in ("plan", "folk", "tau", "auto")
         ]
-        spent = (f"{row['plan_cost'] / best:.1f}", f"{row['search_cost'] / best:.0f}")
+        steps = f"{row['plan_steps'] / row['best_steps']:.1f}"
+        spent = (f"{row['plan_cost'] / best:.1f}", steps, f"{row['search_cost'] / best:.0f}")
         part = f"{row['plan_cost'] / row['search_cost']:.3f}"
         cells.append((row["case"], row["cost"], f"{best:.3g} s", *times, *spent, part))
     caption = "plan, folk, tau, auto and costs in units of the time of the best"
@@ -181,14 +194,16 @@ def markdown(rows: Sequence[dict[str, Any]]) -> str:
         return f"**{shown}**" if missed else shown
 
     lines = [
-        "| federation | cost | best, s | its cell | plan | its choice | folk | tau | auto | planning | of search |",
-        "| --- | --- | ---: | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: |",
+        "| federation | cost | best, s | its cell | plan | its choice | folk | tau | auto | planning | in steps"
+        " | of search |",
+        "| --- | --- | ---: | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for row in rows:
         part = row["plan_cost"] / row["search_cost"]
         cells = [row["case"], row["cost"], f"{row['best']:.3g}", _short(row["best_cell"]), ratio(row, "plan")]
         cells += [_short(row["plan_choice"]), *(ratio(row, key) for key in ("folk", "tau", "auto"))]
-        cells += [f"{row['plan_cost'] / row['best']:.1f}", f"{part:.1%}" if part <= PART else f"**{part:.1%}**"]
+        cells += [f"{row['plan_cost'] / row['best']:.1f}", f"{row['plan_steps'] / row['best_steps']:.1f}"]
+        cells += [f"{part:.1%}" if part <= PART else f"**{part:.1%}**"]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -199,12 +214,17 @@ def _short(name: str) -> str:
     return f"{steps}, {gamma}" if eta == "1" else f"{steps}, {gamma}, eta {eta}"
 
 
+def _row(truth: Truth, name: str, cost: Cost, options: argparse.Namespace) -> dict[str, Any]:
+    return compare(truth, name, cost.completed(truth.federation), options.out, options.jobs, options.seed)
+
+
 def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="directory that keeps all runs")
     parser.add_argument("--data", help="directory of MNIST and CIFAR-10")
     parser.add_argument("--only", nargs="*", choices=list(CASES), help="run only these federations")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the plans' pilots; the grid keeps its own")
     parser.add_argument("--jobs", type=int, help="number of runs at the same time")
     parser.add_argument("--markdown", action="store_true", help="print the table of docs/results/plan.md")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -218,11 +238,12 @@ def main() -> None:
             truth = Truth(case, options.out, partial(progress, f"grid of {case.name}"))
             truth.run(truth.candidates, options.jobs)
             for name, cost in COSTS.items():
-                place = options.out / "rows" / f"{case.name},{name}.json"
+                again = f",seed={options.seed}" if options.seed else ""
+                place = options.out / "rows" / f"{case.name},{name}{again}.json"
                 if not place.exists():
                     progress(f"plan of {case.name}, {name}", 0, None)
                     place.parent.mkdir(exist_ok=True)
-                    write_json(place, compare(truth, name, cost.completed(truth.federation), options.out, options.jobs))
+                    write_json(place, _row(truth, name, cost, options))
                 rows.append(json.loads(place.read_text()))
     met = summary(rows)
     result = {"summary": met, "rows": rows}

@@ -16,9 +16,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedgauge.algorithms import ALGORITHMS as ALGORITHMS
     from fedgauge.algorithms import Algorithm as Algorithm
+    from fedgauge.algorithms import Schedule as Schedule
+    from fedgauge.algorithms import diloco as diloco
     from fedgauge.algorithms import fedadagrad as fedadagrad
     from fedgauge.algorithms import fedadam as fedadam
     from fedgauge.algorithms import fedavg as fedavg
+    from fedgauge.algorithms import fedavgm as fedavgm
     from fedgauge.algorithms import fednova as fednova
     from fedgauge.algorithms import fedprox as fedprox
     from fedgauge.algorithms import fedyogi as fedyogi
@@ -28,20 +31,26 @@ if TYPE_CHECKING:
     from fedgauge.algorithms import momentum as momentum
     from fedgauge.algorithms import scaffold as scaffold
     from fedgauge.algorithms import slowmo as slowmo
+    from fedgauge.algorithms import with_optimiser as with_optimiser
+    from fedgauge.algorithms import with_schedules as with_schedules
     from fedgauge.data.dataset import Dataset as Dataset
     from fedgauge.data.dataset import from_torch as from_torch
-    from fedgauge.data.dataset import standardise as standardise
     from fedgauge.data.loading import load_dataset as load_dataset
     from fedgauge.data.partition import Partition as Partition
+    from fedgauge.data.scaling import standardise as standardise
     from fedgauge.data.schemes import make_partition as make_partition
+    from fedgauge.data.shifts import SHIFTS as SHIFTS
+    from fedgauge.data.shifts import shift_data as shift_data
     from fedgauge.errors import InputError as InputError
     from fedgauge.exact.expectation import Expectation as Expectation
     from fedgauge.exact.expectation import expect as expect
     from fedgauge.experiment.config import Experiment as Experiment
+    from fedgauge.experiment.own_data import PerWorker as PerWorker
     from fedgauge.experiment.prepare import execute as execute
     from fedgauge.experiment.prepare import prepare as prepare
     from fedgauge.experiment.sweep import Sweep as Sweep
     from fedgauge.experiment.sweep import run_sweep as run_sweep
+    from fedgauge.federation.federating import federate as federate
     from fedgauge.federation.generate import random_quadratics as random_quadratics
     from fedgauge.federation.models import MODELS as MODELS
     from fedgauge.federation.models import Model as Model
@@ -50,10 +59,13 @@ if TYPE_CHECKING:
     from fedgauge.federation.protocols import Federation as Federation
     from fedgauge.federation.quadratic import QuadraticFederation as QuadraticFederation
     from fedgauge.federation.supervised import SupervisedFederation as SupervisedFederation
-    from fedgauge.federation.supervised import federate as federate
+    from fedgauge.measurement.by_worker import evaluate_workers as evaluate_workers
     from fedgauge.measurement.certification import certify as certify
     from fedgauge.measurement.curvature import curvature as curvature
     from fedgauge.measurement.decomposition import decompose as decompose
+    from fedgauge.measurement.design import DesignOptions as DesignOptions
+    from fedgauge.measurement.design import design as design
+    from fedgauge.measurement.designed import Design as Design
     from fedgauge.measurement.divergence import divergence as divergence
     from fedgauge.measurement.gauge.gauge import GaugeOptions as GaugeOptions
     from fedgauge.measurement.gauge.gauge import gauge as gauge
@@ -71,6 +83,7 @@ if TYPE_CHECKING:
     from fedgauge.measurement.sampled import sampled_divergence as sampled_divergence
     from fedgauge.measurement.trajectory import near_convergence as near_convergence
     from fedgauge.measurement.trajectory import trajectory as trajectory
+    from fedgauge.measurement.worker_evaluation import WorkerEvaluation as WorkerEvaluation
     from fedgauge.pace.adaptive import Pace as Pace
     from fedgauge.pace.adaptive import adaptive_pace as adaptive_pace
     from fedgauge.pace.cost import Cost as Cost
@@ -93,6 +106,7 @@ if TYPE_CHECKING:
     from fedgauge.simulation.options import Recording as Recording
     from fedgauge.simulation.options import StopAt as StopAt
     from fedgauge.simulation.setup import Setup as Setup
+    from fedgauge.simulation.setup import steps_of_epochs as steps_of_epochs
     from fedgauge.theory import COROLLARIES as COROLLARIES
     from fedgauge.theory import THEOREMS as THEOREMS
     from fedgauge.theory import Inequality as Inequality
@@ -121,16 +135,19 @@ _HOMES = {
     "fedgauge.measurement.gauge.gauge": "GaugeOptions gauge",
     "fedgauge.measurement.gauge.result": "GaugeResult",
     "fedgauge.algorithms": (
-        "ALGORITHMS Algorithm fedadagrad fedadam fedavg fednova fedprox fedyogi fingerprint"
-        " make_algorithm minibatch momentum scaffold slowmo"
+        "ALGORITHMS Algorithm Schedule diloco fedadagrad fedadam fedavg fedavgm fednova fedprox fedyogi fingerprint"
+        " make_algorithm minibatch momentum scaffold slowmo with_optimiser with_schedules"
     ),
-    "fedgauge.data.dataset": "Dataset from_torch standardise",
+    "fedgauge.data.dataset": "Dataset from_torch",
+    "fedgauge.data.scaling": "standardise",
     "fedgauge.data.loading": "load_dataset",
     "fedgauge.data.partition": "Partition",
     "fedgauge.data.schemes": "make_partition",
+    "fedgauge.data.shifts": "SHIFTS shift_data",
     "fedgauge.errors": "InputError",
     "fedgauge.exact.expectation": "Expectation expect",
     "fedgauge.experiment.config": "Experiment",
+    "fedgauge.experiment.own_data": "PerWorker",
     "fedgauge.experiment.prepare": "execute prepare",
     "fedgauge.experiment.sweep": "Sweep run_sweep",
     "fedgauge.federation.generate": "random_quadratics",
@@ -138,10 +155,15 @@ _HOMES = {
     "fedgauge.federation.participation": "Participation",
     "fedgauge.federation.protocols": "Federation",
     "fedgauge.federation.quadratic": "QuadraticFederation",
-    "fedgauge.federation.supervised": "SupervisedFederation federate",
+    "fedgauge.federation.federating": "federate",
+    "fedgauge.federation.supervised": "SupervisedFederation",
+    "fedgauge.measurement.by_worker": "evaluate_workers",
+    "fedgauge.measurement.worker_evaluation": "WorkerEvaluation",
     "fedgauge.measurement.certification": "certify",
     "fedgauge.measurement.curvature": "curvature",
     "fedgauge.measurement.decomposition": "decompose",
+    "fedgauge.measurement.design": "DesignOptions design",
+    "fedgauge.measurement.designed": "Design",
     "fedgauge.measurement.divergence": "divergence",
     "fedgauge.measurement.lenses": "lenses",
     "fedgauge.measurement.measuring": "READINGS MeasureOptions measure",
@@ -160,7 +182,7 @@ _HOMES = {
     "fedgauge.runs.reader": "FoundRun find_runs read_run",
     "fedgauge.simulation.loop": "InterruptedRunError simulate",
     "fedgauge.simulation.options": "Compute Keep Recording StopAt",
-    "fedgauge.simulation.setup": "Setup",
+    "fedgauge.simulation.setup": "Setup steps_of_epochs",
     "fedgauge.theory": "COROLLARIES THEOREMS Inequality Theorem best_gamma best_local_steps corollary_rates",
     "fedgauge.theory.answer": "Answer bound",
     "fedgauge.values": "Bound Condition Constants Estimate Round Scope Source Subject Term Trace",

@@ -26,6 +26,8 @@ class Purpose(IntEnum):
     PARTITION = 6
     MEASURE = 7
     SUBSET = 8
+    TEXT = 9
+    SHIFT = 10
 
 
 def check_seed(seed: int) -> int:

@@ -86,6 +86,7 @@ _ROWS = (
     Symbol("rho", r"\rho", "average drift: how far the averaged local models go", "Wang et al. 2022, (15)"),
     Symbol("drift", r"\rho_{\mathrm{local}}", "what local steps add to the average drift", "fedgauge"),
     Symbol("alpha_h", r"\alpha", "how strongly the workers' gradient errors add up, at most N", "Das et al. 2022"),
+    Symbol("E", r"E(I)", "efficiency of I local steps: the share of them that counts", "fedgauge"),
     Symbol("B", r"B(x)", "dissimilarity of local gradients", "Li et al. 2020, Definition 3"),
     Symbol("diversity", r"\Delta(x)", "gradient diversity", "Yin et al. 2018, Definition 1"),
     Symbol(

@@ -16,7 +16,7 @@ Vector = npt.NDArray[np.float64]
 def naive_models(
     federation: QuadraticFederation,
     name: str,
-    parameters: dict[str, float],
+    parameters: dict[str, Any],
     steps: list[int],
     rounds: int,
     seed: int,
@@ -28,6 +28,7 @@ def naive_models(
     x = federation.first_model.copy()
     zero = np.zeros_like(x)
     state: dict[str, Any] = {"u": zero, "m": zero, "v": zero, "c": zero, "c_i": [zero] * N}
+    adam: list[Any] = [(zero, zero, 0)] * N
     models = [x]
     streams = Streams(seed, Purpose.NOISE)
     for r in range(rounds):
@@ -47,6 +48,8 @@ def naive_models(
                     y = y - gamma * (g + p["proximal"] * (y - x))
                 elif name == "scaffold":
                     y = y - gamma * (g - state["c_i"][i] + state["c"])
+                elif name == "diloco":
+                    y, adam[i] = _adamw(p, y, g, *adam[i])
                 else:
                     y = y - gamma * g
             ends.append(y)
@@ -66,6 +69,10 @@ def naive_models(
             state["c_i"] = new_controls
         elif name == "fednova":
             x = x - eta * np.mean(steps) * np.mean([(x - y) / s for y, s in zip(ends, steps, strict=True)], axis=0)
+        elif name in ("fedavgm", "diloco"):
+            state["u"] = p["beta"] * state["u"] + delta
+            nesterov = p.get("nesterov", True)
+            x = x - eta * (delta + p["beta"] * state["u"] if nesterov else state["u"])
         elif name == "slowmo":
             state["u"] = p["beta"] * state["u"] + delta / gamma
             x = x - eta * gamma * state["u"]
@@ -80,3 +87,13 @@ def naive_models(
             x = x - eta * state["m"] / (np.sqrt(state["v"]) + p["tau"])
         models.append(x)
     return models
+
+
+def _adamw(p: dict[str, Any], y: Vector, g: Vector, m: Vector, v: Vector, t: int) -> tuple[Vector, Any]:
+    length = np.linalg.norm(g)
+    if length > p["clip"]:
+        g = g / length * p["clip"]
+    b1, b2 = p["local_beta1"], p["local_beta2"]
+    m, v, t = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g**2, t + 1
+    y = y - p["gamma"] * p["weight_decay"] * y
+    return y - p["gamma"] * (m / (1 - b1**t)) / (np.sqrt(v / (1 - b2**t)) + p["local_epsilon"]), (m, v, t)

@@ -435,7 +435,7 @@ def test_it_opens_at_the_run_and_marks_the_best_local_steps(visit: Visit, tmp_pa
     }
     values: dict[str, Any] = spelled(start)
     steps = np.arange(1, 1000)
-    bound = THEOREMS["nonconvex"].evaluate("corrected", **(values | {"I": steps}))
+    bound = THEOREMS["nonconvex"].evaluate("star", **(values | {"I": steps}))
     admitted = np.where(bound.admissible, bound.total, np.inf)
     best = int(steps[np.argmin(admitted)])
     assert (int(marks["best"]["steps"]), int(marks["run"]["steps"]), int(marks["here"]["steps"])) == (best, 12, 12)

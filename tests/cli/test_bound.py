@@ -77,7 +77,12 @@ def test_an_inadmissible_rate_is_a_failed_condition_and_no_mistake(capsys: Captu
     found = answer(capsys, "bound", "nonconvex", *arguments(gamma=1))
     assert not found["certified"]
     assert not all(condition["holds"] for condition in found["conditions"])
-    assert re.match(r"Not certified: gamma eta = 1 is 13.2 times its limit 1/\(2 I L_g\) and gamma", found["verdict"])
+    assert re.match(
+        r"Not certified: gamma = 1 is 3.99 times its limit y/L_g, .* and gamma = 1 is 5.47", found["verdict"]
+    )
+    assert found["verdict"].endswith("so the theorem does not apply; there is no bound at these values.")
+    older = answer(capsys, "bound", "nonconvex", *arguments(gamma=1), "--version", "corrected")
+    assert re.match(r"Not certified: gamma eta = 1 is 13.2 times its limit 1/\(2 I L_g\) and gamma", older["verdict"])
     assert "✗" in run(capsys, "bound", "nonconvex", *arguments(gamma=1))
 
 

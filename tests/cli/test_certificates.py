@@ -55,19 +55,19 @@ def changed(name: str, change: Any) -> str:
 
 def test_a_run_from_where_the_constants_belong_is_certified(place: Path) -> None:
     found = compared("near")
-    assert found.corrected.standing == "certified"
+    assert found.answer.standing == "certified"
     assert not found.notes
-    assert found.reached <= found.corrected.bound.total
+    assert found.reached <= found.answer.bound.total
 
 
 def test_a_run_from_another_first_model_gets_its_own_gap(place: Path, capsys: Capture) -> None:
     """With the gap of the measured first model, the least squared gradient norm is far above the certified bound."""
     gap = json.loads(Path("s0/measure.json").read_text())["constants"]["F"]
     found = compared("far")
-    assert found.reached > compared("near").corrected.bound.total  # what was called certified for this run
+    assert found.reached > compared("near").answer.bound.total  # what was called certified for this run
     assert found.constants["F"].low > 10 * gap["value"]
-    assert found.corrected.standing == "certified"
-    assert found.reached <= found.corrected.bound.total
+    assert found.answer.standing == "certified"
+    assert found.reached <= found.answer.bound.total
     assert found.notes == (
         "F was computed again for this run, because the measured one belongs to another first model.",
     )
@@ -83,13 +83,13 @@ def test_without_a_proved_minimum_the_first_loss_bounds_the_gap(place: Path) -> 
             entry["kind"] = "sample"
 
     found = compared("far", changed("no-floor.json", without_floor))
-    assert found.reached <= found.corrected.bound.total
+    assert found.reached <= found.answer.bound.total
     assert found.constants["F"].method == "f(x0) - 0, as f is at least 0"
 
 
 def test_a_file_of_an_earlier_version_is_read_and_checked_as_far_as_it_says(place: Path) -> None:
     found = compared("far", changed("older.json", lambda entry: entry.pop("scope", None)))
-    assert found.reached <= found.corrected.bound.total
+    assert found.reached <= found.answer.bound.total
     assert "does not say to which first model it belongs" in found.notes[0]
 
 
@@ -99,7 +99,7 @@ def test_constants_of_another_federation_certify_nothing(place: Path) -> None:
             entry["scope"] = {"federation": "another"}
 
     found = compared("near", changed("elsewhere.json", elsewhere))
-    assert found.corrected.standing == "plug-in"
+    assert found.answer.standing == "plug-in"
     assert found.notes == ("L_g counts as assumed, because it belongs to another federation.",)
 
 
@@ -109,7 +109,7 @@ def test_a_measurement_of_a_run_is_about_its_own_first_model(place: Path, capsys
     assert told["constants"]["F"]["scope"]["start"] == settings["start"]
     Path("own.json").write_text(json.dumps(told))
     found = compared("far", "own.json")
-    assert (found.corrected.standing, found.notes) == ("certified", ())
+    assert (found.answer.standing, found.notes) == ("certified", ())
 
 
 def test_a_plan_for_another_seed_gets_its_own_gap(place: Path, capsys: Capture) -> None:

@@ -100,3 +100,24 @@ def test_a_mistake_is_answered_in_one_sentence(
     assert said.err.startswith("fedgauge: " + sentence.format(data=tmp_path / "data"))
     assert said.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_partition_shows_shifts_with_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["partition", "digits", "--scheme", "iid", "--workers", "4"]
+    assert main([*arguments, "--json"]) == 0
+    plain = json.loads(capsys.readouterr().out)
+    shifted = [*arguments, "--shift", "rotation=0.5", "--shift", "swap=1"]
+    assert main([*shifted, "--plot", "p.png"]) == 0
+    said = capsys.readouterr().out
+    assert all(words in said for words in ("rotation 0.5", "swap 1", "-68°", "↔"))
+    assert main([*arguments, "--plot", "q.png"]) == 0
+    assert (tmp_path / "p.png").stat().st_size > 1.5 * (tmp_path / "q.png").stat().st_size
+    capsys.readouterr()
+    assert main([*shifted, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["shift"] == {"rotation": 0.5, "swap": 1.0}
+    assert len(found["changes"]["rotation"]) == 4
+    # Swapping whole pairs of classes permutes each worker's counts.
+    for one, other in zip(plain["label_counts"], found["label_counts"], strict=True):
+        assert sorted(one) == sorted(other)
+        assert one != other

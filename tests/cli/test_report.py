@@ -148,9 +148,9 @@ def test_certified_bounds_beside_runs(place: Path, capsys: Capture) -> None:
     told, result = answer(capsys, "report table"), json.loads(source.read_text())
     held = [line for line in result["lines"] if (line["theorem"], line["percent"]) == ("nonconvex", 50)]
     drawn = {series["name"]: series["y"] for series in told["charts"]["certified-nonconvex-50"]["series"]}
-    for version in ("corrected", "sharp", "prior"):
+    for version in ("star", "corrected", "sharp", "prior"):
         assert sorted(drawn[version]) == sorted(line["versions"][version]["bound"] for line in held)
-    assert "480 of 480 runs stay below their bound" in told["verdict"]
+    assert "600 of 600 runs stay below their bound" in told["verdict"]
 
 
 @pytest.mark.parametrize("kept", [0, 1, 7])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,20 +13,41 @@ from hypothesis import strategies as st
 from tests.grouped import grouped
 from tests.strategies import COORDINATEWISE, PARAMETERS, federations
 
-from fedgauge.algorithms import ALGORITHMS, make_algorithm
+from fedgauge.algorithms import ALGORITHMS, fingerprint, make_algorithm
+from fedgauge.algorithms.base import Algorithm
 from fedgauge.federation.generate import random_quadratics
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.simulation.loop import simulate
 from fedgauge.values import Trace
 
-every_algorithm = pytest.mark.parametrize("name", ALGORITHMS)
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "reset momentum": ("fedavg", {"local_momentum": 0.5}),
+    "kept momentum": ("fedprox", {"local_momentum": 0.5, "local_nesterov": True, "optimiser_state": "kept"}),
+    "averaged momentum": ("slowmo", {"local_momentum": 0.5, "weight_decay": 0.1, "optimiser_state": "averaged"}),
+    "clipped": ("fedadam", {"clip": 0.5}),
+    "averaged adamw": ("fedavgm", {"gamma": 0.01, "optimiser": "adamw", "optimiser_state": "averaged"}),
+    "by round": ("scaffold", {"gamma_schedule": "cosine,over=4", "eta_schedule": "linear,over=4,warmup=2"}),
+    "by step": ("fedavg", {"gamma_schedule": "cosine,over=12,by=step", "eta_schedule": "step,every=4,by=step"}),
+    "plain by round": ("fedavg", {"gamma_schedule": "step,every=2"}),
+}
+"""Algorithms with local optimisers and schedules."""
+MADE = {name: (name, PARAMETERS[name]) for name in ALGORITHMS}
+MADE |= {case: (name, {**PARAMETERS[name], **options}) for case, (name, options) in VARIANTS.items()}
+AXES = (*COORDINATEWISE, "clipped", "averaged adamw")
+"""Those that treat every coordinate by itself and so depend on the axes."""
+every_algorithm = pytest.mark.parametrize("name", MADE)
 SAMPLINGS = ("full", "with-replacement", "with-replacement-shared", "without-replacement")
 
 
 def run(federation: QuadraticFederation, name: str, **how: Any) -> Trace:
     how = {"local_steps": 3, "rounds": 4, **how}
-    return simulate(federation, make_algorithm(name, **PARAMETERS[name]), **grouped(**how))
+    return simulate(federation, made(name), **grouped(**how))
+
+
+def made(name: str) -> Algorithm:
+    algorithm, parameters = MADE[name]
+    return make_algorithm(algorithm, **parameters)
 
 
 def assert_same(found: Trace, expected: Trace, model: Any = None) -> None:
@@ -46,9 +68,9 @@ def test_same_seed_same_bits(name: str, federation: QuadraticFederation, seed: i
 # An algorithm whose workers have a memory cannot draw one twice.
 ALLOWED = [
     (name, sampling)
-    for name in ALGORITHMS
+    for name in MADE
     for sampling in SAMPLINGS
-    if make_algorithm(name, gamma=0.1).repeats or not sampling.startswith("with-")
+    if made(name).repeats or not sampling.startswith("with-")
 ]
 
 
@@ -87,7 +109,7 @@ def _rotation(dim: int, seed: int, axes_only: bool) -> Any:
 @settings(max_examples=10)
 @given(federation=federations(sigma2=0.0, linear_spread=1.0), seed=st.integers(0, 2**32))
 def test_rotating_the_space_rotates_the_model(name: str, federation: QuadraticFederation, seed: int) -> None:
-    Q = _rotation(federation.dim, seed, axes_only=name in COORDINATEWISE)
+    Q = _rotation(federation.dim, seed, axes_only=name in AXES)
     hessians = Q @ federation.hessians @ Q.T
     rotated = QuadraticFederation(
         (hessians + hessians.swapaxes(1, 2)) / 2,
@@ -121,12 +143,13 @@ def test_no_function_changes_its_arguments(name: str) -> None:
             return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
         return torch.equal(one, other)
 
-    algorithm = make_algorithm(name, **PARAMETERS[name])
+    algorithm = made(name)
     model, workers = rows(3), 4
-    server = {key: rows(3).abs() for key in unchanged(algorithm.init, model)}
-    memory = {key: rows(workers, 3) for key in unchanged(algorithm.worker_init, model)}
+    server = {key: rows(len(value)).abs() for key, value in unchanged(algorithm.init, model).items()}
+    first = unchanged(algorithm.worker_init, model)
+    memory = {key: rows(workers, len(value)).abs() for key, value in first.items()}
     begun = unchanged(algorithm.begin, model, server, memory)
-    local = {key: value.expand(workers, 3).clone() for key, value in begun.items()}
+    local = {key: value.expand(workers, value.shape[-1]).clone() for key, value in begun.items()}
     local = dict(unchanged(algorithm.step, local, rows(workers, 3)))
     message, remembered = unchanged(algorithm.finish, model, local, torch.full((workers, 1), 2.0, dtype=torch.float64))
     assert remembered.keys() == memory.keys()
@@ -137,6 +160,23 @@ def test_no_function_changes_its_arguments(name: str) -> None:
 
 
 @every_algorithm
+def test_its_name_and_parameters_identify_it(name: str) -> None:
+    algorithm = made(name)
+    assert fingerprint(algorithm) is None
+    again = make_algorithm(algorithm.name, **algorithm.parameters)
+    assert again.parameters == algorithm.parameters
+
+
+@every_algorithm
+def test_a_run_is_resumed_and_shared_by_processes_with_the_same_bits(name: str, tmp_path: Path) -> None:
+    federation = random_quadratics(4, 3, sigma2=0.1, seed=3)
+    how: dict[str, Any] = {"local_steps": [1, 2, 3, 2], "rounds": 6, "chunk": 1}
+    whole = run(federation, name, **how)
+    assert run(federation, name, **how, pause=3, run=tmp_path, checkpoint_every=1).status == "stopped"
+    assert run(federation, name, **how, run=tmp_path, checkpoint_every=1, resume=True, processes=2) == whole
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
 def test_the_docstring_states_the_update_and_its_source(name: str) -> None:
     text = ALGORITHMS[name].__doc__ or ""
     assert ".. math::" in text

@@ -18,7 +18,7 @@ from torch.nn import functional
 from fedgauge import fedavg, simulate
 from fedgauge.errors import InputError
 from fedgauge.federation import kernels
-from fedgauge.federation.flat import flatten
+from fedgauge.federation.flat import FlatModule, flatten
 from fedgauge.federation.kernels import KERNELS, Kernel, Learner
 from fedgauge.federation.kernels.autograd import Autograd
 from fedgauge.federation.kernels.losses import squared_error
@@ -54,7 +54,7 @@ def learners(draw: st.DrawFn) -> Learner:
 
 def check(found: Kernel, of: Learner) -> None:
     """Every operation of a kernel agrees with the plain one's."""
-    plain, generator = Autograd(of.module, of.loss), torch.Generator().manual_seed(5)
+    plain, generator = Autograd(FlatModule(of.module), of.loss), torch.Generator().manual_seed(5)
     models, vectors = (
         of.model + 0.1 * torch.randn(3, len(of.model), dtype=DOUBLE, generator=generator) for _ in range(2)
     )
@@ -151,7 +151,7 @@ class Tanh:
         parts = list(learner.module) if isinstance(learner.module, nn.Sequential) else []
         if [type(part) for part in parts] != [nn.Linear, nn.Tanh]:
             return None
-        return cls(Autograd(learner.module, learner.loss))
+        return cls(Autograd(FlatModule(learner.module), learner.loss))
 
     def descend(self, models: torch.Tensor, draws: Any, *how: Any) -> torch.Tensor:
         type(self).steps += len(draws) * len(models)

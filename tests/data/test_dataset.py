@@ -9,7 +9,8 @@ import torch
 from PIL import Image
 from tests.data import made
 
-from fedgauge.data.dataset import Dataset, from_torch, measure, read_npz, standardise
+from fedgauge.data.dataset import Dataset, from_torch, read_npz
+from fedgauge.data.scaling import measure, standardise
 from fedgauge.errors import InputError
 
 
@@ -45,10 +46,12 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"train_labels": np.zeros(19, int)},
         r"must be 20 numbers, one per example, not an array of shape \(19,\)",
     ),
-    "labels are parts": ({"train_labels": np.full(20, 0.5)}, "must be whole numbers"),
+    "labels are parts": ({"train_labels": np.full(20, 0.5), "values": False}, "must be whole numbers"),
+    "values are none": ({"train_labels": np.full(20, np.nan)}, "must be finite numbers"),
+    "sequences above": ({"train_labels": np.full((20, 3), 10), "test_labels": np.zeros((5, 3), int)}, "not 10"),
+    "other targets": ({"train_labels": np.zeros((20, 3), int)}, r"shape \(3,\) of its training labels, not \(\)"),
     "labels are words": ({"train_labels": np.full(20, "a")}, "must be whole numbers"),
-    "inputs are words": ({"train_inputs": np.full((20, 1), "a")}, "unsigned bytes or floats"),
-    "inputs are ints": ({"train_inputs": np.zeros((20, 1), int)}, "unsigned bytes or floats, not int64"),
+    "inputs are words": ({"train_inputs": np.full((20, 1), "a")}, "bytes, floats or tokens, not <U1"),
     "NaN": ({"train_inputs": np.full((20, 1, 4, 4), np.nan)}, "finite"),
     "one number": ({"train_inputs": np.float64(3)}, "one entry per example"),
     "other shape": (

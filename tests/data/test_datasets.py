@@ -99,6 +99,7 @@ def test_cifar_and_cinic_are_found(tmp_path: Path) -> None:
     states = {name: status(name, tmp_path).state for name in ENTRIES}
     assert states == {
         "digits": "ready",
+        "text": "ready",
         "mnist": "missing",
         "qmnist": "missing",
         "fashion-mnist": "missing",

@@ -226,6 +226,7 @@ def test_two_at_once_do_not_mix(server: Server, mnist: dict[str, bytes], tmp_pat
     ("name", "url", "sentence"),
     [
         ("digits", None, r"digits is not downloaded as files; run: pip install"),
+        ("text", None, "text is not downloaded as files; it is generated, so that there is nothing to get"),
         ("cinic10", None, "cinic10 is not downloaded as files; get it from the project BayesWatch/cinic-10"),
         ("qmnist", None, "qmnist has no address to download from; get it from the project facebookresearch/qmnist"),
         ("mnist", "file:///etc", "url must begin with http:// or https://, not 'file:///etc'"),

@@ -39,8 +39,8 @@ X, Y = np.zeros((4, 3)), np.array([0, 1, 0, 1])
 NPZ: dict[str, tuple[dict[str, Any], str]] = {
     "one large label": ({"x": X, "y": [0, 1, 0, 10**9]}, "The label 1000000000 would need 1,000,000,001 classes, and"),
     "one large label in floats": ({"x": X, "y": [0, 1, 0, 1e300]}, "classes, and at most 100,000 are made"),
-    "NaN": ({"x": X, "y": [0, 1, np.nan, 1]}, "The train labels of bad must be whole numbers, not float64"),
-    "infinite": ({"x": X, "y": [0, 1, np.inf, 1]}, "The train labels of bad must be whole numbers, not float64"),
+    "NaN": ({"x": X, "y": [0, 1, np.nan, 1]}, "The train labels of bad must be finite numbers"),
+    "infinite": ({"x": X, "y": [0, 1, np.inf, 1]}, "The train labels of bad must be finite numbers"),
     "NaN in the test labels": (
         {"x_train": X, "y_train": Y, "x_test": X, "y_test": [0, 1, np.nan, 1]},
         "The test labels of bad must be whole numbers",

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from fedgauge.data.dataset import Dataset, standardise
+from fedgauge.data.dataset import Dataset
 from fedgauge.data.mixture import paper
 from fedgauge.data.partition import Partition
+from fedgauge.data.scaling import standardise
 from fedgauge.data.schemes import (
     SCHEMES,
     _dirichlet,

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from fedgauge.data.catalogue import status
-from fedgauge.data.dataset import Dataset, measure, standardise
+from fedgauge.data.dataset import Dataset
 from fedgauge.data.loading import load_dataset
+from fedgauge.data.scaling import measure, standardise
 from fedgauge.data.schemes import make_partition
 from fedgauge.errors import InputError
 

@@ -72,7 +72,8 @@ def test_without_noise_and_drift_local_sgd_gains_a_factor_of_its_steps() -> None
     region = compute(make_axis("I", (1, 32), 6), make_axis("zeta", (0, 9), 2), sigma=0, dim=2, conditioning=1)
     for contest in (region.exact, region.bound):
         assert contest.log_ratio == pytest.approx(np.tile(-np.log(region.x.values), (2, 1)), abs=1e-9)
-        assert (contest.local_gamma == 1).all()
+        # The bound is F/(x (1 - x/2)), flat at its least, so that the search may stop a root of the rounding away.
+        assert contest.local_gamma == pytest.approx(1, abs=1e-6)
 
 
 @pytest.mark.parametrize("L_h", [0.0, 0.2])
@@ -84,16 +85,17 @@ def test_with_one_step_the_methods_are_one(L_h: float) -> None:
 
 
 def test_much_noise_makes_a_tie_by_the_bounds_where_hessians_agree_and_a_loss_where_they_do_not() -> None:
-    assert at("sigma", 1e4, "I", 8, L_h=0.0).bound.log_ratio[0, 0] == pytest.approx(0, abs=1e-6)
+    assert at("sigma", 1e4, "I", 8, L_h=0.0).bound.log_ratio[0, 0] == pytest.approx(0, abs=1e-4)
     assert at("sigma", 1e4, "I", 8, L_h=0.2).bound.winner[0, 0] == -1
     assert at("sigma", 0.0, "I", 8, L_h=0.0).bound.winner[0, 0] == 1
 
 
-def test_bounds_tie_from_the_noise_on_that_they_say() -> None:
-    """Mini-batch SGD's best rate is below its cap from sigma2 = 2 F N I L_g/R on; before, local SGD is better."""
-    edge = (2 * 1.0 * 8 * 4 * 1.0 / 50) ** 0.5
-    assert at("sigma", edge * 1.001, "I", 4).bound.log_ratio[0, 0] == pytest.approx(0, abs=1e-6)
-    assert at("sigma", edge * 0.9, "I", 4).bound.log_ratio[0, 0] < -1e-3
+def test_bounds_approach_a_tie_with_the_noise() -> None:
+    """They differ by 1 - x L_g/2 at rates x and x I; the best x falls as 1/sigma."""
+    ratios = [float(at("sigma", sigma, "I", 4).bound.log_ratio[0, 0]) for sigma in (1.0, 10.0, 100.0, 1000.0)]
+    assert all(ratio < 0 for ratio in ratios)
+    assert ratios[2] / ratios[3] == pytest.approx(10, rel=0.02)
+    assert ratios == sorted(ratios)
 
 
 def test_exact_border_lies_where_it_was_worked_out() -> None:

@@ -11,7 +11,7 @@ import typer.main
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedgauge.algorithms import ALGORITHMS, parameters_of
+from fedgauge.algorithms import ALGORITHMS, OPTIONS, parameters_of
 from fedgauge.cli import app
 from fedgauge.codec import toml
 from fedgauge.data.schemes import SCHEMES
@@ -79,7 +79,8 @@ def test_every_key_is_an_option_of_the_commands_that_take_an_experiment() -> Non
 
 def test_no_parameter_of_an_algorithm_or_a_scheme_is_left_out() -> None:
     fields = {item.name for item in dataclasses.fields(AlgorithmSection)}
-    assert fields == {"name", "options"} | {parameter for name in ALGORITHMS for parameter in parameters_of(name)}
+    own = {parameter for name in ALGORITHMS for parameter in parameters_of(name)}
+    assert fields == {"name", "options", *OPTIONS} | own
     fields = {item.name for item in dataclasses.fields(DataSection)}
     assert fields >= {parameter for name in SCHEMES for parameter in scheme_parameters_of(name)}
 
@@ -121,3 +122,25 @@ def test_what_is_wrong_is_said(text: str) -> None:
         Experiment.from_toml(text)
     for word in WRONG[text]:
         assert word in str(caught.value)
+
+
+def test_epochs_and_steps_replace_each_other() -> None:
+    base = Experiment.of({"gamma": 0.1, "local_steps": 20})
+    changed = base.changed({"local_epochs": 2})
+    assert "local_steps" not in changed.to_json()["run"]
+    assert Experiment.from_toml(changed.to_toml()) == changed
+    assert changed.changed({"local_steps": 20}) == base
+    with pytest.raises(InputError, match="leave one of them out"):
+        base.changed({"local_epochs": 2, "local_steps": 5})
+
+
+def test_a_schedule_ends_with_the_run_unless_it_says_otherwise() -> None:
+    base = Experiment.of(
+        {"gamma": 0.1, "rounds": 40, "gamma_schedule": "cosine,warmup=5", "eta_schedule": "linear,by=step"}
+    )
+    assert base.algorithm.parameters_in(40, 200.0) == {
+        "gamma": 0.1,
+        "gamma_schedule": "cosine,over=40,warmup=5",
+        "eta_schedule": "linear,by=step,over=200",
+    }
+    assert Experiment.from_toml(base.to_toml()) == base

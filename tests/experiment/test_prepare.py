@@ -168,7 +168,9 @@ def vector_loss(shape: Any, classes: int) -> Model:
 
 
 def normed(shape: Any, classes: int) -> nn.Module:
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Linear(8, classes))
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8, track_running_stats=False), nn.Linear(8, classes)
+    )
 
 
 HERE = "tests.experiment.test_prepare"
@@ -190,7 +192,7 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "misfit": ({"model": f"{HERE}:misfit"}, ("misfit", "misfit on digits", "(1, 8, 8)")),
     "too few outputs": ({"model": f"{HERE}:too_few"}, ("(3,) outputs", "labels 0 to 9")),
     "vector loss": ({"model": f"{HERE}:vector_loss"}, ("loss", "one number")),
-    "batch norm": ({"model": f"{HERE}:normed"}, ("BatchNorm", "GroupNorm")),
+    "batch norm": ({"model": f"{HERE}:normed"}, ("BatchNorm (2)", "no running statistics", "GroupNorm")),
     "vgg on digits": ({"model": "vgg11"}, ("divisible by 32", "(1, 8, 8)", "choose mlp")),
     "no such model": ({"model": "mpl"}, ("mpl", "did you mean mlp?")),
     "option of another model": ({"model_option": {"filters": 3}}, ("mlp", "filters", "width")),
@@ -280,3 +282,17 @@ def test_what_is_no_algorithm_is_refused(
     random_quadratics(3, 2).write("fed.json")
     assert main(["simulate", "fed.json", *line.split()]) == 2
     assert says in capsys.readouterr().err
+
+
+def test_epochs_are_steps_by_the_size_of_a_shard() -> None:
+    experiment = Experiment.of(
+        {"source": "digits", "scheme": "dirichlet", "gamma": 0.1, "rounds": 4, "local_epochs": 2, "batch_size": 32}
+    ).changed({"gamma_schedule": "cosine,by=step"})
+    setup = prepare(experiment)
+    assert setup.partition is not None
+    expected = tuple(2 * int(np.ceil(size / 32)) for size in setup.partition.sizes)
+    assert setup.local_steps == expected
+    over = round(4 * np.mean(expected))
+    assert setup.algorithm.parameters["gamma_schedule"] == f"cosine,by=step,over={over}"
+    equal = prepare(experiment.changed({"scheme": "paper"}))
+    assert isinstance(equal.local_steps, int)

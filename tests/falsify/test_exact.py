@@ -39,7 +39,7 @@ def test_measures_agree_with_the_expectations(name: str) -> None:
     steps = name in ("equal-hessians", "quadratic", "momentum")
     found = measure(p, theorem, gamma)
     parameters = {"gamma": gamma, **({"beta": p.beta} if name == "momentum" else {})}
-    who = Participation("with-replacement", p.M) if name == "partial" else Participation()
+    who = Participation() if theorem.sampling == "full" else Participation(theorem.sampling, p.M)
     algorithm = make_algorithm(theorem.algorithm, **parameters)
 
     def exact(iterations: bool) -> tuple[np.ndarray, np.ndarray]:

@@ -81,6 +81,11 @@ def test_what_cannot_be_summed_is_said(experiment: Experiment, shards: Path) -> 
         run_securely(grid_of(shards), CONTEXT, experiment.changed({"workers": 2}), shard)
     with pytest.raises(InputError, match="scaffold keeps a memory"):
         run_securely(grid_of(shards), CONTEXT, experiment.changed({"algorithm": "scaffold"}), shard)
+    for changes in ({"local_momentum": 0.9, "optimiser_state": "averaged"}, {"gamma_schedule": "linear,by=step"}):
+        with pytest.raises(InputError, match="too coarse"):
+            run_securely(grid_of(shards), CONTEXT, experiment.changed(changes), shard)
+    with pytest.raises(InputError, match="local_epochs = 2 cannot be used"):
+        run_securely(grid_of(shards), CONTEXT, experiment.changed({"local_epochs": 2}), shard)
 
 
 REFUSED = {

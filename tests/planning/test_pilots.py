@@ -71,6 +71,6 @@ def test_a_pilot_ends_at_its_goal(quadratic: Experiment, tmp_path: Path) -> None
         curve = running.run([trial], [1e4])[0]
         model, records = running.model(trial)
     assert curve.status == "target"
-    assert curve.errors[-1] <= 0.05 < min(curve.errors[:-1])
+    assert max(curve.errors[-2:]) <= 0.05 < min(curve.errors[:-2])  # a goal counts when it holds
     assert records[-1].grad2 == curve.errors[-1]
     assert model.shape == (3,)

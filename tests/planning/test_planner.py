@@ -133,9 +133,8 @@ def test_where_time_is_up_a_gradient_that_rose_is_no_divergence(tmp_path: Path) 
 
 def test_more_combinations_than_are_tried_are_said(tmp_path: Path) -> None:
     over: dict[str, list[Any]] = {"gamma": [0.01 * k for k in range(1, 11)], "local_steps": list(range(1, 11))}
-    found = plan(
-        experiment(tmp_path), goal=Goal("grad2", 1e-2), cost=COST, over=over, options=PlanOptions(1, 1e-9, jobs=1)
-    )
+    goal = Goal("grad2", budget=30.0)
+    found = plan(experiment(tmp_path), goal=goal, cost=COST, over=over, options=PlanOptions(1, 1e-9, jobs=1))
     assert any(
         "Of 100 combinations of I and gamma, only the 45 that the constants favour" in note for note in found.notes
     )

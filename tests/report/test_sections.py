@@ -15,7 +15,7 @@ from fedgauge.results.kinds import RESULTS
 from fedgauge.results.reading import RUN, read_results
 
 FILES = sorted(path for path in Path(sections.__file__).parent.glob("*.py") if path.stem != "__init__")
-WITHOUT_PAGE = {"sketch", "sampling", "lens-study", "falsification", "demo"}
+WITHOUT_PAGE = {"sketch", "sampling", "lens-study", "decisive-study", "design", "falsification", "demo"}
 
 
 def test_there_is_one_file_for_each_section_and_all_are_listed() -> None:

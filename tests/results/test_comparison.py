@@ -29,7 +29,7 @@ def beside(place: Path, found: Constants, seed: int = 0, start: torch.Tensor | N
 
 def test_the_seed_s_own_first_model(tmp_path: Path) -> None:
     found = beside(tmp_path / "run", constants())
-    assert (found.corrected.standing, found.notes) == ("certified", ())
+    assert (found.answer.standing, found.notes) == ("certified", ())
 
 
 @pytest.mark.parametrize("scale", [1.0, 1000.0])
@@ -37,16 +37,16 @@ def test_a_first_model_that_was_chosen(tmp_path: Path, scale: float) -> None:
     """It is compared by its digest, so that the same model from another place is the same model."""
     found = beside(tmp_path / "run", constants(), start=scale * FEDERATION.start(0))
     if scale == 1:
-        assert (found.corrected.standing, found.notes) == ("certified", ())
+        assert (found.answer.standing, found.notes) == ("certified", ())
     else:
-        assert found.corrected.standing == "plug-in"
+        assert found.answer.standing == "plug-in"
         assert found.notes == ("F counts as assumed, because it belongs to another first model.",)
 
 
 def test_a_run_with_another_seed(tmp_path: Path) -> None:
     """That quadratics have one first model for all seeds is not known to what reads a run."""
-    assert beside(tmp_path / "run", constants(), seed=4).corrected.standing == "plug-in"
-    assert beside(tmp_path / "other", constants(seed=4), seed=4).corrected.standing == "certified"
+    assert beside(tmp_path / "run", constants(), seed=4).answer.standing == "plug-in"
+    assert beside(tmp_path / "other", constants(seed=4), seed=4).answer.standing == "certified"
 
 
 def test_a_run_that_does_not_say_its_federation(tmp_path: Path) -> None:
@@ -54,4 +54,4 @@ def test_a_run_that_does_not_say_its_federation(tmp_path: Path) -> None:
     beside(tmp_path / "run", found)
     run = read_run(tmp_path / "run")
     unknown = type(run)(**{**vars(run), "settings": {**run.settings, "federation": None}})
-    assert compare(unknown, found, FEDERATION.num_workers).corrected.standing == "plug-in"
+    assert compare(unknown, found, FEDERATION.num_workers).answer.standing == "plug-in"

@@ -17,6 +17,7 @@ from tests.federation.networks import chained, convolutional, federation
 from tests.grouped import grouped
 from tests.strategies import PARAMETERS
 
+from fedgauge import MeasureOptions, fedavg, measure, random_quadratics
 from fedgauge.algorithms import ALGORITHMS, make_algorithm
 from fedgauge.errors import InputError, MachineError
 from fedgauge.federation.participation import Participation
@@ -261,3 +262,22 @@ def _alive(pid: int) -> bool:
 def test_engines_refuse_numbers_that_are_none(how: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="must be a whole number of at least 1"):
         run(federation(), **how)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_results_of_lanes_that_are_added_up_as_they_come_have_the_same_bits(
+    processes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = random_quadratics(20, 3, hessian_spread=0.5, sigma2=0.1)
+    how: dict[str, Any] = {"compute": Compute(processes=processes, chunk=1)}
+
+    def results() -> tuple[Any, ...]:
+        trace = simulate(of, fedavg(0.1), local_steps=3, rounds=3, **how)
+        found = measure(
+            of, fedavg(0.1), local_steps=3, model=of.start(0), options=MeasureOptions(("divergence",)), **how
+        )
+        return trace, [reading.to_json() for reading in found.readings]
+
+    together = results()
+    monkeypatch.setattr("fedgauge.simulation.workers._TOGETHER_BYTES", 0)
+    assert results() == together

@@ -23,6 +23,7 @@ conditions too (their names keep L_g and L_h). Theorem numbers are those of the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -333,6 +334,148 @@ def quadratic_prior(p: Any) -> Answer:
     return quadratic_corrected(with_l_tilde(p))
 
 
+# The star versions: recursions over the local steps, cause by cause, as docs/theory.md derives them.
+
+
+def star_error(p: Any, zeta: Real, own: Real, mean: Real, slope: Real) -> tuple[Real, list[Real]]:
+    """The bound on |sum_k w_k| from one cause alone, and the spread of the models before each step and after the last.
+
+    ``zeta``, ``own``, ``mean`` and ``slope`` are the divergence, a worker's noise about the mean, the noise of the mean
+    and |grad f(xbar)|; three of them are 0.
+    """
+    spread: list[Real] = []
+    way: list[Real] = []
+    for k in range(int(p.I) + 1):
+        before = sum((zeta + p.L_g * one for one in spread), mpf(0))
+        moved = sum((slope + p.L_h * one + p.L_g * far for one, far in zip(spread, way, strict=True)), mpf(0))
+        spread.append(p.gamma * own * sqrt(k) + p.gamma * before)
+        way.append(p.gamma * mean * sqrt(k) + p.gamma * moved)
+    error = sum((p.L_h * spread[k] + p.L_g * way[k] for k in range(int(p.I))), mpf(0))
+    return error, spread
+
+
+def star(p: Any, whole: Real, apart: Real, sampled: bool) -> Answer:
+    """Steps 4 and 5 of the derivation, and its breakdown: Z and the causes' parts of 2 Q Z + T."""
+    zeta, own, mean = sqrt(p.zeta2), sqrt(p.sigma2 * (1 - 1 / p.N)), sqrt(p.sigma2 / p.N)
+    A = star_error(p, 0, 0, 0, mpf(1))[0]
+    causes = {
+        "divergence": star_error(p, zeta, 0, 0, 0),
+        "workers": star_error(p, 0, own, 0, 0),
+        "mean": star_error(p, 0, 0, mean, 0),
+    }
+    parts = {name: error for name, (error, _) in causes.items()}
+    b, noise, u = sum(parts.values()), sqrt(p.I) * mean, p.gamma * p.eta * p.I
+    h, off = p.L_g * p.gamma**2 * p.eta**2 / 2, abs(1 - p.L_g * u)
+    P = u * (1 - p.L_g * u / 2) - p.gamma * p.eta * off * A - h * A**2
+    lead2 = p.I**2 * p.zeta2 + p.I * own**2 + 2 * zeta * own * sum((sqrt(k) for k in range(int(p.I))), mpf(0))
+    rest = {name: sum((p.L_g * one for one in causes[name][1][:-1]), mpf(0)) for name in ("divergence", "workers")}
+    both = sum(rest.values())
+    Q = p.gamma * p.eta * off * b / 2 + h * A * (b + whole * noise)
+    T = h * ((1 - whole) * b**2 + whole * (b + noise) ** 2 + apart * (sqrt(lead2) + both) ** 2)
+    Y = (Q + sqrt(Q**2 + P * (p.F / p.R + T))) / P
+    Z = (Q + sqrt(Q**2 + P * T)) / P
+    late = (lead2 - p.I**2 * p.zeta2 - p.I * own**2) / 2
+    cross = {name: h * apart * (2 * sqrt(lead2) + both) * one for name, one in rest.items()}
+
+    def local(name: str) -> Real:
+        linear = (p.gamma * p.eta * off / 2 + h * A) * parts[name]
+        return 2 * linear * Z + h * parts[name] * (b + whole * noise)
+
+    gradient = 2 * h * A * whole * noise * Z + h * whole * noise * (noise + b) + h * apart * (p.I * own**2 + late)
+    terms = [
+        Y**2 - Z**2,
+        gradient / P,
+        local("mean") / P,
+        (local("workers") + cross["workers"]) / P,
+        local("divergence") / P,
+    ]
+    sampling = (h * apart * (p.I**2 * p.zeta2 + late) + cross["divergence"]) / P
+    if sampled:
+        terms = [*terms[:2], sampling, terms[2], terms[4], terms[3]]
+    assert abs(sum(terms) - Y**2) <= mpf("1e-40") * Y**2
+    limits = {
+        "gamma <= y/L_g where the growth doubles": over(doubling(int(p.I)), p.L_g),
+        "gamma <= ((1 + 2/eta)^(1/I) - 1)/L_g": over((1 + 2 / p.eta) ** (1 / p.I) - 1, p.L_g),
+    }
+    return terms, limits
+
+
+@cache
+def doubling(steps: int) -> Real:
+    """The y at which the sum over k < I of (1 + y)^k is 2 I, by bisection."""
+    low, high = mpf(0), mpf(2)
+    if steps == 1:
+        return mpf("inf")
+    for _ in range(170):
+        middle = (low + high) / 2
+        small = sum((1 + middle) ** k for k in range(steps)) <= 2 * steps
+        low, high = (middle, high) if small else (low, middle)
+    return low
+
+
+@oracle("nonconvex", "star")
+def nonconvex_star(p: Any) -> Answer:
+    """4.3 by the recursions."""
+    return star(p, mpf(1), mpf(0), False)
+
+
+@oracle("partial", "star")
+def partial_star(p: Any) -> Answer:
+    """4.5 by the recursions, every draw a run of its own."""
+    return star(p, 1 / p.M, 1 / p.M, True)
+
+
+@oracle("partial-shared", "star")
+def partial_shared_star(p: Any) -> Answer:
+    """4.5 by the recursions, a worker drawn twice runs once."""
+    return star(p, mpf(1), 1 / p.M, True)
+
+
+@oracle("partial-without", "star")
+def partial_without_star(p: Any) -> Answer:
+    """4.5 by the recursions without replacement; the variance of a mean of M out of N."""
+    return star(p, mpf(1), over(p.N - p.M, p.M * (p.N - 1)) if p.N > 1 else mpf(0), True)
+
+
+def _of_partial(version: str, shared: bool) -> None:
+    """The older versions of 4.5 for the other ways to draw (docs/theory.md, "Other samplings")."""
+
+    @oracle("partial-shared" if shared else "partial-without", version)
+    def made(p: Any) -> Answer:
+        if version == "prior":
+            p = with_l_tilde(p)
+        terms, limits = (partial_sharp if version == "sharp" else partial_corrected)(p)
+        if shared:
+            terms[1] = terms[1] + 8 * (p.M - 1) / p.N * p.gamma * p.eta * p.L_g * p.sigma2 / p.M
+        else:
+            del limits["gamma*eta <= M/(2 (M-1) I L_g)"]
+            limits["gamma*eta <= M (N-1)/(2 N (M-1) I L_g)"] = over(p.M * (p.N - 1), 2 * p.N * (p.M - 1) * p.I * p.L_g)
+        return terms, limits
+
+
+for _version in ("corrected", "sharp", "prior"):
+    for _shared in (True, False):
+        _of_partial(_version, _shared)
+
+
+@oracle("equal-hessians", "star")
+def equal_hessians_star(p: Any) -> Answer:
+    """Every local step of the mean is one of SGD: x (1 - x L_g/2) |grad f|^2 <= descent + x^2 L_g sigma2/(2N)."""
+    kept = 1 - p.gamma * p.L_g / 2
+    terms = [p.F / (p.gamma * p.R * p.I * kept), p.gamma * p.L_g * p.sigma2 / (2 * p.N * kept)]
+    return terms, {"gamma <= 2/L_g": over(2, p.L_g), "eta = 1": mpf(1)}
+
+
+@oracle("minibatch", "star")
+def minibatch_star(p: Any) -> Answer:
+    """The same with steps of gamma eta and batches of I gradients."""
+    x = p.gamma * p.eta
+    kept = 1 - x * p.L_g / 2
+    return [p.F / (x * p.R * kept), x * p.L_g * p.sigma2 / (2 * p.N * p.I * kept)], {
+        "gamma eta <= 2/L_g": over(2, p.L_g)
+    }
+
+
 # Theorem A.5: the average over all steps t of E|grad f(xhat^t)|^2, momentum.
 
 
@@ -356,6 +499,28 @@ def momentum_printed(p: Any) -> Answer:
 def momentum_corrected(p: Any) -> Answer:
     """As printed: audit 5 (only Lemma B.4 is misprinted)."""
     return momentum_printed(p)
+
+
+@oracle("momentum", "star")
+def momentum_star(p: Any) -> Answer:
+    """A.5 with the spread by its recursion, as a double sum over the steps."""
+    zeta, own = sqrt(p.zeta2), sqrt(p.sigma2 * (1 - 1 / p.N))
+    weight = [(1 - p.beta**j) / (1 - p.beta) for j in range(int(p.I) + 1)]
+    apart: list[Real] = []
+    noise: list[Real] = []
+    for k in range(int(p.I)):
+        walk = sqrt(sum((one**2 for one in weight[1 : k + 1]), mpf(0)))
+        apart.append(p.gamma * sum((weight[k - m] * (zeta + p.L_g * apart[m]) for m in range(k)), mpf(0)))
+        late = sum((weight[k - m] * p.L_g * noise[m] for m in range(k)), mpf(0))
+        noise.append(p.gamma * (own * walk + late))
+    pairs = list(zip(apart, noise, strict=True))
+    terms = [
+        2 * (1 - p.beta) * p.F / (p.gamma * p.R * p.I),
+        p.gamma * p.L_g * p.sigma2 / (p.N * (1 - p.beta) ** 2),
+        p.L_h**2 / p.I * sum((n * n + d * n for d, n in pairs), mpf(0)),
+        p.L_h**2 / p.I * sum((d * d + d * n for d, n in pairs), mpf(0)),
+    ]
+    return terms, {"gamma <= (1-beta)^2/(L_g (1+beta))": over((1 - p.beta) ** 2, p.L_g * (1 + p.beta))}
 
 
 @oracle("momentum", "prior")
@@ -506,6 +671,39 @@ def strongly_convex_sharp(p: Any) -> Answer:
 def strongly_convex_prior(p: Any) -> Answer:
     """The corrected Theorem A.9 in L_tilde."""
     return strongly_convex_corrected(with_l_tilde(p))
+
+
+@oracle("strongly-convex-last", "star")
+def strongly_convex_last_star(p: Any) -> Answer:
+    """The recursion D^2 -> a^2 D^2 + 2 q D + t for D = |xbar - x*|, in the form of the derivation."""
+    zeta, own, mean = sqrt(p.zeta2), sqrt(p.sigma2 * (1 - 1 / p.N)), sqrt(p.sigma2 / p.N)
+    A = star_error(p, 0, 0, 0, mpf(1))[0]
+    parts = {
+        "mean": star_error(p, 0, 0, mean, 0)[0],
+        "divergence": star_error(p, zeta, 0, 0, 0)[0],
+        "workers": star_error(p, 0, own, 0, 0)[0],
+    }
+    b, noise, rate, u = sum(parts.values()), sqrt(p.I) * mean, p.gamma * p.eta, p.gamma * p.eta * p.I
+    a = max(1 - u * p.mu, u * p.L_g - 1) + rate * A * p.L_g
+    q, t = a * rate * b + rate**2 * A * p.L_g * noise, rate**2 * (b + noise) ** 2
+    Z = (q + sqrt(q**2 + (1 - a**2) * t)) / (1 - a**2)
+    k = a**2 + (q / Z if Z > 0 else 0) if p.d0 > Z**2 else a**2
+    front = p.L_g / 2 * (1 - k**p.R) / (1 - a**2)
+    terms = [
+        p.L_g / 2 * k**p.R * p.d0,
+        front * (2 * rate**2 * A * p.L_g * noise * Z + rate**2 * noise * (b + noise)),
+        *(front * (2 * a * rate * one * Z + rate**2 * one * (b + noise)) for one in parts.values()),
+    ]
+    low, high = mpf(0), mpf(2)
+    for _ in range(170):
+        middle = (low + high) / 2
+        small = sum((1 + middle) ** j for j in range(int(p.I))) <= (1 + p.mu / p.L_g) * p.I
+        low, high = (middle, high) if small else (low, middle)
+    limits = {
+        "gamma <= y/L_g": over(low, p.L_g) if p.I > 1 else mpf("inf"),
+        "gamma <= ((1 + 2/eta)^(1/I) - 1)/L_g": over((1 + 2 / p.eta) ** (1 / p.I) - 1, p.L_g),
+    }
+    return terms, limits
 
 
 @oracle("strongly-convex-last", "printed")

@@ -38,7 +38,7 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     ("quadratic", {"kappa": 3}, "kappa must be between 0 and 2"),
     ("strongly-convex", {"mu": 0}, "mu must be a finite number above 0, not 0."),
     ("nonconvx", {}, "There is no theorem nonconvx; did you mean nonconvex?"),
-    ("momentum", {"version": "sharp"}, "has no version 'sharp'; choose one of printed, corrected, prior."),
+    ("momentum", {"version": "sharp"}, "has no version 'sharp'; choose one of printed, corrected, star, prior."),
     ("nonconvex", {"kinds": {"L_h": "guess"}}, "The kind of L_h must be one of exact, upper, lower, sample"),
     ("nonconvex", {"kinds": {"L_hh": "exact"}}, "kinds has the unknown symbol L_hh; did you mean L_h?"),
 ]  # fmt: skip
@@ -66,7 +66,7 @@ BAD_CALLS: list[tuple[Any, str]] = [
     (lambda v: best_gamma("nonconvex", eta=None, **v), "fix eta or give gamma_min"),
     (lambda v: best_gamma("fedadam", eta=None, **v), "L_h with them, drops out"),
     (lambda v: best_gamma("nonconvex", gamma=1, **v), "gamma is what is being tuned"),
-    (lambda v: best_gamma("nonconvex", gamma_min=10, **v), "gamma_min must be admissible, at most 0.0"),
+    (lambda v: best_gamma("nonconvex", gamma_min=10, **v), "gamma_min must be admissible, at most 0.1"),
     (lambda v: best_gamma("nonconvex", eta=None, gamma_min=10, **v), "gamma_min must be admissible for some eta"),
     (lambda v: best_gamma("nonconvex", gamma_min=-1, **v), "gamma_min must be a finite number above 0, not -1"),
     (lambda v: best_gamma("nonconvex", **{**v, "F": 0}), "F must be above 0"),

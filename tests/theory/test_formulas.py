@@ -83,7 +83,7 @@ def test_few_rounds_of_the_strongly_convex_bound_match_the_plain_formula(table: 
 def test_an_inadmissible_rate_is_a_failed_condition(name: str, version: Version, table: dict[str, Any]) -> None:
     bound = evaluate(name, version, **{**table, "gamma": 1e3})
     assert not bound.certified
-    assert np.isfinite(bound.total)
+    assert np.isfinite(bound.total) == (version != "star"), "beyond its limit a star bound says nothing"
 
 
 @pytest.mark.parametrize("theorem", ["equal-hessians", "quadratic", "momentum"])
@@ -133,14 +133,17 @@ def test_partial_participation_as_printed_is_false(M: int) -> None:
     assert not printed.certified
     assert mean > printed.total
     assert least > printed.total or M == 31  # |1 - 31/16| < 1: there it still converges, slowly
-    assert not evaluate("partial", **values, gamma=gamma, eta=eta).certified
+    assert not evaluate("partial", "corrected", **values, gamma=gamma, eta=eta).certified
+    assert evaluate("partial", **values, gamma=gamma, eta=eta).certified == (M == 31)  # and its bound is true there
+    # Gradient descent on a parabola is where the bound is reached, to the rounding of a sum of 300 squares.
+    assert mean <= evaluate("partial", **values, gamma=gamma, eta=eta).total * (1 + 1e-14)
     assert not evaluate("partial", "sharp", **values, gamma=gamma, eta=eta).certified
 
 
 def test_mini_batch_sgd_steps_by_the_product_of_its_rates(table: dict[str, Any]) -> None:
     values: dict[str, Any] = {"F": 0.5, "I": 1, "R": 5, "N": 1, "sigma2": 0, "L_g": 1, "gamma": 1}
     # f = x^2/2 from x = 1: x <- -2 x at gamma eta = 3, so that the least |grad f|^2 is the first, which is 1.
-    too_far = evaluate("minibatch", **values, eta=3)
+    too_far = evaluate("minibatch", "corrected", **values, eta=3)
     assert not too_far.admissible
     assert too_far.gamma_max == pytest.approx(1 / 3)
     assert too_far.total == pytest.approx(1 / 15)

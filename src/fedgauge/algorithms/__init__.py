@@ -1,6 +1,7 @@
 """The algorithms by name: those that come with fedgauge, and a user's own as ``module:factory``.
 
-To add one, write its file, import its factory here and name it in ``ALGORITHMS``.
+To add one, write its file, import its factory here and name it in ``ALGORITHMS``. :func:`with_optimiser` and
+:func:`with_schedules` add local optimisers and schedules to any of them; ``make_algorithm`` takes their parameters too.
 """
 
 from __future__ import annotations
@@ -8,27 +9,57 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any
 
+from fedgauge.algorithms import optimised, schedules
 from fedgauge.algorithms.adaptive import fedadagrad as fedadagrad
 from fedgauge.algorithms.adaptive import fedadam as fedadam
 from fedgauge.algorithms.adaptive import fedyogi as fedyogi
 from fedgauge.algorithms.base import Algorithm as Algorithm
+from fedgauge.algorithms.diloco import diloco as diloco
 from fedgauge.algorithms.fedavg import fedavg as fedavg
+from fedgauge.algorithms.fedavgm import fedavgm as fedavgm
 from fedgauge.algorithms.fednova import fednova as fednova
 from fedgauge.algorithms.fedprox import fedprox as fedprox
 from fedgauge.algorithms.minibatch import minibatch as minibatch
 from fedgauge.algorithms.momentum import momentum as momentum
+from fedgauge.algorithms.optimised import with_optimiser as with_optimiser
 from fedgauge.algorithms.scaffold import scaffold as scaffold
+from fedgauge.algorithms.schedules import Schedule as Schedule
 from fedgauge.algorithms.slowmo import slowmo as slowmo
 from fedgauge.errors import InputError, nearest
 from fedgauge.system.imports import blamed, find_own
 
 ALGORITHMS: Mapping[str, Callable[..., Algorithm]] = {
     factory.__name__: factory
-    for factory in (fedavg, momentum, minibatch, fedadam, fedadagrad, fedyogi, fedprox, scaffold, fednova, slowmo)
+    for factory in (
+        fedavg,
+        momentum,
+        minibatch,
+        fedadam,
+        fedadagrad,
+        fedyogi,
+        fedprox,
+        scaffold,
+        fednova,
+        slowmo,
+        fedavgm,
+        diloco,
+    )
 }
+OPTIONS = (*optimised.OPTIONS, *schedules.OPTIONS)
+"""The parameters with which any algorithm is given a local optimiser or schedules."""
+
+
+def is_plain(parameters: Mapping[str, Any]) -> bool:
+    """Whether an algorithm with these parameters has plain local steps and constant rates, as theorems have them.
+
+    >>> is_plain(fedavg(gamma=0.1).parameters), is_plain(diloco(gamma=0.1).parameters)
+    (True, False)
+    """
+    return not any(name in parameters for name in OPTIONS)
 
 
 def _factory(name: str) -> Callable[..., Any]:
@@ -68,17 +99,20 @@ def parameters_of(name: str) -> list[str]:
     return list(_named(_signature(name)))
 
 
-def make_algorithm(name: str, **parameters: float) -> Algorithm:
+def make_algorithm(name: str, **parameters: Any) -> Algorithm:
     """Make an algorithm by name, refusing parameters that it does not have.
 
     Args:
         name: the name of an algorithm of fedgauge, or ``module:factory`` for your own function that returns an
             :class:`Algorithm`. Its name is then ``module:factory``, and its parameters are the factory's arguments, so
             that it can be made again.
-        **parameters: the factory's arguments; those without a default are required.
+        **parameters: the factory's arguments, of which those without a default are required; and those of
+            :func:`with_optimiser` and :func:`with_schedules`.
 
     >>> make_algorithm("fedavg", gamma=0.1, eta=2.0).name
     'fedavg'
+    >>> make_algorithm("fedavg", gamma=0.1, optimiser="adamw", gamma_schedule="cosine,over=100").repeats
+    True
     >>> make_algorithm("fedavgg", gamma=0.1)
     Traceback (most recent call last):
     fedgauge.errors.InputError: There is no algorithm fedavgg; did you mean fedavg?
@@ -86,6 +120,7 @@ def make_algorithm(name: str, **parameters: float) -> Algorithm:
     signature = _signature(name)
     allowed = _named(signature)
     open_ended = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in signature.parameters.values())
+    composed = {} if open_ended else {key: parameters.pop(key) for key in OPTIONS if key in {*parameters} - {*allowed}}
     for parameter in parameters:
         if parameter not in allowed and not open_ended:
             takes = f"it takes {', '.join(allowed)}" if allowed else "it takes none"
@@ -99,10 +134,68 @@ def make_algorithm(name: str, **parameters: float) -> Algorithm:
         made = _factory(name)(**parameters)
     if not isinstance(made, Algorithm):
         raise InputError(f"{name} must return an Algorithm, not a {type(made).__name__}.")
-    if ":" not in name:
-        return made
-    defaults = {parameter: each.default for parameter, each in allowed.items()}
-    return replace(made, name=name, parameters={**defaults, **parameters})
+    if ":" in name:
+        defaults = {parameter: each.default for parameter, each in allowed.items()}
+        made = replace(made, name=name, parameters={**defaults, **parameters})
+    schedule = {key: composed.pop(key) for key in schedules.OPTIONS if key in composed}
+    if composed:
+        made = with_optimiser(made, **composed)
+    return with_schedules(made, **schedule)
+
+
+def with_schedules(
+    algorithm: Algorithm, gamma_schedule: str | Schedule | None = None, eta_schedule: str | Schedule | None = None
+) -> Algorithm:
+    """Let the rates of an algorithm follow schedules.
+
+    Args:
+        algorithm: an algorithm that its name and parameters identify.
+        gamma_schedule: what gamma is multiplied by: a :class:`Schedule`, or its text as in
+            ``cosine,over=100,warmup=5``.
+        eta_schedule: what eta is multiplied by.
+
+    >>> with_schedules(fedavg(gamma=0.1), "cosine,over=100").parameters
+    {'gamma': 0.1, 'eta': 1.0, 'gamma_schedule': 'cosine,over=100'}
+    """
+    gamma, eta = _schedule(gamma_schedule), _schedule(eta_schedule)
+    if gamma is None and eta is None:
+        return algorithm
+    if any(name in algorithm.parameters for name in schedules.OPTIONS):
+        raise InputError(f"{algorithm.name} has a schedule already; give both schedules at once.")
+    if algorithm.name not in ALGORITHMS and ":" not in algorithm.name:
+        raise InputError(
+            f"A schedule makes {algorithm.name} again with other rates, so it must have a name that fedgauge knows, or"
+            " be module:factory."
+        )
+    items = tuple(algorithm.parameters.items())
+    try:
+        hash(items)
+    except TypeError:
+        raise InputError(f"A schedule needs parameters of {algorithm.name} that are numbers or text.") from None
+    return schedules.scheduled(algorithm, _Remake(algorithm.name, items), gamma, eta)
+
+
+def _schedule(given: str | Schedule | None) -> Schedule | None:
+    made = given if given is None or isinstance(given, Schedule) else Schedule.parse(given)
+    return None if made == Schedule("constant") or made == Schedule("constant", by="step") else made
+
+
+@dataclass(frozen=True)
+class _Remake:
+    """Makes an algorithm again with its rates multiplied by factors."""
+
+    name: str
+    parameters: tuple[tuple[str, Any], ...]
+
+    def __call__(self, gamma: float, eta: float) -> Algorithm:
+        return _remade(self, gamma, eta)
+
+
+@lru_cache(maxsize=64)
+def _remade(what: _Remake, gamma: float, eta: float) -> Algorithm:
+    factors = {"gamma": gamma, "eta": eta}
+    parameters = {key: value * factors[key] if key in factors else value for key, value in what.parameters}
+    return make_algorithm(what.name, **parameters)
 
 
 def fingerprint(algorithm: Algorithm) -> str | None:
@@ -119,10 +212,9 @@ def fingerprint(algorithm: Algorithm) -> str | None:
     64
     """
     found = _digest(algorithm)
-    factory = ALGORITHMS.get(algorithm.name)
-    if factory is not None:
+    if algorithm.name in ALGORITHMS:
         try:
-            plain = factory(**algorithm.parameters)
+            plain = make_algorithm(algorithm.name, **algorithm.parameters)
         except (TypeError, InputError):
             return found
         if _digest(plain) == found:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from fedgauge.algorithms import shipping
 
@@ -46,6 +46,26 @@ class SgdStep:
         return {"x": local["x"].sub(gradient, alpha=self.gamma)}
 
 
+@dataclass(frozen=True)
+class CorrectedStep:
+    """x_i <- x_i - gamma (g_i(x_i) + correction), where the correction is a function of the local state."""
+
+    gamma: float
+    correction: Callable[[Tensors], torch.Tensor]
+
+    def __call__(self, local: Tensors, gradient: torch.Tensor) -> Tensors:
+        """The local state after the step."""
+        return {**local, "x": local["x"] - self.gamma * (gradient + self.correction(local))}
+
+
+@runtime_checkable
+class RatedStep(Protocol):
+    """A step whose rate depends on the server's state, as a schedule has it."""
+
+    def fused_rate(self, server: Tensors) -> float | None:
+        """gamma in this round, if all of the round's steps are plain SGD with it."""
+
+
 def send_change(model: torch.Tensor, local: Tensors, steps: torch.Tensor) -> tuple[Tensors, Tensors]:
     """Delta_i = x - x_i, and nothing is remembered."""
     return {"change": model - local["x"]}, {}
@@ -68,7 +88,7 @@ class Algorithm:
 
     Attributes:
         name: its name in the registry, or ``module:factory`` for one of the user's own.
-        parameters: the numbers that it was made with, enough to make it again.
+        parameters: what it was made with, mostly numbers; enough to make it again.
         init: server state from the first model.
         worker_init: what one worker remembers before its first round, from the first model.
         begin: local state from (model, server state, the participants' memories).
@@ -79,7 +99,7 @@ class Algorithm:
     """
 
     name: str
-    parameters: Mapping[str, float]
+    parameters: Mapping[str, Any]
     step: Callable[[Tensors, torch.Tensor], Tensors]
     update: Callable[[torch.Tensor, Tensors, Tensors, float], tuple[torch.Tensor, Tensors]]
     init: Callable[[torch.Tensor], Tensors] = no_state
@@ -92,6 +112,10 @@ class Algorithm:
     def sgd_rate(self) -> float | None:
         """gamma, where local steps are plain SGD from the global model; a federation may then take them all at once."""
         return self.step.gamma if isinstance(self.step, SgdStep) and self.begin is begin_at_model else None
+
+    def fused_rate(self, server: Tensors) -> float | None:
+        """The rate of plain SGD in the round that begins with this server state, as :attr:`sgd_rate`."""
+        return self.step.fused_rate(server) if isinstance(self.step, RatedStep) else self.sgd_rate
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Other processes get the functions themselves; what cannot be sent is refused in one sentence."""

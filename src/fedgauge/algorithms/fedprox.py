@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedgauge.algorithms.base import Algorithm, Tensors, move_by
+from fedgauge.algorithms.base import Algorithm, CorrectedStep, Tensors, move_by
 from fedgauge.errors import non_negative, positive
 
 if TYPE_CHECKING:
@@ -29,9 +29,8 @@ def fedprox(gamma: float, proximal: float = 0.1, eta: float = 1.0) -> Algorithm:
     def begin(model: torch.Tensor, server: Tensors, memory: Tensors) -> Tensors:
         return {"x": model, "anchor": model}
 
-    def step(local: Tensors, gradient: torch.Tensor) -> Tensors:
-        pull = proximal * (local["x"] - local["anchor"])
-        return {"x": local["x"] - gamma * (gradient + pull), "anchor": local["anchor"]}
+    def pull(local: Tensors) -> torch.Tensor:
+        return proximal * (local["x"] - local["anchor"])
 
     parameters = {"gamma": gamma, "proximal": proximal, "eta": eta}
-    return Algorithm("fedprox", parameters, step=step, update=move_by(eta), begin=begin)
+    return Algorithm("fedprox", parameters, step=CorrectedStep(gamma, pull), update=move_by(eta), begin=begin)

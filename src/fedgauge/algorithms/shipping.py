@@ -22,7 +22,8 @@ from typing import Any
 
 from fedgauge.errors import InputError
 
-_registering = threading.Lock()
+_registering = threading.RLock()
+"""Held again where an algorithm's functions hold another algorithm, as with a local optimiser or a schedule."""
 
 
 @cache

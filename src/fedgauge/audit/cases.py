@@ -102,7 +102,11 @@ class AuditCase:
             found = expect(federation, algorithm, **counts, iterations=quantity.models == "local steps")
             least = min((found.loss if loss else found.grad2)[:-1])
             return float(least - federation.constants_at()["f_star"].high) if loss else float(least)
-        counts |= {"start": setup.first_model, "record": Recording(watch=False), "compute": Compute(processes=1)}
+        counts |= {
+            "start": setup.first_model,
+            "record": Recording(every=1, watch=False),
+            "compute": Compute(processes=1),
+        }
         traces = [simulate(setup.federation, algorithm, seed=seed, **counts) for seed in range(RUNS)]
         least = min(float((trace.losses if loss else trace.grad2)[:-1].min()) for trace in traces)
         return least - float(self.constants()["constants"]["f_star"]["high"]) if loss else least

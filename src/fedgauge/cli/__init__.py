@@ -15,6 +15,8 @@ import typer
 
 from fedgauge.cli import (
     data,
+    design,
+    evaluate,
     explore,
     falsify,
     gauge,
@@ -60,7 +62,9 @@ for command in (
     run.simulate,
     sweep.sweep,
     gauge.gauge,
+    design.design,
     measure.measure,
+    evaluate.evaluate,
     plan.plan,
     theory.bound,
     theory.tune,

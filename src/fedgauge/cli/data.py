@@ -117,6 +117,15 @@ def partition(
         int | None, typer.Option(help="Minimum number of examples per worker (dirichlet, quantity) \\[default: 1].")
     ] = None,
     shards: Annotated[int | None, typer.Option(help="Number of shards per worker (shards) \\[default: 2].")] = None,
+    shift: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KIND=STRENGTH",
+            help="Change every worker's examples in its own way, with a strength from 0 to 1; may be repeated. Inputs:"
+            " rotation, gain, contrast, blur, mixing, noise. Targets: swap, label-noise, offset.",
+            show_default=False,
+        ),
+    ] = None,
     seed: options.Seed = 0,
     data: options.Data = None,
     plot: options.Plot = None,
@@ -125,16 +134,23 @@ def partition(
 ) -> None:
     """Divide a data set among workers, and show how many examples of each label each worker has.
 
+    With --shift, every worker's examples are changed too; the picture of --plot then has examples of every worker. The
+    labels that are counted are those after the shift.
+
     Example: fedgauge partition mnist --scheme paper --percent 50 --workers 10 --plot partition.png
+    Example: fedgauge partition digits --scheme iid --shift rotation=0.5 --shift swap=0.2 --plot shifted.png
     """
     from fedgauge.data.loading import load_dataset
+    from fedgauge.data.scaling import standardise
     from fedgauge.data.schemes import make_partition
+    from fedgauge.data.shifts import parse_shifts, shift_data, spell_shifts
     from fedgauge.experiment.sections import DataSection
     from fedgauge.report.terminal import console
 
     options.check_plot(plot)
     if out:
         options.check_file(out)
+    shifts = parse_shifts(shift or ())
     values = {
         "percent": percent,
         "labels_per_worker": labels_per_worker,
@@ -150,31 +166,42 @@ def partition(
         dataset = load_dataset(name, data, progress=lambda done, total: bar.update(task, completed=done, total=total))
     number = DataSection(scheme=scheme, workers=workers).num_workers
     made = make_partition(dataset, scheme, number, labels=labels, seed=seed, **parameters)
+    plain = standardise(dataset) if shifts else dataset
+    shifted = shift_data(plain, made, shifts, seed=seed)
+    dataset = shifted.dataset
     # Divided by id, the classes are of interest; divided by other labels, those labels are.
     by_class = labels is None or scheme == "id"
-    shown = dataset.train_labels if by_class else dataset.labels_by(labels)
-    counts = made.label_counts(shown, dataset.num_classes if by_class else None)
-    names = dataset.classes if by_class else tuple(str(label) for label in range(counts.shape[1]))
+    shown, names = dataset.counted() if by_class else (dataset.labels_by(labels), ())
+    counts = made.label_counts(shown, len(names))
+    names = names or tuple(str(label) for label in range(counts.shape[1]))
     settings = ", ".join(
         f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in made.parameters.items()
     )
-    title = f"{dataset.name}: {scheme}, {made.num_workers} workers" + (f" ({settings})" if settings else "")
+    heading = ", ".join(
+        [f"{dataset.name}: {scheme}", *map(_words, spell_shifts(shifts)), f"{made.num_workers} workers"]
+    )
+    title = heading + (f" ({settings})" if settings else "")
     if out:
         made.write(out)
     if plot:
         from fedgauge.report.terminal import partitions
 
-        partitions.draw_partition(plot, f"{dataset.name}: {scheme}, {made.num_workers} workers", counts, names)
+        drawn = partitions.examples_of(plain, dataset, made) if shifts else None
+        partitions.draw_partition(plot, heading, counts, names, drawn)
     if json:
         summary = {key: value for key, value in made.to_json().items() if key != "indices"}
         shape = {"num_workers": made.num_workers, "dropped": made.dropped}
-        options.print_json(
-            {"dataset": dataset.name, **summary, **shape, "labels": list(names), "label_counts": counts.tolist()}
-        )
+        changes = {"shift": shifts, "changes": {kind: list(words) for kind, words in shifted.words.items()}}
+        counted = {"labels": list(names), "label_counts": counts.tolist()}
+        options.print_json({"dataset": dataset.name, **summary, **shape, **(changes if shifts else {}), **counted})
     else:
         from fedgauge.report.terminal import partitions
 
-        partitions.show_partition(title, made, counts, names)
+        partitions.show_partition(title, made, counts, names, shifted.words)
         written = [str(path) for path in (out, plot) if path]
         if written:
             say("Written: " + ", ".join(written))
+
+
+def _words(text: str) -> str:
+    return text.replace("=", " ")

@@ -32,10 +32,10 @@ def _annotation(key: Key) -> Any:
     if key.name == "options":
         return Annotated[list[str] | None, typer.Option(flag, metavar="NAME=VALUE", help=said, show_default=False)]
     flags = (f"{flag}/--no-{flag[2:]}",) if kind is bool else (flag,)
-    metavar = {"data": "DIRECTORY"}.get(key.option)
+    metavar = {"data": "DIRECTORY", "shift": "KIND=STRENGTH"}.get(key.option)
     panel = {"data": "Data", "model": "Model", "algorithm": "Algorithm", "run": "Run"}[key.section]
     option = typer.Option(*flags, help=said, show_default=False, metavar=metavar, rich_help_panel=panel)
-    return Annotated[kind | None, option]
+    return Annotated[list[str] | None, option] if key.option == "shift" else Annotated[kind | None, option]
 
 
 RUN_SOURCE = f"The directory of a run, or {SOURCE[0].lower()}{SOURCE[1:]}"

@@ -16,7 +16,9 @@ def falsify(
     theorem: Annotated[
         str | None, typer.Argument(help="Which theorem, e.g. partial \\[default: all].", show_default=False)
     ] = None,
-    version: Annotated[str | None, typer.Option(help="printed, corrected, sharp or prior \\[default: all].")] = None,
+    version: Annotated[
+        str | None, typer.Option(help="printed, corrected, sharp, star or prior \\[default: all].")
+    ] = None,
     samples: Annotated[int, typer.Option(help="Random federations for each theorem and version.")] = 2500,
     searches: Annotated[int, typer.Option(help="Directed searches for each theorem and version.")] = 6,
     seed: options.Seed = 0,

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedgauge.cli import options
-from fedgauge.cli.experiments import takes_experiment
+from fedgauge.cli.experiments import takes_run_or_experiment
 from fedgauge.experiment.config import Experiment
 from fedgauge.system.terminal import say
 
 if TYPE_CHECKING:
     from fedgauge.measurement.gauge.result import GaugeResult
+    from fedgauge.simulation.setup import Setup
 
 
-@takes_experiment
+@takes_run_or_experiment
 def gauge(
     experiment: Experiment,
+    run: Path | None,
     goal: Annotated[
         str | None,
         typer.Option(
@@ -66,6 +69,14 @@ def gauge(
             show_default=False,
         ),
     ] = None,
+    at: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="MODEL",
+            help="Gauge around this model only, with a few short blocks: a .safetensors file or a run.",
+            show_default=False,
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Directory for gauge.json and the picture.")] = None,
     plot: options.Plot = None,
     json: options.Json = False,
@@ -80,6 +91,7 @@ def gauge(
     Example: fedgauge gauge digits --percent 50 --gamma 0.1
     Example: fedgauge gauge digits --gamma 0.1 --over gamma=0.03,0.1 --cost cross-device --plot rates.png
     Example: fedgauge gauge experiment.toml --cost cross-device --threshold 0.7 --out gauged
+    Example: fedgauge gauge runs/first --at runs/first
     """
     from fedgauge.errors import InterruptedCommandError
     from fedgauge.pace.cost import Cost
@@ -96,10 +108,10 @@ def gauge(
         from fedgauge.measurement.gauge.gauge import GaugeOptions
         from fedgauge.measurement.gauge.gauge import gauge as take
 
-        chosen = GaugeOptions(_numbers(measure), threshold, steps, budget)
+        chosen = GaugeOptions(_numbers(measure), threshold, steps, budget, around=at is not None)
         for rate in rates:
             found[rate] = take(
-                experiment if rate is None else experiment.changed({"gamma": rate}),
+                _source(experiment if rate is None else experiment.changed({"gamma": rate}), run, at),
                 goal=_loss(goal),
                 cost=price,
                 options=chosen,
@@ -126,6 +138,21 @@ def gauge(
     last = list(found.values())[-1]
     if not last.complete:
         raise InterruptedCommandError(last.notes[-1])
+
+
+def _source(experiment: Experiment, run: Path | None, at: Path | None) -> Experiment | Setup:
+    """The experiment; as a set-up that starts from a model, if one is named or the run has its own first model."""
+    own = run / "start.safetensors" if run else None
+    if at is None and own is not None and own.exists():
+        at = own
+    if at is None:
+        return experiment
+    from fedgauge.experiment.prepare import prepare
+    from fedgauge.runs.export import read_model
+
+    setup = prepare(experiment)
+    path = at / "model.safetensors" if at.is_dir() else at
+    return replace(setup, start=read_model(path, setup.federation))
 
 
 def _place(out: Path, rate: float | None) -> Path:

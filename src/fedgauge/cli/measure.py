@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,9 @@ from fedgauge.cli import options
 from fedgauge.cli.experiments import takes_run_or_experiment
 from fedgauge.experiment.config import Experiment
 from fedgauge.system.terminal import say
+
+if TYPE_CHECKING:
+    from fedgauge.measurement.reading import Measurement
 
 _PASSES = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*passes")
 
@@ -99,8 +102,13 @@ def measure(
         path = at or (run / "model.safetensors" if run else None)
         if path:
             model, origin = read_model(path, setup.federation), str(path)
-        found = take(setup, model=model, origin=origin, options=chosen, progress=progress)
-    from fedgauge.report.terminal import measurements
+        from fedgauge.report.terminal import measurements
+
+        def keep(so_far: Measurement) -> None:
+            if out:
+                measurements.save_readings(so_far, out)
+
+        found = take(setup, model=model, origin=origin, options=chosen, progress=progress, keep=keep)
 
     if out:
         measurements.save(found, out)

@@ -33,7 +33,11 @@ Gamma = Annotated[float, typer.Option(help="Local learning rate of the workers."
 Eta = Annotated[
     float | None, typer.Option(help="Global learning rate of the server \\[default: depends on the algorithm].")
 ]
-Beta = Annotated[float | None, typer.Option(help="Momentum coefficient (momentum, slowmo).")]
+Beta = Annotated[float | None, typer.Option(help="Momentum coefficient (momentum, slowmo, fedavgm, diloco).")]
+Nesterov = Annotated[
+    bool | None,
+    typer.Option("--nesterov/--no-nesterov", help="Nesterov's momentum on the server (fedavgm) \\[default: no]."),
+]
 Beta1 = Annotated[float | None, typer.Option(help="Decay rate of the first moment (fedadam, fedadagrad, fedyogi).")]
 Beta2 = Annotated[float | None, typer.Option(help="Decay rate of the second moment (fedadam, fedyogi).")]
 Tau = Annotated[

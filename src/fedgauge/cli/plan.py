@@ -138,15 +138,20 @@ def plan(
             raise InterruptedCommandError(f"Interrupted; {rest}.") from None
     from fedgauge.report.terminal import plans
 
+    # The verdict is saved and printed before any picture is drawn.
     if out:
         plans.save(found, out)
-    if plot:
-        plans.draw(found, plot)
     if json:
         options.print_json(found.to_json())
     else:
         plans.show(found)
-        say(f"Written: {out}; run it: fedgauge simulate {out / 'plan.toml'}" if out else f"\n{found.toml}")
+    if out:
+        plans.draw_all(found, out)
+    if plot:
+        plans.draw(found, plot)
+    if not json:
+        run_it = f"; run it: fedgauge simulate {out / 'plan.toml'}" if out and found.toml else ""
+        say(f"Written: {out}{run_it}" if out else f"\n{found.toml}".rstrip())
     if not found.reached:
         raise typer.Exit(1)
 

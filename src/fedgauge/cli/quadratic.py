@@ -100,6 +100,7 @@ def expect(
     algorithm: options.AlgorithmName = "fedavg",
     eta: options.Eta = None,
     beta: options.Beta = None,
+    nesterov: options.Nesterov = None,
     local_steps: options.LocalSteps = 10,
     rounds: options.Rounds = 100,
     participants: options.Participants = None,
@@ -118,12 +119,13 @@ def expect(
     """Compute the exact expected loss and squared gradient norm of a run on quadratics.
 
     Example: fedgauge expect fed.json --algorithm fedavg --gamma 0.05 --eta 1 --local-steps 10 --rounds 100
+    Example: fedgauge expect fed.json --algorithm fedavgm --nesterov --gamma 0.05 --eta 0.7 --beta 0.9
     """
     from fedgauge.exact.expectation import expect as compute
     from fedgauge.federation.quadratic import QuadraticFederation
 
     options.check_plot(plot)
-    chosen = options.algorithm_from(algorithm, gamma=gamma, eta=eta, beta=beta)
+    chosen = options.algorithm_from(algorithm, gamma=gamma, eta=eta, beta=beta, nesterov=nesterov)
     federation = QuadraticFederation.read(file)
     participation = options.participation_from(participants, sampling, weights, federation.num_workers)
     answer = compute(

@@ -29,6 +29,9 @@ def report(
     ] = None,
     plan: Annotated[Path | None, typer.Option(help="A plan to show with it: plan.json of 'fedgauge plan'.")] = None,
     gauge: Annotated[Path | None, typer.Option(help="A gauge to show first: gauge.json of 'fedgauge gauge'.")] = None,
+    workers: Annotated[
+        Path | None, typer.Option(help="Losses and accuracies by worker: the file of 'fedgauge evaluate --out'.")
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Write one HTML file that shows everything: verdict, federation, constants, bound against reality, plan, commands.
@@ -57,7 +60,7 @@ def report(
         from fedgauge.results.background import background_of
         from fedgauge.results.reading import read_results
 
-        found = read_results(source, measure, plan, gauge)
+        found = read_results(source, measure, plan, gauge, workers)
         made = build(found, background_of(found), command_line())
     write_page(place, made.html)
     if json:

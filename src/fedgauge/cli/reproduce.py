@@ -377,3 +377,55 @@ def certified(
         table.show(result)
         if out:
             say(f"Written: {out / f'{source}.json'}")
+
+
+@app.command()
+def decisive(
+    source: Annotated[str, typer.Option(help="The data set: digits, mnist or cifar10.")] = "digits",
+    data: options.Data = None,
+    seeds: Annotated[int, typer.Option(help="Seeds for each federation.")] = 5,
+    seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
+    kind: Annotated[
+        list[str] | None, typer.Option(help="Only this kind of heterogeneity; may be repeated.", show_default=False)
+    ] = None,
+    designed: Annotated[bool, typer.Option(help="Also federations of equal zeta, found by bisection.")] = True,
+    jobs: Jobs = None,
+    engine: options.Engine = None,
+    address: options.Address = None,
+    out: Annotated[Path | None, typer.Option(help="Directory for the result, its picture and finished cells.")] = None,
+    json: options.Json = False,
+) -> None:
+    """Does L_h decide? Many kinds of heterogeneity, the slowdown of each, and what every lens said beforehand.
+
+    Example: fedgauge reproduce decisive --source digits --out results/decisive
+    """
+    from fedgauge.report.terminal import console
+    from fedgauge.reproduce.decisive import page, study
+
+    compute = options.compute_from(jobs, engine, address)
+    check(out, seeds)
+    with resumable(out), console.doing() as progress:
+        result = study.run_study(
+            source,
+            None if data is None else str(data),
+            seeds,
+            seed,
+            kinds=kind or (),
+            designed=designed,
+            keep=out / "cells" if out else None,
+            compute=compute,
+            progress=progress,
+        )
+    if out:
+        from fedgauge.system.files import make_directories, write_atomically, write_json
+
+        make_directories(out)
+        write_json(out / "decisive.json", result)
+        write_atomically(out / "decisive.md", page.markdown(result).encode())
+        page.draw(result, out / "decisive.png")
+    if json:
+        options.print_json(result)
+    else:
+        page.show(result)
+        if out:
+            say(f"Written: {', '.join(str(out / f'decisive.{suffix}') for suffix in ('md', 'json', 'png'))}")

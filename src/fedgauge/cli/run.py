@@ -35,6 +35,10 @@ def algorithms(json: options.Json = False) -> None:
             ("name", "parameters", "what it does"),
             [(name, " ".join(takes), says) for name, (takes, says) in rows.items()],
         )
+        say(
+            "Workers run plain SGD unless --optimiser, --local-momentum, --weight-decay or --clip says otherwise, and"
+            " --gamma-schedule and --eta-schedule change the rates; see 'fedgauge simulate --help'."
+        )
 
 
 def symbols(json: options.Json = False) -> None:
@@ -87,7 +91,7 @@ def simulate(
     if tensorboard:
         options.check_directory(tensorboard, "tensorboard")
     trace = _ended(experiment, out) if resume and out and not start else None
-    num_workers, parameters = None, None
+    num_workers, parameters, described = None, None, experiment.to_json()
     if trace is None:
         with console.run_progress() as progress:
             from fedgauge.experiment.prepare import execute, prepare
@@ -98,6 +102,7 @@ def simulate(
 
             setup = prepare(experiment)
             num_workers, parameters = setup.num_workers, setup.partition.parameters if setup.partition else None
+            described = dict(setup.experiment)
             first = read_model(start, setup.federation) if start else None
             observers = [make_observer(name, experiment.to_json()) for name in observer or []]
             observers += [TensorBoard(tensorboard)] if tensorboard else []
@@ -115,7 +120,7 @@ def simulate(
     if json:
         options.print_json(trace.to_json())
     else:
-        federation = console.federation_line(experiment.to_json(), num_workers, parameters)
+        federation = console.federation_line(described, num_workers, parameters)
         console.show_trace(trace, num_workers, federation)
         if out:
             say(f"The run is in {out}.")
@@ -129,7 +134,7 @@ def simulate(
 def _ended(experiment: Experiment, out: Path) -> Trace | None:
     """The run in a directory if it has ended; it is read at once, without waiting for the data and for torch."""
     # What a data set in files holds is only known once it is loaded.
-    if not experiment.data.name.endswith((".json", "digits")):
+    if not experiment.data.name.endswith((".json", "digits", "text")):
         return None
     from fedgauge.experiment.ended import ended_run
 

@@ -17,7 +17,14 @@ Numbers = Annotated[
     list[str] | None,
     typer.Argument(metavar="NAME=VALUE", help="Numbers, as in L_h=0.1; they override the file.", show_default=False),
 ]
-VersionName = Annotated[str, typer.Option("--version", help="printed, corrected, sharp or prior.")]
+VersionName = Annotated[
+    str | None,
+    typer.Option(
+        "--version",
+        help="printed, corrected, sharp, star, prior or sdp; star where it is never worse, otherwise corrected.",
+        show_default=False,
+    ),
+]
 ValuesFile = Annotated[
     Path | None,
     typer.Option("--values", help='JSON file of numbers or {"value": …, "kind": …}, as \'fedgauge constants\' prints.'),
@@ -28,15 +35,20 @@ _MOST_POINTS = 1000
 def bound(
     theorem: TheoremName = None,
     numbers: Numbers = None,
-    version: VersionName = "corrected",
+    version: VersionName = None,
     values: ValuesFile = None,
     listed: Annotated[bool, typer.Option("--list", help="Show all theorems and what each needs.")] = False,
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="With --version sdp: draw the bounds against gamma to this file (.png, .pdf or .svg)."),
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Evaluate a convergence theorem: each term, each condition, each version, and whether you can trust it.
 
     Names: F I R N M sigma2 zeta2 L_g L_h L_h_rms L_tilde gamma eta beta kappa tau G beta1 beta2 mu d0. A plain number
-    counts as exact; sigma and zeta are squared where sigma2 and zeta2 are not given.
+    counts as exact; sigma and zeta are squared where sigma2 and zeta2 are not given. With --version sdp, nonconvex is
+    computed as the worst case of a round, with a checked certificate and a federation that comes near it.
 
     Example: fedgauge bound nonconvex F=1 I=8 R=500 N=10 sigma2=1 zeta2=4 L_g=1 L_h=0.1 L_tilde=1.2 gamma=0.01
     """
@@ -52,8 +64,31 @@ def bound(
         raise InputError(f"bound needs a theorem; choose one of {', '.join(THEOREMS)}.")
     found = find(theorem)
     symbols, kinds, notes, caveat = collect(found, numbers or (), values)
+    if plot is not None and version != "sdp":
+        raise InputError("--plot draws the bounds beside --version sdp; add it, or leave out --plot.")
+    if version == "sdp":
+        _worst_case(theorem, symbols, kinds, plot, json)
+        return
     result = bound(theorem, version, kinds, notes=notes, **symbols)  # type: ignore[arg-type]  # the version is validated there
     _show(result, json, caveat)
+
+
+def _worst_case(theorem: str, symbols: dict[str, float], kinds: Any, plot: Path | None, json: bool) -> None:
+    from fedgauge.errors import InputError
+    from fedgauge.theory.worst_case import worst_case
+
+    if theorem != "nonconvex":
+        raise InputError(f"The version sdp is about nonconvex only, not {theorem}; choose nonconvex.")
+    options.check_plot(plot)
+    found = worst_case(kinds, curve=plot is not None, **symbols)
+    if plot:
+        from fedgauge.report.terminal import worst_cases
+
+        worst_cases.draw(found, plot)
+    if json:
+        options.print_json(found.to_json())
+    else:
+        say(found.verdict)
 
 
 def _list(json: bool) -> None:
@@ -92,7 +127,7 @@ def _show(result: Any, json: bool, caveat: str) -> None:
 def tune(
     theorem: TheoremName = None,
     numbers: Numbers = None,
-    version: VersionName = "corrected",
+    version: VersionName = None,
     values: ValuesFile = None,
     budget: Annotated[
         float | None,
@@ -130,14 +165,14 @@ def tune(
     if free_eta and "eta" in symbols:
         raise InputError("eta is given and --free-eta asks to choose it; leave one of them out.")
     eta = None if free_eta else symbols.pop("eta", 1.0)
-    shared: dict[str, Any] = {"version": version, "eta": eta, "gamma_min": gamma_min, **symbols}
+    shared: dict[str, Any] = {"version": version or found.default, "eta": eta, "gamma_min": gamma_min, **symbols}
     if budget is None:
         best = best_gamma(theorem, **shared)
     else:
         best = best_local_steps(theorem, budget=budget, communication=communication, step=step, **shared)
         symbols |= {"I": best.I, "R": best.R}  # type: ignore[dict-item]  # one number each, as in the arguments
     symbols |= {"gamma": best.gamma, "eta": best.eta}  # type: ignore[dict-item]
-    result = bound(theorem, version, kinds, sought, notes, **symbols)  # type: ignore[arg-type]
+    result = bound(theorem, version or found.default, kinds, sought, notes, **symbols)  # type: ignore[arg-type]
     _show(result, json, caveat)
 
 
@@ -169,7 +204,7 @@ def region(
     """Map where local SGD beats mini-batch SGD: by the bounds, and exactly for a matching family of quadratics.
 
     Both get the same rounds and gradients, and each uses its own best gamma. Equal Hessians (L_h = 0) are judged by
-    Theorem 5.5, others by Theorem A.2, corrected.
+    Theorem 5.5, others by Theorem 4.3 or A.2, whichever says less.
 
     Example: fedgauge region --x zeta --y L_h --x-range 0.01 10 I=16 R=100 sigma=0.1 --plot region.png
     """

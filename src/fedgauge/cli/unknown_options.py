@@ -1,7 +1,7 @@
 """What to answer when somebody types an option that a command does not have.
 
 Three kinds of answer, tried in this order: the option that the word means here (``--lr`` is ``--gamma``), a sentence
-that says what to do instead where nothing of the kind exists (``--epochs``), and the option that is spelt most alike.
+that says what to do instead where nothing of the kind exists (``--dropout``), and the option that is spelt most alike.
 """
 
 from __future__ import annotations
@@ -49,7 +49,13 @@ _MEANS: Mapping[str, tuple[str, ...]] = {
     "alpha": ("dirichlet", "dirichlet-alpha", "concentration"),
     "data": ("data-dir", "data-path", "root"),
     "model": ("net", "network", "arch", "architecture"),
-    "algorithm": ("algo", "strategy", "method", "optimizer", "optimiser", "aggregator"),
+    "algorithm": ("algo", "strategy", "method", "aggregator", "server-optimizer", "server-optimiser"),
+    "optimiser": ("optimizer", "inner-optimizer", "local-optimizer", "local-optimiser", "client-optimizer"),
+    "weight-decay": ("wd", "decay"),
+    "clip": ("clip-norm", "max-norm", "gradient-clipping", "grad-clip", "clip-grad-norm"),
+    "gamma-schedule": ("scheduler", "lr-scheduler", "lr-schedule", "schedule"),
+    "eta-schedule": ("server-lr-schedule", "outer-lr-schedule"),
+    "local-epochs": ("epochs", "num-epochs", "e"),
     "out": ("output", "output-dir", "out-dir", "save", "save-dir", "log-dir", "logdir", "directory"),
     "resume": ("continue", "restart"),
     "device": ("gpu", "cuda"),
@@ -64,30 +70,23 @@ _MEANS: Mapping[str, tuple[str, ...]] = {
 """For each option, the other words that people use for it."""
 
 _INSTEAD: Mapping[tuple[str, ...], tuple[str, str]] = {
-    ("epochs", "local-epochs", "num-epochs", "e"): (
-        "local-steps",
-        "local work is counted in steps; use --local-steps (one epoch is a worker's number of examples divided by"
-        " --batch-size)",
+    ("momentum",): (
+        "local-momentum",
+        "use --local-momentum 0.9 for the workers, or --algorithm fedavgm --beta 0.9 for the server",
     ),
-    ("momentum", "server-momentum", "local-momentum", "nesterov"): (
-        "beta",
-        "momentum belongs to an algorithm; use --algorithm momentum --beta 0.9 (or slowmo)",
-    ),
-    ("weight-decay", "wd", "l2", "decay", "regularisation", "regularization"): (
-        "model-option",
-        "there is no weight decay; only the model softmax has a penalty, with --model softmax --model-option l2=0.01",
+    ("server-momentum",): ("beta", "the server's momentum is an algorithm; use --algorithm fedavgm --beta 0.9"),
+    ("l2", "regularisation", "regularization"): (
+        "weight-decay",
+        "use --weight-decay for the workers' steps; the model softmax also has a penalty that is part of f, with"
+        " --model softmax --model-option l2=0.01",
     ),
     ("fraction", "fraction-fit", "participation-rate", "sample-rate", "c"): (
         "participants",
         "participants are given as a number; use --participants",
     ),
-    ("clip", "clip-norm", "max-norm", "gradient-clipping", "grad-clip"): (
-        "gamma",
-        "gradients are never clipped; a smaller --gamma keeps steps short",
-    ),
-    ("scheduler", "lr-scheduler", "lr-schedule", "lr-decay", "warmup", "schedule"): (
-        "gamma",
-        "learning rates stay the same throughout a run; use --gamma and --eta",
+    ("warmup", "warm-up", "warmup-steps", "lr-decay"): (
+        "gamma-schedule",
+        "it is part of a schedule; use --gamma-schedule, as in --gamma-schedule cosine,warmup=5",
     ),
     ("dataset", "source", "dataset-name", "experiment", "config"): (
         "scheme",
@@ -113,8 +112,8 @@ def answer(typed: str, options: Collection[str]) -> str | None:
 
     >>> answer("--lr", ["--gamma", "--fill"])
     'There is no option --lr; did you mean --gamma?'
-    >>> answer("--epochs", ["--local-steps"]).split(":")[0]
-    '--epochs is not supported'
+    >>> answer("--warmup", ["--gamma-schedule"]).split(":")[0]
+    '--warmup is not supported'
     >>> answer("--xyzzy", ["--gamma"])
     """
     known = [option.lstrip("-") for option in options]

@@ -73,6 +73,7 @@ ENTRIES: Mapping[str, Entry] = {
     entry.name: entry
     for entry in (
         Entry("digits", "1,797 digits of 8x8", classes=_DIGITS),
+        Entry("text", "20 documents, generated"),
         Entry(
             "mnist",
             "70,000 digits of 28x28",
@@ -222,6 +223,8 @@ def command(name: str, data: str | Path | None = None, force: bool = False) -> s
 
 def remedy(known: Entry, data: str | Path | None = None, force: bool = False, file: str | None = None) -> str:
     """What brings a data set, or one file of it: a command, or where to take it from and put it."""
+    if known.name == "text":
+        return "it is generated, so that there is nothing to get"
     if known.name == "digits":
         return "run: pip install 'fedgauge[data]'"
     # QMNIST's table has to be brought by hand, but MNIST's files come with their own command.
@@ -291,6 +294,8 @@ def status(name: str, data: str | Path | None = None) -> Status:
     if name == "digits":
         here = find_spec("sklearn") is not None
         return _status(known, "ready" if here else "missing", "scikit-learn" if here else None, (), data)
+    if name == "text":
+        return _status(known, "ready", "generated", (), data)
     if not known.files:
         place = find_folder(known, data)
         return _status(known, "ready" if place else "missing", str(place) if place else None, (), data)

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedgauge.errors import InputError, nearest
-from fedgauge.system.notices import notify
+from fedgauge.data.targets import are_values, check_classes, check_values, numbered
+from fedgauge.errors import InputError
 
 Array = npt.NDArray[Any]
 Labels = npt.NDArray[np.int64]
-Scaling = Literal["published", "unit", "measured"]
 Progress = Callable[[int, int], None]
 """Called with how many items are done and how many there are."""
 
 
-MOST_CLASSES = 100_000
-"""The largest number of classes of labels that have no names; names for all of them are made."""
 _FREELY = 2**30
 _TIMES = 100
 
@@ -50,15 +46,19 @@ class Dataset:
 
     Attributes:
         name: the name of the data set.
-        train_inputs: one entry per example, as unsigned bytes or floats; an image is (channels, height, width).
-        train_labels: the class of each example: 0, 1, ...
+        train_inputs: one entry per example, as unsigned bytes or floats; an image is (channels, height, width). Other
+            whole numbers are tokens.
+        train_labels: the target of each example. Mostly its class: 0, 1, ... A sequence has a class for each place,
+            where a negative one is masked; regression and several labels have values, one column per output.
         test_inputs: as ``train_inputs``; may be empty.
         test_labels: as ``train_labels``.
-        classes: the name of each class.
+        classes: the name of each class, or of each column of values; by default they are numbered.
         ids: other numbers of each training example by which the data may be divided, such as its ``writer``.
         peak: the input value that is scaled to 1; by default 255 for bytes and 1 for floats.
         mean: published mean of each channel, after scaling by the peak.
         std: published standard deviation of each channel.
+        values: whether the targets are values rather than classes. By default, fractions and tables of truth values
+            are, and whole numbers are classes.
 
     >>> tiny = Dataset("tiny", np.zeros((4, 2)), np.array([0, 1, 1, 0]), np.zeros((1, 2)), np.array([1]), ("no", "yes"))
     >>> tiny.num_classes, tiny.num_train
@@ -70,17 +70,29 @@ class Dataset:
     train_labels: Labels
     test_inputs: Array
     test_labels: Labels
-    classes: tuple[str, ...]
+    classes: tuple[str, ...] = ()
     ids: Mapping[str, Labels] = field(default_factory=dict)
     peak: float | None = None
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
+    values: bool | None = None
 
     def __post_init__(self) -> None:
+        if self.values is None:
+            self._put("values", are_values(np.asarray(self.train_labels)))
         for part in ("train", "test"):
             inputs, labels = np.asarray(getattr(self, f"{part}_inputs")), getattr(self, f"{part}_labels")
             self._put(f"{part}_inputs", _check_inputs(f"The {part} inputs of {self.name}", inputs))
-            self._put(f"{part}_labels", _check_labels(f"The {part} labels of {self.name}", labels, len(inputs)))
+            check = check_values if self.values else check_classes
+            self._put(f"{part}_labels", _frozen(check(f"The {part} labels of {self.name}", labels, len(inputs))))
+        if len(self.test_labels) and self.test_labels.shape[1:] != self.train_labels.shape[1:]:
+            raise InputError(
+                f"The test labels of {self.name} must have the shape {self.train_labels.shape[1:]} of its training"
+                f" labels, not {self.test_labels.shape[1:]}; give both the same shape."
+            )
+        if not self.classes:
+            self._put("classes", numbered(self.train_labels, self.test_labels))
+        for part in ("train", "test"):
             self._check_range(part)
         if self.num_train == 0:
             raise InputError(f"{self.name} has no training examples; it needs at least one.")
@@ -90,7 +102,8 @@ class Dataset:
                 f" inputs, not {self.test_inputs.shape[1:]}; give both the same shape."
             )
         ids = {
-            key: _check_labels(f"The {key} ids of {self.name}", ids, self.num_train) for key, ids in self.ids.items()
+            key: _frozen(check_classes(f"The {key} ids of {self.name}", ids, self.num_train, flat=True))
+            for key, ids in self.ids.items()
         }
         self._put("ids", ids)
         self._put("classes", tuple(str(name) for name in self.classes))
@@ -102,11 +115,17 @@ class Dataset:
 
     def _check_range(self, part: str) -> None:
         labels = getattr(self, f"{part}_labels")
-        wrong = np.flatnonzero((labels < 0) | (labels >= len(self.classes)))
+        if self.values:
+            return
+        # In a sequence, negative numbers are places without a target.
+        outside = labels >= len(self.classes) if labels.ndim > 1 else (labels < 0) | (labels >= len(self.classes))
+        if not outside.any():
+            return
+        wrong = np.flatnonzero(outside.reshape(len(labels), -1).any(axis=1))
         if len(wrong):
             raise InputError(
                 f"The {part} labels of {self.name} must lie in 0 to {len(self.classes) - 1}, its classes, not"
-                f" {labels[wrong[0]]} (example {wrong[0]}); correct the labels or name more classes."
+                f" {labels[wrong[0]].max()} (example {wrong[0]}); correct the labels or name more classes."
             )
 
     @property
@@ -121,8 +140,19 @@ class Dataset:
 
     @property
     def num_classes(self) -> int:
-        """The number of classes."""
+        """The number of classes, or of columns of values: how many outputs a model needs."""
         return len(self.classes)
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether every example has one class, by which the data may be divided."""
+        return not self.values and self.train_labels.ndim == 1
+
+    def counted(self) -> tuple[Labels, tuple[str, ...]]:
+        """What to count each worker's examples by, and its names: the classes, or nothing but the examples."""
+        if self.has_labels:
+            return self.train_labels, self.classes
+        return np.zeros(self.num_train, np.int64), ("examples",)
 
     def labels_by(self, name: str | None = None) -> Labels:
         """The training labels, or one of the other ``ids`` by name.
@@ -131,6 +161,11 @@ class Dataset:
         >>> tiny.labels_by("writer")
         array([7, 9])
         """
+        if name is None and not self.has_labels:
+            raise InputError(
+                f"{self.name} has no class per example to divide it by; choose the scheme iid or quantity, or name ids"
+                " of its examples with labels."
+            )
         if name is None:
             return self.train_labels
         if name not in self.ids:
@@ -152,126 +187,22 @@ def check_dataset(value: object) -> None:
 
 
 def _check_inputs(what: str, inputs: Array) -> Array:
-    if inputs.dtype != np.uint8 and not np.issubdtype(inputs.dtype, np.floating):
-        raise InputError(f"{what} must be unsigned bytes or floats, not {inputs.dtype}; convert them to float32.")
+    if not (np.issubdtype(inputs.dtype, np.integer) or np.issubdtype(inputs.dtype, np.floating)):
+        raise InputError(f"{what} must be bytes, floats or tokens, not {inputs.dtype}; convert them to float32.")
     if inputs.ndim == 0:
         raise InputError(f"{what} must have one entry per example, not be a single number; give an array.")
     if 0 in inputs.shape[1:]:
         raise InputError(f"{what} must have at least one number each, not the shape {inputs.shape[1:]}; correct them.")
     # The sum needs no memory, and is finite only if all entries are; as it may overflow, the second check decides.
-    if inputs.dtype != np.uint8 and not np.isfinite(inputs.sum()) and not np.isfinite(inputs).all():
+    if not np.issubdtype(inputs.dtype, np.integer) and not np.isfinite(inputs.sum()) and not np.isfinite(inputs).all():
         raise InputError(f"{what} must be finite numbers, without infinities or NaN; correct or remove those entries.")
     return _frozen(inputs)
-
-
-def _check_labels(what: str, labels: npt.ArrayLike, length: int) -> Labels:
-    given = np.asarray(labels)
-    if given.ndim != 1 or len(given) != length:
-        raise InputError(f"{what} must be {length} numbers, one per example, not an array of shape {given.shape}.")
-    if given.size and not (np.issubdtype(given.dtype, np.integer) or _all_whole(given)):
-        raise InputError(f"{what} must be whole numbers, not {given.dtype}; number the classes 0, 1, ...")
-    return _frozen(given.astype(np.int64))
-
-
-def _all_whole(array: Array) -> bool:
-    if not np.issubdtype(array.dtype, np.floating):
-        return False
-    return bool(np.isfinite(array).all() and (array == np.round(array)).all())
 
 
 def _frozen(array: Array) -> Array:
     view = array.view()
     view.flags.writeable = False
     return view
-
-
-def standardise(dataset: Dataset, scaling: Scaling = "unit") -> Dataset:
-    """Return the data set with float32 inputs, scaled in the way that is chosen.
-
-    Args:
-        dataset: the data set, with inputs as they were read.
-        scaling: ``unit`` divides by the peak, so that bytes lie in [0, 1]. ``published`` then subtracts the published
-            mean of each channel and divides by its published standard deviation. ``measured`` does the same with the
-            mean and standard deviation of these training inputs. Channels are axis 1 of images; other inputs count as
-            one channel.
-
-    >>> tiny = Dataset("tiny", np.array([[0], [255]], np.uint8), [0, 1], np.zeros((0, 1), np.uint8), [], ("a", "b"))
-    >>> standardise(tiny, "unit").train_inputs.ravel()
-    array([0., 1.], dtype=float32)
-    >>> standardise(tiny, "measured").train_inputs.ravel()
-    array([-1.,  1.], dtype=float32)
-    """
-    check_dataset(dataset)
-    if scaling not in get_args(Scaling):
-        raise InputError(f"There is no scaling {scaling!r}; {nearest(scaling, get_args(Scaling))}")
-    mean, std = _moments(dataset, scaling)
-    parts = []
-    for inputs in (dataset.train_inputs, dataset.test_inputs):
-        scaled = inputs.astype(np.float32)
-        scaled /= np.float32(dataset.peak or 1.0)
-        if mean:
-            shape = (1, len(mean)) + (1,) * (inputs.ndim - 2) if len(mean) > 1 else (1,) * inputs.ndim
-            scaled -= np.array(mean, np.float32).reshape(shape)
-            scaled /= np.array(std, np.float32).reshape(shape)
-        parts.append(scaled)
-    scaled_set = dataclasses.replace(dataset, train_inputs=parts[0], test_inputs=parts[1], peak=1.0)
-    # What is centred has no mean to take off a second time.
-    return dataclasses.replace(scaled_set, mean=(), std=()) if mean else scaled_set
-
-
-_LARGE = 10.0
-"""Root mean square of a feature beyond which a network made for inputs of about 1 learns little or nothing."""
-
-
-def warn_of_large_inputs(dataset: Dataset) -> None:
-    """Say so if a feature of the training inputs is far larger than 1, where networks tend to get stuck."""
-    inputs = dataset.train_inputs.reshape(dataset.num_train, -1)
-    squares = np.einsum("ij,ij->j", inputs, inputs, dtype=np.float64)
-    largest = float(np.sqrt(squares.max(initial=0.0) / dataset.num_train))
-    if largest > _LARGE:
-        notify(
-            f"The inputs of {dataset.name} are large: the root mean square of one feature is {largest:,.4g}, and"
-            " networks often learn nothing from inputs far above 1; scale them, for example with scale='measured'."
-        )
-
-
-def _moments(dataset: Dataset, scaling: Scaling) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    if scaling == "unit":
-        return (), ()
-    if scaling == "measured":
-        mean, std = measure(dataset)
-    else:
-        mean, std = dataset.mean, dataset.std
-    if not mean:
-        raise InputError(f"{dataset.name} has no published mean; choose scale='unit' or scale='measured'.")
-    if min(std) <= 0:
-        raise InputError(
-            f"A channel of {dataset.name} is constant, so it cannot be scaled by its deviation; choose scale='unit'."
-        )
-    return mean, std
-
-
-def measure(dataset: Dataset) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each channel of the training inputs, after scaling by the peak.
-
-    >>> tiny = Dataset("tiny", np.array([[0], [255]], np.uint8), [0, 1], np.zeros((0, 1), np.uint8), [], ("a", "b"))
-    >>> measure(tiny)
-    ((0.5,), (0.5,))
-    """
-    inputs = dataset.train_inputs
-    channels = np.moveaxis(inputs, 1, 0) if inputs.ndim == 4 else inputs[np.newaxis]
-    means, stds = [], []
-    for channel in channels:
-        if channel.dtype == np.uint8:
-            # Exact, and without a copy in floats: count how often each of the 256 values occurs.
-            counts = np.bincount(channel.ravel(), minlength=256) / channel.size
-            mean = float(counts @ np.arange(256))
-            std = float(np.sqrt(counts @ (np.arange(256) - mean) ** 2))
-        else:
-            mean, std = float(channel.mean(dtype=np.float64)), float(channel.std(dtype=np.float64))
-        means.append(mean / (dataset.peak or 1.0))
-        stds.append(std / (dataset.peak or 1.0))
-    return tuple(means), tuple(stds)
 
 
 def read_npz(path: str | Path) -> Dataset:
@@ -306,24 +237,11 @@ def read_npz(path: str | Path) -> Dataset:
         )
     per_example = {name: array for name, array in arrays.items() if array.ndim == 1 and array.shape == x.shape[:1]}
     ids = {name: array for name, array in per_example.items() if np.issubdtype(array.dtype, np.integer)}
-    return Dataset(path.stem, x, y, x_test, y_test, _numbered(y, y_test), ids)
+    return Dataset(path.stem, x, y, x_test, y_test, (), ids)
 
 
 def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-
-
-def _numbered(*labels: Array) -> tuple[str, ...]:
-    """Names of the classes of unnamed labels: the numbers from 0 to the largest label."""
-    # Labels that are no finite numbers are refused, with their place, when the data set is made.
-    known = [part[np.isfinite(part)] for part in labels if part.dtype.kind in "iuf"]
-    largest = max((int(part.max()) for part in known if part.size), default=0)
-    if largest >= MOST_CLASSES:
-        raise InputError(
-            f"The label {largest} would need {largest + 1:,} classes, and at most {MOST_CLASSES:,} are made; number the"
-            " classes 0, 1, ... without gaps."
-        )
-    return tuple(str(number) for number in range(largest + 1))
 
 
 def from_torch(train: Any, test: Any | None = None, *, name: str = "torch", classes: Sequence[str] = ()) -> Dataset:
@@ -337,7 +255,7 @@ def from_torch(train: Any, test: Any | None = None, *, name: str = "torch", clas
     """
     x, y = _stack(train, "train")
     x_test, y_test = (x[:0], y[:0]) if test is None else _stack(test, "test")
-    return Dataset(name, x, y, x_test, y_test, tuple(classes) or _numbered(y, y_test))
+    return Dataset(name, x, y, x_test, y_test, tuple(classes))
 
 
 def _stack(items: Any, what: str) -> tuple[Array, Array]:
@@ -345,7 +263,7 @@ def _stack(items: Any, what: str) -> tuple[Array, Array]:
     if tensors is not None and len(tensors) == 2:  # a TensorDataset already has the arrays
         return np.asarray(tensors[0].cpu()), np.asarray(tensors[1].cpu())
     inputs: list[Array] = []
-    labels: list[int] = []
+    labels: list[Array] = []
     for index in range(len(items)):
         try:
             value, label = items[index]
@@ -360,7 +278,13 @@ def _stack(items: Any, what: str) -> tuple[Array, Array]:
                 " resize the inputs."
             )
         inputs.append(array)
-        labels.append(int(label))
+        target = np.asarray(label)
+        if labels and target.shape != labels[0].shape:
+            raise InputError(
+                f"The label of item {index} of {what} must have the shape {labels[0].shape} of the first, not"
+                f" {target.shape}; pad the labels."
+            )
+        labels.append(target)
     if not inputs:
         raise InputError(f"{what} must have at least one item; give a dataset that has a length.")
-    return np.stack(inputs), np.array(labels)
+    return np.stack(inputs), np.stack(labels)

@@ -58,7 +58,7 @@ def fetch(
     """
     known = catalogue.entry(name)
     base = url or known.url
-    if name == "digits" or not known.files:
+    if not known.files:
         raise InputError(f"{name} is not downloaded as files; {catalogue.remedy(known, data)}.")
     if base is None:
         raise InputError(f"{name} has no address to download from; {catalogue.remedy(known, data)}, or give url.")

@@ -1,4 +1,4 @@
-"""Data sets by name: digits, MNIST, QMNIST, Fashion-MNIST, CIFAR-10, CIFAR-100, CINIC-10, and any ``.npz`` file."""
+"""Data sets by name: digits, text, MNIST, QMNIST, Fashion-MNIST, CIFAR-10 and 100, CINIC-10, and any ``.npz`` file."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from fedgauge.data.cifar import read_cifar10, read_cifar100
 from fedgauge.data.dataset import DamagedFileError, Dataset, Progress, read_npz
 from fedgauge.data.folders import read_folders
 from fedgauge.data.idx import read_mnist
+from fedgauge.data.text import read_text
 from fedgauge.errors import InputError
 
 _EVERY = 5
@@ -25,8 +26,9 @@ def load_dataset(name: str = "digits", data: str | Path | None = None, progress:
     Inputs come as they were published, mostly bytes; :func:`~fedgauge.data.dataset.standardise` scales them.
 
     Args:
-        name: one of ``digits``, ``mnist``, ``qmnist`` (MNIST with the id ``writer``), ``fashion-mnist``, ``cifar10``,
-            ``cifar100`` (with the id ``coarse``), ``cinic10``; or the path of a file that ends in ``.npz``.
+        name: one of ``digits``, ``text`` (with the id ``document``), ``mnist``, ``qmnist`` (MNIST with the id
+            ``writer``), ``fashion-mnist``, ``cifar10``, ``cifar100`` (with the id ``coarse``), ``cinic10``; or the path
+            of a file that ends in ``.npz``.
         data: directory that holds the data sets; by default ``FEDGAUGE_DATA``, or the user data directory.
         progress: called with how many pictures have been read and how many there are, where reading takes time.
 
@@ -39,6 +41,8 @@ def load_dataset(name: str = "digits", data: str | Path | None = None, progress:
     known = catalogue.entry(name)
     if name == "digits":
         return _digits()
+    if name == "text":
+        return read_text()
     root = catalogue.data_directory(data)
     if data and not root.is_dir():
         raise InputError(f"data must be a directory, not {str(data)!r}; name the directory that holds the data sets.")

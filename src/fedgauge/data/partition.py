@@ -12,7 +12,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from fedgauge.data.dataset import MOST_CLASSES, Labels
+from fedgauge.data.dataset import Labels
+from fedgauge.data.targets import MOST_CLASSES
 from fedgauge.errors import InputError, count
 from fedgauge.randomness import check_seed
 from fedgauge.system.files import write_atomically

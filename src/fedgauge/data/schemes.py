@@ -21,6 +21,9 @@ from fedgauge.data.sharing import check, from_groups, group
 from fedgauge.errors import InputError, count, nearest, positive
 from fedgauge.randomness import Purpose, Streams
 
+_BY_NUMBER = ("iid", "quantity")
+"""The schemes for which only the number of examples matters."""
+
 # Beyond this, the parts of a Dirichlet draw differ by far less than one example.
 _LARGEST_ALPHA = 1e15
 
@@ -195,7 +198,9 @@ def make_partition(
                 " writer)."
             )
         labels = next(iter(dataset.ids))
-    made = SCHEMES[scheme](dataset.labels_by(labels), num_workers, seed=seed, **parameters)
+    by_number = labels is None and scheme in _BY_NUMBER
+    found = dataset.counted()[0] if by_number else dataset.labels_by(labels)
+    made = SCHEMES[scheme](found, num_workers, seed=seed, **parameters)
     by = {} if labels is None else {"labels": labels}
     return Partition(scheme, {**by, **made.parameters}, seed, made.num_examples, made.sizes, made.indices)
 

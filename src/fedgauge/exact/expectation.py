@@ -18,17 +18,23 @@ where E multiplies the model by eta, and the sampling sets s (the spread between
     with replacement           s = 1/M                  n = 1/M
     with replacement, shared   s = 1/M                  n = 1/M + (M - 1)/(M N)
     without replacement        s = (N - M)/(M (N - 1))  n = 1/M
+
+If the server has a momentum, z is the model and the server's buffer, which workers leave as it is. With the mean change
+z_i - z called delta, the server's step is z <- S z + G delta, so S takes the place of 1 and G that of E:
+
+    fedavgm    u <- beta u - delta             x <- x - eta u, or with Nesterov x - eta (beta u - delta)
+    slowmo     u <- beta u - delta/gamma       x <- x - eta gamma u
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedgauge.algorithms import fingerprint
+from fedgauge.algorithms import fingerprint, is_plain
 from fedgauge.algorithms.base import Algorithm
 from fedgauge.errors import InputError, count
 from fedgauge.federation.participation import Participation
@@ -80,12 +86,17 @@ class Expectation(Value, Displayed):
 def _one_step(federation: QuadraticFederation, algorithm: Algorithm, local_steps: int) -> tuple[Maps, int]:
     """The affine map of one local step, and the number of such steps in a round."""
     N, d = federation.num_workers, federation.dim
+    if not is_plain(algorithm.parameters):
+        raise InputError(
+            f"Exact expectations exist for plain local SGD with constant rates, and this {algorithm.name} has a local"
+            " optimiser or a schedule; simulate it instead."
+        )
     gamma = algorithm.parameters["gamma"]
     one = np.eye(d)
     noise = federation.sigma2 / d * one
-    if algorithm.name in ("fedavg", "minibatch"):
+    if algorithm.name in ("fedavg", "minibatch", *_SERVER_MOMENTUM):
         # Mini-batch SGD takes all I gradients at the global model: one step, with the noise of their mean.
-        steps, batch = (local_steps, 1) if algorithm.name == "fedavg" else (1, local_steps)
+        steps, batch = (1, local_steps) if algorithm.name == "minibatch" else (local_steps, 1)
         T = one - gamma * federation.hessians
         return Maps(T, -gamma * federation.linear, np.broadcast_to(gamma**2 / batch * noise, (N, d, d))), steps
     if algorithm.name == "momentum":
@@ -98,8 +109,46 @@ def _one_step(federation: QuadraticFederation, algorithm: Algorithm, local_steps
             local_steps
         )
     raise InputError(
-        f"There are no exact expectations for {algorithm.name}; they exist for fedavg, momentum and minibatch."
+        f"There are no exact expectations for {algorithm.name}; they exist for fedavg, momentum, minibatch, fedavgm and"
+        " slowmo."
     )
+
+
+_SERVER_MOMENTUM = ("fedavgm", "slowmo")
+
+
+class _Server(NamedTuple):
+    """The server's step z <- S z + G delta; where S is left out, it is 1, and G is the diagonal of ``rates``."""
+
+    rates: Floats
+    S: Floats | None = None
+    G: Floats | None = None
+
+
+def _server(algorithm: Algorithm, d: int, size: int) -> _Server:
+    """The server's step for a state of this size."""
+    parameters = algorithm.parameters
+    rates = np.ones(size)
+    rates[:d] = eta = parameters["eta"]
+    if algorithm.name not in _SERVER_MOMENTUM:
+        return _Server(rates)
+    beta, gamma = parameters["beta"], parameters["gamma"]
+    if algorithm.name == "slowmo":
+        of_buffer, of_change, sent = eta * gamma * beta, eta, 1 / gamma
+    elif parameters["nesterov"]:
+        of_buffer, of_change, sent = eta * beta**2, eta * (1 + beta), 1.0
+    else:
+        of_buffer, of_change, sent = eta * beta, eta, 1.0
+    one = np.eye(d)
+    return _Server(rates, np.kron([[1, -of_buffer], [0, beta]], one), np.kron([[of_change, 0], [-sent, 0]], one))
+
+
+def _with_buffer(maps: Maps) -> Maps:
+    """The same maps on the model and a buffer that workers leave as it is."""
+    N, d = maps.t.shape
+    T, Q = np.zeros((N, 2 * d, 2 * d)), np.zeros((N, 2 * d, 2 * d))
+    T[:, :d, :d], T[:, d:, d:], Q[:, :d, :d] = maps.T, np.eye(d), maps.Q
+    return Maps(T, np.concatenate([maps.t, np.zeros((N, d))], axis=1), Q)
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -116,7 +165,7 @@ def local_maps(federation: QuadraticFederation, algorithm: Algorithm, local_step
                 first.T @ last.Q @ first.T.swapaxes(1, 2) + first.Q,
             )
         )
-    return maps
+    return [_with_buffer(each) for each in maps] if algorithm.name in _SERVER_MOMENTUM else maps
 
 
 def _sampling_factors(participation: Participation, num_workers: int) -> tuple[float, float]:
@@ -134,15 +183,16 @@ def _sampling_factors(participation: Participation, num_workers: int) -> tuple[f
 
 
 class _Advance:
-    """One application of the recursion, for fixed maps, rates and sampling."""
+    """One application of the recursion, for fixed maps, a server's step and sampling."""
 
     @np.errstate(over="ignore", invalid="ignore")
-    def __init__(self, maps: Maps, rates: Floats, scale: Floats, spread: float, noise: float) -> None:
-        self.rates, self.spread = rates, spread
+    def __init__(self, maps: Maps, server: _Server, scale: Floats, spread: float, noise: float) -> None:
+        self.server, self.spread = server, spread
+        rates, S, G = server
         D = (maps.T - np.eye(maps.T.shape[1])) * scale[:, None, None]
         t = maps.t * scale[:, None]
         self.D, self.t = D.mean(axis=0), t.mean(axis=0)
-        self.P = np.eye(len(rates)) + rates[:, None] * self.D
+        self.P = np.eye(len(rates)) + rates[:, None] * self.D if S is None or G is None else S + G @ self.D
         self.off_D, self.off_t = D - self.D, t - self.t
         self.noise = noise * (maps.Q * (scale**2)[:, None, None]).mean(axis=0)
 
@@ -155,13 +205,18 @@ class _Advance:
             # The mean over workers of off_D C off_D' as one product over stacked rows.
             between = np.tensordot(self.off_D @ C, self.off_D, axes=([0, 2], [0, 2])) + u.T @ u
             added = added + self.spread * between / len(u)
-        next_m = m + self.rates * (self.D @ m + self.t)
-        next_C = self.P @ C @ self.P.T + self.rates[:, None] * added * self.rates
+        rates, S, G = self.server
+        if S is None or G is None:
+            next_m = m + rates * (self.D @ m + self.t)
+            next_C = self.P @ C @ self.P.T + rates[:, None] * added * rates
+        else:
+            next_m = S @ m + G @ (self.D @ m + self.t)
+            next_C = self.P @ C @ self.P.T + G @ added @ G.T
         return next_m, (next_C + next_C.T) / 2
 
 
 class _Recursion:
-    """The recursion of a run: the workers' maps, the rates, and the first mean and covariance of the state."""
+    """The recursion of a run: the workers' maps, the server's step, and the first mean and covariance of the state."""
 
     def __init__(
         self, federation: QuadraticFederation, algorithm: Algorithm, local_steps: int, participation: Participation
@@ -172,18 +227,18 @@ class _Recursion:
         self.factors = _sampling_factors(participation, N)
         self.scale = N * participation.objective(N)
         size = self.maps[0].T.shape[1]
-        self.rates = np.ones(size)
-        self.rates[:d] = algorithm.parameters["eta"]
+        self.server = _server(algorithm, d, size)
         self.first = np.zeros(size), np.zeros((size, size))
         self.first[0][:d] = federation.first_model
 
     def to_next(self) -> _Advance:
         """The step from one round to the next."""
-        return _Advance(self.maps[-1], self.rates, self.scale, *self.factors)
+        return _Advance(self.maps[-1], self.server, self.scale, *self.factors)
 
     def within(self) -> list[_Advance]:
         """The steps from the start of a round to its averaged models after 1, ..., I - 1 local steps."""
-        return [_Advance(part, np.ones_like(self.rates), self.scale, *self.factors) for part in self.maps[:-1]]
+        averaged = _Server(np.ones_like(self.server.rates))
+        return [_Advance(part, averaged, self.scale, *self.factors) for part in self.maps[:-1]]
 
 
 def moments(
@@ -215,7 +270,7 @@ def moments(
 
 @dataclass(frozen=True, eq=False)
 class States:
-    """The whole state z at all rounds of a run: the model, followed by the buffer for momentum.
+    """The whole state z at all rounds of a run: the model, followed by the buffer if workers or server have momentum.
 
     Attributes:
         maps: the workers' maps after 1, ..., I local steps.
@@ -302,11 +357,11 @@ def expect(
     participation: Participation = FULL,
     iterations: bool | None = None,
 ) -> Expectation:
-    """Exact E‖∇f‖^2 and E f along a run of FedAvg, FedAvg with momentum or mini-batch SGD.
+    """Exact E‖∇f‖^2 and E f along a run of FedAvg, FedAvg with momentum on workers or server, or mini-batch SGD.
 
     Args:
         federation: quadratics with additive noise.
-        algorithm: one of :func:`fedavg`, :func:`momentum`, :func:`minibatch`.
+        algorithm: one of :func:`fedavg`, :func:`momentum`, :func:`minibatch`, :func:`fedavgm`, :func:`slowmo`.
         local_steps: the number I of local steps per round.
         rounds: the number R of rounds.
         participation: any sampling and weights.

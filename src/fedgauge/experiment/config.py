@@ -60,7 +60,7 @@ class Experiment:
                 " see 'fedgauge simulate --help'."
             )
         else:
-            make_algorithm(self.algorithm.name, **self.algorithm.parameters)
+            make_algorithm(self.algorithm.name, **self.algorithm.parameters_in(self.run.rounds, self.run.rounds))
         if self.data.is_quadratic:
             self._refuse_for_quadratics()
 
@@ -68,7 +68,11 @@ class Experiment:
         """Refuse keys about data and models: the file of a quadratic federation already contains all of that."""
         useless = [f"data.{key}" for key, value in vars(self.data).items() if key != "name" and value is not None]
         useless += ["model.name"] * (self.model.name is not None) + [f"model.{key}" for key in self.model.options]
-        useless += [f"run.{key}" for key in ("batch_size", "target_accuracy") if getattr(self.run, key) is not None]
+        useless += [
+            f"run.{key}"
+            for key in ("batch_size", "target_accuracy", "local_epochs")
+            if getattr(self.run, key) is not None
+        ]
         useless += ["run.weights = sizes"] * (self.run.weights == "sizes")
         if useless:
             raise InputError(
@@ -97,6 +101,8 @@ class Experiment:
             content = dict(vars(getattr(self, section)))
             options = content.pop("options", {})
             kept = {key: value for key, value in {**content, **options}.items() if value is not None}
+            if "local_epochs" in kept:
+                kept.pop("local_steps")
             sections[section] = {key: list(value) if isinstance(value, tuple) else value for key, value in kept.items()}
         return {section: content for section, content in sections.items() if content}
 
@@ -170,6 +176,10 @@ def _merged(sections: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str
                 content.pop(name, None)
             else:
                 content[name] = entry
+    # Each says how much a worker does, so that the one that is changed replaces the other.
+    for name, other in (("local_epochs", "local_steps"), ("local_steps", "local_epochs")):
+        if changes.get(name) is not None and changes.get(other) is None and isinstance(merged["run"], dict):
+            merged["run"].pop(other, None)
     return merged
 
 

@@ -15,7 +15,7 @@ def ended_run(experiment: Experiment, directory: Path) -> Trace | None:
     None says that only :func:`~fedgauge.execute` can decide: data or code may have changed under the same name,
     or the run began from a model that is not part of the experiment.
     """
-    name, own = experiment.data.name, f"{experiment.model.name} {experiment.algorithm.name}"
+    name, own = experiment.data.name, f"{experiment.data.name} {experiment.model.name} {experiment.algorithm.name}"
     if name.endswith(".npz") or ":" in own or not (directory / "result.json").exists():
         return None
     from fedgauge.runs.finished import read_trace

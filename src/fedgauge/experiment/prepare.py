@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -14,78 +14,110 @@ import torch
 
 from fedgauge.algorithms import make_algorithm
 from fedgauge.algorithms.base import Algorithm
-from fedgauge.data.dataset import Dataset, standardise, warn_of_large_inputs
+from fedgauge.data.dataset import Dataset
 from fedgauge.data.loading import load_dataset
 from fedgauge.data.partition import Partition
+from fedgauge.data.scaling import standardise
 from fedgauge.data.schemes import make_partition
+from fedgauge.data.shifts import changes_inputs, shift_data
 from fedgauge.errors import InputError
 from fedgauge.experiment.config import Experiment
+from fedgauge.experiment.own_data import PerWorker, as_data, load_own, prepared, refuse_division
 from fedgauge.experiment.sections import DataSection
+from fedgauge.experiment.testing import TestSet
+from fedgauge.federation.checks import as_tensor
+from fedgauge.federation.federating import federate
+from fedgauge.federation.lazy import shape_of
 from fedgauge.federation.models import Model, make_model
 from fedgauge.federation.participation import Participation, check_draws
-from fedgauge.federation.protocols import Federation
+from fedgauge.federation.protocols import Federation, HasSamples
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.federation.supervised import SupervisedFederation
-from fedgauge.pace.adaptive import CAP, adaptive_pace
+from fedgauge.pace.adaptive import CAP, Pace, adaptive_pace
 from fedgauge.simulation.loop import simulate
 from fedgauge.simulation.options import Evaluator, Keep, Observer, Recording
-from fedgauge.simulation.setup import Setup, Steps
+from fedgauge.simulation.setup import Setup, Steps, steps_of_epochs
 from fedgauge.values import Trace
 
-_BLOCK = 2048
-"""Number of test examples that are evaluated at once."""
+_PAIR = ("inputs", "targets")
 
 
-class TestSet:
-    """Examples that no worker trains on, to test a federation's global model with.
-
-    Attributes:
-        inputs: the examples, first axis over samples.
-        labels: the label of each example.
-        digest: a fingerprint of inputs and labels.
-    """
-
-    __test__ = False  # pytest must not collect it
-
-    def __init__(self, federation: SupervisedFederation, inputs: torch.Tensor, labels: torch.Tensor) -> None:
-        device = federation.inputs.device
-        self._federation, self.inputs, self.labels = federation, inputs.to(device), labels.to(device)
-        sha = hashlib.sha256(inputs.cpu().numpy().tobytes())
-        sha.update(labels.cpu().numpy().tobytes())
-        self.digest = sha.hexdigest()
-
-    def accuracy(self, model: torch.Tensor) -> float:
-        """The fraction of examples whose label has the largest output."""
-        parameters, right = self._federation.unflatten(model), 0
-        with torch.no_grad():
-            for first in range(0, len(self.labels), _BLOCK):
-                part = slice(first, first + _BLOCK)
-                outputs = torch.func.functional_call(self._federation.module, parameters, (self.inputs[part],))
-                right += int((outputs.argmax(dim=1) == self.labels[part]).sum())
-        return right / len(self.labels)
-
-
-def prepare(experiment: Experiment) -> Setup:
+def prepare(experiment: Experiment, data: Any = None) -> Setup:
     """Read the data, divide it among the workers, make the model, and check that everything fits together.
+
+    Args:
+        experiment: what to run.
+        data: a :class:`Dataset`, a torch data set or a :class:`PerWorker`, instead of what the experiment names.
 
     >>> setup = prepare(Experiment.of({"source": "digits", "gamma": 0.1}))
     >>> setup.federation.num_workers, setup.federation.dim
     (10, 7510)
     """
+    experiment, given = _given(experiment, data)
     if experiment.data.is_quadratic:
         return _setup(experiment, QuadraticFederation.read(experiment.data.name))
-    dataset, partition = share_out(experiment)
-    supervised = _federation(experiment, dataset, partition)
-    evaluator = None
-    if dataset.num_test:
-        part = slice(experiment.data.test_examples)
-        evaluator = TestSet(supervised, _tensor(dataset.test_inputs[part]), _tensor(dataset.test_labels[part]))
-    elif experiment.run.target_accuracy is not None:
-        raise InputError(
-            f"target_accuracy needs test examples, but {dataset.name} has none; leave it out, or add x_test and y_test"
-            " to the data."
-        )
+    if isinstance(given, PerWorker):
+        return _of_workers(experiment, given)
+    dataset, partition = share_out(experiment, given)
+    model = _model(experiment, dataset.train_inputs.shape[1:], dataset.num_classes)
+    shards = [partition.worker(number) for number in range(partition.num_workers)]
+    own = experiment.data.shift is not None and changes_inputs(experiment.data.shift)
+    inputs, labels = _tensor(dataset.train_inputs, own), _tensor(dataset.train_labels)
+
+    def make(**how: Any) -> SupervisedFederation:
+        return SupervisedFederation(model.make, model.loss, inputs, labels, shards, **how)
+
+    supervised = _federation(experiment, model, dataset.name, f"inputs of shape {tuple(inputs.shape[1:])}", make)
+    part, evaluator = slice(experiment.data.test_examples), None
+    if dataset.num_test and (dataset.has_labels or model.accuracy):
+        tests = _tensor(dataset.test_inputs[part]), _tensor(dataset.test_labels[part])
+        evaluator = TestSet(supervised, *tests, model.accuracy)
+    _check_target(experiment, dataset.name, bool(dataset.num_test), evaluator)
     return _setup(experiment, supervised, evaluator, dataset, partition)
+
+
+def _given(experiment: Experiment, data: Any) -> tuple[Experiment, Dataset | PerWorker | None]:
+    """The data of the user's own, if it is that, and the experiment with its name."""
+    if data is not None:
+        found = as_data(data, "data")
+        name = found.name if isinstance(found, Dataset) else "data"
+        return experiment.changed({"source": name}), found
+    return experiment, load_own(experiment.data.name) if experiment.data.is_own else None
+
+
+def _of_workers(experiment: Experiment, given: PerWorker) -> Setup:
+    """The set-up of an experiment on data that are divided already."""
+    refuse_division(experiment.data)
+    shape = shape_of(given.shards[0])
+    model, name = _model(experiment, shape, given.classes), experiment.data.name
+
+    def make(**how: Any) -> SupervisedFederation:
+        return federate(model.make, model.loss, given.shards, **how)
+
+    supervised = _federation(experiment, model, name, f"inputs of shape {shape}", make)
+    evaluator = None
+    if given.test is not None:
+        number = supervised.start(0).dtype
+        inputs, labels = (
+            as_tensor(f"The test {what}", part, number) for what, part in zip(_PAIR, given.test, strict=True)
+        )
+        if model.accuracy or (labels.ndim == 1 and not labels.is_floating_point()):
+            evaluator = TestSet(supervised, inputs, labels, model.accuracy)
+    _check_target(experiment, name, given.test is not None, evaluator)
+    return _setup(experiment, supervised, evaluator)
+
+
+def _check_target(experiment: Experiment, name: str, tested: bool, evaluator: Evaluator | None) -> None:
+    if experiment.run.target_accuracy is None or evaluator is not None:
+        return
+    if tested:
+        raise InputError(
+            f"target_accuracy needs one class per example, which {name} does not have; leave it out, or return a Model"
+            " with an accuracy of its own."
+        )
+    raise InputError(
+        f"target_accuracy needs test examples, but {name} has none; leave it out, or add x_test and y_test to the data."
+    )
 
 
 def _setup(
@@ -97,12 +129,17 @@ def _setup(
 ) -> Setup:
     run = experiment.run
     check_draws(run.participants, run.sampling, federation.num_workers)
-    participation = participation_of(experiment, partition)
+    sizes: tuple[float, ...] | None = None
+    if partition is None and isinstance(federation, HasSamples):
+        each = federation.sizes(np.arange(federation.num_workers))
+        sizes = tuple((each / each.sum()).tolist())
+    participation = participation_of(experiment, partition, sizes)
     participation.check(federation.num_workers)
+    steps = local_steps_of(experiment, federation, participation)
     return Setup(
         federation,
-        algorithm_of(experiment),
-        local_steps=_steps(experiment, federation, participation),
+        algorithm_of(experiment, steps),
+        local_steps=steps,
         rounds=run.rounds,
         participation=participation,
         seed=run.seed,
@@ -147,31 +184,45 @@ def setup_of(source: Federation | Experiment | Setup, algorithm: Algorithm | Non
     return Setup(source, algorithm, **chosen)
 
 
-def algorithm_of(experiment: Experiment) -> Algorithm:
-    """The algorithm of an experiment, with its parameters."""
-    return make_algorithm(experiment.algorithm.name, **experiment.algorithm.parameters)
+def algorithm_of(experiment: Experiment, local_steps: Steps) -> Algorithm:
+    """The algorithm of an experiment, with its parameters; schedules that do not say when they end go over the run."""
+    rounds = experiment.run.rounds
+    steps = None if isinstance(local_steps, Pace) else rounds * float(np.mean(local_steps))
+    return make_algorithm(experiment.algorithm.name, **experiment.algorithm.parameters_in(rounds, steps))
 
 
-def share_out(experiment: Experiment) -> tuple[Dataset, Partition]:
-    """Read the data of an experiment, which must not be quadratic, and divide it among the workers.
+def share_out(experiment: Experiment, given: Dataset | PerWorker | None = None) -> tuple[Dataset, Partition]:
+    """Read the data of an experiment, which must not be quadratic, divide it among the workers, and shift it.
+
+    Args:
+        experiment: what to run.
+        given: data of the user's own, if it has been read already.
 
     >>> dataset, partition = share_out(Experiment.of({"source": "digits", "gamma": 0.1}))
     >>> dataset.num_classes, partition.num_workers
     (10, 10)
     """
-    data = experiment.data
-    # A user's own file may change from one experiment to the next; published data sets do not.
-    load = _load.__wrapped__ if data.name.endswith(".npz") else _load
-    dataset = load(data.name, data.dir or os.environ.get("FEDGAUGE_DATA"), data.scale)
-    if data.scale is None and data.name.endswith(".npz"):
-        warn_of_large_inputs(dataset)
-    return dataset, _partition(experiment, dataset)
+    data, directory = experiment.data, experiment.data.dir or os.environ.get("FEDGAUGE_DATA")
+    if given is None and data.is_own:
+        given = load_own(data.name)
+    if isinstance(given, PerWorker):
+        raise InputError(f"{data.name} gives every worker its own data, so that there is nothing to divide.")
+    if given is None and not data.name.endswith(".npz") and data.targets != "values":
+        dataset = _load(data.name, directory, data.scale)
+    else:
+        # A user's own file may change from one experiment to the next; published data sets do not.
+        dataset = prepared(load_dataset(data.name, directory) if given is None else given, data)
+    partition = _partition(experiment, dataset)
+    if data.shift is not None:
+        test = bool(data.shift_test)
+        dataset = shift_data(dataset, partition, data.shift, seed=partition.seed, test=test).dataset
+    return dataset, partition
 
 
 @lru_cache(maxsize=1)
 def _load(name: str, directory: str | None, scale: str | None) -> Dataset:
-    """Load a data set; the last one is cached for the next experiment."""
-    return standardise(load_dataset(name, directory), scale or "unit")  # type: ignore[arg-type]  # validated there
+    """Load a published data set; the last one is cached for the next experiment."""
+    return standardise(load_dataset(name, directory), scale)  # type: ignore[arg-type]  # validated there
 
 
 def partition_parameters(data: DataSection) -> dict[str, Any]:
@@ -183,56 +234,69 @@ def partition_parameters(data: DataSection) -> dict[str, Any]:
 def _partition(experiment: Experiment, dataset: Dataset) -> Partition:
     data = experiment.data
     seed = experiment.run.seed if data.partition_seed is None else data.partition_seed
-    scheme, parameters = data.scheme or "paper", partition_parameters(data)
-    return make_partition(dataset, scheme, data.num_workers, labels=data.labels, seed=seed, **parameters)
+    usual = "paper" if dataset.has_labels or data.labels else "iid"
+    how: dict[str, Any] = {"labels": data.labels, "seed": seed, **partition_parameters(data)}
+    return make_partition(dataset, data.scheme or usual, data.num_workers, **how)
 
 
-def participation_of(experiment: Experiment, partition: Partition | None = None) -> Participation:
-    """Who takes part, and with which weights."""
+def participation_of(
+    experiment: Experiment, partition: Partition | None = None, sizes: tuple[float, ...] | None = None
+) -> Participation:
+    """Who takes part, and with which weights; without a partition, the workers' sizes are given."""
     run = experiment.run
-    weights = partition.weights if run.weights == "sizes" and partition else run.weights
+    weights: Any = run.weights
+    if weights == "sizes":
+        weights = sizes if partition is None else partition.weights
     sampling = run.sampling or ("full" if run.participants is None else "with-replacement")
     return Participation(sampling, run.participants, cast("tuple[float, ...] | None", weights))
 
 
-def _tensor(array: Any) -> torch.Tensor:
-    """A tensor with a copy of the array: the arrays of a data set are read-only."""
+def _tensor(array: Any, own: bool = False) -> torch.Tensor:
+    """A tensor with a copy of the array, as data sets are read-only and may be cached.
+
+    An array that was made for this experiment alone is not copied once more: it may take most of the memory.
+    """
+    if own and array.base is not None and array.base.flags.writeable:
+        return torch.from_numpy(array.base)
     return torch.from_numpy(np.array(array))
 
 
-def _model(experiment: Experiment, dataset: Dataset) -> Model:
+def _model(experiment: Experiment, shape: Sequence[int], classes: int) -> Model:
     name = experiment.model.name or "mlp"
-    shape = dataset.train_inputs.shape[1:]
     try:
-        return make_model(name, shape, dataset.num_classes, **experiment.model.options)
+        return make_model(name, shape, classes, **experiment.model.options)
     except InputError:
         raise
     except Exception as error:  # a user's own factory may raise anything
         raise InputError(
             f"The model {name} cannot be made: {_summary(error)}; its factory is called with the shape {tuple(shape)},"
-            f" the number {dataset.num_classes} of classes and its options."
+            f" the number {classes} of classes and its options."
         ) from error
 
 
-def _federation(experiment: Experiment, dataset: Dataset, partition: Partition) -> SupervisedFederation:
-    run, model = experiment.run, _model(experiment, dataset)
+def _federation(
+    experiment: Experiment, model: Model, name: str, given: str, make: Callable[..., SupervisedFederation]
+) -> SupervisedFederation:
+    run = experiment.run
     device = run.device or "cpu"
     try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
         raise InputError(f"device {device!r} cannot be used: {_summary(error)}; leave it out for the CPU.") from None
-    shards = [partition.worker(number) for number in range(partition.num_workers)]
-    inputs, labels = _tensor(dataset.train_inputs), _tensor(dataset.train_labels)
     try:
-        return SupervisedFederation(
-            model.make, model.loss, inputs, labels, shards, batch_size=run.batch_size or 20, l2=model.l2, device=device
+        return make(
+            batch_size=run.batch_size or 20,
+            l2=model.l2,
+            augment=model.augment,
+            batch_norm=experiment.model.batch_norm or model.batch_norm,
+            device=device,
         )
     except InputError as error:
-        raise InputError(f"{model.name} on {dataset.name}: {error}") from None
-    except Exception as error:  # the model's own code, tried on one example
+        raise InputError(f"{model.name} on {name}: {error}") from None
+    except Exception as error:  # the model's own code, tried on a few examples
         raise InputError(
-            f"The model {model.name} does not work on {dataset.name}, with inputs of shape {tuple(inputs.shape[1:])}"
-            f" and {dataset.num_classes} classes: {_summary(error)}; fix it or choose another."
+            f"The model {model.name} does not work on {name}, with {given}: {_summary(error)}; fix it or choose"
+            " another."
         ) from error
 
 
@@ -242,9 +306,11 @@ def _summary(error: Exception) -> str:
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
-def _steps(experiment: Experiment, federation: Federation, participation: Participation) -> Steps:
+def local_steps_of(experiment: Experiment, federation: Federation, participation: Participation) -> Steps:
     """The local steps in the form that ``simulate`` takes."""
     run = experiment.run
+    if run.local_epochs is not None:
+        return steps_of_epochs(federation, run.local_epochs)
     if run.local_steps != "auto":
         return run.local_steps
     return adaptive_pace(run.round_cost, federation, participation, run.most_local_steps or CAP)
@@ -258,6 +324,7 @@ def execute(
     start: torch.Tensor | None = None,
     observer: Observer | None = None,
     setup: Setup | None = None,
+    data: Any = None,
 ) -> Trace:
     """Run an experiment.
 
@@ -270,11 +337,15 @@ def execute(
         observer: function that is called after every round.
         setup: what :func:`prepare` returned for this experiment or for one with the same data and model; by default,
             ``prepare`` is called.
+        data: as for :func:`prepare`, instead of what the experiment names.
 
     >>> trace = execute(Experiment.of({"source": "digits", "gamma": 0.1, "rounds": 2, "processes": 1}))
     >>> trace.status, bool(trace.losses[-1] < trace.losses[0]), bool(trace.accuracies[-1] > 0)
     ('finished', True, True)
     """
+    if setup is None and data is not None:
+        setup = prepare(experiment, data)
+        experiment = Experiment.from_json(setup.experiment)
     setup, run = prepare_again(experiment, setup) if setup else prepare(experiment), experiment.run
     kept = Keep.of(keep)
     if kept is not None:
@@ -290,13 +361,26 @@ def execute(
         seed=setup.seed,
         start=start,
         stop=replace(run.stop, round=pause),
-        record=Recording(run.record_every, run.watch is not False, setup.evaluator, observer),
+        record=Recording(
+            run.record_every,
+            run.watch is not False,
+            setup.evaluator,
+            observer,
+            run.record_sample,
+            getattr(observer, "during", None),
+        ),
         compute=setup.compute,
         keep=kept,
     )
 
 
 def _described(experiment: Experiment, partition: Partition | None) -> Experiment:
-    """The experiment with ``fill`` set if the partition chose it by itself, because a label had too few examples."""
-    filled = partition is not None and experiment.data.fill is None and partition.parameters.get("fill")
-    return experiment.changed({"fill": True}) if filled else experiment
+    """The experiment with what the partition chose by itself: to fill up a label with too few examples, or iid."""
+    if partition is None:
+        return experiment
+    changes: dict[str, Any] = {}
+    if experiment.data.fill is None and partition.parameters.get("fill"):
+        changes["fill"] = True
+    if experiment.data.scheme is None and partition.scheme != "paper":
+        changes["scheme"] = partition.scheme
+    return experiment.changed(changes) if changes else experiment

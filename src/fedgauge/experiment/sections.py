@@ -28,13 +28,21 @@ class DataSection:
     """Which data to use, and how to divide it among the workers."""
 
     name: str = _key(
-        "A data set (see 'fedgauge data list'), an .npz file, or the .json file of a quadratic federation.", "digits"
+        "A data set (see 'fedgauge data list'), an .npz file, your own as package.module:function, or the .json file of"
+        " a quadratic federation.",
+        "digits",
     )
     dir: str | None = _key("Directory that holds the data sets [default: $FEDGAUGE_DATA, or your user data directory].")
-    scale: Literal["unit", "published", "measured"] | None = _key(
-        "How to scale the inputs: unit, published or measured [default: unit]."
+    scale: Literal["unit", "published", "measured", "none"] | None = _key(
+        "How to scale the inputs: unit, published, measured, or none for tokens [default: unit; whole numbers other"
+        " than bytes are tokens]."
     )
-    scheme: str | None = _key("How to divide the data: paper, iid, dirichlet, shards, quantity or id [default: paper].")
+    targets: Literal["classes", "values"] | None = _key(
+        "Whether the targets are classes or values, as in regression [default: fractions are values]."
+    )
+    scheme: str | None = _key(
+        "How to divide the data: paper, iid, dirichlet, shards, quantity or id [default: paper; iid without classes]."
+    )
     workers: int | None = _key("Number of workers N [default: 10; with the scheme id, one worker per id].")
     percent: float | None = _key(
         "Percentage X of each worker's data that comes from its own label (paper) [default: 50]."
@@ -50,17 +58,34 @@ class DataSection:
     )
     least: int | None = _key("Minimum number of examples per worker (dirichlet, quantity) [default: 1].")
     shards: int | None = _key("Number of shards per worker (shards) [default: 2].")
+    shift: str | tuple[str, ...] | Mapping[str, float] | None = _key(
+        "Change every worker's examples in its own way, by KIND=STRENGTH with a strength from 0 to 1; may be repeated."
+        " Inputs: rotation, gain, contrast, blur, mixing, noise. Targets: swap, label-noise, offset."
+    )
+    shift_test: bool | None = _key("Shift the test examples too, each as a random worker's [default: no].")
     test_examples: int | None = _key("Use only the first N test examples [default: all].")
-    partition_seed: int | None = _key("Seed of the partition [default: the seed of the run].")
+    partition_seed: int | None = _key("Seed of the partition and of shifts [default: the seed of the run].")
 
     def __post_init__(self) -> None:
         if self.test_examples is not None:
             count("test_examples", self.test_examples)
+        if self.shift is not None:
+            # Imported here, so that the command's help need not wait for numpy.
+            from fedgauge.data.shifts import parse_shifts, spell_shifts
+
+            object.__setattr__(self, "shift", spell_shifts(parse_shifts(self.shift)) or None)
+        if self.shift_test is not None and self.shift is None:
+            raise InputError("shift_test says whether shifts change test examples too; give a shift or leave it out.")
 
     @property
     def is_quadratic(self) -> bool:
         """Whether the name is the file of a quadratic federation."""
         return self.name.endswith(".json")
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the name is a function of the user's own, ``package.module:function``."""
+        return ":" in self.name and not self.name.endswith((".npz", ".json"))
 
     @property
     def num_workers(self) -> int | None:
@@ -73,14 +98,19 @@ class ModelSection:
     """Which model to train, and its options."""
 
     name: str | None = _key(
-        "mlp, linear, softmax, cnn, vgg11, vgg16, or your own as package.module:factory [default: mlp]."
+        "mlp, linear, softmax, cnn, vgg11, vgg16, resnet20, transformer, or your own as package.module:factory"
+        " [default: mlp]."
+    )
+    batch_norm: Literal["frozen", "local", "averaged"] | None = _key(
+        "By whose statistics BatchNorm layers normalise: frozen (the module's own), local (each batch's) or averaged"
+        " (running ones, averaged with the model) [default: frozen]."
     )
     options: Mapping[str, Any] = field(
         default_factory=dict, metadata={"help": "An option of the model, as in width=200; may be repeated."}
     )
 
     def __hash__(self) -> int:
-        return hash((self.name, json.dumps(self.options, sort_keys=True, default=str)))
+        return hash((self.name, self.batch_norm, json.dumps(self.options, sort_keys=True, default=str)))
 
 
 @dataclass(frozen=True)
@@ -92,13 +122,33 @@ class AlgorithmSection:
     )
     gamma: float | None = _key("Local learning rate of the workers.")
     eta: float | None = _key("Global learning rate of the server [default: depends on the algorithm].")
-    beta: float | None = _key("Momentum coefficient (momentum, slowmo).")
+    beta: float | None = _key("Momentum coefficient (momentum, slowmo, fedavgm, diloco).")
+    nesterov: bool | None = _key("Nesterov's momentum on the server (fedavgm) [default: no].")
     beta1: float | None = _key("Decay rate of the first moment (fedadam, fedadagrad, fedyogi).")
     beta2: float | None = _key("Decay rate of the second moment (fedadam, fedyogi).")
     tau: float | None = _key(
         "Small number added to the denominator of the adaptive step (fedadam, fedadagrad, fedyogi)."
     )
     proximal: float | None = _key("Strength of the pull towards the global model (fedprox).")
+    optimiser: Literal["sgd", "adamw"] | None = _key("Optimiser of the workers: sgd or adamw [default: sgd].")
+    local_momentum: float | None = _key("Momentum of the workers' sgd [default: 0].")
+    local_nesterov: bool | None = _key("Nesterov's momentum for the workers' sgd [default: no].")
+    local_beta1: float | None = _key("Decay rate of the first moment of the workers' adamw [default: 0.9].")
+    local_beta2: float | None = _key("Decay rate of the second moment of the workers' adamw [default: 0.999].")
+    local_epsilon: float | None = _key("Small number in the denominator of the workers' adamw [default: 1e-8].")
+    weight_decay: float | None = _key(
+        "Weight decay of the workers' optimiser [default: 0 for sgd, 0.01 for adamw, 0.1 for diloco]."
+    )
+    clip: float | None = _key("Shorten gradients of the workers that are longer than this [default: no clipping].")
+    optimiser_state: Literal["reset", "kept", "averaged"] | None = _key(
+        "What becomes of a worker's momentum or moments after a round: reset, kept (by the worker) or averaged"
+        " [default: reset; kept for diloco]."
+    )
+    gamma_schedule: str | None = _key(
+        "How gamma changes: constant, step, cosine or linear, with options as in cosine,warmup=5,by=step or"
+        " step,every=30,factor=0.1 [default: constant]."
+    )
+    eta_schedule: str | None = _key("How eta changes; written as for gamma [default: constant].")
     options: Mapping[str, Any] = field(
         default_factory=dict,
         metadata={"help": "A parameter of your own algorithm, as in decay=0.9; may be repeated."},
@@ -120,6 +170,14 @@ class AlgorithmSection:
         }
         return {**known, **self.options}
 
+    def parameters_in(self, rounds: int, steps: float | None) -> dict[str, Any]:
+        """The parameters in a run of ``rounds`` rounds and ``steps`` local steps, at the end of which schedules end."""
+        from fedgauge.algorithms.schedules import OPTIONS, Schedule
+
+        found = self.parameters
+        named = [name for name in OPTIONS if name in found and isinstance(found[name], str) and not self.is_own]
+        return {**found, **{name: str(Schedule.parse(found[name]).over_run(rounds, steps)) for name in named}}
+
 
 @dataclass(frozen=True)
 class RunSection:
@@ -128,6 +186,10 @@ class RunSection:
     local_steps: int | tuple[int, ...] | Literal["auto"] = _key(
         "Local steps I per round: one number, one number per worker as in 1,2,1, or auto, which adapts I to the cost.",
         10,
+    )
+    local_epochs: int | None = _key(
+        "Local epochs per round instead of local steps; an epoch is a worker's number of examples divided by the batch"
+        " size, rounded up, so workers with more examples take more steps."
     )
     cost: str | None = _key(
         "Cost of a round, to which auto adapts the local steps: cross-device, cross-silo, or either with changed"
@@ -145,7 +207,11 @@ class RunSection:
         "One weight per worker, as in 1,2,1, or sizes to weigh workers by their number of examples [default: equal]."
     )
     seed: int = _key("Seed of all random numbers.", 0)
-    record_every: int = _key("Record every N-th round; each record takes exact passes over all data.", 1)
+    record_every: int | None = _key(
+        "Record every N-th round exactly, in passes over all data [default: every round if that is cheap; otherwise"
+        " what takes a quarter of the work at most]."
+    )
+    record_sample: int | None = _key("Record values of only this many examples of each worker, and say so.")
     watch: bool | None = _key(
         "Also record how far the workers' models spread and the L_h that was seen; takes two more passes"
         " [default: yes]."
@@ -153,6 +219,7 @@ class RunSection:
     target_loss: float | None = _key("Stop when the loss is at most this.")
     target_accuracy: float | None = _key("Stop when the test accuracy, from 0 to 1, is at least this.")
     target_grad2: float | None = _key("Stop when the squared norm of the gradient of f is at most this.")
+    target_records: int | None = _key("How many records in a row must meet the target [default: 1].")
     processes: int | None = _key(
         "Number of processes that compute a round [default: one per core; one for quadratics]."
     )
@@ -170,7 +237,7 @@ class RunSection:
 
     def __post_init__(self) -> None:
         counts = ("rounds", "batch_size", "participants", "record_every", "processes", "chunk", "checkpoint_every")
-        for name in (*counts, "most_local_steps"):
+        for name in (*counts, "most_local_steps", "local_epochs", "target_records"):
             value = getattr(self, name)
             if value is not None:
                 count(name, value)
@@ -181,6 +248,8 @@ class RunSection:
                 f"local_steps = auto needs the seconds that a local step takes, which the cost {self.cost} leaves open;"
                 " add them, as in local,step=0.001."
             )
+        if self.local_epochs is not None and self.local_steps != type(self).local_steps:
+            raise InputError("local_steps and local_epochs both say how much a worker does; leave one of them out.")
         if self.most_local_steps is not None and self.local_steps != "auto":
             raise InputError("most_local_steps is for local_steps = auto only; leave it out.")
         check_engine(self.engine, self.address)
@@ -205,7 +274,7 @@ class RunSection:
         """What ends the run before its last round."""
         from fedgauge.simulation.options import StopAt
 
-        return StopAt(loss=self.target_loss, accuracy=self.target_accuracy, grad2=self.target_grad2)
+        return StopAt(self.target_loss, self.target_accuracy, self.target_grad2, self.target_records or 1)
 
     @property
     def round_cost(self) -> Cost:
@@ -244,7 +313,7 @@ def keys() -> tuple[Key, ...]:
     """All keys, in order.
 
     >>> [key.option for key in keys()][:4], len({key.option for key in keys()}) == len(keys())
-    (['source', 'data', 'scale', 'scheme'], True)
+    (['source', 'data', 'scale', 'targets'], True)
     """
     return tuple(_keys())
 

@@ -20,8 +20,8 @@ function axisValues(name, points) {
 }
 
 // The least total over the rates that the conditions admit; log-convex in gamma, so that golden sections find it.
-function leastBound(theorem, v) {
-  const formula = FORMULAS[theorem].corrected;
+function leastOf(theorem, version, v) {
+  const formula = FORMULAS[theorem][version];
   const at = { ...v, gamma: 1, eta: 1 };
   const top = formula(at).gammaMax;
   const total = (share) => {
@@ -43,6 +43,11 @@ function leastBound(theorem, v) {
     }
   }
   return Math.min(low, high, total(1));
+}
+
+// The least of several theorems that bound the same models.
+function leastBound(contest, v) {
+  return Math.min(...contest.map(([theorem, version]) => leastOf(theorem, version, v)));
 }
 
 // log(local/mini-batch): negative where local SGD is better.

@@ -30,6 +30,7 @@ VERSIONS: dict[Version, str] = {
     "printed": "the paper’s constants and conditions",
     "corrected": "derived again; the same if the printed one is right",
     "sharp": "the same proof with more care",
+    "star": "a proof of our own, in norms instead of squares",
     "prior": "the older kind of bound, with L̃ in place of L_g and L_h",
 }
 _PACKAGE = "fedgauge.explore"
@@ -128,7 +129,7 @@ def _bars(found: dict[Version, Answer]) -> str:
 
 def _panel(theorem: Theorem, found: dict[Version, Answer]) -> str:
     cards = "".join(_card(one, version) for version, one in found.items())
-    quantity = quantity_html(found["corrected"].bound.quantity)
+    quantity = quantity_html(found[theorem.default].bound.quantity)
     return (
         f'<section class="panel" id="panel-{theorem.name}" data-theorem="{theorem.name}" '
         f'aria-labelledby="title-{theorem.name}"><h2 id="title-{theorem.name}"><small>{theorem.locator}</small>'
@@ -198,6 +199,7 @@ def _data(start: Start) -> dict[str, Any]:
         theorems[theorem.name] = {
             "title": theorem.title,
             "versions": list(theorem.versions),
+            "main": theorem.default,
             "used": used,
             "sliders": [c.name for c in CONTROLS.values() if c.theorems_name in everything],
             "printIsRight": theorem.print_is_right,
@@ -208,7 +210,7 @@ def _data(start: Start) -> dict[str, Any]:
         "theorems": theorems,
         "standings": STANDINGS,
         "axes": RANGES,
-        "contest": {name: theorem.name for name, theorem in contestants().items()},
+        "contest": {role: [list(one) for one in held] for role, held in contestants().items()},
         "tie": TIE,
         "start": {
             # JSON has no infinity; the script reads it from text.

@@ -40,6 +40,14 @@ _WRITTEN = {
     "logical_or": "{}||{}",
     "where": "{}?{}:{}",
     "drift_sum_root": "driftSumRoot({},{})",
+    "model_growth": "growths({},{})[0]",
+    "model_growth_slope": "growths({},{})[1]",
+    "noise_growth": "growths({},{})[2]",
+    "noise_growth_slope": "growths({},{})[3]",
+    "growth_limit": "growthLimit({},{})",
+    "momentum_divergence": "momentumSpread({},{},{})[0]",
+    "momentum_product": "momentumSpread({},{},{})[1]",
+    "momentum_noise": "momentumSpread({},{},{})[2]",
 }
 
 

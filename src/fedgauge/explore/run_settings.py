@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from fedgauge.algorithms import is_plain
 from fedgauge.errors import InputError
 from fedgauge.federation.participation import Sampling
 from fedgauge.theory import covering
@@ -69,6 +70,8 @@ def own_theorem(raw: Mapping[str, Any]) -> str | None:
     'fedadam'
     """
     algorithm, _, participation = _settings(raw)
+    if not is_plain(algorithm):
+        return None  # no theorem is about local optimisers or schedules
     sampling = participation.get("sampling") or ("with-replacement" if participation.get("participants") else "full")
     theorem = covering(str(algorithm.get("name", "")), cast(Sampling, sampling))  # an unknown one has no theorem
     return None if theorem is None else theorem.name

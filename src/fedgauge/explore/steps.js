@@ -1,10 +1,10 @@
-// The corrected bound of the chosen theorem against the local steps, with the best I, the run's own I and the slider's.
+// The bound of the chosen theorem, in its sharpest sound version, against the local steps, with the best I, the run's own I and the slider's.
 
 const STEPS = { left: 64, top: 12, width: 640, height: 240 };
 const stepsField = document.getElementById("steps-field");
 
 function boundAt(I, v) {
-  const found = FORMULAS[state.theorem].corrected({ ...v, I });
+  const found = FORMULAS[state.theorem][DATA.theorems[state.theorem].main]({ ...v, I });
   return { I, total: sum(found.terms), holds: found.conditions.every(([limit, value]) => value <= limit) };
 }
 
@@ -129,6 +129,6 @@ function showSteps() {
   const times = now.total / best.total;
   const gain = times > 1.005 ? `; at I = ${now.I} it is ${shown(times)} times as large` : "";
   said.textContent = best.holds
-    ? `With every other value as it is, the corrected bound is least at I = ${best.I}${gain}.`
+    ? `With every other value as it is, the bound (${DATA.theorems[state.theorem].main}) is least at I = ${best.I}${gain}.`
     : "With every other value as it is, no number of local steps meets every condition; try a smaller gamma.";
 }

@@ -139,13 +139,14 @@ function showBounds() {
   const found = cards.map((card) => evaluate(card.theorem, card.version, v));
   for (const name in DATA.theorems) {
     const own = cards.map((card, k) => [card, found[k]]).filter(([card]) => card.theorem === name);
-    const corrected = own.find(([card]) => card.version === "corrected")[1].total;
+    const { main } = DATA.theorems[name];
+    const whole = own.find(([card]) => card.version === main)[1].total;
     const largest = Math.max(0, ...own.map(([, one]) => one.total).filter(Number.isFinite));
     for (const [card, one] of own) {
       const shares = showCard(card, one);
-      const against = one.total / corrected;
-      const text = against === 1 ? "the same as corrected" : `${shown(against)}× corrected`;
-      tell(card.ratio, card.version === "corrected" || !Number.isFinite(against) ? "" : text);
+      const against = one.total / whole;
+      const text = against === 1 ? `the same as ${main}` : `${shown(against)}× ${main}`;
+      tell(card.ratio, card.version === main || !Number.isFinite(against) ? "" : text);
       const width = fill || largest === 0 || !Number.isFinite(one.total) ? 1000 : (1000 * one.total) / largest;
       let left = 0;
       card.pieces.forEach((piece, k) => {
@@ -157,10 +158,10 @@ function showBounds() {
   }
 }
 
-// On a narrow screen the tables are far from the sliders, so that the corrected bound stays in sight.
+// On a narrow screen the tables are far from the sliders, so that the chosen bound stays in sight.
 function showNow() {
   const now = document.getElementById("now");
-  const cell = document.querySelector(`td[data-theorem="${state.theorem}"][data-version="corrected"]`);
+  const cell = document.querySelector(`td[data-theorem="${state.theorem}"][data-version="${DATA.theorems[state.theorem].main}"]`);
   const mark = cell.querySelector(".mark");
   now.dataset.standing = cell.dataset.standing;
   write(part(now, "now"), Number(part(cell, "cell").value));
@@ -196,9 +197,9 @@ function keepLink() {
 // What a screen reader says once a slider rests.
 function announce() {
   const now = document.getElementById("now");
-  const { title } = DATA.theorems[state.theorem];
+  const { title, main } = DATA.theorems[state.theorem];
   const verdict = now.querySelector(".mark").getAttribute("aria-label");
-  tell(document.getElementById("heard"), `${title}, corrected: ${part(now, "now").textContent}. ${verdict}.`);
+  tell(document.getElementById("heard"), `${title}, ${main}: ${part(now, "now").textContent}. ${verdict}.`);
 }
 
 function show() {

@@ -1,4 +1,4 @@
-"""Tries to break the theorems, by random and directed search on quadratics, where the truth is known.
+"""Tries to break the theorems, by random and directed search on problems where the truth is known.
 
 >>> from fedgauge.falsify import run
 >>> found = run("strongly-convex", "printed", samples=5, searches=1, jobs=1)

@@ -14,7 +14,8 @@ import numpy as np
 from fedgauge.errors import InputError, count, nearest
 from fedgauge.experiment.jobs import make_pool
 from fedgauge.falsify.check import FORMS
-from fedgauge.falsify.strategies import Case, SearchFindings, climb, replayable, sample
+from fedgauge.falsify.piecewise import covers
+from fedgauge.falsify.strategies import Case, SearchFindings, climb, replayable, sample, sample_piecewise
 from fedgauge.randomness import check_seed
 from fedgauge.simulation.options import Compute
 from fedgauge.theory import THEOREMS, find
@@ -23,13 +24,16 @@ from fedgauge.values import Value, Version
 CHUNK = 125
 """Samples in one piece of work."""
 
+PER_PIECEWISE = 10
+"""Random quadratics for each problem without quadratics, whose outcomes are followed one by one."""
+
 _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class Piece(NamedTuple):
-    """A piece of work: some random samples, or one directed search."""
+    """A piece of work: some random samples, of quadratics or of others, or one directed search."""
 
-    way: Literal["random", "directed"]
+    way: Literal["random", "directed", "piecewise"]
     theorem: str
     version: Version
     seed: int
@@ -87,6 +91,8 @@ def _work(piece: Piece) -> SearchFindings:
     theorem = find(piece.theorem)
     if piece.way == "directed":
         return climb(theorem, piece.version, piece.seed, piece.first)
+    if piece.way == "piecewise":
+        return sample_piecewise(theorem, piece.version, piece.seed, piece.first, piece.number, piece.keep)
     return sample(theorem, piece.version, piece.seed, piece.first, piece.number, piece.keep)
 
 
@@ -131,12 +137,12 @@ def run(
     jobs: int | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Outcome:
-    """Try to break the theorems on quadratic federations.
+    """Try to break the theorems: on quadratic federations, and those about smooth objectives on others too.
 
     Args:
         theorem: which one; all if not given.
         version: which version; all of them if not given.
-        samples: random problems for each.
+        samples: random quadratics for each, and a tenth as many problems without quadratics.
         searches: directed searches for each; the first starts from the theorem's named family, where it has one.
         seed: the seed of everything; the answer does not depend on ``jobs``.
         keep: how many violating cases of each version are kept.
@@ -163,6 +169,13 @@ def run(
         for first in range(0, samples, CHUNK)
         for pair in wanted
     ]
+    others = -(-samples // PER_PIECEWISE)
+    pieces += [
+        Piece("piecewise", *pair, seed, first, min(CHUNK // PER_PIECEWISE, others - first), keep)
+        for first in range(0, others, CHUNK // PER_PIECEWISE)
+        for pair in wanted
+        if covers(find(pair[0]))
+    ]
     total, done, began = sum(piece.number for piece in pieces), 0, time.perf_counter()
     results: dict[Piece, SearchFindings] = {}
     progress(0, total)
@@ -183,13 +196,16 @@ def _sum_up(
     wanted: list[tuple[str, Version]], results: Iterable[tuple[Piece, SearchFindings]], keep: int
 ) -> tuple[tuple[Row, ...], tuple[Case, ...]]:
     """Merge in the order of the pieces, not in that in which they were done."""
-    found = {(way, *pair): SearchFindings(*pair) for way in ("random", "directed") for pair in wanted}
+    found = {(way, *pair): SearchFindings(*pair) for way in ("random", "directed", "piecewise") for pair in wanted}
     for piece, findings in results:
         found[piece.way, piece.theorem, piece.version].merge(findings, keep)
     rows: list[Row] = []
     cases: list[Case] = []
     for pair in wanted:
         drawn, climbed = found["random", *pair], found["directed", *pair]
+        vacuous = drawn.vacuous
+        drawn.merge(found["piecewise", *pair], keep)
+        drawn.vacuous = vacuous
         seen = {*drawn.forms, *climbed.forms} or {"stated"}
         rows += [_row(form, drawn, climbed) for form in FORMS if form in seen]
         both = SearchFindings(*pair)

@@ -13,7 +13,7 @@ import numpy as np
 from fedgauge.algorithms import make_algorithm, parameters_of
 from fedgauge.exact.expectation import States, divergence, states
 from fedgauge.falsify.problem import QuadraticProblem
-from fedgauge.federation.participation import Participation, Sampling
+from fedgauge.federation.participation import Participation
 from fedgauge.federation.quadratic import Floats, QuadraticFederation
 from fedgauge.randomness import Purpose, Streams
 from fedgauge.theory import Theorem
@@ -36,7 +36,8 @@ class Measured:
             theorem, the rounds again.
         excess: E f(x̄^r) - f* for r = 0..R; empty where f has no least value, and for FedAdam.
         descent: f(x̄^0) - E f(end), where the end is x̄^R, or for momentum the point that its proof follows instead.
-        descent_size: the sum of the absolute values that the descent adds up, by which its rounding is measured.
+        descent_size: the largest sum of absolute values that a descent adds up in any round, by which its rounding is
+            measured: the models of later rounds carry the rounding of those before.
         zeta2: the largest (1/N) sum_i E‖∇F_i - ∇f‖² at the models where the theorem's proof takes it.
         G: the largest entry of a stochastic gradient (FedAdam only).
     """
@@ -96,17 +97,16 @@ def parameters(problem: QuadraticProblem, theorem: Theorem, gamma: float) -> dic
 
 # A diverging run overflows to infinity, which is its answer.
 @np.errstate(over="ignore", invalid="ignore")
-def measure(problem: QuadraticProblem, theorem: Theorem, gamma: float, *, sampling: Sampling | None = None) -> Measured:
+def measure(problem: QuadraticProblem, theorem: Theorem, gamma: float) -> Measured:
     """Measure a run of FedAvg, momentum or mini-batch SGD exactly, as a theorem describes it.
 
     Args:
         problem: the federation and how it is run.
         theorem: gives the algorithm, the models that it bounds, and where it takes zeta.
         gamma: the local rate.
-        sampling: who takes part, if not as the theorem has it.
     """
     federation, d = problem.federation, problem.federation.dim
-    who = Participation() if theorem.sampling == "full" else Participation(sampling or theorem.sampling, problem.M)
+    who = Participation() if theorem.sampling == "full" else Participation(theorem.sampling, problem.M)
     algorithm = make_algorithm(theorem.algorithm, **parameters(problem, theorem, gamma))
     run = states(federation, algorithm, local_steps=problem.I, rounds=problem.R, participation=who)
     mean, covariance = run.mean[:, :d], run.covariance[:, :d, :d]
@@ -114,6 +114,8 @@ def measure(problem: QuadraticProblem, theorem: Theorem, gamma: float, *, sampli
     end, spread = _end(run, problem, gamma)
     A, b = federation.mean_hessian, federation.mean_linear
     parts = np.array([end @ b, end @ A @ end / 2, np.sum(spread * A) / 2])
+    passed = np.abs(mean @ b) + np.abs(np.sum((mean @ A) * mean, axis=1)) / 2
+    passed = passed + np.abs(np.sum(covariance * A, axis=(1, 2))) / 2
     found = divergence(federation, run)
     return Measured(
         round_grad2=rounds,
@@ -123,7 +125,7 @@ def measure(problem: QuadraticProblem, theorem: Theorem, gamma: float, *, sampli
         else rounds,
         excess=_excess(federation, mean, covariance),
         descent=-float(parts.sum()),
-        descent_size=float(np.abs(parts).sum()),
+        descent_size=max(float(np.abs(parts).sum()), float(passed.max())),
         zeta2=float((found[:, 0] if theorem.zeta_at == "global models" else found).max()),
     )
 

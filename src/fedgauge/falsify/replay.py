@@ -16,15 +16,20 @@ from typing import Any
 
 from fedgauge.falsify.check import contraction_factor
 from fedgauge.falsify.exact import parameters
-from fedgauge.falsify.problem import is_simulated
+from fedgauge.falsify.problem import QuadraticProblem, is_simulated
 from fedgauge.falsify.strategies import Case
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.theory import find
 
 
+def _quadratics(case: Case) -> QuadraticProblem:
+    assert isinstance(case.problem, QuadraticProblem), "only quadratics can be replayed by commands"
+    return case.problem
+
+
 def federation_of(case: Case) -> QuadraticFederation:
     """The federation of a case, with a constant that makes f* zero where there is one, so that f is f - f*."""
-    federation = case.problem.federation
+    federation = _quadratics(case).federation
     _, f_star = federation.minimiser()
     constant = None if f_star == -float("inf") else [-f_star] * federation.num_workers
     return QuadraticFederation(federation.hessians, federation.linear, constant, federation.sigma2)
@@ -47,7 +52,7 @@ def _quantity(case: Case) -> str:
 
 def commands(case: Case, directory: Path) -> list[str]:
     """The two commands that show the exact side and the bound of a case kept in ``directory``."""
-    p, theorem, values = case.problem, find(case.theorem), case.check.values
+    p, theorem, values = _quadratics(case), find(case.theorem), case.check.values
     options: dict[str, Any] = {"algorithm": theorem.algorithm, **parameters(p, theorem, values["gamma"])}
     command = ["fedgauge", "simulate" if is_simulated(theorem) else "expect", str(directory / "federation.json")]
     options |= {"local-steps": p.I, "rounds": p.R}

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedgauge.falsify.check import BoundCheck, check
+from fedgauge.falsify.piecewise import PiecewiseProblem, change_piecewise, check_piecewise, draw_piecewise
 from fedgauge.falsify.problem import QuadraticProblem, change, draw, is_simulated, named
 from fedgauge.randomness import Purpose, Streams
 from fedgauge.theory import THEOREMS, Theorem, find
@@ -20,6 +21,9 @@ from fedgauge.values import Version
 
 STEPS = 300
 """Changes that a directed search tries."""
+
+CHANGES = 6
+"""Changes that each problem without quadratics gets."""
 
 _SMALL = 3
 """Dimension and workers of the problems from which it starts, at most."""
@@ -32,7 +36,7 @@ class Case:
     theorem: str
     version: Version
     origin: str
-    problem: QuadraticProblem
+    problem: QuadraticProblem | PiecewiseProblem
     check: BoundCheck
 
     @property
@@ -41,8 +45,10 @@ class Case:
         return self.origin == "named", self.check.form == "stated", -self.check.slack
 
 
-def simulated(theorem: str, problem: QuadraticProblem) -> bool:
+def simulated(theorem: str, problem: QuadraticProblem | PiecewiseProblem) -> bool:
     """Whether the left-hand side is a mean over simulated runs."""
+    if isinstance(problem, PiecewiseProblem):
+        return False
     return is_simulated(find(theorem)) and problem.federation.sigma2 > 0
 
 
@@ -65,7 +71,7 @@ class SearchFindings:
     forms: dict[str, Form] = field(default_factory=dict)
     cases: list[Case] = field(default_factory=list)
 
-    def add(self, problem: QuadraticProblem, checks: Iterable[BoundCheck], origin: str) -> None:
+    def add(self, problem: QuadraticProblem | PiecewiseProblem, checks: Iterable[BoundCheck], origin: str) -> None:
         """Count the checks of one problem."""
         checks = tuple(checks)
         self.vacuous += not checks
@@ -89,9 +95,14 @@ class SearchFindings:
 
 
 def replayable(case: Case) -> bool:
-    """Whether the commands show it: ``bound`` takes no F below 0 and no shared runs, ``simulate`` gives no mean."""
-    shown = case.check.values.get("F", 0.0) >= 0 and case.check.form != "shared"
-    return shown and bool(np.isfinite(case.check.exact)) and not simulated(case.theorem, case.problem)
+    """Whether the commands show it: on quadratics; ``bound`` takes no F below 0, ``simulate`` gives no mean."""
+    if isinstance(case.problem, PiecewiseProblem):
+        return False
+    return (
+        case.check.values.get("F", 0.0) >= 0
+        and bool(np.isfinite(case.check.exact))
+        and not simulated(case.theorem, case.problem)
+    )
 
 
 def worst(cases: Iterable[Case], keep: int) -> list[Case]:
@@ -110,6 +121,26 @@ def sample(theorem: Theorem, version: Version, seed: int, first: int, count: int
     for index in range(first, first + count):
         problem = draw(theorem, streams.at(index, _address(theorem.name)))
         found.add(problem, check(theorem, version, problem), f"sample {index}")
+    found.cases = worst(found.cases, keep)
+    return found
+
+
+def sample_piecewise(
+    theorem: Theorem, version: Version, seed: int, first: int, count: int, keep: int = 5
+) -> SearchFindings:
+    """Try a theorem on objectives that are no quadratics: each problem is changed a few times to bring it closer."""
+    found = SearchFindings(theorem.name, version)
+    streams = Streams(seed, Purpose.FALSIFY)
+    for index in range(first, first + count):
+        generator = streams.at(index, _address(theorem.name), copy=2)
+        problem = draw_piecewise(theorem, generator)
+        checks = check_piecewise(theorem, version, problem)
+        for _ in range(CHANGES):
+            other = change_piecewise(problem, theorem, generator)
+            seen = check_piecewise(theorem, version, other)
+            if _height(seen, "piecewise") > _height(checks, "piecewise"):
+                problem, checks = other, seen
+        found.add(problem, checks, f"piecewise {index}")
     found.cases = worst(found.cases, keep)
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,25 +12,19 @@ from torch import nn
 from torch.nn import functional
 
 from fedgauge.errors import InputError
-from fedgauge.federation.flat import FlatModule
+from fedgauge.federation.flat import FlatModule, number_type, trainable
 from fedgauge.federation.kernels.losses import Loss
 from fedgauge.federation.shards import BLOCK, Samples
 
 
 def check_module(module: Any) -> nn.Module:
-    """Return a module under which F_i is a function of the parameters alone."""
+    """Return a module that has something to learn."""
     if not isinstance(module, nn.Module):
         raise InputError(f"The model must be a torch module, or a function that makes one, not {_kind(module)}.")
-    if not any(True for _ in module.parameters()):
-        raise InputError("The model has no parameters to learn; give a module that has some.")
-    for name, part in module.named_modules():
-        if isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0 and part.training:
-            raise InputError(f"Dropout ({name}) makes the loss random for equal models; set its p to 0 or remove it.")
-        if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.training:
-            raise InputError(
-                f"BatchNorm ({name}) makes a worker's loss depend on the batch and on running statistics, not on the"
-                " model alone; use GroupNorm, or freeze its statistics with module.eval()."
-            )
+    if not trainable(module):
+        frozen = ": all of them are frozen, with requires_grad=False" if any(True for _ in module.parameters()) else ""
+        raise InputError(f"The model has no parameters to learn{frozen}; give a module that has some.")
+    number_type(module)
     return module
 
 
@@ -105,24 +100,28 @@ def joined(shards: Sequence[Any], dtype: torch.dtype) -> tuple[torch.Tensor, tor
     return torch.cat(inputs), torch.cat(targets), places
 
 
-def check_output(module: nn.Module, loss: Loss, model: torch.Tensor, samples: Samples, targets: torch.Tensor) -> None:
+def check_output(flat: FlatModule, loss: Loss, model: torch.Tensor, samples: Samples, targets: torch.Tensor) -> None:
     """Try a flat model on two samples, so that what does not fit is refused here and not in the middle of a run.
 
     Args:
-        module: gives the outputs.
+        flat: the module that gives the outputs.
         loss: of them.
         model: its parameters.
         samples: the inputs and targets to try.
         targets: all targets, whose labels must fit the outputs.
     """
-    (x, y), flat = samples, FlatModule(module)
+    (x, y), module = samples, flat.module
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
     try:
         with torch.no_grad():
             outputs = flat.outputs(flat.parts(model), x)
-    except (RuntimeError, ValueError, IndexError) as error:
+    except InputError:
+        raise
+    except (RuntimeError, ValueError, IndexError, TypeError) as error:
         reason = str(error).split("\n")[0].rstrip(".")
-        raise InputError(f"The model does not take inputs of shape {tuple(x.shape[1:])} ({reason}).") from None
+        # Whole numbers are tokens, and fractions are features: a model that wants the other kind says so in riddles.
+        kind = "" if x.is_floating_point() else "; whole numbers are tokens: convert features to floats"
+        raise InputError(f"The model does not take inputs of shape {tuple(x.shape[1:])} ({reason}){kind}.") from None
     for name, buffer in module.named_buffers():
         if not torch.equal(before[name], buffer):
             raise InputError(
@@ -130,19 +129,44 @@ def check_output(module: nn.Module, loss: Loss, model: torch.Tensor, samples: Sa
                 " the parameters alone; freeze it with module.eval()."
             )
     if targets.dtype == torch.int64 and loss is functional.cross_entropy:
-        classes, labels = outputs.shape[-1], (int(targets.min()), int(targets.max()))
-        if outputs.ndim != 2 or labels[0] < 0 or labels[1] >= classes:
-            raise InputError(
-                f"The model gives {tuple(outputs.shape[1:])} outputs per sample, which does not fit labels"
-                f" {labels[0]} to {labels[1]}; give it one output per class."
-            )
+        _check_classes(outputs, targets)
     try:
-        value = loss(outputs, y)
-    except (RuntimeError, ValueError, IndexError) as error:
-        shapes = f"outputs of shape {tuple(outputs.shape)} and targets of shape {tuple(y.shape)}"
-        raise InputError(f"The loss does not take {shapes} ({str(error).rstrip('.')}).") from None
+        with warnings.catch_warnings():
+            # Torch only warns where (batch, 1) and (batch,) become a table of all pairs, which no one means.
+            warnings.filterwarnings("error", message="Using a target size", category=UserWarning)
+            value = loss(outputs, y)
+    except (RuntimeError, ValueError, IndexError, TypeError, AttributeError, UserWarning) as error:
+        given = (
+            f"of shape {tuple(outputs.shape)}" if isinstance(outputs, torch.Tensor) else f"that are {_kind(outputs)}"
+        )
+        shapes = f"outputs {given} and targets of shape {tuple(y.shape)}"
+        reason = str(error).split("\n")[0].rstrip(".")
+        raise InputError(f"The loss does not take {shapes} ({reason}).") from None
+    if not isinstance(value, torch.Tensor):
+        raise InputError(f"The loss must be one number, as a tensor, not {_kind(value)}.")
     if value.ndim:
         raise InputError(f"The loss must be one number, the mean over the batch, not of shape {tuple(value.shape)}.")
+
+
+_IGNORED = -100
+"""The target that torch's cross-entropy leaves out of the mean."""
+
+
+def _check_classes(outputs: Any, targets: torch.Tensor) -> None:
+    """Refuse outputs of cross-entropy that do not have one class per label: on axis 1, as torch has it."""
+    if not isinstance(outputs, torch.Tensor):
+        raise InputError(
+            f"cross_entropy takes a tensor, but the model returns {_kind(outputs)}; write a loss that takes what the"
+            " model returns."
+        )
+    known = targets[targets != _IGNORED] if targets.ndim > 1 else targets
+    labels = (int(known.min()), int(known.max())) if known.numel() else (0, 0)
+    if outputs.ndim != targets.ndim + 1 or labels[0] < 0 or labels[1] >= outputs.shape[1]:
+        more = "" if targets.ndim == 1 else ", classes first: (batch, classes, time) for targets of (batch, time)"
+        raise InputError(
+            f"The model gives {tuple(outputs.shape[1:])} outputs per sample, which does not fit labels"
+            f" {labels[0]} to {labels[1]}; give it one output per class{more}."
+        )
 
 
 def _kind(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""The paper's models, and how to use your own.
+"""The paper's models, two that people train today, and how to use your own.
 
 What the paper leaves open is a named choice here: no BatchNorm in VGG (under it F_i is not a function of the model
 alone), one fully connected layer after VGG's convolutions (its form for 32x32 images), and 64 filters in the CNN's
@@ -13,12 +13,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import torch
 from torch import nn
 from torch.nn import functional
 
 from fedgauge.errors import InputError, count, nearest, non_negative
-from fedgauge.federation.kernels.losses import Loss, squared_error
+from fedgauge.federation.kernels.losses import Loss, squared_error, token_accuracy, token_entropy
+from fedgauge.federation.modes import Augment
+from fedgauge.federation.networks import Decoder, ResNet20
+from fedgauge.federation.statistics import BatchNorm
 from fedgauge.system.imports import blamed, find_own
+
+Accuracy = Callable[[Any, torch.Tensor], Any]
+"""The fraction of targets that outputs get right, from (outputs, targets)."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +37,19 @@ class Model:
         make: makes a new module, with parameters drawn from torch's generator.
         loss: mean loss from (outputs, targets).
         l2: weight of half the squared norm of the parameters in the objective.
+        augment: changes the inputs of a mini-batch at random in local steps, with torch's generator.
+        accuracy: the fraction of targets that outputs get right, from (outputs, targets); by default, for one class per
+            example, the fraction of examples whose class has the largest output, and otherwise nothing.
+        batch_norm: by whose statistics BatchNorm layers normalise: frozen, local or averaged.
     """
 
     name: str
     make: Callable[[], nn.Module]
     loss: Loss
     l2: float = 0.0
+    augment: Augment | None = None
+    accuracy: Accuracy | None = None
+    batch_norm: BatchNorm = "frozen"
 
 
 def mlp(shape: Sequence[int], classes: int, *, width: int = 100) -> Model:
@@ -139,8 +153,48 @@ def vgg16(shape: Sequence[int], classes: int, *, norm: Literal["none", "group"] 
     return _vgg("vgg16", shape, classes, norm, narrow)
 
 
+def resnet20(shape: Sequence[int], classes: int, *, width: int = 16, groups: int = 8) -> Model:
+    """ResNet-20 for images of 32x32 with GroupNorm and shortcuts without parameters; ``width`` channels at first.
+
+    ``groups`` is in how many groups each layer's channels are normalised. BatchNorm, which the network was published
+    with, would make F_i depend on the batch.
+
+    >>> sum(p.numel() for p in resnet20((3, 32, 32), 10).make().parameters())
+    269722
+    """
+    channels, _, _ = _image(shape, multiple=4)
+    if count("width", width) % count("groups", groups):
+        raise InputError(f"groups must divide the width {width}, not be {groups}; choose another number of groups.")
+    return Model("resnet20", lambda: ResNet20(channels, classes, width, groups), functional.cross_entropy)
+
+
+def transformer(shape: Sequence[int], classes: int, *, width: int = 64, heads: int = 4, layers: int = 2) -> Model:
+    """A decoder-only transformer that predicts every next token; the classes are the tokens.
+
+    Targets are (batch, time), negative where there is nothing to predict. The loss is the mean over sequences of each
+    sequence's mean cross-entropy, and the accuracy the fraction of tokens that have the largest output.
+
+    >>> sum(p.numel() for p in transformer((32,), 31).make().parameters())
+    106143
+    """
+    if len(shape) != 1:
+        raise InputError(
+            f"The transformer needs sequences of tokens, each of shape (time,), not inputs of shape {tuple(shape)};"
+            " choose the data set text, or resnet20 for images."
+        )
+    if count("width", width) % count("heads", heads):
+        raise InputError(f"heads must divide the width {width}, not be {heads}; choose another number of heads.")
+    count("layers", layers)
+    return Model(
+        "transformer",
+        lambda: Decoder(classes, shape[0], width, heads, layers),
+        token_entropy,
+        accuracy=token_accuracy,
+    )
+
+
 MODELS: Mapping[str, Callable[..., Model]] = {
-    factory.__name__: factory for factory in (mlp, linear, softmax, cnn, vgg11, vgg16)
+    factory.__name__: factory for factory in (mlp, linear, softmax, cnn, vgg11, vgg16, resnet20, transformer)
 }
 
 

@@ -152,6 +152,10 @@ class HasSamples(Protocol):
 class HasSampleNoise(HasSamples, Protocol):
     """Samples whose gradients can be looked at one by one."""
 
+    @property
+    def averages_samples(self) -> bool:
+        """Whether a stochastic gradient is the mean of its samples' own gradients, so that their variance says all."""
+
     def with_batch_size(self, batch_size: int) -> StochasticRows:
         """The same workers and data, with mini-batches of another size."""
 
@@ -173,6 +177,25 @@ class HasSubsets(HasSamples, Protocol):
 
 
 @runtime_checkable
+class HasEffort(HasSubsets, Protocol):
+    """Samples whose work is known, and that can be told off in groups."""
+
+    @property
+    def num_workers(self) -> int:
+        """N."""
+
+    @property
+    def dim(self) -> int:
+        """The dimension d of a flat model."""
+
+    def effort(self) -> int:
+        """About how many products of two numbers the forward pass of one sample takes."""
+
+    def every(self, number: int, first: int) -> HasLosses:
+        """A federation of each worker's every ``number``-th sample, beginning with ``first``; at least one of each."""
+
+
+@runtime_checkable
 class HasModule(Protocol):
     """Flat models that are the parameters of a torch module."""
 
@@ -185,3 +208,24 @@ class HasModule(Protocol):
 
     def unflatten(self, row: torch.Tensor) -> Mapping[str, torch.Tensor]:
         """The parameters by name, as views of a flat model."""
+
+
+@runtime_checkable
+class HasStatistics(Protocol):
+    """Flat models in which running statistics may follow the trained parameters, and are averaged with them."""
+
+    @property
+    def statistics(self) -> Sequence[str]:
+        """The names of the statistics; mostly there are none."""
+
+    @property
+    def num_trained(self) -> int:
+        """The number of trained parameters, which come first."""
+
+    def with_statistics_of(self, model: torch.Tensor) -> Federation:
+        """The federation whose statistics are those of a flat model, and stay as they are."""
+
+
+def carries_statistics(federation: object) -> bool:
+    """Whether statistics follow the parameters in a federation's flat models."""
+    return isinstance(federation, HasStatistics) and bool(federation.statistics)

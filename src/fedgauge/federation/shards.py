@@ -9,11 +9,14 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 
-from fedgauge.errors import InputError
+from fedgauge.errors import InputError, count
 from fedgauge.federation.protocols import Indices
+from fedgauge.randomness import Streams
 
 BLOCK = 2048
 """Samples in one exact pass: enough to fill the machine, few enough to fit its caches."""
+
+_FEW = 4
 
 Samples = tuple[torch.Tensor, torch.Tensor]
 """Inputs and targets."""
@@ -62,7 +65,13 @@ def _indices(worker: int, shard: Any) -> Indices:
 
 
 class ShardedData:
-    """Inputs and targets of all workers, and where each worker's own are."""
+    """Inputs and targets of all workers, and where each worker's own are.
+
+    Attributes:
+        lazy: whether samples are read when they are needed; ``inputs`` and ``targets`` are then only a few of them.
+    """
+
+    lazy = False
 
     def __init__(self, inputs: torch.Tensor, targets: torch.Tensor, sizes: Indices, order: Indices) -> None:
         if not len(sizes) or sizes.min() <= 0:
@@ -106,6 +115,12 @@ class ShardedData:
         numbers = self.samples[places]
         return self.inputs_of(numbers), self.targets_of(numbers)
 
+    def few(self) -> Samples:
+        """A few samples from all over the data, two at least, to try a model on."""
+        total = int(self.offsets[-1])
+        chosen = self.numbers(np.linspace(0, total - 1, max(2, min(_FEW, total))).astype(np.int64))
+        return self.inputs_of(chosen), self.targets_of(chosen)
+
     def shard(self, worker: int) -> Samples:
         """A worker's own samples."""
         return self.held(slice(*self.offsets[worker : worker + 2].tolist()))
@@ -115,6 +130,47 @@ class ShardedData:
         other = copy(self)
         other.offsets, other.samples = np.concatenate([[0], np.cumsum(sizes)]), self.numbers(places)
         return other
+
+    def subset_sizes(self, size: int | float, workers: Indices) -> Indices:
+        """How many samples :meth:`subset` takes of each of the workers, at least one."""
+        sizes = self.sizes(workers)
+        if isinstance(size, int) and not isinstance(size, bool):
+            return np.minimum(sizes, count("size", size))
+        if not (isinstance(size, float) and 0 < size <= 1):
+            raise InputError(
+                f"size must be a whole number of samples per worker, or a fraction of them above 0.0 and up to 1.0, not"
+                f" {size!r}."
+            )
+        taken: Indices = np.maximum(np.rint(size * sizes), 1).astype(np.int64)
+        return taken
+
+    def subset(self, size: int | float, streams: Streams, round: int, copy: int, workers: Indices) -> ShardedData:
+        """The same data with uniformly random parts of these workers' shards, drawn at (round, worker, copy)."""
+        taken, sizes = self.subset_sizes(size, workers), self.sizes(workers)
+        places = [
+            first + streams.at(round, worker, copy).choice(held, wanted, replace=False)
+            for worker, first, held, wanted in zip(
+                workers.tolist(), self.offsets[workers].tolist(), sizes.tolist(), taken.tolist(), strict=True
+            )
+        ]
+        return self.part(taken, np.concatenate(places))
+
+    def every(self, number: int, first: int) -> ShardedData:
+        """The same data with each worker's every ``number``-th sample, beginning with ``first``; at least one each."""
+        sizes = np.diff(self.offsets)
+        taken = np.maximum(sizes // number, 1)
+        places = [
+            begin + (first + number * np.arange(wanted)) % held
+            for begin, held, wanted in zip(self.offsets[:-1].tolist(), sizes.tolist(), taken.tolist(), strict=True)
+        ]
+        return self.part(taken, np.concatenate(places))
+
+    def update_digest(self, sha: Any) -> None:
+        """Add all samples, and who has which of them, to a fingerprint."""
+        for tensor in (self.inputs, self.targets, self.samples):
+            if tensor is not None:
+                # The array's own memory, not a copy of the data.
+                sha.update(tensor.cpu().contiguous().numpy().data)
 
     def blocks(self, first: int, last: int) -> Iterator[Samples]:
         """The samples at places ``first`` to ``last``, a block at a time."""

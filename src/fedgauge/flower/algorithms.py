@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,19 +16,24 @@ def described(algorithm: Algorithm) -> dict[str, Any]:
 
     >>> described(make_algorithm("fedavg", gamma=0.1))
     {'algorithm': 'fedavg', 'parameters': ['gamma', 'eta'], 'numbers': [0.1, 1.0], 'code': ''}
+    >>> described(make_algorithm("fedavgm", gamma=0.1, nesterov=True))["others"]
+    '{"nesterov": true}'
     """
+    others = {name: value for name, value in algorithm.parameters.items() if isinstance(value, bool | str)}
+    numbers = {name: float(value) for name, value in algorithm.parameters.items() if name not in others}
     return {
         "algorithm": algorithm.name,
-        "parameters": list(algorithm.parameters),
-        "numbers": [float(value) for value in algorithm.parameters.values()],
+        "parameters": list(numbers),
+        "numbers": list(numbers.values()),
         "code": fingerprint(algorithm) or "",
+        **({"others": json.dumps(others)} if others else {}),
     }
 
 
 def algorithm_of(message: Mapping[str, Any]) -> Algorithm:
     """Make the algorithm that a message describes; refuse it if this node's code differs from the server's."""
     numbers = dict(zip(message["parameters"], message["numbers"], strict=True))
-    algorithm = make_algorithm(message["algorithm"], **numbers)
+    algorithm = make_algorithm(message["algorithm"], **numbers, **json.loads(message.get("others", "{}")))
     if (fingerprint(algorithm) or "") != message.get("code", ""):
         raise InputError(
             f"The code of the algorithm {algorithm.name} on this node differs from the server's; install the same"

@@ -15,6 +15,7 @@ from flwr.clientapp import ClientApp
 
 import fedgauge.flower.records as records
 from fedgauge.errors import InputError
+from fedgauge.federation.flat import digest_of_fixed, trainable
 from fedgauge.federation.participation import Cohort
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.flower.algorithms import algorithm_of
@@ -47,10 +48,15 @@ def from_experiment(context: Context) -> Shard:
 
 
 def form_of(federation: SupervisedFederation) -> str:
-    """A fingerprint of what all workers must share: the parameters' shapes, the loss, the batch size and l2."""
-    shapes = [(name, tuple(value.shape), str(value.dtype)) for name, value in federation.module.named_parameters()]
+    """A fingerprint of what all workers must share: the parameters' shapes, the loss, the batch size and l2.
+
+    What is not trained is never sent, so that its values have to be the same on every node.
+    """
+    shapes = [(name, tuple(value.shape), str(value.dtype)) for name, value in trainable(federation.module).items()]
     loss = getattr(federation.loss, "__qualname__", str(federation.loss))
-    return hashlib.sha256(f"{shapes} {loss} {federation.batch_size} {federation.l2}".encode()).hexdigest()[:16]
+    sha = hashlib.sha256(f"{shapes} {loss} {federation.batch_size} {federation.l2}".encode())
+    sha.update(digest_of_fixed(federation.module))
+    return sha.hexdigest()[:16]
 
 
 class Node:

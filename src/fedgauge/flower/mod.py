@@ -16,6 +16,7 @@ from flwr.clientapp.typing import ClientAppCallable, Mod
 import fedgauge.flower.records as records
 from fedgauge.algorithms import fedavg
 from fedgauge.errors import InputError
+from fedgauge.federation.flat import trainable
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.flower.client import Load, Node
 from fedgauge.simulation.workers import Lane, Secants, Work
@@ -44,7 +45,7 @@ def flat(arrays: ArrayRecord, keys: list[str]) -> torch.Tensor:
 
 def keys_of(federation: SupervisedFederation, arrays: ArrayRecord) -> list[str]:
     """The keys of the model's parameters among the arrays, in order: by name, or by position if the names differ."""
-    shapes = {name: tuple(value.shape) for name, value in federation.module.named_parameters()}
+    shapes = {name: tuple(value.shape) for name, value in trainable(federation.module).items()}
     keys = list(shapes) if set(shapes) <= set(arrays) else list(arrays)
     sent = [tuple(arrays[key].shape) for key in keys]
     if sent != list(shapes.values()):

@@ -216,13 +216,19 @@ def run_securely(
     """
     run, N = experiment.run, num_workers(experiment)
     _check(experiment, N)
-    algorithm = algorithm_of(experiment)
+    algorithm = algorithm_of(experiment, run.local_steps)  # type: ignore[arg-type]  # one number, as was checked
     own = shard.federation()
     evaluator = tested_with(experiment, shard, own)
     model = own.start(run.seed)
     if algorithm.worker_init(model):
         raise InputError(
-            f"{algorithm.name} keeps a memory for each worker, which is not possible with secure sums; use fedavg."
+            f"{algorithm.name} keeps a memory for each worker, which is not possible with secure sums; use fedavg, or"
+            " optimiser_state = reset for a local optimiser."
+        )
+    if any(name.startswith(("optimiser.", "clock.")) for name in answer_of(algorithm, model, {})[0]):
+        raise InputError(
+            "Secure sums round to about 1e-7, which is too coarse for averaged optimiser states and for clocks of local"
+            " steps; choose optimiser_state = reset, and schedules by=round."
         )
     fleet = Fleet(grid, positive("timeout", timeout))
     fleet.gather(N, positive("wait", wait))
@@ -322,10 +328,12 @@ def _check(experiment: Experiment, num_workers: int) -> None:
     run = experiment.run
     refused = {
         "local_steps": not isinstance(run.local_steps, int),
+        "local_epochs": run.local_epochs is not None,
         "participants": run.participants is not None,
         "sampling": run.sampling not in (None, "full"),
         "weights": run.weights is not None,
-        "record_every": run.record_every != 1,
+        "record_every": run.record_every not in (None, 1),
+        "record_sample": run.record_sample is not None,
         "watch": run.watch is False,
         **{name: getattr(run, name) is not None for name in ("target_loss", "target_accuracy", "target_grad2")},
     }

@@ -15,7 +15,8 @@ from torch import nn
 
 from fedgauge.errors import InputError, MachineError, positive
 from fedgauge.experiment.config import Experiment
-from fedgauge.experiment.prepare import TestSet, algorithm_of, participation_of, share_out
+from fedgauge.experiment.prepare import algorithm_of, local_steps_of, participation_of, share_out
+from fedgauge.experiment.testing import TestSet
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.flower.answers import Greeting
@@ -25,9 +26,10 @@ from fedgauge.flower.fleet import Fleet
 from fedgauge.flower.noise import Noise
 from fedgauge.flower.result import write_measurement
 from fedgauge.flower.shard import Shard, experiment_of, held_out
-from fedgauge.pace.adaptive import CAP, adaptive_pace
+from fedgauge.pace.adaptive import Pace
 from fedgauge.simulation.loop import simulate
 from fedgauge.simulation.options import Compute, Keep, Observer, Recording
+from fedgauge.simulation.setup import epochs_as_steps
 from fedgauge.simulation.workers import Work
 from fedgauge.values import Trace
 
@@ -117,18 +119,23 @@ def run_on(
     hellos = fleet.gather(N, positive("wait", wait))
     _check_form(own, hellos)
     federation: Any = RemoteFederation(own, [hellos[worker].digest for worker in range(N)])
-    participation = _participation(experiment, [hellos[worker].examples for worker in range(N)])
-    steps: Any = run.local_steps
-    if steps == "auto":
-        steps = adaptive_pace(run.round_cost, federation, participation, run.most_local_steps or CAP)
+    if run.record_sample is not None:
+        raise InputError("record_sample is for runs on one machine or cluster: nodes record all their examples.")
+    sizes = [hellos[worker].examples for worker in range(N)]
+    participation = _participation(experiment, sizes)
+    steps: Any = (
+        local_steps_of(experiment, federation, participation)
+        if run.local_epochs is None
+        else epochs_as_steps(sizes, own.batch_size, run.local_epochs)
+    )
     kept: list[Noise] = []
-    adapts = run.local_steps == "auto"
+    adapts = isinstance(steps, Pace)
     schedule = Schedule(
         participation,
         (1,) if adapts else (steps,) if isinstance(steps, int) else tuple(steps),
         run.rounds,
         run.seed,
-        run.record_every,
+        run.record_every or 1,
         run.watch is not False,
         adapts,
         noise,
@@ -143,12 +150,14 @@ def run_on(
 
     trace = simulate(
         federation,
-        algorithm_of(experiment),
+        algorithm_of(experiment, steps),
         local_steps=steps,
         rounds=run.rounds,
         participation=participation,
         seed=run.seed,
-        record=Recording(every=run.record_every, evaluator=evaluator, watch=run.watch is not False, observer=observer),
+        record=Recording(
+            every=run.record_every or 1, evaluator=evaluator, watch=run.watch is not False, observer=observer
+        ),
         stop=run.stop,
         compute=Compute(chunk=1, engine=make_engine),
         keep=None if place is None else Keep(place, resume, run.checkpoint_every, experiment.to_toml()),
@@ -168,6 +177,11 @@ def num_workers(experiment: Experiment) -> int:
 def tested_with(experiment: Experiment, shard: Shard, own: SupervisedFederation) -> TestSet | None:
     """The test set for the global model, if there is one, as in a local run."""
     if shard.test:
+        if shard.targets.ndim != 1 or shard.targets.is_floating_point():
+            raise InputError(
+                "Over Flower, accuracy is measured for one whole-number label per example only; give the server a shard"
+                " of another kind (test=False)."
+            )
         part = slice(experiment.data.test_examples)
         return TestSet(own, shard.inputs[part], shard.targets[part])
     if experiment.run.target_accuracy is not None:

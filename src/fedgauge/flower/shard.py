@@ -13,9 +13,12 @@ from torch import nn
 
 from fedgauge.errors import InputError
 from fedgauge.experiment.config import Experiment
-from fedgauge.experiment.prepare import TestSet, prepare
+from fedgauge.experiment.prepare import prepare
+from fedgauge.experiment.testing import TestSet
 from fedgauge.federation.kernels.losses import Loss
+from fedgauge.federation.modes import Augment
 from fedgauge.federation.protocols import Indices
+from fedgauge.federation.statistics import BatchNorm
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.randomness import Streams
 from fedgauge.simulation.setup import Setup
@@ -40,6 +43,8 @@ class Shard:
         l2: the weight of half the squared norm in the objective.
         device: the device on which to compute.
         test: on the server, whether the examples are test examples.
+        augment: a function that changes the inputs of a mini-batch at random in local steps.
+        batch_norm: by whose statistics BatchNorm layers normalise: frozen or local.
     """
 
     model: nn.Module | Callable[[], nn.Module]
@@ -50,6 +55,15 @@ class Shard:
     l2: float = 0.0
     device: str = "cpu"
     test: bool = False
+    augment: Augment | None = None
+    batch_norm: BatchNorm = "frozen"
+
+    def __post_init__(self) -> None:
+        if self.batch_norm == "averaged":
+            raise InputError(
+                "Flower's messages hold parameters only, so BatchNorm's statistics cannot be averaged; choose"
+                " batch_norm='frozen' or 'local'."
+            )
 
     def federation(self) -> SupervisedFederation:
         """A federation with this node as its only worker."""
@@ -61,6 +75,8 @@ class Shard:
             [np.arange(len(self.targets))],
             batch_size=self.batch_size,
             l2=self.l2,
+            augment=self.augment,
+            batch_norm=self.batch_norm,
             device=self.device,
         )
 
@@ -105,7 +121,10 @@ def _supervised(setup: Setup) -> SupervisedFederation:
 
 def _like(whole: SupervisedFederation, inputs: torch.Tensor, targets: torch.Tensor, test: bool = False) -> Shard:
     make = whole.module if whole._make is None else whole._make
-    return Shard(make, whole.loss, inputs, targets, whole.batch_size, whole.l2, str(whole.inputs.device), test)
+    device = str(whole.inputs.device)
+    return Shard(
+        make, whole.loss, inputs, targets, whole.batch_size, whole.l2, device, test, whole._augment, whole.batch_norm
+    )
 
 
 class _Readdressed:

@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn import functional
 
 from fedgauge.errors import InputError
-from fedgauge.federation.kernels.base import has_hooks
+from fedgauge.federation.kernels.base import has_frozen, has_hooks
 from fedgauge.federation.kernels.losses import squared_error
 from fedgauge.federation.supervised import SupervisedFederation
 
@@ -89,6 +89,18 @@ def layer(federation: SupervisedFederation) -> nn.Linear:
         raise InputError(
             "Constants cannot be certified for a module with hooks, because they change what it computes; remove the"
             " hooks, or measure without the reading 'certified'."
+        )
+    if federation.remarks:
+        raise InputError(f"Constants cannot be certified. {federation.remarks[0]}")
+    if federation.is_lazy:
+        raise InputError(
+            "Constants cannot be certified for data that are read lazily, because their fingerprint covers only a few"
+            " samples; put the data in memory, or measure without the reading 'certified'."
+        )
+    if has_frozen(federation.module):
+        raise InputError(
+            "Constants can be certified only where every parameter is trained; train the whole layer, or measure"
+            " without the reading 'certified'."
         )
     parts = list(federation.module) if type(federation.module) is nn.Sequential else [federation.module]
     if parts and type(parts[0]) is nn.Flatten and (parts[0].start_dim, parts[0].end_dim) == (1, -1):

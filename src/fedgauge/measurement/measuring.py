@@ -9,19 +9,21 @@ from typing import Any, cast
 
 import torch
 
+from fedgauge.algorithms import is_plain
 from fedgauge.algorithms.base import Algorithm
 from fedgauge.errors import InputError, count, nearest
 from fedgauge.experiment.config import Experiment
 from fedgauge.experiment.prepare import setup_of
 from fedgauge.federation.first_model import check_model
 from fedgauge.federation.participation import Participation
-from fedgauge.federation.protocols import Federation
+from fedgauge.federation.protocols import Federation, HasStatistics
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.measurement.certification import certify
 from fedgauge.measurement.curvature import curvature
 from fedgauge.measurement.decomposition import decompose
 from fedgauge.measurement.divergence import divergence
+from fedgauge.measurement.gauge.reading import gauge_reading
 from fedgauge.measurement.gram import layer
 from fedgauge.measurement.lenses import lenses
 from fedgauge.measurement.local import LocalSteps
@@ -199,14 +201,15 @@ def _sampled(session: Session) -> Iterable[Reading]:
 
 def _lenses(session: Session) -> Iterable[Reading]:
     setup, steps = session.setup, session.setup.fixed_steps
-    equal = steps if isinstance(steps, int) else None
+    # Lenses of local models are about plain SGD.
+    equal = steps if isinstance(steps, int) and is_plain(setup.algorithm.parameters) else None
     yield lenses(
         session.meter,
         session.model,
         gamma=setup.algorithm.parameters.get("gamma") if equal else None,
         local_steps=equal,
         partition=setup.partition,
-        labels=setup.dataset.train_labels if setup.dataset else None,
+        labels=setup.dataset.train_labels if setup.dataset and setup.dataset.has_labels else None,
         tolerance=session.options.tolerance,
     )
 
@@ -229,6 +232,11 @@ def _named(workers: Sequence[int]) -> str:
     return f"worker {workers[0]} stands" if len(workers) == 1 else f"workers {', '.join(map(str, workers))} stand"
 
 
+def _gauge(session: Session) -> Iterable[Reading]:
+    around = replace(session.setup, start=session.model)
+    yield gauge_reading(around, lambda what, done, total: session.progress("gauge", done, total))
+
+
 READINGS: Mapping[str, Callable[[Session], Iterable[Reading]]] = {
     "certified": _certified,
     "trajectory": _trajectory,
@@ -238,6 +246,7 @@ READINGS: Mapping[str, Callable[[Session], Iterable[Reading]]] = {
     "parts": _parts,
     "lenses": _lenses,
     "sampled": _sampled,
+    "gauge": _gauge,
 }
 USUAL = ("divergence", "noise", "trajectory", "curvature", "parts")
 """The usual readings, cheap ones first, so that a small budget or Ctrl-C still leaves most of them."""
@@ -255,6 +264,7 @@ def measure(
     origin: str = "given",
     options: MeasureOptions | None = None,
     progress: Progress = lambda what, done, total: None,
+    keep: Callable[[Measurement], None] = lambda found: None,
 ) -> Measurement:
     """Measure the constants of a federation.
 
@@ -269,6 +279,7 @@ def measure(
         origin: a description of where that model comes from, for the record.
         options: which readings to take, and how much they may cost.
         progress: a function that is called with what is being done and how far it is.
+        keep: a function that is called after every reading with all readings so far, to save them at once.
 
     Returns:
         The readings that were taken. If the budget ends or Ctrl-C is pressed, some are missing, and ``complete`` is
@@ -285,7 +296,9 @@ def measure(
         source, algorithm, local_steps=local_steps, participation=participation, seed=seed, compute=compute
     )
     steps = setup.fixed_steps  # raises an error for adaptive local steps, before anything is computed
-    federation, began = setup.federation, time.monotonic()
+    digest, began = setup.federation.digest, time.monotonic()
+    setup, model = _with_fixed_statistics(setup, model)
+    federation = setup.federation
     options = options or MeasureOptions()
     options = replace(options, readings=options.readings or _default(federation))
     until = began + (float("inf") if options.seconds is None else options.seconds)
@@ -299,20 +312,39 @@ def measure(
         passes=options.passes,
         progress=lambda what, done: progress(what, int(done), None),
     )
+    settings: dict[str, Any] = {"experiment": dict(setup.experiment), "asked": _plain(options)}
+    settings["federation"] = digest
+    if not setup.experiment:
+        settings["algorithm"] = {"name": setup.algorithm.name, **setup.algorithm.parameters}
+        settings["local_steps"] = steps
+
+    def measurement(complete: bool) -> Measurement:
+        cost = {**meter.cost, "seconds": time.monotonic() - began}
+        return Measurement(settings, point, tuple(session.taken), complete, cost)
+
     with meter:
         session = Session(setup, options, setup.first_model, meter, progress, until)
         if model is None:
             session.model, point = _train(session)
         else:
             session.model = check_model(federation, model)
-        complete = _take(session, point)
-    cost = {**meter.cost, "seconds": time.monotonic() - began}
-    settings: dict[str, Any] = {"experiment": dict(setup.experiment), "asked": _plain(options)}
-    settings["federation"] = federation.digest
-    if not setup.experiment:
-        settings["algorithm"] = {"name": setup.algorithm.name, **setup.algorithm.parameters}
-        settings["local_steps"] = steps
-    return Measurement(settings, point, tuple(session.taken), complete, cost)
+        complete = _take(session, point, lambda: keep(measurement(complete=False)))
+    return measurement(complete)
+
+
+def _with_fixed_statistics(setup: Setup, model: torch.Tensor | None) -> tuple[Setup, torch.Tensor | None]:
+    """The set-up in which averaged statistics are those of the model, and the model without them."""
+    federation = setup.federation
+    if not (isinstance(federation, HasStatistics) and federation.statistics):
+        return setup, model
+    if model is None:
+        raise InputError(
+            "Measuring keeps BatchNorm's averaged statistics as they are in one model, so it has to be given; measure a"
+            " saved run, or pass model=trace.model as a tensor."
+        )
+    model = check_model(federation, model)
+    fixed = federation.with_statistics_of(model)
+    return replace(setup, federation=fixed, start=None), model[: federation.num_trained]
 
 
 def _train(session: Session) -> tuple[torch.Tensor, dict[str, Any]]:
@@ -334,8 +366,8 @@ def _train(session: Session) -> tuple[torch.Tensor, dict[str, Any]]:
     return model, {"origin": origin, **how}
 
 
-def _take(session: Session, point: dict[str, Any]) -> bool:
-    """Take the readings one after another; return whether all were taken."""
+def _take(session: Session, point: dict[str, Any], keep: Callable[[], None]) -> bool:
+    """Take the readings one after another, each kept as soon as it is done; return whether all were taken."""
     try:
         loss, gradient = session.meter.evaluate(session.model)
     except OutOfBudgetError:
@@ -343,6 +375,8 @@ def _take(session: Session, point: dict[str, Any]) -> bool:
             "The budget is used up before one pass over the data; allow more, or name the model to measure at."
         ) from None
     point |= {"loss": loss, "grad2": float(gradient @ gradient)}
+    if remarks := getattr(session.setup.federation, "remarks", ()):
+        point["remarks"] = list(remarks)
     if not torch.isfinite(gradient).all():
         raise InputError("The loss is not finite at this model: it has diverged; measure an earlier one.")
     failures = []
@@ -353,6 +387,7 @@ def _take(session: Session, point: dict[str, Any]) -> bool:
                     session.taken.append(reading)
                     if not reading.complete:
                         return False
+                    keep()
             except InputError as error:
                 # If one reading fails, others may still succeed.
                 failures.append(error)

@@ -68,13 +68,18 @@ def noise(meter: Meter, model: torch.Tensor, *, samples: int | None = None, draw
         raise InputError("samples needs a federation with data, which this one does not have; set draws instead.")
     if samples is not None:
         count("samples", samples, least=4)
+        if isinstance(federation, HasSampleNoise) and not federation.averages_samples:
+            raise InputError(
+                "samples needs stochastic gradients that are means of single samples' gradients, which these are not;"
+                " set draws instead."
+            )
     drawn = _draw(meter, model, draws // 2, None)
     notes = list(drawn.notes)
     cost = drawn.cost
     method = f"{2 * drawn.number} stochastic gradients per worker, in pairs"
     kind: Kind = "sample"
     replaced: dict[str, Any] = {}
-    if isinstance(federation, HasSampleNoise):
+    if isinstance(federation, HasSampleNoise) and (samples is not None or federation.averages_samples):
         found, kind, cost = _of_data(meter, federation, model, samples)
         replaced = _without_replacement(federation, found.each)
         method = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple, Self
 
@@ -25,7 +25,7 @@ from fedgauge.measurement.probes import Probes
 from fedgauge.randomness import Purpose, Streams
 from fedgauge.simulation.engines.local import Engine, make_engine
 from fedgauge.simulation.options import HERE, Compute
-from fedgauge.simulation.workers import Lane, lanes
+from fedgauge.simulation.workers import Lane, is_large, lanes
 from fedgauge.system.threads import one_thread
 
 Floats = npt.NDArray[np.float64]
@@ -225,6 +225,20 @@ class Meter:
             rows: one row per worker; each lane gets the rows of its own workers.
             workers: the workers to use, in order; all by default.
         """
+        if callable(method):
+            method, arguments = "call", (method, *arguments)
+        return list(self._charged(what, passes, method, *arguments, rows=rows, workers=workers))
+
+    def _charged(
+        self,
+        what: str,
+        passes: float,
+        method: str,
+        *arguments: Any,
+        rows: torch.Tensor | None = None,
+        workers: Indices | None = None,
+    ) -> Iterator[Any]:
+        """The result of every lane in order; with a large model, few of them are in memory at once."""
         if self._engine is None:
             raise InputError("A meter works only in a with statement; write 'with Meter(federation) as meter:'.")
         if time.monotonic() > self._until:
@@ -233,12 +247,14 @@ class Meter:
             raise OutOfBudgetError(f"The {self.passes:g} passes that were allowed are used up.")
         self.cost[what] += float(passes)  # type: ignore[assignment]  # half a pass counts as half
         self._progress(what, self.cost[what])
-        if callable(method):
-            method, arguments = "call", (method, *arguments)
         cohort = self.everyone
         if workers is not None:
             cohort = Cohort(workers, np.zeros_like(workers), self.shares[workers])
-        return self._engine.map(method, lanes(cohort, self.chunk, {} if rows is None else {"rows": rows}), *arguments)
+        dealt = lanes(cohort, self.chunk, {} if rows is None else {"rows": rows})
+        few = any(isinstance(each, torch.Tensor) and is_large(each) for each in arguments)
+        at_once = getattr(self._engine, "width", len(dealt)) if few else len(dealt)
+        for first in range(0, len(dealt), at_once):
+            yield from self._engine.map(method, dealt[first : first + at_once], *arguments)
 
     @property
     def sample_passes(self) -> float:
@@ -251,8 +267,12 @@ class Meter:
 
     def evaluate(self, model: torch.Tensor) -> tuple[float, torch.Tensor]:
         """The value of f and its gradient."""
-        losses, gradients = zip(*self.ask("gradient passes", 1, "evaluate", model), strict=True)
-        return sum(losses), _total(gradients)
+        loss, gradient = 0.0, None
+        for value, slope in self._charged("gradient passes", 1, "evaluate", model):
+            loss += value
+            gradient = slope if gradient is None else gradient.add_(slope)
+        assert gradient is not None
+        return loss, gradient
 
     def distances(self, model: torch.Tensor, centre: torch.Tensor) -> tuple[Floats, Floats]:
         """Squared distance of every worker's gradient from ``centre``, and its squared norm, in order of worker."""

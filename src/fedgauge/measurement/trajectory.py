@@ -93,7 +93,7 @@ def trajectory(
                 participation=Participation(weights=weights),
                 seed=seed,
                 start=model,
-                record=Recording(observer=observer),
+                record=Recording(every=1, observer=observer),
                 stop=StopAt(when=stop),
                 compute=compute,
             )
@@ -186,6 +186,8 @@ def exceeded(records: Sequence[Round], limits: Mapping[str, float]) -> list[tupl
     """
     found = []
     for record in records:
+        if record.sample is not None:
+            continue  # a ratio of the sample proves nothing about all examples
         for symbol, limit in limits.items():
             if symbol == "L_h" and not _all_took_part(record):
                 continue

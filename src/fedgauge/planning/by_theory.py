@@ -41,7 +41,7 @@ def theory_plan(
     eta: float | None = 1.0,
     gamma_min: float | None = None,
     theorem: str | None = None,
-    version: Version = "corrected",
+    version: Version | None = None,
     practice: tuple[int, float, float] | None = None,
     cap: int = 10_000,
     remarks: tuple[str, ...] = (),
@@ -58,9 +58,9 @@ def theory_plan(
         eta: the global rate; None to let the plan choose it, which needs ``gamma_min``.
         gamma_min: the smallest gamma to consider.
         theorem: one of :func:`~fedgauge.theory.planning_theorems`. By default, the one that applies: ``partial`` if
-            workers are drawn, even M = N of them; ``equal-hessians`` if L_h is certainly 0 and eta is 1; and
-            ``nonconvex`` otherwise.
-        version: ``corrected``, or ``sharp`` if the theorem has that version; ``prior`` and ``printed`` for comparison.
+            workers are drawn with replacement, even M = N of them, and ``partial-shared`` and ``partial-without`` for
+            the other ways to draw; ``equal-hessians`` if L_h is certainly 0 and eta is 1; and ``nonconvex`` otherwise.
+        version: by default ``star`` if the theorem has that version, otherwise ``corrected``; others to compare.
         practice: the I, gamma and eta in use, to compare with the conditions.
         cap: the largest number of local steps to consider.
         remarks: notes to begin with, such as why a constant counts for less here than where it was measured.
@@ -69,11 +69,11 @@ def theory_plan(
     >>> table = dict(F=1, sigma2=1, zeta2=1, L_g=1, L_h=0.1, L_tilde=1.2)
     >>> constants = Constants(tuple(Estimate.exact(name, value, "assumed") for name, value in table.items()))
     >>> cost = Cost("mine", fixed=1.0, step=0.1)
-    >>> plan = theory_plan(constants, goal=Goal("grad2", 0.1), cost=cost, num_workers=8, practice=(10, 0.1, 1.0))
+    >>> plan = theory_plan(constants, goal=Goal("grad2", 0.1), cost=cost, num_workers=8, practice=(10, 1.0, 1.0))
     >>> plan.I, plan.R, plan.certified, plan.prior.I, plan.winner
-    (3, 569, True, 1, 'mini-batch SGD')
+    (1, 46, True, 1, 'mini-batch SGD')
     >>> print(plan.practice.words)
-    I = 10, gamma = 0.1 and eta = 1 in practice: gamma is 11 times the largest that Theorem 4.3 admits (0.00913), so no
+    I = 10, gamma = 1 and eta = 1 in practice: gamma is 8.6 times the largest that Theorem 4.3 admits (0.116), so no
     certificate covers these rates; only a trial can judge them.
     """
     N = count("num_workers", num_workers)
@@ -86,9 +86,8 @@ def theory_plan(
     check_cost(cost)
     name = inputs.choose_theorem(constants, theorem, goal, who, eta)
     statement, notes = find(name), [*remarks]
-    inputs.check_large_eta(statement, who, M, (eta, practice[2]) if practice else (eta,))
-    if theorem is None and version not in statement.versions:
-        version = "corrected"
+    if version is None or (theorem is None and version not in statement.versions):
+        version = statement.default
     if eta is None and statement.eta == "one":
         eta = 1.0
         notes.append(f"{statement.locator} holds for eta = 1 only.")
@@ -200,7 +199,7 @@ def _minibatch(task: Task, num_workers: int, notes: list[str]) -> Choice | None:
         return None
     if own.sampling != rival.sampling:
         notes.append("Mini-batch SGD is planned with all workers in every round, as its theorem requires.")
-    version: Version = "prior" if task.version == "prior" else "corrected"
+    version = task.version if task.version in rival.versions else "corrected"
     other = replace(task, theorem=rival.name, version=version, participants=num_workers, eta=1.0, gamma_min=None)
     try:
         return solve(other)

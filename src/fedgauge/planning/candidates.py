@@ -9,6 +9,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from fedgauge.algorithms import fingerprint, make_algorithm
+from fedgauge.algorithms.schedules import refuse_round_schedules
 from fedgauge.errors import InputError, count, nearest, positive
 from fedgauge.experiment.config import Experiment
 from fedgauge.pace.cost import Cost
@@ -127,7 +128,7 @@ class Space(Value):
         for eta in _neighbours(self.etas, leader.eta):
             found.append(replace(leader, eta=eta))
             if "gamma" in self.open:
-                found.append(replace(leader, eta=eta, gamma=self._rate(leader.gamma * leader.eta / eta)))
+                found.append(replace(leader, eta=eta, gamma=self.rate(leader.gamma * leader.eta / eta)))
         found += [replace(leader, M=M) for M in _neighbours(self.participants, leader.M)]
         return tuple(candidate for candidate in found if candidate != leader)
 
@@ -136,9 +137,9 @@ class Space(Value):
         if "gamma" not in self.open:
             yield from _neighbours(self.gammas, gamma)
             return
-        yield from (self._rate(gamma / _RATES), self._rate(gamma * _RATES))
+        yield from (self.rate(gamma / _RATES), self.rate(gamma * _RATES))
 
-    def _rate(self, wanted: float) -> float:
+    def rate(self, wanted: float) -> float:
         """The grid's own rate if one is near, so that no rate is run twice because of a difference in rounding."""
         return next((rate for rate in self.gammas if math.isclose(rate, wanted, rel_tol=1e-3)), _tidy(wanted))
 
@@ -174,6 +175,7 @@ def space_of(setup: Setup, cost: Cost, over: Mapping[str, Sequence[Any]] | None 
             " fedgauge knows, or be module:factory, and have a parameter gamma; name one, or choose local steps by"
             " hand."
         )
+    refuse_round_schedules(setup.experiment.get("algorithm") or parameters, "A plan")
     eta = parameters.get("eta")
     own = Candidate(
         setup.local_steps, _tidy(parameters["gamma"]), 1.0 if eta is None else float(eta), who.num_participants(N)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgauge.errors import InputError
-from fedgauge.planning.goal import Goal
+from fedgauge.planning.goal import HELD, Goal
 from fedgauge.values import Round, Status, Value
 
 Floats = npt.NDArray[np.float64]
@@ -72,8 +72,17 @@ class Curve(Value):
         return self.status == "diverged"
 
     def when(self, target: float) -> float | None:
-        """The seconds at the first record with an error of at most the target; None if there is none yet."""
-        return next((t for t, error in zip(self.seconds, self.errors, strict=True) if error <= target), None)
+        """The seconds at the first of two records in a row with an error of at most the target; None if there are none.
+
+        >>> Curve((0.0, 1.0, 2.0, 3.0, 4.0), (1.0, 0.4, 0.6, 0.4, 0.3), 1.0, "stopped").when(0.5)
+        3.0
+        """
+        held = 0
+        for at, error in enumerate(self.errors):
+            held = held + 1 if error <= target else 0
+            if held == HELD:
+                return self.seconds[at + 1 - HELD]
+        return None
 
     def at(self, seconds: float) -> float:
         """The error at the last record within a time; infinite if the run had diverged by then."""

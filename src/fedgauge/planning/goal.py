@@ -11,6 +11,8 @@ from fedgauge.errors import InputError, nearest
 from fedgauge.values import Round, Value
 
 Quantity = Literal["loss", "accuracy", "grad2"]
+HELD = 2
+"""How many records in a row must meet a goal: a value that is met once may be met by luck."""
 _MEANING = {"loss": "f", "accuracy": "test accuracy", "grad2": "|grad f|^2"}
 
 

@@ -7,6 +7,7 @@ from typing import cast
 
 import numpy as np
 
+from fedgauge.algorithms import is_plain
 from fedgauge.errors import InputError
 from fedgauge.experiment.config import Experiment
 from fedgauge.experiment.prepare import prepare
@@ -91,12 +92,17 @@ def theory_of(
         theorem: name of the theorem; by default, the one that applies.
     """
     setup = prepare(experiment)
-    federation, run, rates = setup.federation, experiment.run, experiment.algorithm
+    federation, rates = setup.federation, experiment.algorithm
     if rates.name != "fedavg":
         raise InputError(
             f"The theory plans FedAvg, not {rates.name}; leave out the algorithm, or plan by pilot runs (--mode pilot)."
         )
-    if not isinstance(run.local_steps, int):
+    if not is_plain(setup.algorithm.parameters):
+        raise InputError(
+            "The theory plans FedAvg with plain local SGD; leave out the local optimiser and the schedules, or plan by"
+            " pilot runs (--mode pilot)."
+        )
+    if not isinstance(setup.local_steps, int):
         raise InputError("A plan chooses one number of local steps for all workers; give local_steps as one number.")
     check_participation(setup.participation, federation.num_workers)
     if values:
@@ -115,6 +121,6 @@ def theory_of(
         participants=setup.participation,
         eta=eta,
         theorem=theorem,
-        practice=(run.local_steps, rates.gamma, eta),
+        practice=(setup.local_steps, rates.gamma, eta),
         remarks=notes,
     )

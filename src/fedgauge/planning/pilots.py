@@ -28,7 +28,7 @@ from fedgauge.federation.protocols import HasSamples
 from fedgauge.pace.cost import Cost
 from fedgauge.planning.candidates import Trial
 from fedgauge.planning.forecast import Curve, Scale
-from fedgauge.planning.goal import Goal
+from fedgauge.planning.goal import HELD, Goal
 from fedgauge.simulation.loop import simulate
 from fedgauge.simulation.options import HERE, Compute, Keep, Recording, StopAt
 from fedgauge.simulation.setup import Setup
@@ -49,7 +49,7 @@ class Shipped(NamedTuple):
         """Pickle a set-up; refuse one that cannot be sent to another process."""
         try:
             # The function that makes the first model is not pickled, so the model itself is sent too.
-            content = cloudpickle.dumps((setup, setup.federation.start(setup.seed)))
+            content = cloudpickle.dumps((setup, setup.first_model))
         except Exception as error:  # the user's own classes may raise anything
             raise InputError(
                 f"The federation cannot be sent to other processes ({type(error).__name__}: {error});"
@@ -88,7 +88,7 @@ _unpacked: dict[str, tuple[Setup, torch.Tensor]] = {}
 
 def _setup(source: Experiment | Shipped | Setup) -> tuple[Setup, torch.Tensor]:
     if isinstance(source, Setup):
-        return source, source.federation.start(source.seed)
+        return source, source.first_model
     if isinstance(source, Experiment):
         return _prepared(source)
     if source.digest not in _unpacked:
@@ -107,7 +107,7 @@ def _run(job: PilotJob, directory: str) -> Trace:
     shared, start = _setup(job.source)
     setup, goal = job.trial.candidate.applied(shared), job.goal
     description = job_experiment(job, shared).to_toml() if shared.experiment else None
-    target: dict[str, Any] = {} if goal.value is None else {goal.quantity: goal.value}
+    target: dict[str, Any] = {} if goal.value is None else {goal.quantity: goal.value, "records": HELD}
     return simulate(
         setup.federation,
         setup.algorithm,
@@ -138,7 +138,7 @@ def job_experiment(job: PilotJob, shared: Setup) -> Experiment:
         "checkpoint_every": _FOREVER,
     }
     if job.goal.value is not None:
-        changes[f"target_{job.goal.quantity}"] = job.goal.value
+        changes |= {f"target_{job.goal.quantity}": job.goal.value, "target_records": HELD}
     if not data.is_quadratic:
         changes["partition_seed"] = run.seed if data.partition_seed is None else data.partition_seed
     experiment = experiment.changed(changes)

@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Self
 from fedgauge.experiment.config import Experiment
 from fedgauge.pace.cost import Cost
 from fedgauge.planning.candidates import Candidate, Space
+from fedgauge.planning.course import Race
 from fedgauge.planning.explain import Seen, Terms, say
 from fedgauge.planning.forecast import Scale
 from fedgauge.planning.goal import Goal
-from fedgauge.planning.race import Race
 from fedgauge.planning.theory_plan import TheoryPlan
 from fedgauge.values import Constants, Result
 from fedgauge.values.display import Displayed
@@ -83,8 +83,11 @@ class Plan(Result, Displayed):
 
     @property
     def toml(self) -> str:
-        """The experiment as a file that ``fedgauge simulate`` runs; empty if the federation comes from Python."""
-        return Experiment.from_json(self.experiment).to_toml() if self.experiment else ""
+        """The experiment as a file that ``fedgauge simulate`` runs.
+
+        It is empty if the federation comes from Python, or if the goal was not reached and there is nothing to run.
+        """
+        return Experiment.from_json(self.experiment).to_toml() if self.experiment and self.reached else ""
 
     @property
     def why(self) -> str:

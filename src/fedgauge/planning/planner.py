@@ -12,32 +12,40 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedgauge.algorithms import is_plain
 from fedgauge.algorithms.base import Algorithm
 from fedgauge.errors import MOST_RUNS, InputError, count
 from fedgauge.experiment.config import Experiment
 from fedgauge.experiment.prepare import setup_of
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.protocols import Federation
+from fedgauge.measurement.gauge.gauge import GaugeOptions, gauge
 from fedgauge.measurement.measuring import MeasureOptions, measure
 from fedgauge.pace.cost import Cost
 from fedgauge.planning import explain
 from fedgauge.planning.by_theory import check_cost, theory_plan
 from fedgauge.planning.candidates import Candidate, Space, Trial, space_of
+from fedgauge.planning.course import Course, Race
 from fedgauge.planning.explain import Seen
+from fedgauge.planning.finals import finals
 from fedgauge.planning.forecast import Scale
-from fedgauge.planning.goal import Goal
+from fedgauge.planning.goal import HELD, Goal
+from fedgauge.planning.guided import Guided
 from fedgauge.planning.measured import at_start, floor_of, with_gap
 from fedgauge.planning.pilots import Pilots
 from fedgauge.planning.plan import Plan
-from fedgauge.planning.race import Race, RaceEntry, race
+from fedgauge.planning.race import search
+from fedgauge.planning.refusals import refuse_divergence, refuse_met, refuse_other_targets, refuse_small_budget
 from fedgauge.planning.theory_plan import TheoryPlan
 from fedgauge.simulation.loop import simulate
-from fedgauge.simulation.options import Compute
+from fedgauge.simulation.options import Compute, Recording
 from fedgauge.simulation.setup import Setup
 from fedgauge.values import Constants, Round
-from fedgauge.values.text import lasting, short
+from fedgauge.values.text import short
 
 _FIELD = 45  # largest number of candidates at the start, which is the size of the default grid
+_FEW = 6  # so few candidates are simply raced
+_LONG = 2000  # steps of a way from which on the gauge costs less than runs
 _PATIENCE = 20.0  # a candidate has failed after this many times the time of the user's own experiment
 _ROOM = 1.5  # the planned experiment gets this many times the rounds of its slowest seed
 _LOOKED = 3  # number of rounds that are watched to explain the choice
@@ -127,7 +135,7 @@ def plan(
     """
     options, began = options or PlanOptions(), time.monotonic()
     if isinstance(source, Experiment):
-        _refuse_other_targets(source, goal)
+        refuse_other_targets(source, goal)
     progress("measuring", 0, None)
     shared = setup_of(source, algorithm, **(setup or {}))
     if goal.quantity == "accuracy" and shared.evaluator is None:
@@ -141,8 +149,8 @@ def plan(
     constants = with_gap(measured.constants, shared, float(measured.point["loss"]))
     task = _Task(shared, scale, cost, space, constants, began)
     before = explain.from_constants(constants, constants["F"].value, float(measured.point["grad2"]))
-    _refuse_small_budget(goal, cost, space)
-    _refuse_met(goal, shared, measured.point)
+    refuse_small_budget(goal, cost, space)
+    refuse_met(goal, shared, measured.point)
     # Every candidate first runs for the time of a round with a moderate number of local steps, or for one round.
     horizon = cost.round(math.sqrt(min(space.local_steps) * max(space.local_steps)), max(space.participants))
     fields = _candidates(space, before, cost, horizon)
@@ -161,19 +169,25 @@ def plan(
         progress(leader, done, total)
 
     with Pilots(shared, scale, cost, place, options.jobs, count_pilots) as pilots:
-        found = race(
-            fields[:_FIELD],
+        course = Course(
             pilots.run,
-            target=scale.target,
-            budget=goal.budget,
-            first=horizon,
-            limit=options.limit or _PATIENCE * shared.rounds * space.own.seconds(cost),
-            seeds=options.seeds,
-            more=space.beside,
-            time_is_up=time_is_up,
-            progress=lead,
+            scale.target,
+            goal.budget,
+            options.limit or _PATIENCE * shared.rounds * space.own.seconds(cost),
         )
-        _refuse_divergence(found, pilots, before)
+        left_out = []
+        # Where a state is reset after every round, more local steps make more of it: efficiency need not fall with I.
+        resets = shared.algorithm.parameters.get("optimiser_state") == "reset"
+        if goal.budget is None and len(fields) > _FEW and not resets:
+            gauged = _long_way(shared, course, place, progress)
+            ended = Guided(course, space, cost, gauged=gauged, time_is_up=time_is_up, progress=lead).run()
+        else:
+            left_out = _left_out(len(fields))
+            ended = search(
+                course, fields[:_FIELD], first=horizon, more=space.beside, time_is_up=time_is_up, progress=lead
+            )
+        found = finals(course, options.seeds, time_is_up) if course.ready else course.unreached(ended)
+        refuse_divergence(found, pilots, before)
         progress("explaining", 0, None)
         model, records = pilots.model(Trial(found.winner, 0))
         if goal.budget is not None:
@@ -182,61 +196,28 @@ def plan(
             records = tuple(record for record in records if record.round <= end)
     seen = _after(found.winner.applied(shared), torch.from_numpy(model), records, found.winner)
     theory, notes = _theory(task, records, found.winner)
-    return _plan(task, found, records, seen, theory, [*_left_out(len(fields)), *notes])
+    return _plan(task, found, records, seen, theory, [*left_out, *notes])
 
 
-# -- checks ------------------------------------------------------------------------------------------------------
+def _long_way(
+    shared: Setup, course: Course, place: Path | None, progress: Progress
+) -> Callable[[Candidate, int], dict[int, float]]:
+    """Measure the way to the goal with several I by the gauge, where it is so long that runs would cost more."""
 
-
-def _refuse_other_targets(experiment: Experiment, goal: Goal) -> None:
-    for quantity in ("loss", "accuracy", "grad2"):
-        name = f"target_{quantity}"
-        value = getattr(experiment.run, name)
-        if value is not None and (quantity, value) != (goal.quantity, goal.value):
-            raise InputError(
-                f"The experiment stops at {name} = {value:g}, which contradicts the goal of {goal.words}; leave out"
-                f" {name}, or make it the goal."
+    def measured(base: Candidate, steps: int) -> dict[int, float]:
+        if base.I != 1 or steps < _LONG:
+            return {}
+        directory = place / "gauge" / base.name if place else None
+        try:
+            found = gauge(
+                base.applied(shared), options=GaugeOptions(steps=steps), directory=directory, progress=progress
             )
+        except InputError:
+            return {}  # f itself does not fall on this way, so that only runs can show how long it is
+        course.gauge_steps += (found.spent.base_gradient_steps + found.spent.gradient_steps) * base.M
+        return {each.local_steps: steps / (each.value or each.high) for each in found.efficiency}
 
-
-def _refuse_small_budget(goal: Goal, cost: Cost, space: Space) -> None:
-    steps, people = min(space.local_steps), min(space.participants)
-    least = cost.round(steps, people)
-    if goal.budget is not None and goal.budget < least:
-        raise InputError(
-            f"The budget of {lasting(goal.budget)} is below one round, which takes at least {lasting(least)}"
-            f" (I = {steps}, M = {people}); choose a larger budget, or a cheaper cost."
-        )
-
-
-def _refuse_met(goal: Goal, setup: Setup, point: Mapping[str, Any]) -> None:
-    start = setup.federation.start(setup.seed)
-    accuracy = setup.evaluator.accuracy(start) if setup.evaluator else None
-    first = Round(0, float(point["loss"]), float(point["grad2"]), accuracy=accuracy)
-    if goal.value is not None and goal.reached(first):
-        found = short(goal.best([first]))
-        raise InputError(f"The first model already has {goal.words}, namely {found}; choose a more ambitious goal.")
-
-
-def _refuse_divergence(found: Race, pilots: Pilots, before: Seen) -> None:
-    def lost(entry: RaceEntry) -> bool:
-        """Whether it diverged, or f rose: candidates that fall behind are given up long before they diverge."""
-        curve = entry.curve
-        if curve.diverged or curve.errors[-1] <= curve.errors[0]:
-            return curve.diverged
-        # Accuracy and gradient may be worse than at the start even if f has fallen, so look at f itself.
-        _, records = pilots.model(Trial(entry.candidate, 0))
-        return records[-1].loss > records[0].loss
-
-    if not all(map(lost, found.entries)):
-        return
-    gammas, steps = ({getattr(e.candidate, name) for e in found.entries} for name in ("gamma", "I"))
-    least = min(gammas)
-    following = min(least / 10, 1 / before.L_g if before.L_g > 0 else math.inf)
-    raise InputError(
-        f"Every candidate diverged: gamma from {short(least)} to {short(max(gammas))} with I from {min(steps)} to"
-        f" {max(steps)}; try gamma = {short(following)} next."
-    )
+    return measured
 
 
 # -- measurements before and after the race ----------------------------------------------------------------------
@@ -253,6 +234,7 @@ def _after(setup: Setup, model: torch.Tensor, records: Sequence[Round], winner: 
         participation=here.participation,
         start=model,
         seed=here.seed,
+        record=Recording(every=1),
         compute=Compute(processes=1),
     )
     rounds = [record for record in trace.rounds if record.deviation2 is not None]
@@ -298,6 +280,8 @@ def _theory(task: _Task, records: Sequence[Round], winner: Candidate) -> tuple[T
     algorithm = task.setup.algorithm.name
     if algorithm != "fedavg":
         return None, [f"The theory plans FedAvg, not {algorithm}."]
+    if not is_plain(task.setup.algorithm.parameters):
+        return None, ["The theory plans FedAvg with plain local SGD, not with a local optimiser or a schedule."]
     goal, notes = task.scale.goal, []
     if goal.budget is None and goal.quantity != "grad2":
         goal = Goal("grad2", records[-1].grad2)
@@ -372,7 +356,7 @@ def _experiment(task: _Task, winner: Candidate, rounds: int) -> dict[str, Any]:
     experiment, goal = Experiment.from_json(task.setup.experiment), task.scale.goal
     changes = {**winner.changes(experiment, task.num_workers), "rounds": rounds}
     if goal.value is not None:
-        changes[f"target_{goal.quantity}"] = goal.value
+        changes |= {f"target_{goal.quantity}": goal.value, "target_records": HELD}
     return experiment.changed(changes).to_json()
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from fedgauge.errors import InputError, nearest
-from fedgauge.federation.participation import Participation, Sampling
+from fedgauge.federation.participation import Participation
 from fedgauge.planning.goal import Goal
 from fedgauge.theory import Theorem, find, planning_theorems
 from fedgauge.theory.facts import Objectives
@@ -100,38 +99,12 @@ def check_participation(who: Participation, num_workers: int) -> int:
     who.check(num_workers)
     if who.weights is not None:
         raise InputError("The theorems are about workers with equal weights; leave out the weights, or plan by trial.")
-    if not any(covers_for_plan(theorem, who.sampling) for theorem in planning_theorems()):
-        covered = dict.fromkeys(
-            sampling
-            for theorem in planning_theorems()
-            for sampling in (theorem.sampling, *(other.sampling for other in theorem.also_covers))
-            if covers_for_plan(theorem, sampling)
-        )
+    if not any(theorem.sampling == who.sampling for theorem in planning_theorems()):
+        covered = dict.fromkeys(theorem.sampling for theorem in planning_theorems())
         raise InputError(
             f"No theorem for plans covers the sampling {who.sampling}; choose {' or '.join(covered)}, or plan by trial."
         )
     return M
-
-
-def covers_for_plan(theorem: Theorem, sampling: Sampling) -> bool:
-    """Whether the bound of a theorem holds for a sampling, without an additional term."""
-    covered = theorem.coverage(sampling)
-    return covered is not None and covered.extra is None
-
-
-def check_large_eta(theorem: Theorem, who: Participation, participants: int, etas: Iterable[float | None]) -> None:
-    """Refuse global rates that the theorem does not cover when workers are sampled in another way than it assumes."""
-    covered = theorem.coverage(who.sampling)
-    if covered is None or covered.largest_eta is None:
-        return
-    largest = covered.largest_eta(participants)
-    for eta in etas:
-        if math.isfinite(largest) and (eta is None or eta > largest):
-            raise InputError(
-                f"With the sampling {who.sampling} of {participants} workers, {theorem.locator} covers eta up to"
-                f" {covered.largest_eta_text}, not {'a free eta' if eta is None else f'{eta:g}'}; lower it, or"
-                f" choose the sampling {theorem.sampling}."
-            )
 
 
 # From narrow to wide: the theorem for the narrowest class that a federation belongs to is the strongest.
@@ -147,16 +120,13 @@ def _fitting(constants: Constants, goal: Goal, who: Participation, eta: float | 
     known: set[Objectives] = {"smooth", *(("strongly convex",) if goal.quantity == "loss" else ())}
     if is_zero(look_up(constants, "L_h")):
         known.add("equal Hessians")
-    covering = [theorem for theorem in planning_theorems() if covers_for_plan(theorem, who.sampling)]
+    covering = [theorem for theorem in planning_theorems() if theorem.sampling == who.sampling]
     admitted = [
         theorem for theorem in covering if theorem.objectives in known and (theorem.eta != "one" or eta in (1.0, None))
     ]
     matching = [theorem for theorem in admitted if theorem.quantity.measure == goal.quantity]
 
-    def rank(theorem: Theorem) -> tuple[bool, int]:
-        return theorem.sampling != who.sampling, _NARROWNESS.index(theorem.objectives)
-
-    return min(matching or admitted or covering, key=rank)
+    return min(matching or admitted or covering, key=lambda theorem: _NARROWNESS.index(theorem.objectives))
 
 
 def choose_theorem(constants: Constants, theorem: str | None, goal: Goal, who: Participation, eta: float | None) -> str:
@@ -173,8 +143,8 @@ def choose_theorem(constants: Constants, theorem: str | None, goal: Goal, who: P
     able = [one.name for one in planning_theorems()]
     if chosen.name not in able:
         raise InputError(f"The theory plans FedAvg, so {chosen.name} has no plan; {nearest(chosen.name, able)}")
-    if not covers_for_plan(chosen, who.sampling):
-        others = ", ".join(one.name for one in planning_theorems() if covers_for_plan(one, who.sampling))
+    if chosen.sampling != who.sampling:
+        others = ", ".join(one.name for one in planning_theorems() if one.sampling == who.sampling)
         speaks = (
             "all workers in every round"
             if chosen.sampling == "full"

@@ -75,21 +75,21 @@ def orders(cells: Sequence[Mapping[str, Any]], names: Sequence[str], seed: int =
             shown = _tensor(cells, names, "lenses", lens)
             low, high = _interval(shown, harm, seed) if shown.shape[1] > 1 else (None, None)
             fewer = [
-                float(taus(*(np.delete(_median(part), one) for part in (shown, harm)))) for one in range(len(names))
+                float(taus(*(np.delete(medians(part), one) for part in (shown, harm)))) for one in range(len(names))
             ]
             rows[lens] = {
-                "tau": float(taus(_median(shown), _median(harm))),
+                "tau": float(taus(medians(shown), medians(harm))),
                 "low": low,
                 "high": high,
                 "without_one": [min(fewer), max(fewer)],
-                "spearman": rank_correlation(_median(shown), _median(harm)),
+                "spearman": rank_correlation(medians(shown), medians(harm)),
                 "tau_cells": float(taus(shown.ravel(), harm.ravel())),
             }
         found[local] = dict(sorted(rows.items(), key=lambda row: -row[1]["tau"]))
     return found
 
 
-def _median(values: Floats) -> Floats:
+def medians(values: Floats) -> Floats:
     """The median over seeds, which are the last axis."""
     with np.errstate(invalid="ignore"):  # the mean of two infinities
         found: Floats = np.median(values, axis=-1)
@@ -100,7 +100,7 @@ def _interval(shown: Floats, harm: Floats, seed: int) -> tuple[float, float]:
     """The interval that holds 95% of tau when the seeds of every partition are resampled."""
     drawn = Streams(seed, Purpose.SAMPLING).at().integers(shown.shape[1], size=(RESAMPLES, *shown.shape))
     rows = np.arange(len(shown))[:, None]
-    found = taus(_median(shown[rows, drawn]), _median(harm[rows, drawn]))
+    found = taus(medians(shown[rows, drawn]), medians(harm[rows, drawn]))
     low, high = np.percentile(found, [2.5, 97.5])
     return float(low), float(high)
 
@@ -113,7 +113,7 @@ def _medians(result: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {name: {} for name in names}
     for key, entry in columns:
         label = f"I = {entry}" if key == "slowdown" else entry
-        for name, value in zip(names, _median(_tensor(cells, names, key, entry)), strict=True):
+        for name, value in zip(names, medians(_tensor(cells, names, key, entry)), strict=True):
             found[name][label] = float(value)
     return found
 
@@ -154,7 +154,7 @@ def markdown(result: Mapping[str, Any]) -> str:
     """Both tables as Markdown."""
     local = list(result["orders"])
     main = local[-1]
-    chosen = ("zeta_rms", "B", "rho", "drift", "alpha_h", "L_h seen", "L_h", "L_tilde", "delta", "label_js")
+    chosen = ("zeta_rms", "B", "rho", "drift", "alpha_h", "L_h seen", "L_h", "L_tilde", "delta", "label_js", "gauge")
     head = ["partition", *(f"slowdown, I = {one}" for one in local), *chosen]
     lines = [f"| {' | '.join(head)} |", f"| {' | '.join(['---'] * len(head))} |"]
     for name, row in _ordered(result):
@@ -208,7 +208,7 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
     main = list(result["orders"])[-1]
     found = result["orders"][main]
     names, cells = list(result["partitions"]), result["cells"]
-    harm = _median(_tensor(cells, names, "slowdown", main))
+    harm = medians(_tensor(cells, names, "slowdown", main))
     most = 1.5 * result["settings"]["most_slowdown"]
     height = np.where(np.isinf(harm), most, harm)
     with figures.figure(path, panels=2, rows=2, width=5.4, height=4.2) as (left, *panels):
@@ -226,7 +226,7 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
         best = next(iter(found))
         rest = [lens for lens in ("zeta_rms", "L_h", "label_js") if lens in found and lens != best]
         for axes, lens in zip(panels, [best, *rest], strict=False):
-            shown = _median(_tensor(cells, names, "lenses", lens))
+            shown = medians(_tensor(cells, names, "lenses", lens))
             axes.scatter(shown, height)
             beyond = 0
             for x, y, name, finite in zip(shown, height, names, np.isfinite(harm), strict=True):
@@ -236,17 +236,17 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
                 axes.annotate(name, (x, y), fontsize=6, ha="right", va="top", xytext=place, textcoords="offset points")
             axes.set(xlabel=lens, ylabel=f"slowdown, I = {main}", title=f"{lens}: tau {found[lens]['tau']:.2f}")
             axes.set_yscale("log")
-            _plain_ticks(axes, height, "y")
+            plain_ticks(axes, height, "y")
             if (shown > 0).all():
                 axes.set_xscale("log")
-                _plain_ticks(axes, shown, "x")
+                plain_ticks(axes, shown, "x")
 
 
 def _drawn(row: Mapping[str, Any]) -> list[float]:
     return row["without_one"] if row["low"] is None else [row["low"], row["high"]]
 
 
-def _plain_ticks(axes: Axes, values: Floats, which: Literal["x", "y"]) -> None:
+def plain_ticks(axes: Axes, values: Floats, which: Literal["x", "y"]) -> None:
     """A few round numbers on a logarithmic axis that may span less than a decade."""
     low, high = float(values.min()), float(values.max())
     scale = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)

@@ -7,8 +7,8 @@ training loss with I = 1, 10 and 40 local steps, and
 
 the number of gradient steps to that loss, divided by what it is when the workers average after every step: 1 where
 local steps lose nothing. The lenses look at the model after a fixed number of rounds with I = 1, where no worker has
-drifted yet; Hessians are taken over some of each worker's examples. All examples have the same weight, so that f is the
-same on every partition except for examples that are dropped.
+drifted yet; Hessians are taken over some of each worker's examples, and the gauge measures around that model. All
+examples have the same weight, so that f is the same on every partition except for examples that are dropped.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedgauge.data.dataset import Labels, standardise
+from fedgauge.data.dataset import Labels
 from fedgauge.data.loading import load_dataset
 from fedgauge.data.partition import Partition
+from fedgauge.data.scaling import standardise
 from fedgauge.data.schemes import SCHEMES
 from fedgauge.errors import MOST_RUNS, InputError, count, nearest
 from fedgauge.experiment.jobs import make_pool
@@ -36,6 +37,8 @@ from fedgauge.results.paper import LensStudy
 from fedgauge.simulation.options import HERE, NEVER, Compute, Recording, StopAt
 
 if TYPE_CHECKING:
+    import torch
+
     from fedgauge.federation.supervised import SupervisedFederation
     from fedgauge.values import Trace
 
@@ -221,7 +224,25 @@ def _looked(shared: PartitionedProblem, seed: int, settings: Mapping[str, Any]) 
     found["zeta_rms L_h seen"] = found["zeta_rms"] * found["L_h seen"]
     found["zeta_rms L_h"] = found["zeta_rms"] * found["L_h"]
     found["zeta_rms L_tilde"] = found["zeta_rms"] * found["L_tilde"]
+    found["gauge"] = _gauged(shared, seed, settings, model)
     return {"loss": trace.rounds[-1].loss, "grad2": reading.details["grad2"], "lenses": found}
+
+
+def _gauged(shared: PartitionedProblem, seed: int, settings: Mapping[str, Any], model: torch.Tensor) -> float:
+    """The slowdown that the gauge finds around a model; where it gives no number, the least that is not excluded."""
+    from fedgauge.algorithms import fedavg
+    from fedgauge.measurement.gauge.gauge import GaugeOptions, gauge
+
+    found = gauge(
+        shared.federation,
+        fedavg(settings["gamma"]),
+        options=GaugeOptions(local_steps=(max(settings["local_steps"]),), around=True),
+        participation=shared.participation,
+        seed=seed,
+        start=model,
+        compute=Compute(processes=1),
+    ).efficiency[-1]
+    return 1 / (found.value or found.high)
 
 
 def _fewer(shared: PartitionedProblem, seed: int, examples: int) -> SupervisedFederation:

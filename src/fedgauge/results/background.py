@@ -151,9 +151,12 @@ def _share_out(experiment: Experiment) -> tuple[LabelCounts, int]:
     """The labels of every worker, if the data is on this machine; nothing is downloaded."""
     from fedgauge.experiment.prepare import share_out
 
+    if experiment.data.is_own:
+        raise InputError(f"{experiment.data.name} is a function of your own, which is not called to write a report.")
     dataset, partition = share_out(experiment)
-    counts = partition.label_counts(dataset.train_labels, dataset.num_classes)
-    classes = [str(name) for name in dataset.classes]
+    labels, names = dataset.counted()
+    counts = partition.label_counts(labels, len(names))
+    classes = list(names)
     classes += [str(number) for number in range(len(classes), counts.shape[1])]
     rows = tuple(tuple(row) for row in counts.tolist())
     return LabelCounts(tuple(classes), rows, partition.scheme), partition.num_workers

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from fedgauge.algorithms import is_plain
 from fedgauge.errors import InputError
 from fedgauge.planning.theorem_inputs import look_up
 from fedgauge.runs.reader import FoundRun
@@ -19,7 +20,7 @@ from fedgauge.theory.answer import Answer, bound
 from fedgauge.values import Constants, Estimate, Kind, Subject, Version, initial_gap
 
 _BOUNDED = "min_r E|grad f(xbar^r)|^2"
-_VERSIONS: tuple[Version, ...] = ("corrected", "printed", "sharp", "prior")
+_VERSIONS: tuple[Version, ...] = ("star", "corrected", "printed", "sharp", "prior")
 _POINTS = 120  # of a bound's curve: it is smooth
 _RECOMPUTED = "F was computed again for this run, because the measured one"
 _AROUND = 4  # the terms are shown up to this many times the run's own local steps
@@ -40,8 +41,8 @@ class Comparison:
         records: for each record of the run, its round plus one: the R for which it is the last model that counts.
         least: the least squared gradient norm recorded in rounds r < R, for each R of ``records``.
         local_steps: numbers of local steps.
-        terms: the terms of the corrected version, each with its values at ``local_steps``.
-        admitted: the largest of ``local_steps`` that the corrected conditions admit; None where they admit none.
+        terms: the terms of the version that is shown in full, each with its values at ``local_steps``.
+        admitted: the largest of ``local_steps`` that its conditions admit; None where they admit none.
         notes: why a constant counts for less here than where it was measured, or was computed again.
     """
 
@@ -60,9 +61,9 @@ class Comparison:
     notes: tuple[str, ...] = ()
 
     @property
-    def corrected(self) -> Answer:
-        """The version that is known to hold."""
-        return self.answers["corrected"]
+    def answer(self) -> Answer:
+        """The version that is shown in full: the sharpest that is known to hold."""
+        return self.answers[find(self.theorem).default]
 
     @property
     def reached(self) -> float:
@@ -109,6 +110,11 @@ def compare(
         gap: proves F of the run, given the constants that belong to it; it returns None where that is not possible.
     """
     theorem, values = _theorem_of(run, num_workers)
+    if any(record.sample is not None for record in run.rounds):
+        raise InputError(
+            "The run's records are made from a sample of the examples, and a bound is about all of them; run it with"
+            " record_every=1, or every few rounds."
+        )
     if not run.rounds:
         raise InputError("The run has no records yet, so there is nothing to compare; let it run further.")
     fitted, notes = constants.fitted(subject_of(run))
@@ -123,7 +129,7 @@ def compare(
         if given is not None:
             values[symbol], kinds[symbol] = given.at("value"), given.estimate.kind
             used[given.estimate.symbol] = given.estimate
-    missing = [symbol for symbol in statement.needed("corrected") if symbol not in values and symbol != "R"]
+    missing = [symbol for symbol in statement.needed(statement.default) if symbol not in values and symbol != "R"]
     if missing:
         raise InputError(
             f"{statement.locator} cannot be evaluated because {', '.join(missing)} was not measured; 'fedgauge measure"
@@ -136,9 +142,9 @@ def compare(
     ]
     last = max(run.rounds[-1].round, 1)
     answers = {version: bound(theorem, version, kinds, **{**values, "R": last}) for version in versions}
-    if answers["corrected"].bound.quantity != _BOUNDED:
+    if answers[statement.default].bound.quantity != _BOUNDED:
         raise InputError(
-            f"{statement.locator} bounds {answers['corrected'].bound.quantity}, which a run does not record."
+            f"{statement.locator} bounds {answers[statement.default].bound.quantity}, which a run does not record."
         )
     rounds = np.unique(np.geomspace(1, last, _POINTS).round())
     totals = {
@@ -148,7 +154,7 @@ def compare(
         for version in versions
     }
     steps = np.unique(np.geomspace(1, max(_AROUND * values["I"], 16), 48).round())
-    over = statement.evaluate("corrected", **{**values, "R": last, "I": steps})
+    over = statement.evaluate(statement.default, **{**values, "R": last, "I": steps})
     admitted = steps[np.broadcast_to(over.admissible, steps.shape)]
     # A theorem for R rounds is about the models before those rounds, not the one after the last.
     before = [record for record in run.rounds if record.round < last] or list(run.rounds[:1])
@@ -179,6 +185,8 @@ def _theorem_of(run: FoundRun, num_workers: int | None) -> tuple[str, dict[str, 
     if covering(name) is None:
         covered = dict.fromkeys(theorem.algorithm for theorem in THEOREMS.values())
         raise InputError(f"No theorem here covers {name}; there are theorems about {', '.join(covered)}.")
+    if not is_plain(algorithm):
+        raise InputError(f"No theorem here covers {name} with a local optimiser or a schedule.")
     if settings["local_steps"] is None:
         raise InputError("The theorems need the number of local steps, which the run does not say.")
     if isinstance(settings["local_steps"], Mapping):

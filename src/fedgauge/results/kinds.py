@@ -7,12 +7,23 @@ from typing import Any
 
 from fedgauge.errors import InputError, nearest
 from fedgauge.experiment.sweep_result import SweepResult
+from fedgauge.measurement.designed import Design
 from fedgauge.measurement.gauge.result import GaugeResult
 from fedgauge.measurement.reading import Measurement
+from fedgauge.measurement.worker_evaluation import WorkerEvaluation
 from fedgauge.planning.plan import Plan
 from fedgauge.planning.theory_plan import TheoryPlan
 from fedgauge.results.certified_bounds import CertifiedBounds
-from fedgauge.results.paper import CurvesFigure, Ledger, LensStudy, SamplingResult, Sketch, Table1, Table2
+from fedgauge.results.paper import (
+    CurvesFigure,
+    DecisiveStudy,
+    Ledger,
+    LensStudy,
+    SamplingResult,
+    Sketch,
+    Table1,
+    Table2,
+)
 from fedgauge.results.searches import DemoResult, Falsification
 from fedgauge.values import Result
 
@@ -32,6 +43,9 @@ RESULTS: Mapping[str, type[Result]] = {
         Sketch,
         SamplingResult,
         LensStudy,
+        DecisiveStudy,
+        Design,
+        WorkerEvaluation,
         Falsification,
         DemoResult,
     )

@@ -187,3 +187,16 @@ class LensStudy(Result):
     partitions: Mapping[str, Any]
     orders: Mapping[str, Any]
     cells: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class DecisiveStudy(Result):
+    """How each measure of heterogeneity orders federations of many kinds, and what trusting it costs."""
+
+    kind: ClassVar[str] = "decisive-study"
+    written_by: ClassVar[str] = "reproduce decisive"
+
+    settings: Mapping[str, Any]
+    answers: Mapping[str, Any]
+    regrets: tuple[Mapping[str, Any], ...]
+    cells: tuple[Mapping[str, Any], ...]

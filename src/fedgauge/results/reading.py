@@ -17,6 +17,7 @@ from fedgauge.errors import InputError
 from fedgauge.measurement.gauge.result import GaugeResult
 from fedgauge.measurement.parts import Decomposition, Parts
 from fedgauge.measurement.reading import Measurement
+from fedgauge.measurement.worker_evaluation import WorkerEvaluation
 from fedgauge.planning.plan import Plan
 from fedgauge.planning.theory_plan import TheoryPlan
 from fedgauge.results.kinds import RESULTS, kind_of
@@ -30,10 +31,15 @@ _FILES = ("gauge.json", "measure.json", "plan.json", "theory.json")
 """Results that may lie beside a run."""
 _ALONE = ("result.json", "digits.json", "mnist.json", "ledger.json")
 """Results that lie in a directory of their own."""
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    **dict.fromkeys(("optimiser", "optimiser_state", "gamma_schedule", "eta_schedule"), (str,)),
+    **dict.fromkeys(("nesterov", "local_nesterov"), (bool,)),
+}
+"""The types of an algorithm's parameters that are no numbers."""
 _NEEDED = ("algorithm", "local_steps", "rounds", "participation", "seed")
 SETTINGS = frozenset(
     {*_NEEDED, "federation", "record_every", "target_loss", "target_accuracy", "target_grad2", "evaluator", "chunk"}
-    | {"watch", "start"}
+    | {"target_records", "watch", "start"}
 )
 """Every entry that a run's settings.json may have; a run with another was written by another version."""
 
@@ -79,7 +85,11 @@ class FoundResults:
 
 
 def read_results(
-    path: Path, measure: Path | None = None, plan: Path | None = None, gauge: Path | None = None
+    path: Path,
+    measure: Path | None = None,
+    plan: Path | None = None,
+    gauge: Path | None = None,
+    workers: Path | None = None,
 ) -> FoundResults:
     """Read what is at a path, and the files that are named beside it.
 
@@ -88,6 +98,7 @@ def read_results(
         measure: a measurement's JSON file.
         plan: the JSON file of a plan, by trial or by theory.
         gauge: a gauge's JSON file.
+        workers: the JSON file of an evaluation by worker.
     """
     found = _in_directory(path) if path.is_dir() else _with(FoundResults(str(path)), path)
     if measure:
@@ -98,6 +109,8 @@ def read_results(
         found = found.adding(kind.kind, _decode(kind, plan, data))
     if gauge:
         found = found.adding(GaugeResult.kind, _decode(GaugeResult, gauge, _read(gauge)))
+    if workers:
+        found = found.adding(WorkerEvaluation.kind, _decode(WorkerEvaluation, workers, _read(workers)))
     _check_same(found)
     return found
 
@@ -222,8 +235,14 @@ class NeededSettings(Value):
         # A fingerprint says that functions are the user's own, whose factory may take anything.
         own = isinstance(self.algorithm.get("code"), str)
         for name, value in self.algorithm.items():
-            if not own and name != "name" and (isinstance(value, bool) or not isinstance(value, int | float)):
-                raise InputError(f"algorithm.{name} must be a number, not {value!r}.")
+            kind = _KINDS.get(name, (int, float))
+            if (
+                not own
+                and name != "name"
+                and (not isinstance(value, kind) or (isinstance(value, bool) != (bool in kind)))
+            ):
+                what = "true or false" if bool in kind else "text" if str in kind else "a number"
+                raise InputError(f"algorithm.{name} must be {what}, not {value!r}.")
         if self.local_steps is None or isinstance(self.local_steps, Mapping):
             return  # not known, or adapting
         steps = self.local_steps if isinstance(self.local_steps, list) and self.local_steps else [self.local_steps]
@@ -275,13 +294,14 @@ def _check_same(found: FoundResults) -> None:
             raise InputError(
                 f"The plan is for {planned}, and the run in {run.path} is on {mine}; name a plan for the same data."
             )
+    gauged, evaluated = (found.by_kind.get(each.kind) for each in (GaugeResult, WorkerEvaluation))
     others = (
-        ("measurement", found.measurement, "measure", ""),
-        ("gauge", found.by_kind.get(GaugeResult.kind), "gauge", "/experiment.toml"),
+        ("measurement", found.measurement and found.measurement.settings.get("federation"), "measure", ""),
+        ("gauge", gauged and gauged.settings.get("federation"), "gauge", "/experiment.toml"),
+        ("evaluation by worker", evaluated and evaluated.federation, "evaluate", ""),
     )
-    for name, other, command, file in others:
+    for name, measured, command, file in others:
         ran = run.settings.get("federation") if run else None
-        measured = other.settings.get("federation") if other else None
         if run and ran and measured and ran != measured:
             raise InputError(
                 f"The {name} is of another federation than the run in {run.path}; {command} this one with"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import io
 import json
@@ -150,6 +149,8 @@ def read_model(path: str | Path, federation: Rows) -> torch.Tensor:
     import torch
 
     from fedgauge.federation.first_model import check_model
+    from fedgauge.federation.flat import fixed, trainable
+    from fedgauge.federation.statistics import counters
 
     path = Path(path)
     tensors = _tensors(path)
@@ -157,9 +158,10 @@ def read_model(path: str | Path, federation: Rows) -> torch.Tensor:
         return check_model(federation, tensors["model"])
     if not isinstance(federation, HasModule):
         raise InputError(f"{path} must hold one flat model, named model, for a federation without a module.")
-    module = federation.module
-    wanted = dict(module.named_parameters())
-    for name, parameter in wanted.items():
+    module, not_trained = federation.module, dict(fixed(federation.module))
+    statistics: Sequence[str] = getattr(federation, "statistics", ())
+    model: dict[str, torch.Tensor] = {**trainable(module), **{name: not_trained.pop(name) for name in statistics}}
+    for name, parameter in model.items():
         if name not in tensors:
             raise InputError(f"{path} has no parameter {name}, which the model has; give a state_dict of that model.")
         if tensors[name].shape != parameter.shape:
@@ -167,14 +169,19 @@ def read_model(path: str | Path, federation: Rows) -> torch.Tensor:
                 f"{path}: {name} has the shape {tuple(tensors[name].shape)}, but the model's has"
                 f" {tuple(parameter.shape)}; give a state_dict of that model."
             )
-    known = set(wanted) | set(dict(module.named_buffers()))
+    known = {name for name, _ in module.named_parameters(remove_duplicate=False)} | set(module.state_dict())
     if extra := [name for name in tensors if name not in known]:
         raise InputError(f"{path} has {extra[0]}, which the model does not have; give a state_dict of that model.")
-    module = copy.deepcopy(module)
-    with torch.no_grad():
-        for name, parameter in module.named_parameters():
-            parameter.copy_(tensors[name])
-    return check_model(federation, federation.flatten(module))
+    if statistics:
+        not_trained = {name: tensor for name, tensor in not_trained.items() if name not in counters(module)}
+    for name, tensor in not_trained.items():
+        # A file of the trained parameters alone, such as adapters, leaves the others as they are.
+        if name in tensors and not torch.equal(tensors[name].to(tensor), tensor):
+            raise InputError(
+                f"{path}: {name} is not trained, and is not the same there as in the model; load it into the module"
+                " before you make the federation."
+            )
+    return check_model(federation, torch.cat([tensors[name].reshape(-1) for name in model]))
 
 
 def _tensors(path: Path) -> Mapping[str, torch.Tensor]:

@@ -48,6 +48,8 @@ def watching(observers: Sequence[Observer]) -> Iterator[Observer]:
             for each in observers:
                 each(done, record)
 
+        # Whoever shows progress may also want to be told how far a long record is.
+        call_all.during = next((each.during for each in observers if hasattr(each, "during")), None)  # type: ignore[attr-defined]
         yield call_all
 
 

@@ -17,13 +17,15 @@ from fedgauge.algorithms import fingerprint
 from fedgauge.algorithms.base import Algorithm
 from fedgauge.errors import InputError, count
 from fedgauge.federation.first_model import check_model, digest_of
+from fedgauge.federation.flat import load_flat
 from fedgauge.federation.participation import Participation
-from fedgauge.federation.protocols import Federation, HasModule
+from fedgauge.federation.protocols import Federation, HasModule, carries_statistics
 from fedgauge.pace.adaptive import Pace
 from fedgauge.randomness import check_seed
 from fedgauge.runs.directory import RunDirectory
 from fedgauge.simulation.engines.local import make_engine
-from fedgauge.simulation.options import EVERY_ROUND, HERE, NEVER, Compute, Keep, Observer, Recording, StopAt
+from fedgauge.simulation.options import HERE, NEVER, USUAL, Compute, HasParts, Keep, Observer, Recording, StopAt
+from fedgauge.simulation.records import plan_records
 from fedgauge.simulation.rounds import Pacing, Rounds
 from fedgauge.simulation.settings import Settings
 from fedgauge.simulation.setup import check_steps
@@ -56,7 +58,7 @@ def simulate(
     seed: int = 0,
     start: torch.Tensor | None = None,
     stop: StopAt = NEVER,
-    record: Recording = EVERY_ROUND,
+    record: Recording = USUAL,
     compute: Compute = HERE,
     keep: Keep | str | Path | None = None,
 ) -> Trace:
@@ -72,7 +74,8 @@ def simulate(
         seed: seed of all randomness in the run.
         start: the first global model; by default, the federation's own for this seed.
         stop: what ends the run before its last round.
-        record: what is recorded, how often, and the observer that is called with it.
+        record: what is recorded, how often, and the observer that is called with it. By default, records take at most
+            a quarter of the run's work; see :class:`Recording`.
         compute: where the workers' part of a round is computed.
         keep: the directory in which to save the run, or a :class:`Keep` with further options; by default, nothing is
             written.
@@ -98,20 +101,27 @@ def simulate(
     _check_numbers(federation, algorithm)
     if start is not None:
         start = check_model(federation, start)
+    if carries_statistics(federation):
+        # The distance of two models, statistics included, is not what L_h is about.
+        record = dataclasses.replace(record, watch=False)
     settings = _settings(federation, algorithm, pace.settings if pace else steps, rounds, participation, seed, start)
+    planned = plan_records(record, federation, None if pace else steps, participation, settings.rounds)
     settings = dataclasses.replace(
         settings,
-        record_every=record.every,
+        record_every=planned.every,
+        record_sample=planned.sample,
+        record_tests=planned.tests,
         target_loss=stop.loss,
         chunk=compute.chunk or settings.chunk,
         evaluator=record.evaluator.digest if record.evaluator else None,
         target_accuracy=stop.accuracy,
         target_grad2=stop.grad2,
+        target_records=stop.records,
         watch=record.watch,
     )
     with ExitStack() as stack:
         stack.enter_context(one_thread())
-        work = Work(federation, algorithm, steps, settings.seed, settings.chunk)
+        work = Work(federation, algorithm, steps, settings.seed, settings.chunk, planned.sample)
         directory = None
         if keep is not None:
             directory = stack.enter_context(
@@ -121,6 +131,7 @@ def simulate(
                 return ended
         engine = stack.enter_context(make_engine(work, compute))
         loop = Rounds(work, engine, participation, settings.seed, start)
+        loop.during = record.during if planned.long else None
         trace = _run(loop, settings, stop, record, pace, directory, keep.checkpoint_every if keep else 1)
         if directory and trace.status != "stopped":
             directory.finish(trace, _named(federation, trace))
@@ -194,10 +205,7 @@ def _named(federation: Federation, trace: Trace) -> dict[str, torch.Tensor]:
     if not isinstance(federation, HasModule):
         return {}
     module = copy.deepcopy(federation.module).cpu()
-    values = federation.unflatten(torch.from_numpy(trace.model))
-    with torch.no_grad():
-        for name, parameter in module.named_parameters():
-            parameter.copy_(values[name])
+    load_flat(module, torch.from_numpy(trace.model), getattr(federation, "statistics", ()))
     return {name: tensor.detach().clone().contiguous() for name, tensor in module.state_dict().items()}
 
 
@@ -211,8 +219,10 @@ def _run(
     checkpoint_every: int,
 ) -> Trace:
     observer: Observer = recording.observer or (lambda done, record: None)
-    evaluator = recording.evaluator
-    restored, records, seconds = directory.restore(recording.every) if directory else (None, [], [])
+    evaluator, every = recording.evaluator, settings.record_every
+    if settings.record_tests is not None and isinstance(evaluator, HasParts):
+        evaluator = evaluator.part(settings.record_tests)
+    restored, records, seconds = directory.restore(every) if directory else (None, [], [])
     state = restored or loop.first_state()
     began = time.perf_counter() - (seconds[-1] if seconds else 0.0)
     status: Status = "finished"
@@ -229,10 +239,14 @@ def _run(
 
     try:
         while True:
-            last, due = state.round == settings.rounds, state.round % recording.every == 0
+            last, due = state.round == settings.rounds, state.round % every == 0
             record = None
             if last or due:
-                loss, gradient = pacing.evaluate(state.model) if pacing else loop.evaluate(state.model)
+                error = None
+                if settings.record_sample is not None:
+                    loss, gradient, error = loop.estimate(state.model)
+                else:
+                    loss, gradient = pacing.evaluate(state.model) if pacing else loop.evaluate(state.model)
                 grad2 = float(gradient @ gradient)
                 if not np.isfinite(loss + grad2):
                     status = "diverged"
@@ -241,6 +255,9 @@ def _run(
                 accuracy = evaluator.accuracy(state.model) if evaluator else None
                 elapsed = pacing.elapsed(state.round) if pacing else None
                 record = Round(state.round, loss, grad2, accuracy=accuracy, elapsed=elapsed)
+                if error is not None:
+                    tests = settings.record_tests if accuracy is not None else None
+                    record = dataclasses.replace(record, sample=loop.sampled, loss_error=error, tests=tests)
                 if stop.reached([*records, record]):
                     status = "target"
                 elif stop.round is not None and state.round >= stop.round and not last:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from fedgauge.errors import InputError, count, non_negative
 from fedgauge.simulation.engines.choice import check_engine
@@ -32,6 +32,18 @@ class Evaluator(Protocol):
 
     def accuracy(self, model: torch.Tensor) -> float:
         """The fraction of examples that the model gets right, from 0 to 1."""
+
+
+@runtime_checkable
+class HasParts(Protocol):
+    """A test set of which a part can be used."""
+
+    @property
+    def num_examples(self) -> int:
+        """The number of test examples."""
+
+    def part(self, number: int) -> Evaluator:
+        """That many of the test examples, always the same ones, from all over the test set."""
 
 
 @dataclass(frozen=True)
@@ -76,34 +88,41 @@ class StopAt:
         loss: stop at the first recorded loss at or below it.
         accuracy: stop at the first recorded test accuracy at or above it; needs an evaluator.
         grad2: stop at the first recorded ‖∇f‖² at or below it.
+        records: how many records in a row must meet a target; with 2, a lucky value alone does not end the run.
         when: called with all records so far; the run stops when it returns true. It cannot be combined with ``keep``,
             because a resumed run would not know it.
         round: pause at the first record at or after this round; a saved run can be resumed from there.
 
-    >>> StopAt(loss=0.8).reached([Round(0, 0.7, 1.0)])
-    True
+    >>> lucky = [Round(0, 0.9, 1.0), Round(1, 0.7, 1.0)]
+    >>> StopAt(loss=0.8).reached(lucky), StopAt(loss=0.8, records=2).reached(lucky)
+    (True, False)
     """
 
     loss: float | None = None
     accuracy: float | None = None
     grad2: float | None = None
+    records: int = 1
     when: Callable[[Sequence[Round]], bool] | None = None
     round: int | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "records", count("target_records", self.records))
         if self.loss is not None and not math.isfinite(self.loss):
             raise InputError(f"target_loss must be a finite number, not {self.loss!r}.")
         if self.grad2 is not None:
             non_negative("target_grad2", self.grad2)
 
     def reached(self, records: Sequence[Round]) -> bool:
-        """Whether the last record meets a target."""
-        last = records[-1]
-        return bool(
-            (self.loss is not None and last.loss <= self.loss)
-            or (self.accuracy is not None and last.accuracy is not None and last.accuracy >= self.accuracy)
-            or (self.grad2 is not None and last.grad2 <= self.grad2)
-            or (self.when is not None and self.when(records))
+        """Whether the last records meet a target."""
+        last = records[-self.records :]
+        met = len(last) == self.records and all(map(self._met, last))
+        return met or bool(self.when is not None and self.when(records))
+
+    def _met(self, record: Round) -> bool:
+        return (
+            (self.loss is not None and record.loss <= self.loss)
+            or (self.accuracy is not None and record.accuracy is not None and record.accuracy >= self.accuracy)
+            or (self.grad2 is not None and record.grad2 <= self.grad2)
         )
 
 
@@ -112,20 +131,31 @@ class Recording:
     """What is recorded, how often, and who is called with it.
 
     Attributes:
-        every: record every N-th round, and the last one. A record takes three exact gradient passes.
+        every: record every N-th round, and the last one, exactly. A record takes three exact gradient passes. By
+            default, every round if records are cheap; otherwise as much as takes a quarter of the run's work at most
+            (``help(fedgauge.simulation.records)``), which the run's settings say.
         watch: also record how far the local models spread, and the observed ratios that bound L_h, L_tilde and L_g
             from below. This takes two of the three passes.
         evaluator: measures the test accuracy at each record.
         observer: function that is called after every round.
+        sample: record values of this many examples of each worker only, always the same ones; records say so.
+        during: function that is called while a long record is made, with how many of its parts are done and of how
+            many.
     """
 
-    every: int = 1
+    every: int | None = None
     watch: bool = True
     evaluator: Evaluator | None = None
     observer: Observer | None = None
+    sample: int | None = None
+    during: Callable[[int, int], None] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "every", count("record_every", self.every))
+        if self.every is not None:
+            object.__setattr__(self, "every", count("record_every", self.every))
+        if self.sample is not None:
+            # From a single example there is no standard error.
+            object.__setattr__(self, "sample", count("record_sample", self.sample, least=2))
 
 
 @dataclass(frozen=True)
@@ -160,5 +190,5 @@ def _path(value: Any) -> str | Path:
     return value
 
 
-NEVER, EVERY_ROUND, HERE = StopAt(), Recording(), Compute()
-"""The defaults: run all rounds, record every one, compute on this machine."""
+NEVER, USUAL, HERE = StopAt(), Recording(), Compute()
+"""The defaults: run all rounds, record as much as is cheap, compute on this machine."""

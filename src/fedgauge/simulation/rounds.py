@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from fedgauge.federation.participation import Participation
+from fedgauge.federation.protocols import HasSamples
 from fedgauge.pace.adaptive import Pace
 from fedgauge.runs.checkpoints import State
 from fedgauge.simulation.engines.local import Engine
-from fedgauge.simulation.workers import Lane, Secants, Sums, Work, lanes
+from fedgauge.simulation.workers import Lane, Secants, Sums, Work, is_large, lanes
 from fedgauge.values import Round
 
 
@@ -40,7 +41,7 @@ def compare(model: torch.Tensor, gradient: torch.Tensor | None, sums: Sums, seen
     assert sums.gradient is not None
     mean, weight = sums.spread.mean, sums.spread.weight
     at_mean = seen.gradient / weight
-    gap = sums.gradient / weight - at_mean
+    gap = (sums.gradient / weight).sub_(at_mean)
     ratio = None
     if gradient is not None and not torch.equal(mean.to(model.dtype), model):
         ratio = float((at_mean - gradient).norm() / (mean - model).norm())
@@ -54,8 +55,19 @@ def compare(model: torch.Tensor, gradient: torch.Tensor | None, sums: Sums, seen
     )
 
 
+_RECORDING = ("evaluate", "group_losses", "secants")
+"""What a record is made of."""
+
+
+_KEEPING_LANES = 4
+"""How many lanes' models and gradients of a large model are kept until the mean model is known."""
+
+
 class Rounds:
     """The parts of a run that do not change from round to round."""
+
+    during: Callable[[int, int], None] | None = None
+    """Called while a record is made, with how many of its parts are done and of how many."""
 
     def __init__(
         self, work: Work, engine: Engine, participation: Participation, seed: int, start: torch.Tensor | None = None
@@ -69,8 +81,41 @@ class Rounds:
 
     def evaluate(self, model: torch.Tensor) -> tuple[float, torch.Tensor]:
         """The objective f and its gradient at the global model."""
-        losses, gradients = zip(*self._engine.map("evaluate", lanes(self._everyone, self._chunk), model), strict=True)
-        return sum(losses), sum(gradients[1:], start=gradients[0])
+        loss, gradient = 0.0, None
+        for value, slope in self._map("evaluate", lanes(self._everyone, self._chunk), model):
+            loss += value
+            gradient = slope if gradient is None else gradient.add_(slope)
+        assert gradient is not None
+        return loss, gradient
+
+    def estimate(self, model: torch.Tensor) -> tuple[float, torch.Tensor, float]:
+        """f, its gradient and the standard error of f, from a sample of every worker's examples."""
+        loss, gradient = self.evaluate(model)
+        groups = np.sum(list(self._map("group_losses", lanes(self._everyone, self._chunk), model)), axis=0)
+        return loss, gradient, float(groups.std(ddof=1) / len(groups) ** 0.5)
+
+    @property
+    def sampled(self) -> int:
+        """The number of examples that records are made from, if not from all."""
+        recorded, N = self._work.recorded, self._num_workers
+        return int(recorded.sizes(np.arange(N)).sum()) if isinstance(recorded, HasSamples) else 0
+
+    def _map(self, method: str, dealt: list[Lane], *arguments: Any) -> Iterator[Any]:
+        """What the engine computes, one lane's result after the other.
+
+        If the model is large, or somebody wants to see how far a record is, the engine gets as many lanes at a time as
+        it computes at once; which lanes go together changes no bit.
+        """
+        during = self.during if method in _RECORDING else None
+        few = during is not None or is_large(self._start)
+        at_once = getattr(self._engine, "width", len(dealt)) if few else len(dealt)
+        for first in range(0, len(dealt), at_once):
+            if during is not None:
+                during(first, len(dealt))
+            found = self._engine.map(method, dealt[first : first + at_once], *arguments)
+            while found:
+                # Nothing holds on to a result that the caller is done with.
+                yield found.pop(0)
 
     def round(
         self, state: State, gradient: torch.Tensor | None = None, ends: Sequence[int] | None = None
@@ -88,14 +133,20 @@ class Rounds:
         cohort = self._everyone if full else self._participation.cohort(N, self.seed, state.round)
         dealt = lanes(cohort, self._chunk, state.memory)
         watch = 0 if gradient is None else self._work.keepable(state.model, len(dealt))
-        parts = self._engine.map("local_phase", dealt, state.round, state.model, state.server, watch, ends)
         sums = Sums()
-        for lane in parts:
-            sums.add(lane)
+        kept: list[Lane] = []
+        parts = self._map("local_phase", dealt, state.round, state.model, state.server, watch, ends)
+        for lane, part in zip(dealt, parts, strict=True):
+            if is_large(self._start) and len(kept) >= _KEEPING_LANES:
+                # The ratio that bounds L_tilde is then the largest over fewer workers.
+                part.kept = {name: rows[:0].clone() for name, rows in part.kept.items()}
+            kept.append(Lane(lane.cohort, part.kept))
+            sums.add(part)
+            del part
         following = [self._following(state, each) for each in (*sums.path, sums)]
         if gradient is None or sums.spread.mean is None or sums.gradient is None:
             return following, Watched()
-        kept = [Lane(lane.cohort, part.kept) for lane, part in zip(dealt, parts, strict=True)]
+        sums.message.clear()
         foresee = getattr(self._engine, "foresee", None)
         if foresee is not None:
             foresee(following[-1])
@@ -117,15 +168,16 @@ class Rounds:
         """Compare the participants' models and gradients with those at their mean model."""
         mean = sums.spread.mean
         assert mean is not None
-        parts: list[Secants | None] = self._engine.map("secants", kept, mean.to(model.dtype))
-        seen = parts[0]
-        for part in parts[1:]:
-            if seen is not None and part is not None:
+        seen: Secants | None = None
+        for part in self._map("secants", kept, mean.to(model.dtype)):
+            if part is None:
+                # A worker was lost in this round, so these sums are over fewer workers than the earlier ones.
+                return Watched()
+            if seen is None:
+                seen = part
+            else:
                 seen.add(part)
-        if seen is None or any(part is None for part in parts):
-            # A worker was lost in this round, so these sums are over fewer workers than the earlier ones.
-            return Watched()
-        return compare(model, gradient, sums, seen)
+        return Watched() if seen is None else compare(model, gradient, sums, seen)
 
     def first_state(self) -> State:
         """The state before the first round."""

@@ -27,8 +27,11 @@ class Settings(Value):
         evaluator: digest of the test data.
         target_accuracy: the test accuracy at which the run stops.
         target_grad2: the squared gradient norm at which the run stops.
+        target_records: how many records in a row must meet a target.
         watch: whether the spread and the ratios of local models are recorded.
         start: digest of the first model, if the caller chose it.
+        record_sample: how many examples of each worker records are made from; None for all.
+        record_tests: how many test examples; None for all.
     """
 
     federation: str
@@ -43,8 +46,11 @@ class Settings(Value):
     evaluator: str | None = None
     target_accuracy: float | None = None
     target_grad2: float | None = None
+    target_records: int = 1
     watch: bool = True
     start: str | None = None
+    record_sample: int | None = None
+    record_tests: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings as they are saved in the run's directory."""
@@ -54,7 +60,10 @@ class Settings(Value):
             "evaluator": self.evaluator is not None,
             "target_accuracy": self.evaluator is not None,
             "target_grad2": self.target_grad2 is not None,
+            "target_records": self.target_records != 1,
             "watch": not self.watch,
             "start": self.start is not None,
+            "record_sample": self.record_sample is not None,
+            "record_tests": self.record_tests is not None,
         }
         return {name: value for name, value in entries.items() if says_something.get(name, True)}

@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fedgauge.algorithms.base import Algorithm
 from fedgauge.data.dataset import Dataset
 from fedgauge.data.partition import Partition
 from fedgauge.errors import InputError, count
 from fedgauge.federation.participation import Participation
-from fedgauge.federation.protocols import Federation
+from fedgauge.federation.protocols import Federation, HasSamples
 from fedgauge.pace.adaptive import Pace
 from fedgauge.randomness import check_seed
 from fedgauge.simulation.options import Compute, Evaluator
@@ -90,6 +92,38 @@ class Setup:
                 " along with it; give local_steps, as in local_steps=10."
             )
         return self.local_steps
+
+
+def steps_of_epochs(federation: Federation, epochs: int) -> int | tuple[int, ...]:
+    """The local steps of each worker that make up a number of epochs: one number if they are all the same.
+
+    An epoch is a worker's number of examples divided by the batch size, rounded up. Mini-batches are drawn at random,
+    so a worker sees its examples that often on average, not each exactly once.
+
+    >>> import torch
+    >>> from fedgauge import federate
+    >>> shards = [(torch.randn(size, 3), torch.arange(size) % 2) for size in (40, 50)]
+    >>> federation = federate(lambda: torch.nn.Linear(3, 2), torch.nn.functional.cross_entropy, shards, batch_size=20)
+    >>> steps_of_epochs(federation, 2)
+    (4, 6)
+    """
+    if not isinstance(federation, HasSamples):
+        raise InputError(
+            f"Local epochs need workers that have examples, which a {type(federation).__name__} does not offer; give"
+            " local_steps instead."
+        )
+    sizes = federation.sizes(np.arange(federation.num_workers))
+    return epochs_as_steps(sizes, federation.batch_size, epochs)
+
+
+def epochs_as_steps(sizes: Any, batch_size: int, epochs: int) -> int | tuple[int, ...]:
+    """As :func:`steps_of_epochs`, from the workers' numbers of examples.
+
+    >>> epochs_as_steps([40, 50], 20, 2)
+    (4, 6)
+    """
+    steps = [count("local_epochs", epochs) * -(-int(size) // batch_size) for size in sizes]
+    return steps[0] if len(set(steps)) == 1 else tuple(steps)
 
 
 def check_steps(local_steps: int | Sequence[int] | Pace, num_workers: int) -> Steps:

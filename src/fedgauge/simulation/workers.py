@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 
 from fedgauge.algorithms.base import Algorithm, Tensors
+from fedgauge.algorithms.carrying import carry_statistics
 from fedgauge.federation.participation import Cohort
-from fedgauge.federation.protocols import Federation
+from fedgauge.federation.protocols import Federation, HasEffort, HasLosses, HasStatistics, Rows
 from fedgauge.randomness import Purpose, Streams
 
 LANES = 8
@@ -24,6 +25,15 @@ _COLUMNS = 8192
 """The number of columns that are converted to float64 at once."""
 _KEPT_BYTES = 2**25
 """Memory for local models and gradients until the mean model is known; it does not grow with the number of workers."""
+
+
+_TOGETHER_BYTES = 2**28
+"""If one model for every lane takes more memory than this, results of lanes are added up as they come."""
+
+
+def is_large(model: torch.Tensor) -> bool:
+    """Whether a model is so large that not all lanes' results should be in memory at once."""
+    return LANES * model.numel() * model.element_size() > _TOGETHER_BYTES
 
 
 class Lane(NamedTuple):
@@ -57,6 +67,16 @@ def _columns(*rows: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
     """
     for parts in zip(*(torch.split(each, _COLUMNS, dim=-1) for each in rows), strict=True):
         yield tuple(part.double() for part in parts)
+
+
+def _weighted(shares: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """The weighted sum of rows in float64; one row, as large models have it, is not copied twice."""
+    return rows[0].double().mul_(shares[0]) if len(rows) == 1 else shares @ rows.double()
+
+
+def _first(rows: torch.Tensor, number: int) -> torch.Tensor:
+    """The first rows, in memory of their own if there are others, which are then not held on to."""
+    return rows if number >= len(rows) else rows[:number].clone()
 
 
 @dataclass
@@ -140,18 +160,44 @@ class Secants:
 
     def add(self, other: Secants) -> None:
         """Add another lane's sums, and take the larger of the two ratios."""
-        self.gradient = self.gradient + other.gradient
+        self.gradient.add_(other.gradient)
         self.squares += other.squares
         self.steepest = max(self.steepest, other.steepest)
+
+
+_GROUPS = 8
+"""The number of groups of a sample, from whose means its standard error is computed."""
+
+
+def sample_of(federation: HasEffort, size: int, seed: int) -> tuple[Rows, tuple[HasLosses, ...]]:
+    """A fixed sample of every worker's examples, and the same in a few groups, each with examples of every worker."""
+    number = min(_GROUPS, size)
+    whole = federation.subset(size // number * number, Streams(seed, Purpose.SUBSET), round=1)
+    return whole, tuple(cast(HasEffort, whole).every(number, first) for first in range(number))
 
 
 class Work:
     """The computations of a federation's workers, for one algorithm and seed, one chunk of workers at a time."""
 
     def __init__(
-        self, federation: Federation, algorithm: Algorithm, local_steps: int | Sequence[int], seed: int, chunk: int
+        self,
+        federation: Federation,
+        algorithm: Algorithm,
+        local_steps: int | Sequence[int],
+        seed: int,
+        chunk: int,
+        sample: int | None = None,
     ) -> None:
-        self.federation, self.algorithm, self.chunk = federation, algorithm, chunk
+        self.federation, self.chunk = federation, chunk
+        self._given, self.sample = algorithm, sample
+        self.algorithm = algorithm
+        if isinstance(federation, HasStatistics) and federation.statistics:
+            self.algorithm = carry_statistics(algorithm, federation.num_trained)
+        # What is recorded: the workers' own objectives, or those of a part of their examples.
+        self.recorded: Rows = federation
+        self._groups: tuple[HasLosses, ...] = ()
+        if sample is not None and isinstance(federation, HasEffort):
+            self.recorded, self._groups = sample_of(federation, sample, seed)
         self._steps = np.broadcast_to(np.asarray(local_steps), (federation.num_workers,))
         self._equal_steps = bool((self._steps == self._steps[0]).all())
         self._seed = seed
@@ -160,16 +206,25 @@ class Work:
     def __reduce__(self) -> tuple[Any, ...]:
         """Send other processes the constructor's arguments, from which they make it again."""
         steps = int(self._steps[0]) if self._equal_steps else self._steps.tolist()
-        return type(self), (self.federation, self.algorithm, steps, self._seed, self.chunk)
+        return type(self), (self.federation, self._given, steps, self._seed, self.chunk, self.sample)
 
     def evaluate(self, lane: Lane, model: torch.Tensor) -> tuple[float, torch.Tensor]:
         """Weighted sums of the workers' losses and gradients at one model."""
         loss, gradient = 0.0, torch.zeros(len(model), dtype=torch.float64, device=model.device)
         for (workers, _, weights), _ in lane.chunks(self.chunk):
-            value, slope = self.federation.pooled(model, workers, weights)
+            value, slope = self.recorded.pooled(model, workers, weights)
             loss += value
             gradient += slope
         return loss, gradient
+
+    def group_losses(self, lane: Lane, model: torch.Tensor) -> list[float]:
+        """Weighted sums of the losses of each group of a sample; their differences say how far the mean may be off."""
+        sums = [0.0] * len(self._groups)
+        for (workers, _, weights), _ in lane.chunks(self.chunk):
+            models, shares = model.expand(len(workers), -1), torch.from_numpy(weights).to(model.device)
+            for place, group in enumerate(self._groups):
+                sums[place] += float(shares @ group.losses(models, workers))
+        return sums
 
     def keepable(self, model: torch.Tensor, lanes: int) -> int:
         """The number of participants of each lane whose models fit in memory until the mean model is known."""
@@ -208,33 +263,34 @@ class Work:
             whole = path.pop()
             if watch:
                 whole.spread.add_rows(local["x"], shares)
-                slopes = self.federation.gradients(local["x"], workers)
-                whole.gradient = shares @ slopes.double()
+                slopes = self.recorded.gradients(local["x"], workers)
+                whole.gradient = _weighted(shares, slopes)
                 wanted = max(watch - sum(map(len, kept["x"])), 0)
-                kept["x"].append(local["x"][:wanted])
-                kept["gradient"].append(slopes[:wanted])
+                kept["x"].append(_first(local["x"], wanted))
+                kept["gradient"].append(_first(slopes, wanted))
             whole.path = path
             sums.add(whole)
         if watch:
-            sums.kept = {name: torch.cat(rows) for name, rows in kept.items()}
+            sums.kept = {name: torch.cat(rows) if len(rows) > 1 else rows[0] for name, rows in kept.items()}
         return sums
 
     def secants(self, lane: Lane, mean: torch.Tensor) -> Secants:
         """Compare the gradients at the kept local models, which are the lane's memory, with those at the mean model."""
         seen = Secants(torch.zeros(len(mean), dtype=torch.float64, device=mean.device))
         for (workers, _, weights), kept in lane.chunks(self.chunk):
-            slopes = self.federation.gradients(mean.expand(len(workers), -1), workers)
+            slopes = self.recorded.gradients(mean.expand(len(workers), -1), workers)
             shares = torch.from_numpy(weights).to(mean.device)
             number = len(kept["x"])
             change2, distance2 = shares.new_zeros(number), shares.new_zeros(number)
-            totals, squares = [], 0.0
-            for slope, kept_slope, x, centre in _columns(slopes, kept["gradient"], kept["x"], mean):
+            into = torch.split(seen.gradient, _COLUMNS)
+            blocks = _columns(slopes, kept["gradient"], kept["x"], mean)
+            for total, (slope, kept_slope, x, centre) in zip(into, blocks, strict=True):
                 change2 += (slope[:number] - kept_slope).square().sum(dim=1)
                 distance2 += (centre - x).square().sum(dim=1)
-                totals.append(shares @ slope)
-                squares += float(shares @ slope.square().sum(dim=1))
+                total += shares @ slope
+                seen.squares += float(shares @ slope.square().sum(dim=1))
             ratios = (change2 / distance2).sqrt()[distance2 > 0]
-            seen.add(Secants(torch.cat(totals), squares, float(ratios.max()) if len(ratios) else 0.0))
+            seen.steepest = max(seen.steepest, float(ratios.max()) if len(ratios) else 0.0)
         return seen
 
     def local_states(
@@ -255,12 +311,13 @@ class Work:
         begun = self.algorithm.begin(model, server, part.memory)
         local: Tensors = {name: tensor.expand(len(workers), tensor.shape[-1]) for name, tensor in begun.items()}
         draws = self.federation.draws(self._noise, round, workers, copies, ends[-1])
+        rate = self.algorithm.fused_rate(server)
         begin = 0
         for end in ends:
             taken = np.full(len(workers), end) if together else steps
             column = torch.as_tensor(taken, dtype=model.dtype, device=model.device).unsqueeze(1)
-            if self.algorithm.sgd_rate is not None and together:
-                local = {"x": self.federation.local_sgd(local["x"], workers, draws[begin:end], self.algorithm.sgd_rate)}
+            if rate is not None and together:
+                local = {**local, "x": self.federation.local_sgd(local["x"], workers, draws[begin:end], rate)}
                 begin = end
             for k, draw in enumerate(draws[begin:end], start=begin):
                 moved = self.algorithm.step(local, self.federation.stochastic_gradients(local["x"], workers, draw))

@@ -1,16 +1,18 @@
-"""The convergence theorems as values: term by term, as printed, corrected, sharp and prior.
+"""The convergence theorems as values: term by term, as printed, corrected, sharp, star and prior.
 
 >>> for theorem in THEOREMS.values():
 ...     print(f"{theorem.name:21}{theorem.locator:13}{', '.join(theorem.versions)}")
-nonconvex            Theorem 4.3  printed, corrected, sharp, prior
-partial              Theorem 4.5  printed, corrected, sharp, prior
-equal-hessians       Theorem 5.5  printed, corrected, prior
-minibatch            Theorem 5.5  printed, corrected, prior
+nonconvex            Theorem 4.3  printed, corrected, sharp, star, prior
+partial              Theorem 4.5  printed, corrected, sharp, star, prior
+equal-hessians       Theorem 5.5  printed, corrected, star, prior
+minibatch            Theorem 5.5  printed, corrected, star, prior
 quadratic            Theorem A.2  printed, corrected, sharp, prior
-momentum             Theorem A.5  printed, corrected, prior
+momentum             Theorem A.5  printed, corrected, star, prior
 fedadam              Theorem A.7  printed, corrected, prior
 strongly-convex      Theorem A.9  printed, corrected, sharp, prior
-strongly-convex-last Theorem A.9  printed, corrected, sharp, prior
+strongly-convex-last Theorem A.9  printed, corrected, sharp, star, prior
+partial-shared       Theorem 4.5  corrected, sharp, star, prior
+partial-without      Theorem 4.5  corrected, sharp, star, prior
 """
 
 from __future__ import annotations
@@ -46,6 +48,9 @@ THEOREMS: dict[str, Theorem] = {
         fedadam.THEOREM,
         strongly_convex.AVERAGE,
         strongly_convex.LAST,
+        # Last, because the falsifier's random problems are addressed by the place in this list.
+        partial.SHARED,
+        partial.WITHOUT,
     )
 }
 
@@ -113,8 +118,8 @@ def covering(
 def planning_theorems(algorithm: str = "fedavg") -> tuple[Theorem, ...]:
     """Return the theorems that can plan an algorithm: their bounds have a form whose best rate can be searched.
 
-    >>> [theorem.name for theorem in planning_theorems()]
-    ['nonconvex', 'partial', 'equal-hessians', 'quadratic', 'strongly-convex']
+    >>> print(*(theorem.name for theorem in planning_theorems()))
+    nonconvex partial equal-hessians quadratic strongly-convex partial-shared partial-without
     """
     return tuple(
         theorem for theorem in THEOREMS.values() if theorem.rate_shape is not None and theorem.algorithm == algorithm
@@ -122,7 +127,7 @@ def planning_theorems(algorithm: str = "fedavg") -> tuple[Theorem, ...]:
 
 
 def evaluate(
-    name: str, version: Version = "corrected", kinds: Mapping[str, Kind] | None = None, **values: Any
+    name: str, version: Version | None = None, kinds: Mapping[str, Kind] | None = None, **values: Any
 ) -> Bound:
     """Evaluate a theorem at your own numbers.
 
@@ -130,7 +135,8 @@ def evaluate(
 
     Args:
         name: the theorem, one of :data:`THEOREMS`.
-        version: ``printed``, ``corrected``, ``sharp`` or ``prior``; not every theorem has all of them.
+        version: ``printed``, ``corrected``, ``sharp``, ``star`` or ``prior``; not every theorem has all of them. By
+            default ``star`` where there is one, otherwise ``corrected``.
         kinds: the kind of each measured constant; one that may be too small makes the bound a plug-in.
         **values: F I R N M sigma2 zeta2 L_g L_h L_tilde gamma eta beta kappa tau G beta1 beta2 mu d0 (and L_h_rms for
             ``quadratic``), each a number or an array; arrays broadcast. Symbols that the theorem does not use are
@@ -142,7 +148,7 @@ def evaluate(
     >>> values = dict(F=1, R=100, N=8, sigma2=1, zeta2=1, L_g=1, L_h=0.1, gamma=0.01)
     >>> bound = evaluate("nonconvex", I=[1, 4, 16], **values)
     >>> bound.total.round(3).tolist(), bound.admissible.tolist()
-    ([4.005, 1.006, 0.275], [True, True, False])
+    ([1.006, 0.263, 0.08], [True, True, True])
     """
     return find(name).evaluate(version, kinds, **values)
 

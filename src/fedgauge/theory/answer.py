@@ -97,6 +97,8 @@ class Answer(Value, Displayed):
         """One sentence: certified, plug-in or neither and why, which term dominates and which condition binds."""
         part = f"{max(self.shares):.0%} of the bound is the {self.dominant.name}"
         size = part if self.bound.total > 0 else "every term is 0"
+        if self.failed and np.isinf(self.bound.total):
+            size = "there is no bound at these values"
         standing = self.standing
         if standing == "not certified":
             reasons = " and ".join(_say_failed(condition) for condition in self.failed)
@@ -186,7 +188,7 @@ def _other(name: str, version: Version, values: Mapping[str, Any]) -> Other:
 
 def bound(
     name: str,
-    version: Version = "corrected",
+    version: Version | None = None,
     kinds: Mapping[str, Kind] | None = None,
     chosen: tuple[str, ...] = (),
     notes: tuple[str, ...] = (),
@@ -196,7 +198,7 @@ def bound(
 
     Args:
         name: the theorem.
-        version: the version to show in full.
+        version: the version to show in full; by default ``star`` where there is one, otherwise ``corrected``.
         kinds: the kind of each constant; one that may be on the unsafe side makes the bound a plug-in.
         chosen: the symbols that a search chose.
         notes: why constants count for less here than where they were found.
@@ -207,10 +209,11 @@ def bound(
     >>> found.dominant.name, found.versions["prior"].missing
     ('initial gap', ('L_tilde',))
     >>> print(found.verdict)
-    Plug-in: every condition holds, but L_h is a lower value, so that the bound may be too small; 65% of the
-    bound is the initial gap; gamma could be 1.7 times as large before gamma <= 1/(2 sqrt(30) I L_g) fails.
+    Plug-in: every condition holds, but L_h is a lower value, so that the bound may be too small; 91% of the bound is
+    the initial gap; gamma could be 23.6 times as large before gamma <= ((1 + 2/eta)^(1/I) - 1)/L_g fails.
     """
     theorem = find(name)
+    version = version or theorem.default
     found = theorem.evaluate(version, kinds, **values)
     used = {symbol: value.item() for symbol, value in theorem.prepare(version, values).items()}
     versions: dict[str, Other] = {other: _other(name, other, values) for other in theorem.versions}

@@ -17,7 +17,7 @@ import numpy as np
 
 from fedgauge.errors import InputError
 from fedgauge.federation.participation import Sampling
-from fedgauge.theory.facts import Counterexample, Coverage, GlobalRate, Objectives, Quantity, RateShape, TermFacts
+from fedgauge.theory.facts import Counterexample, GlobalRate, Objectives, Quantity, RateShape, TermFacts
 from fedgauge.theory.inputs import Array, Values, check_kinds, check_values
 from fedgauge.values import Bound, Condition, Kind, Number, Source, Term, Version
 
@@ -176,6 +176,32 @@ def ordered(v: Values, small: str, large: str) -> Condition:
     return Condition(small, large, most, np.where(least <= most * (1 + 1e-9), np.minimum(least, most), least))
 
 
+def descent(v: Values, rate: str, steps: str, batch: str) -> tuple[tuple[Term, Term], Condition]:
+    """Make the terms and the condition of plain SGD: a step of length x descends by x (1 - x L_g/2) |grad f|^2.
+
+    Args:
+        v: the values.
+        rate: the length of a step, ``gamma`` or ``gamma eta``.
+        steps: that length times the number of steps.
+        batch: the number of gradients in a step.
+
+    >>> values = {name: np.asarray(1.0) for name in ("F", "gamma", "R", "I", "N", "sigma2", "L_g")}
+    >>> [float(made.value) for made in descent(values, "gamma", "gamma R I", "N")[0]]
+    [2.0, 1.0]
+    """
+    x = v["gamma"] if rate == "gamma" else v["gamma"] * v["eta"]
+    left = 1 - x * v["L_g"] / 2
+    names = (*rate.split(), "L_g")
+    kept = {"kept": Factor(f"(1 - {rate} L_g/2)", np.where(left > 0, left, 1.0), names)}
+    made = (
+        term(v, "initial gap", 1, "F", f"{steps} kept", kept),
+        term(v, "gradient noise", Fraction(1, 2), f"{rate} L_g sigma2", f"{batch} kept", kept),
+    )
+    # At twice 1/L_g a step may land as far on the other side, and there is no bound.
+    first, second = (Term(t.name, t.formula, np.where(left > 0, t.value, np.inf), t.symbols) for t in made)
+    return (first, second), at_most(v, rate, "2/L_g", over(2 * (1 - 1e-13), v["L_g"]))
+
+
 def _plain(value: Number) -> Number:
     return float(value) if np.ndim(value) == 0 else np.asarray(value)
 
@@ -212,16 +238,19 @@ class Theorem:
         optional: symbols that may be given, with their defaults; None where another symbol decides.
         quantities: what a version bounds instead, where versions differ.
         sampling: who takes part in a round.
-        also_covers: other samplings that the proof covers.
         objectives: what the workers' objectives must be.
         eta: whether the global rate is free, must be one, or only counts in the product gamma eta.
         rate_shape: how the bound depends on the rate x and on R, which is how it is searched: ``powers`` for
-            A/(x R) + a + b x + c x^2; ``geometric`` for A/(q^-R - 1) + E, where only A, q and E depend on x; None
-            where it has no such form, so that it cannot plan.
+            A/(x R) + a + b x + c x^2; ``geometric`` for A/(q^-R - 1) + E and ``inverse`` for A/R + E, where only A, q
+            and E depend on x; ``root`` where ``rounds_to`` says how many rounds it takes; None where it has no such
+            form, so that it cannot plan.
+        rate_shapes: the shape of versions that have another one.
+        rounds_to: from version, values and a target to the rounds, not rounded up, after which the bound is the target.
         contraction: from version and values to 1 - q, where the distance to x* shrinks by a factor q per round.
         zeta_at: whether the proof takes zeta at the local models or only at the global ones.
         constants_from: for a version, the constant that it takes for a symbol where that is another one.
         counterexample: quadratics on which the printed version fails.
+        star_is_default: whether ``star``, where there is one, is never worse than the other versions.
         step_limits: where the conditions limit how far a run goes: from all values to the largest change of an entry
             of the global model in a round, and of a local model within one.
     """
@@ -238,20 +267,31 @@ class Theorem:
     optional: Mapping[str, float | None] = field(default_factory=dict)
     quantities: Mapping[Version, Quantity] = field(default_factory=dict)
     sampling: Sampling = "full"
-    also_covers: tuple[Coverage, ...] = ()
     objectives: Objectives = "smooth"
     eta: GlobalRate = "free"
     rate_shape: RateShape | None = None
+    rate_shapes: Mapping[Version, RateShape] = field(default_factory=dict)
+    rounds_to: Callable[[Version, Values, float], Array] | None = None
     contraction: Callable[[Version, Values], Array] | None = None
     zeta_at: Literal["local models", "global models"] = "local models"
     constants_from: Mapping[Version, Mapping[str, str]] = field(default_factory=dict)
     counterexample: Counterexample | None = None
+    star_is_default: bool = True
     step_limits: Callable[[Mapping[str, Any]], tuple[Any, Any]] | None = None
 
     @property
     def print_is_right(self) -> bool:
         """Whether the printed version needs no correction."""
         return self.versions["corrected"] == (AS_PRINTED,)
+
+    @property
+    def default(self) -> Version:
+        """The version that is meant where none is named: ``star`` where it is never worse, otherwise ``corrected``."""
+        return "star" if "star" in self.versions and self.star_is_default else "corrected"
+
+    def shape_of(self, version: Version) -> RateShape | None:
+        """Return how the bound of a version depends on the rate and on the rounds."""
+        return self.rate_shapes.get(version, self.rate_shape)
 
     @property
     def gap(self) -> str:
@@ -265,11 +305,6 @@ class Theorem:
     def term_facts(self, name: str) -> TermFacts:
         """Return the facts about one of the terms."""
         return next(facts for facts in self.terms if facts.name == name)
-
-    def coverage(self, sampling: Sampling) -> Coverage | None:
-        """Return how the theorem covers a sampling; None where it does not."""
-        own = Coverage(self.sampling, versions=tuple(self.versions))
-        return next((one for one in (own, *self.also_covers) if one.sampling == sampling), None)
 
     def needed(self, version: Version = "corrected") -> tuple[str, ...]:
         """Return the symbols that this version needs."""
@@ -319,8 +354,9 @@ class Theorem:
             replaced["L_h_rms"] = 2 * v["L_tilde"]  # |A_i - A| <= |A_i| + |A|, and no better in general
         return _rename(self.state("corrected", {**v, **replaced}))
 
-    def evaluate(self, version: Version = "corrected", kinds: Mapping[str, Kind] | None = None, **values: Any) -> Bound:
+    def evaluate(self, version: Version | None = None, kinds: Mapping[str, Kind] | None = None, **values: Any) -> Bound:
         """Evaluate the theorem; see :func:`fedgauge.theory.evaluate`."""
+        version = version or self.default
         v = self.prepare(version, values)
         if version == "prior":
             v.pop("L_h_rms", None)  # L_tilde replaces it, so its kind does not matter

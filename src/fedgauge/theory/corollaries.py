@@ -178,21 +178,21 @@ def corollary_rates(corollary: str, **values: Any) -> CorollaryRates:
 
     def admissible(R: Array) -> Any:
         rates, eta = at(R)
-        return theorem.evaluate(**{**values, "R": R, "gamma": rates.gamma, "eta": eta}).admissible
+        return theorem.evaluate("corrected", **{**values, "R": R, "gamma": rates.gamma, "eta": eta}).admissible
 
     rates, eta = at(v["R"])
     fewest = _fewest(rates.rounds, admissible)
     rival = None
     if item.conditions:
         largest = {**values, "gamma": over(1.0, v["L_g"])}
-        rival = find("minibatch").evaluate(**largest)
+        rival = find("minibatch").evaluate("corrected", **largest)
     plain = [float(x) if np.ndim(x) == 0 else x for x in (rates.gamma, eta, fewest)]
     return CorollaryRates(
         locator=f"Corollary {corollary}",
         gamma=plain[0],
         eta=plain[1],
         R_min=plain[2],
-        bound=theorem.evaluate(**{**values, "gamma": rates.gamma, "eta": eta}),
+        bound=theorem.evaluate("corrected", **{**values, "gamma": rates.gamma, "eta": eta}),
         conditions=item.conditions(v, rates.gamma) if item.conditions else (),
         rival=rival,
         deviations=item.deviations,

@@ -6,16 +6,14 @@ runs that it is about, the planner for what it can plan, and the report for the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
-
-from fedgauge.federation.participation import Sampling
 
 Measure = Literal["grad2", "loss"]
 Objectives = Literal["smooth", "strongly convex", "quadratic", "equal Hessians"]
 GlobalRate = Literal["free", "one", "product"]
-RateShape = Literal["powers", "geometric"]
+RateShape = Literal["powers", "geometric", "inverse", "root"]
 Cause = Literal["start", "noise", "divergence"]
 COLOURS = 8
 """How many colours the pages have for terms."""
@@ -63,25 +61,6 @@ NOISE_OF_WORKERS = TermFacts("local noise of workers", "the noise that drives th
 LOCAL_DIVERGENCE = TermFacts(
     "local divergence", "the different gradients that drive the local models apart", "divergence", 4
 )
-
-
-@dataclass(frozen=True)
-class Coverage:
-    """Another way to sample workers that the proof covers too.
-
-    Attributes:
-        sampling: how the workers are drawn.
-        largest_eta: from M to the largest global rate for which the stated conditions are enough; None: any rate.
-        largest_eta_text: how that rate is written.
-        extra: from the values to what has to be added to the bound; None: nothing.
-        versions: the versions of which this is known.
-    """
-
-    sampling: Sampling
-    largest_eta: Callable[[int], float] | None = None
-    largest_eta_text: str = ""
-    extra: Callable[[Mapping[str, Any]], float] | None = None
-    versions: tuple[str, ...] = ("corrected", "sharp")
 
 
 @dataclass(frozen=True)

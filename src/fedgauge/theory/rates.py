@@ -1,7 +1,7 @@
 """The best rate of a bound for given local steps: the one search that tuning, planning and the region map share.
 
 The free rate x is gamma at a fixed eta, or eta where gamma stands at a floor. How it is found depends on what the
-theorem declares (:attr:`~fedgauge.theory.base.Theorem.rate_shape`). With ``powers`` the bound is
+theorem declares (:meth:`~fedgauge.theory.base.Theorem.shape_of`). With ``powers`` the bound is
 A/(x R) + a + b x + c x^2, where A, a, b and c depend on I, and the best rate has a closed form:
 
 - to reach eps soonest, R = A/(x (eps - a - b x - c x^2)) is least at x = r/(b + sqrt(b^2 + 3 c r)), r = eps - a;
@@ -24,6 +24,7 @@ import numpy as np
 
 from fedgauge.errors import InputError
 from fedgauge.theory.base import Theorem, largest_factor
+from fedgauge.theory.facts import RateShape
 from fedgauge.theory.inputs import Array
 from fedgauge.values import Bound, Number, Version
 
@@ -59,6 +60,11 @@ class FreeRate:
         """Evaluate the theorem at a rate."""
         all_values = {**self.values, "I": steps, "R": np.asarray(rounds, dtype=float), **self.rates(rate)}
         return self.theorem.evaluate(self.version, **all_values)
+
+    @property
+    def shape(self) -> RateShape | None:
+        """How the bound depends on the rate and on the rounds."""
+        return self.theorem.shape_of(self.version)
 
 
 class BestRate(NamedTuple):
@@ -131,7 +137,7 @@ def limits(free: FreeRate, steps: Number) -> tuple[Array, Array]:
         top = np.asarray(probe.gamma_max)
         low = np.asarray(free.gamma_min or 0.0)
         top = np.where(low > top, 0.0, top)
-    elif free.theorem.rate_shape is None:  # its limits of gamma may depend on eta
+    elif free.shape in (None, "root"):  # its limits of gamma may depend on eta
         top, low = _largest_eta(free, steps), np.asarray(0.0)
     else:
         fine = [condition.holds for condition in probe.conditions if condition.name != "gamma eta"]
@@ -160,10 +166,14 @@ def _coefficients(free: FreeRate, steps: Number, shape: tuple[int, ...]) -> tupl
 @np.errstate(divide="ignore", invalid="ignore", over="ignore")
 def needed_rounds(free: FreeRate, steps: Number, rate: Array, eps: float) -> Array:
     """Return the rounds after which the bound is eps, infinite where it never is."""
-    if free.theorem.rate_shape is None:
+    if free.shape is None:
         raise InputError(
             f"{free.theorem.name} does not say after how many rounds its bound is reached; give a budget instead."
         )
+    if free.shape == "root":
+        assert free.theorem.rounds_to is not None, f"{free.theorem.name} does not say how many rounds it takes"
+        v = free.theorem.prepare(free.version, {**free.values, "I": steps, "R": 1.0, **free.rates(rate)})
+        return free.theorem.rounds_to(free.version, v, eps)
     first, errors = np.zeros(np.shape(rate)), np.zeros(np.shape(rate))
     for term in free.bound(steps, rate).terms:
         if "R" in term.symbols:
@@ -171,7 +181,8 @@ def needed_rounds(free: FreeRate, steps: Number, rate: Array, eps: float) -> Arr
         else:
             errors = np.asarray(errors + term.value)
     room = eps - errors
-    if free.theorem.contraction is not None:
+    if free.shape == "geometric":
+        assert free.theorem.contraction is not None, f"{free.theorem.name} declares no contraction"
         everything = {**free.values, "I": steps, **free.rates(rate)}
         taken = free.theorem.contraction(free.version, {name: np.asarray(item) for name, item in everything.items()})
         grown = -np.log1p(-np.minimum(taken, 1.0))
@@ -214,7 +225,7 @@ def best_rate(free: FreeRate, steps: Number, *, rounds: Number | None = None, ta
     shape = np.broadcast_shapes(top.shape, () if rounds is None else np.shape(rounds))
     low, top = np.broadcast_to(low, shape), np.broadcast_to(top, shape)
     allowed = top > 0
-    if free.theorem.rate_shape == "powers":
+    if free.shape == "powers":
         A, a, b, c = _coefficients(free, steps, top.shape)
         if rounds is None:
             room = np.maximum((target or 0.0) - a, 0.0)

@@ -135,7 +135,7 @@ def _candidates(task: Task) -> npt.NDArray[Any]:
             )
     if task.candidates is not None:
         return np.array([steps for steps in task.candidates if steps <= most])
-    if find(task.theorem).rate_shape == "powers":
+    if find(task.theorem).shape_of(task.version) == "powers":
         return np.arange(1, most + 1)
     points = 2 + round(_DENSE * max(0.0, math.log(most / _DENSE)))
     far = np.geomspace(min(most, _DENSE), most, points).round().astype(int)
@@ -296,7 +296,7 @@ def _check_gap(theorem: Theorem, values: Mapping[str, Any]) -> None:
 
 def best_gamma(
     name: str,
-    version: Version = "corrected",
+    version: Version | None = None,
     eta: Number | None = 1.0,
     gamma_min: float | None = None,
     **values: Any,
@@ -307,7 +307,7 @@ def best_gamma(
 
     Args:
         name: the theorem.
-        version: its version.
+        version: its version; ``star`` by default, where there is one.
         eta: the global rate, or None to have it chosen.
         gamma_min: a floor under gamma; needed where eta is free.
         **values: the theorem's other symbols; arrays broadcast, and each point is tuned by itself.
@@ -315,12 +315,13 @@ def best_gamma(
     >>> values = dict(F=1, I=4, R=1000, N=8, sigma2=1, zeta2=1, L_g=1, L_h=0.5)
     >>> tuned = best_gamma("nonconvex", **values)
     >>> round(tuned.gamma, 4), round(tuned.bound.total, 4)
-    (0.0134, 0.115)
+    (0.0251, 0.0193)
     >>> best_gamma("nonconvex", eta=None, **values)
     Traceback (most recent call last):
     fedgauge.errors.InputError: nonconvex cannot be tuned with eta free and no lower limit for gamma: as gamma -> 0 ...
     """
     theorem = find(name)
+    version = version or theorem.default
     if "gamma" in values:
         raise InputError("gamma is what is being tuned; leave it out, or evaluate the theorem at it.")
     floor = None if gamma_min is None else positive("gamma_min", gamma_min)
@@ -342,7 +343,7 @@ def best_gamma(
 
 def best_local_steps(
     name: str,
-    version: Version = "corrected",
+    version: Version | None = None,
     *,
     budget: float,
     communication: float = 0.0,
@@ -359,7 +360,7 @@ def best_local_steps(
 
     Args:
         name: the theorem.
-        version: its version.
+        version: its version; ``star`` by default, where there is one.
         budget: what all rounds may cost together.
         communication: the cost of a round's communication.
         step: the cost of a local step.
@@ -371,9 +372,10 @@ def best_local_steps(
     >>> values = dict(F=1, N=8, sigma2=100, zeta2=1, L_g=1, L_h=0.1)
     >>> tuned = best_local_steps("nonconvex", budget=1000, communication=10, **values)
     >>> tuned.I, tuned.R
-    (12, 45)
+    (10, 50)
     """
     theorem = find(name)
+    version = version or theorem.default
     for name_taken in ("I", "R"):
         if name_taken in values:
             raise InputError(f"{name_taken} is chosen under the budget; leave it out.")

@@ -17,7 +17,7 @@ from fedgauge.values.estimates import Kind, is_safe
 Array = npt.NDArray[Any]
 Number = float | Array
 """A number, or an array of numbers if a formula is evaluated on a whole grid at once."""
-Version = Literal["printed", "corrected", "sharp", "prior"]
+Version = Literal["printed", "corrected", "sharp", "star", "prior"]
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,10 @@ class Round(Value):
             round was undone.
         elapsed: seconds of the cost model before the round.
         why: the reason for a new number of local steps, if it changes after this round.
+        sample: the number of examples that everything here was computed from, if it was not all of them. Such values
+            are estimates: f has the standard error ``loss_error``, and the others belong to the sample alone.
+        loss_error: the standard error of the loss, if it is that of a sample.
+        tests: the number of test examples that the accuracy was computed from, if it was not all of them.
     """
 
     round: int
@@ -59,6 +63,9 @@ class Round(Value):
     taken: int | None = None
     elapsed: float | None = None
     why: str | None = None
+    sample: int | None = None
+    loss_error: float | None = None
+    tests: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as a JSON object, without the entries that were not recorded."""

@@ -144,7 +144,10 @@ class _Text:
             return f"<mrow><mo>|</mo>{inner}<mo>|</mo></mrow>"
         if token[0].isdigit():
             return f"<mn>{token}</mn>"
-        return symbol_math(token) if token in SYMBOLS else f"<mi>{escape(token)}</mi>"
+        if token in SYMBOLS:
+            return symbol_math(token)
+        letter, _, index = token.partition("_")
+        return f"<msub><mi>{letter}</mi><mi>{index}</mi></msub>" if index else f"<mi>{escape(token)}</mi>"
 
 
 def math(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from contextlib import suppress
 from pathlib import Path
@@ -28,6 +29,7 @@ from fedgauge import (
     simulate,
 )
 from fedgauge.errors import InputError
+from fedgauge.measurement.gauge.combining import between
 from fedgauge.measurement.gauge.curve import BaseCurve
 from fedgauge.measurement.gauge.result import Efficiency, affordable, recommended
 
@@ -252,3 +254,25 @@ def test_less_loss_is_never_earlier_on_the_curve(losses: list[int], loss: float,
     assert curve.steps_at(loss - less) >= curve.steps_at(loss) or math.isclose(
         curve.steps_at(loss - less), curve.steps_at(loss)
     )
+
+
+@given(falling, st.data())
+def test_what_noise_hides_lies_between_its_neighbours(known: list[Efficiency], data: st.DataObject) -> None:
+    hidden = {each.local_steps for each in known[1:-1] if data.draw(st.booleans(), label=f"hide {each.local_steps}")}
+    given = [Efficiency(each.local_steps, None, 0.0, 1.0) if each.local_steps in hidden else each for each in known]
+    found = between(given)
+    assert [each.local_steps for each in found] == [each.local_steps for each in known]
+    values = [each.value for each in found if each.value is not None]
+    assert len(values) == len(known)
+    assert all(one >= other - 1e-9 for one, other in itertools.pairwise(values))
+    for before, each in zip(given, found, strict=True):
+        assert each.low <= (each.value or 0.0) + 1e-9
+        assert (each.how == "between") == (each.local_steps in hidden)
+        assert each.local_steps in hidden or each == before
+
+
+def test_what_drift_stalls_is_not_made_a_number() -> None:
+    stalled = Efficiency(16, None, 0.0, 0.1)
+    more = Efficiency(64, 0.5, 0.4, 0.6)
+    assert between([Efficiency(1, 1.0, 1.0, 1.0), stalled, more])[1] == stalled
+    assert between([Efficiency(1, 1.0, 1.0, 1.0), more, Efficiency(256, None, 0.0, 1.0)])[2].value is None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from fedgauge.errors import InputError, nearest
 from fedgauge.federation.kernels.autograd import Autograd
-from fedgauge.federation.kernels.base import Kernel, Learner, has_hooks
+from fedgauge.federation.kernels.base import Kernel, Learner, has_frozen, has_hooks
 from fedgauge.federation.kernels.convolutional import Convolutional
 from fedgauge.federation.kernels.dense import DenseStack
 
-__all__ = ["KERNELS", "Kernel", "Learner", "check_path", "choose", "has_hooks"]
+__all__ = ["KERNELS", "Kernel", "Learner", "check_path", "choose", "has_frozen", "has_hooks"]
 
 KERNELS: tuple[type[Kernel], ...] = (
     DenseStack,
@@ -29,15 +29,17 @@ def check_path(path: str) -> str:
 def choose(learner: Learner, path: str = "auto") -> Kernel:
     """Make the first kernel that can serve a learner, or the one that ``path`` names.
 
-    Only the last one, which calls the module, honours hooks; the others would compute as if there were none.
+    Only the last one, which calls the module, honours hooks and frozen parameters; the others would compute as if
+    there were none.
     """
-    plain = not has_hooks(learner.module)
+    hooks, frozen = has_hooks(learner.module), has_frozen(learner.module)
     for kernel in KERNELS:
         if path not in ("auto", kernel.name):
             continue
-        made = kernel.of(learner) if plain or kernel is KERNELS[-1] else None
+        made = kernel.of(learner) if not (hooks or frozen) or kernel is KERNELS[-1] else None
         if made is not None:
             return made
         if path == kernel.name:
-            raise InputError(f"path {path} needs {kernel.needs}{'' if plain else ', without hooks'}.")
+            more = [", without hooks"] * hooks + [", with no parameter frozen"] * frozen
+            raise InputError(f"path {path} needs {kernel.needs}{''.join(more)}.")
     raise InputError(f"There is no path {path!r} that can serve this model; choose auto.")

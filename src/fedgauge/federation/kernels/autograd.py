@@ -10,7 +10,9 @@ from typing import ClassVar, Self
 
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from fedgauge.errors import InputError
 from fedgauge.federation.flat import FlatModule
 from fedgauge.federation.kernels.base import Gather, Learner
 from fedgauge.federation.kernels.losses import Loss
@@ -24,13 +26,13 @@ class Autograd:
     summary = "one worker at a time, by autograd"
     rows = 1
 
-    def __init__(self, module: nn.Module, loss: Loss) -> None:
-        self._flat, self._loss = FlatModule(module), loss
+    def __init__(self, flat: FlatModule, loss: Loss) -> None:
+        self._flat, self._loss = flat, loss
 
     @classmethod
     def of(cls, learner: Learner) -> Self | None:
         """Make the kernel, for whatever module it is."""
-        return cls(learner.module, learner.loss)
+        return cls(learner.flat or FlatModule(learner.module), learner.loss)
 
     @classmethod
     def example(cls) -> tuple[nn.Module, tuple[int, ...]]:
@@ -42,8 +44,11 @@ class Autograd:
         self, parts: dict[str, torch.Tensor], x: torch.Tensor, y: torch.Tensor
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
         value = self._loss(self._flat.outputs(parts, x), y)
-        gradients = torch.autograd.grad(value, list(parts.values()), materialize_grads=True)
+        gradients = torch.autograd.grad(value, self._trained(parts), materialize_grads=True)
         return value.detach(), gradients
+
+    def _trained(self, parts: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+        return [parts[name] for name in self._flat.trained]
 
     def losses(self, models: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Mean loss over each row's batch: ``x`` is (rows, batch, ...)."""
@@ -62,8 +67,13 @@ class Autograd:
         losses = torch.empty(len(models), dtype=torch.float64, device=models.device)
         gradients = torch.empty_like(models, memory_format=torch.contiguous_format)
         for row in range(len(models)):
-            losses[row], parts = self._differentiate(self._flat.leaves(models[row]), x[row], y[row])
-            torch.cat([part.reshape(-1) for part in parts], out=gradients[row])
+            leaves = self._flat.leaves(models[row])
+            losses[row], parts = self._differentiate(leaves, x[row], y[row])
+            flat = [part.reshape(-1) for part in parts]
+            if (after := self._flat.statistics(leaves)) is not None:
+                # Statistics are not differentiated: a step of rate 1 along this is what the forward pass made of them.
+                flat.append(models[row, self._flat.num_trained :] - after)
+            torch.cat(flat, out=gradients[row])
         return losses, gradients
 
     def gradients(self, models: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -97,13 +107,15 @@ class Autograd:
         models = models.clone(memory_format=torch.contiguous_format)
         for row in range(len(models)):
             leaves = self._flat.leaves(models[row])
-            held = list(leaves.values())
+            held = self._trained(leaves)
             for draw in draws:
                 _, gradients = self._differentiate(leaves, inputs(draw[row]), targets(draw[row]))
                 with torch.no_grad():
                     if decay != 1.0:
                         torch._foreach_mul_(held, decay)
                     torch._foreach_add_(held, gradients, alpha=-gamma)
+            if (after := self._flat.statistics(leaves)) is not None:
+                models[row, self._flat.num_trained :] = after
         return models
 
     def hessian_products(
@@ -111,17 +123,34 @@ class Autograd:
     ) -> torch.Tensor:
         """The Hessian of each row's mean loss times a vector, by differentiating the gradient along it."""
         products = torch.empty_like(models, memory_format=torch.contiguous_format)
-        for row in range(len(models)):
-            leaves = self._flat.leaves(models[row])
-            held = list(leaves.values())
-            value = self._loss(self._flat.outputs(leaves, x[row]), y[row])
-            gradients = torch.autograd.grad(value, held, create_graph=True, materialize_grads=True)
-            along = sum(
-                (gradient * part).sum()
-                for gradient, part in zip(gradients, self._flat.parts(vectors[row]).values(), strict=True)
-            )
-            parts: tuple[torch.Tensor, ...] = tuple(map(torch.zeros_like, held))
-            if isinstance(along, torch.Tensor) and along.requires_grad:
-                parts = torch.autograd.grad(along, held, materialize_grads=True)
-            torch.cat([part.reshape(-1) for part in parts], out=products[row])
+        # The fast kernels of attention have no second derivative; the one that writes attention out has.
+        with sdpa_kernel(SDPBackend.MATH):
+            for row in range(len(models)):
+                try:
+                    parts = self._turned(models[row], vectors[row], x[row], y[row])
+                except RuntimeError as error:
+                    if "derivative" not in str(error) and "differentiate twice" not in str(error):
+                        raise
+                    reason = str(error).split("\n")[0].rstrip(".")
+                    raise InputError(
+                        f"The model has no second derivatives ({reason}); leave out the readings of curvature, or use"
+                        " layers that can be differentiated twice."
+                    ) from None
+                flat = [part.reshape(-1) for part in parts]
+                still = models.new_zeros(models.shape[1] - self._flat.num_trained)
+                torch.cat([*flat, still], out=products[row])
         return products
+
+    def _turned(
+        self, model: torch.Tensor, vector: torch.Tensor, x: torch.Tensor, y: torch.Tensor
+    ) -> Sequence[torch.Tensor]:
+        """How the gradient of one row turns along a vector, parameter by parameter."""
+        leaves = self._flat.leaves(model)
+        held = self._trained(leaves)
+        value = self._loss(self._flat.outputs(leaves, x), y)
+        gradients = torch.autograd.grad(value, held, create_graph=True, materialize_grads=True)
+        directions = self._trained(self._flat.parts(vector))
+        along = sum((gradient * part).sum() for gradient, part in zip(gradients, directions, strict=True))
+        if not (isinstance(along, torch.Tensor) and along.requires_grad):
+            return [torch.zeros_like(part) for part in held]
+        return torch.autograd.grad(along, held, materialize_grads=True)

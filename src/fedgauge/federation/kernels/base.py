@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from fedgauge.federation.flat import FlatModule
     from fedgauge.federation.kernels.losses import Loss
 
 Gather: TypeAlias = "Callable[[torch.Tensor], torch.Tensor]"
@@ -32,6 +33,7 @@ class Learner(NamedTuple):
         model: a flat model, whose number type and device all others have.
         inputs: the data, first axis over samples.
         targets: labels or values, one per sample.
+        flat: how the module is called with a flat model, if that holds more than its parameters.
     """
 
     module: nn.Module
@@ -39,6 +41,7 @@ class Learner(NamedTuple):
     model: torch.Tensor
     inputs: torch.Tensor
     targets: torch.Tensor
+    flat: FlatModule | None = None
 
 
 class Kernel(Protocol):
@@ -122,3 +125,8 @@ def has_hooks(module: nn.Module) -> bool:
         if any(getattr(part, name) for name in _HOOKS) or "forward" in vars(part):
             return True
     return len(list(module.parameters())) < sum(1 for _ in module.named_parameters(remove_duplicate=False))
+
+
+def has_frozen(module: nn.Module) -> bool:
+    """Whether some parameters are not trained, so that a flat model does not hold every layer."""
+    return not all(parameter.requires_grad for parameter in module.parameters())

@@ -194,7 +194,8 @@ class Convolutional:
         chain = Chain.of(learner)
         if chain is None:
             return None
-        return cls(Autograd(learner.module, learner.loss), chain, FlatModule(learner.module))
+        flat = FlatModule(learner.module)
+        return cls(Autograd(flat, learner.loss), chain, flat)
 
     @classmethod
     def example(cls) -> tuple[nn.Module, tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""The losses whose derivatives are written out: cross-entropy and squared error."""
+"""Losses: cross-entropy and squared error, whose derivatives are written out, and cross-entropy over tokens."""
 
 from __future__ import annotations
 
@@ -19,6 +19,33 @@ def squared_error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     if targets.dtype == torch.int64:
         targets = functional.one_hot(targets, outputs.shape[-1]).to(outputs.dtype)
     return (outputs - targets.reshape(outputs.shape)).square().sum(dim=-1).mean() / 2
+
+
+def token_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Mean over sequences of each one's mean cross-entropy, from outputs of (batch, time, tokens).
+
+    Targets that are negative are masked. A sequence that is masked altogether counts as zero.
+
+    >>> targets = torch.tensor([[0, -1, -1], [1, 0, 1]])
+    >>> round(float(token_entropy(torch.zeros(2, 3, 2), targets)), 6)
+    0.693147
+    """
+    masked = targets < 0
+    each = functional.cross_entropy(
+        outputs.reshape(-1, outputs.shape[-1]), targets.masked_fill(masked, -100).reshape(-1), reduction="none"
+    )
+    return (each.view(targets.shape).sum(dim=-1) / (~masked).sum(dim=-1).clamp(min=1)).mean()
+
+
+def token_accuracy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Mean over sequences of the fraction of tokens, of those that are not masked, that have the largest output.
+
+    >>> outputs = torch.tensor([[[1.0, 0.0], [1.0, 0.0], [1.0, 0.0]]])
+    >>> float(token_accuracy(outputs, torch.tensor([[0, 1, -1]])))
+    0.5
+    """
+    right = outputs.argmax(dim=-1) == targets
+    return (right.sum(dim=-1) / (targets >= 0).sum(dim=-1).clamp(min=1)).mean()
 
 
 class Criterion:

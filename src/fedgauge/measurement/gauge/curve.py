@@ -51,13 +51,24 @@ class BaseCurve:
         >>> BaseCurve(range(20), [20.0 - step for step in range(20)]).noise_at(10) < 1e-9
         True
         """
+        scatter, slope = self._near(steps)
+        if not scatter:
+            return 0.0
+        return scatter / -slope if slope < 0 else math.inf
+
+    def scatter_at(self, steps: float) -> float:
+        """The scatter of f around a straight line here."""
+        return self._near(steps)[0]
+
+    def _near(self, steps: float) -> tuple[float, float]:
+        """The scatter of the records near a step around a straight line, and the slope of that line."""
         near = np.sort(np.argsort(np.abs(self.steps - steps), kind="stable")[:_NEAR])
         if len(near) < 4:
-            return 0.0
+            return 0.0, 0.0
         places, losses = self.steps[near], self.losses[near]
         slope, height = np.polyfit(places, losses, 1)
         scatter = math.sqrt(float(((losses - slope * places - height) ** 2).sum()) / (len(near) - 2))
-        return scatter / -float(slope) if slope < 0 else math.inf
+        return scatter, float(slope)
 
     def _slope(self, end: int) -> float:
         """How fast f falls at one end, over a tenth of the curve there."""

@@ -9,27 +9,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numpy as np
-from scipy.optimize import isotonic_regression
 
 from fedgauge.algorithms import fingerprint
 from fedgauge.algorithms.base import Algorithm
 from fedgauge.errors import InputError, count, positive
 from fedgauge.experiment.config import Experiment
 from fedgauge.experiment.prepare import setup_of
-from fedgauge.federation.protocols import Federation
+from fedgauge.federation.first_model import digest_of
+from fedgauge.federation.protocols import Federation, HasSampleNoise
+from fedgauge.measurement.gauge.allowed import check_algorithm
+from fedgauge.measurement.gauge.causes import PLAIN, Sight, explained
+from fedgauge.measurement.gauge.combining import between, combined, falling, measured, part
 from fedgauge.measurement.gauge.curve import BaseCurve
 from fedgauge.measurement.gauge.keeping import Kept
 from fedgauge.measurement.gauge.probes import Base, Probe, Runner
-from fedgauge.measurement.gauge.result import Efficiency, GaugeResult, Phase, Spent, affordable, recommended
+from fedgauge.measurement.gauge.result import Cause, Efficiency, GaugeResult, Phase, Spent, affordable, recommended
+from fedgauge.measurement.noise import noise
+from fedgauge.measurement.passes import Meter
 from fedgauge.pace.adaptive import Pace
 from fedgauge.pace.cost import Cost
 from fedgauge.simulation.setup import Setup
+from fedgauge.values.text import counted
 
 Progress = Callable[[str, int, int | None], None]
 T = TypeVar("T", Probe, Efficiency)
@@ -40,19 +46,17 @@ FIRST, FACTOR, MOST = 16, 4, 1024
 """The number of local steps that is measured first, the factor to the next, and the largest."""
 PLACES = (3, 6)
 """From how many places each number of local steps is probed: the larger number if blocks of 128 steps fit in."""
+_PROBED = 6 / 7
+"""The part of a number's share of the budget that goes into its probes."""
+AROUND = 512
+"""Steps of the base run around one model."""
+_SAMPLES = 32
+"""Samples of each worker from which sigma is estimated."""
 _PHASES = ("early", "middle", "late")
 _NEARLY_ALL, _STILL_PAYS = 0.95, 0.4
 """Smaller numbers of local steps are measured below the first efficiency, and larger ones above the second."""
 _KEPT = 24
 """How many states of the base run are kept for probes to start from."""
-_SCATTER, _DRIFTING = 0.10, 0.12
-"""The relative error of one probe, and how much of log(1/E) is added: found on digits, and checked on other data."""
-_ALIKE = 0.3
-"""Errors of parts up to this hardly change how much each of them counts."""
-_STALLED = 0.1
-"""An efficiency that is below this with certainty is not given as a number."""
-_SIGMAS = 1.645
-"""An interval of 90%."""
 
 
 @dataclass(frozen=True)
@@ -65,12 +69,15 @@ class GaugeOptions:
         steps: the number of steps of the base run; by default, the rounds times the local steps of the run.
         budget: the number of steps of each worker that may be spent beyond the base run; by default, twice the base
             run's steps, or half of them if it has more than 5,000.
+        around: gauge around the first model only: the base run then has 512 steps by default, and every probe starts
+            from that model.
     """
 
     local_steps: Sequence[int] | None = None
     threshold: float = 0.8
     steps: int | None = None
     budget: int | None = None
+    around: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < positive("threshold", self.threshold) <= 1:
@@ -116,6 +123,7 @@ def gauge(
     """
     options = options or GaugeOptions()
     shared = setup_of(source, algorithm, **setup)
+    check_algorithm(shared.algorithm)
     return _Gauge(shared, goal, cost, options, directory, progress).run()
 
 
@@ -135,7 +143,7 @@ class _Gauge:
         self._cost = None if cost is None else cost.completed(setup.federation)
         steps = setup.local_steps
         each = 1 if isinstance(steps, Pace) else round(float(np.mean(steps)))
-        self._steps = options.steps or setup.rounds * each
+        self._steps = options.steps or (AROUND if options.around else setup.rounds * each)
         algorithm = {"name": setup.algorithm.name, **setup.algorithm.parameters}
         code = fingerprint(setup.algorithm)
         self._settings: dict[str, Any] = {
@@ -145,13 +153,19 @@ class _Gauge:
             "participation": setup.participation.to_json(),
             "seed": setup.seed,
         }
+        if setup.start is not None:
+            self._settings["start"] = digest_of(setup.first_model)
         # Only what determines the parts: they do not depend on the threshold, the cost or the processes.
         parts = {**self._settings, "experiment": None, "steps": self._steps, "goal": goal}
+        if options.around:
+            parts["around"] = True
         self._kept = Kept(None if directory is None else Path(directory), parts)
         self._what, self._done = "base run", 0
         self._found: dict[int, Efficiency] = {}
         self._unpaid: set[int] = set()
         self._parts: dict[int, list[Efficiency]] = {}
+        self._seen: dict[int, Sight] = {}
+        self._cause: Cause | None = None
         self._notes: list[str] = []
         if not isinstance(steps, int | Pace):
             self._notes.append("The workers' own numbers of local steps differ; here all workers take the same number.")
@@ -163,7 +177,10 @@ class _Gauge:
     def run(self) -> GaugeResult:
         complete = True
         with Runner(self._setup, self._advanced) as runner:
-            marks = sorted({round(self._steps * k / _KEPT) for k in range(_KEPT)})
+            kept = 1 if self._options.around else _KEPT
+            marks = sorted({round(self._steps * k / kept) for k in range(kept)})
+            if not self._options.around:
+                marks.append(self._steps)
             base = runner.base(self._steps, marks, self._goal, self._kept)
             if not math.isfinite(base.losses[-1]):
                 raise InputError(
@@ -175,12 +192,24 @@ class _Gauge:
             runner.gradient_steps = runner.rounds = 0
             try:
                 self._measure(runner, base, curve, goal)
+                if self._seen:
+                    sigma2 = self._kept.once("sigma2", partial(self._sigma2, base))
+                    self._cause = explained(self._setup, self._found, self._seen, sigma2)
             except KeyboardInterrupt:
                 self._notes.append("The gauge was interrupted; it has what was measured before.")
                 complete = False
         if complete:
             self._kept.forget_states()
         return self._result(runner, base, goal, complete)
+
+    def _sigma2(self, base: Base) -> float:
+        """The variance of a stochastic gradient halfway along the base run, averaged over workers."""
+        setup, states = self._setup, sorted(base.states)
+        samples = _SAMPLES if isinstance(setup.federation, HasSampleNoise) else None
+        weights = setup.participation.weights
+        with Meter(setup.federation, weights=weights, seed=setup.seed, compute=setup.compute) as meter:
+            found = noise(meter, base.states[states[len(states) // 2]].model, samples=samples)
+        return float(found.constants["sigma_rms"].value) ** 2
 
     def _way(self, base: Base) -> tuple[BaseCurve, float]:
         """The curve of the base run, and where its way ends."""
@@ -233,12 +262,21 @@ class _Gauge:
         """Measure one number of local steps; False if the budget does not pay for it."""
         self._what = f"{local_steps} local steps"
         end = base.steps[-1]
-        share, left = self._budget / 4, self._budget - runner.gradient_steps
+        # A part of the share is for the look at the end of the way.
+        share, left = self._budget / 4 * _PROBED, self._budget - runner.gradient_steps
         places = max((each for each in PLACES if each * 256 <= share), default=PLACES[0])
+        places = 1 if self._options.around else places
         rounds = max(int(share / (2 * places) / local_steps), 2)
-        if 2 * places * rounds * local_steps > left:
+        if 2 * (places + 1) * rounds * local_steps > left:
             rounds = 1
         price = 2 * places * rounds * local_steps
+        look = 0 if self._options.around else math.ceil(rounds / 2)
+        if price <= left < price + 2 * look * local_steps:
+            look = 0
+            self._notes.append(
+                f"Whether drift puts the goal out of reach with {counted(local_steps, 'local step')} was not looked at:"
+                f" the budget of {self._budget} steps does not pay for it."
+            )
         known = [each.value for each in self._found.values() if each.value]
         whole = end / min([*known, 1.0])
         if price > min(left, whole) and whole <= left:
@@ -249,24 +287,46 @@ class _Gauge:
             return False
         steps = rounds * local_steps
         states = sorted(base.states)
+        plain = self._setup.algorithm.name in PLAIN
         parts = []
         for k in range(places):
             # The measured steps are in the middle of their part of the base run.
             wanted = max((k + 0.5) * end / places - 1.5 * steps, 0)
             place = max(each for each in states if each <= wanted)
             name = f"probe-{local_steps}-{place}-{rounds}"
-            probe = self._once(runner, name, partial(runner.probe, base.states[place], local_steps, rounds, rounds))
+            watch = plain and k == places // 2
+            run_it = partial(runner.probe, base.states[place], local_steps, rounds, rounds, watch)
+            probe = self._once(runner, name, run_it)
+            if probe.sight is not None:
+                self._seen[local_steps] = probe.sight
             begin, done = curve.steps_at(probe.before), 0.0
             if math.isfinite(probe.after):
                 done = curve.steps_at(probe.after) - begin
-            value = done / probe.steps
-            noise = min(curve.noise_at(begin + done), 100.0 * end)
-            error = math.hypot(_error(value), noise / probe.steps)
-            parts.append(Efficiency(local_steps, value, value - _SIGMAS * error, value + _SIGMAS * error))
-        each = places // len(_PHASES)
-        self._parts[local_steps] = [_part(parts[k : k + each]) for k in range(0, places, each)]
-        self._found[local_steps] = _combined(parts)
+            scatter = min(curve.noise_at(begin + done), 100.0 * end)
+            parts.append(measured(local_steps, done / probe.steps, scatter / probe.steps))
+        if each := places // len(_PHASES):
+            self._parts[local_steps] = [part(parts[k : k + each]) for k in range(0, places, each)]
+        self._found[local_steps] = combined(parts)
+        if look and self._is_out_of_reach(runner, base, curve, goal, local_steps, look):
+            most = min(self._found[local_steps].high, 1.0)
+            self._found[local_steps] = Efficiency(local_steps, None, 0.0, most)
+            self._notes.append(
+                f"With {counted(local_steps, 'local step')}, f rises again from where the base run ends: drift may put"
+                " the goal out of reach."
+            )
         return True
+
+    def _is_out_of_reach(
+        self, runner: Runner, base: Base, curve: BaseCurve, goal: float, local_steps: int, rounds: int
+    ) -> bool:
+        """Whether f rises from the end of the base run and does not come back: drift then keeps it above the goal."""
+        last = max(base.states)
+        if last < base.steps[-1]:
+            return False  # the goal was reached between two places, and the state there was not kept
+        run = partial(runner.probe, base.states[last], local_steps, rounds, rounds)
+        probe = self._once(runner, f"end-{local_steps}-{rounds}", run)
+        above = goal + 2 * curve.scatter_at(last)
+        return min(probe.before, probe.after) > above and not probe.after < probe.before
 
     def _once(self, runner: Runner, name: str, compute: Callable[[], T]) -> T:
         """A probe or a run: the one that is kept, with what it cost, or a new one."""
@@ -295,9 +355,7 @@ class _Gauge:
             after = runner.loss(state)
             if after <= goal:
                 needed = steps - every * local_steps * (goal - after) / (before - after)
-                value = way / needed
-                error = _error(value)
-                return Efficiency(local_steps, value, value - _SIGMAS * error, value + _SIGMAS * error, "run")
+                return measured(local_steps, way / needed, how="run")
             if not math.isfinite(after):
                 break
             before = after
@@ -306,7 +364,7 @@ class _Gauge:
     def _result(self, runner: Runner, base: Base, goal: float, complete: bool) -> GaugeResult:
         options = self._options
         reference = Efficiency(1, 1.0, 1.0, 1.0, "reference")
-        found = (reference, *_falling([self._found[each] for each in sorted(self._found)]))
+        found = tuple(between([reference, *falling([self._found[each] for each in sorted(self._found)])]))
         end, number = base.steps[-1], len(_PHASES)
         phases = tuple(
             Phase(
@@ -315,7 +373,7 @@ class _Gauge:
                 round((k + 1) * end / number),
                 tuple(parts[k] for _, parts in sorted(self._parts.items())),
             )
-            for k, name in enumerate(_PHASES)
+            for k, name in enumerate(_PHASES if self._parts else ())
         )
         best = None
         if self._cost is not None:
@@ -337,57 +395,5 @@ class _Gauge:
             cost=self._cost,
             notes=tuple(self._notes),
             complete=complete,
+            cause=self._cause,
         )
-
-
-def _error(value: float) -> float:
-    """The error of one probe: it grows as the efficiency falls."""
-    value = max(value, _STALLED)
-    return value * (_SCATTER + _DRIFTING * math.log(1 / min(value, 1.0)))
-
-
-def _part(places: Sequence[Efficiency]) -> Efficiency:
-    """The efficiency in one part of the base run, as it is reported."""
-    if all(each.high < _STALLED for each in places):
-        return Efficiency(places[0].local_steps, None, 0.0, _STALLED)
-    value = float(np.mean([each.value for each in places]))
-    error = math.sqrt(sum(((each.high - each.low) / 2) ** 2 for each in places)) / len(places)
-    if value <= 0:
-        return Efficiency(places[0].local_steps, None, 0.0, max(value + error, _STALLED))
-    return Efficiency(places[0].local_steps, value, max(value - error, 0.0), value + error)
-
-
-def _combined(parts: Sequence[Efficiency]) -> Efficiency:
-    """The efficiency of the whole way: what all parts achieved, over the steps that they took.
-
-    The mean of the parts' slowdowns would be the slowdown of the whole if the parts were known exactly; but one part
-    whose progress drowns in noise would make it infinite.
-    """
-    values = np.array([each.value for each in parts], dtype=float)
-    errors = np.array([(each.high - each.low) / 2 / _SIGMAS for each in parts])
-    stalled = np.array([each.high < _STALLED for each in parts])
-    # Parts count alike, unless the progress of one drowns in noise.
-    weights = 1 / (_ALIKE**2 + errors**2)
-    weights /= weights.sum()
-    value, steps = float(weights @ values), parts[0].local_steps
-    # The errors of the parts, and what they share: the seed of the base run.
-    error = math.hypot(float(np.sqrt(weights**2 @ errors**2)), 0.5 * _error(value))
-    if stalled.any() or value - _SIGMAS * error <= 0:
-        most = float(weights @ np.where(stalled, _STALLED, np.maximum(values, 0.0))) + _SIGMAS * error
-        return Efficiency(steps, None, 0.0, min(most, 1.0))
-    return Efficiency(steps, value, value - _SIGMAS * error, value + _SIGMAS * error)
-
-
-def _falling(found: Sequence[Efficiency]) -> list[Efficiency]:
-    """The efficiencies with their noise smoothed: more local steps are never more efficient."""
-    known = [index for index, each in enumerate(found) if each.value is not None]
-    if not known:
-        return list(found)
-    smooth = isotonic_regression([found[index].value or 0.0 for index in known], increasing=False).x
-    result = list(found)
-    for index, value in zip(known, smooth, strict=True):
-        each = found[index]
-        assert each.value is not None
-        shift = float(value) - each.value
-        result[index] = replace(each, value=float(value), low=max(each.low + shift, 0.0), high=each.high + shift)
-    return result

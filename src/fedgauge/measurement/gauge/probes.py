@@ -12,6 +12,8 @@ from typing import Self
 import torch
 
 from fedgauge.codec import Value
+from fedgauge.federation.protocols import carries_statistics
+from fedgauge.measurement.gauge.causes import Sight
 from fedgauge.measurement.gauge.keeping import Kept
 from fedgauge.runs.checkpoints import State
 from fedgauge.simulation.engines.local import make_engine
@@ -35,11 +37,12 @@ class Base:
 
 @dataclass(frozen=True)
 class Probe(Value):
-    """What I local steps did from one place: f before and after some steps of each worker."""
+    """What I local steps did from one place: f before and after some steps of each worker, and the drift seen there."""
 
     steps: int
     before: float
     after: float
+    sight: Sight | None = None
 
 
 class Runner:
@@ -56,9 +59,10 @@ class Runner:
             chunk = setup.compute.chunk or federation.chunk(
                 setup.participation.num_participants(federation.num_workers)
             )
+            self._watchable = not carries_statistics(federation)
             work = Work(federation, setup.algorithm, 1, setup.seed, chunk)
             engine = stack.enter_context(make_engine(work, setup.compute))
-            self._loop = Rounds(work, engine, setup.participation, setup.seed)
+            self._loop = Rounds(work, engine, setup.participation, setup.seed, setup.first_model)
             self._stack = stack.pop_all()
         return self
 
@@ -81,12 +85,15 @@ class Runner:
         """Run rounds of ``local_steps`` local steps each; stops early where the model is no longer finite."""
         for _ in range(rounds):
             (state,), _ = self._loop.round(state, ends=(local_steps,))
-            self.rounds += 1
-            self.gradient_steps += local_steps
-            self._progress(local_steps)
+            self._count(local_steps)
             if not torch.isfinite(state.model.sum()):
                 break
         return state
+
+    def _count(self, local_steps: int) -> None:
+        self.rounds += 1
+        self.gradient_steps += local_steps
+        self._progress(local_steps)
 
     def base(self, steps: int, places: Sequence[int], goal: float | None = None, kept: Kept | None = None) -> Base:
         """Run the base run, with one step per round, and keep its states at some places.
@@ -124,9 +131,23 @@ class Runner:
         kept.write("base", {"steps": taken, "losses": losses})
         return Base(taken, losses, states)
 
-    def probe(self, state: State, local_steps: int, settle: int, measured: int) -> Probe:
-        """Let the drift settle for some rounds, and then measure f before and after some more."""
+    def probe(self, state: State, local_steps: int, settle: int, measured: int, watch: bool = False) -> Probe:
+        """Let the drift settle for some rounds, and then measure f before and after some more; watch one of these."""
         state = self.advance(state, local_steps, settle)
-        before = self.loss(state)
-        state = self.advance(state, local_steps, measured)
-        return Probe(local_steps * measured, before, self.loss(state))
+        before, sight, left = self.loss(state), None, measured
+        if watch and self._watchable and math.isfinite(before):
+            state, sight = self._watched(state, local_steps)
+            left -= 1
+        state = self.advance(state, local_steps, left)
+        return Probe(local_steps * measured, before, self.loss(state), sight)
+
+    def _watched(self, state: State, local_steps: int) -> tuple[State, Sight | None]:
+        """Run one round, and see how far the local models drift apart in it."""
+        _, gradient = self._loop.evaluate(state.model)
+        (state,), seen = self._loop.round(state, gradient, ends=(local_steps,))
+        self._count(local_steps)
+        self.passes += 3
+        if seen.spread is None or seen.deviation2 is None or seen.zeta2 is None:
+            return state, None
+        numbers = (seen.spread, seen.deviation2, seen.zeta2, float(gradient @ gradient))
+        return state, Sight(*numbers) if all(map(math.isfinite, numbers)) else None

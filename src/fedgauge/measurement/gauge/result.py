@@ -15,7 +15,9 @@ from fedgauge.errors import InputError
 from fedgauge.pace.cost import Cost
 from fedgauge.values.display import Displayed
 from fedgauge.values.results import Result
-from fedgauge.values.text import counted
+from fedgauge.values.text import counted, short
+
+How = Literal["reference", "probes", "run", "between"]
 
 
 @dataclass(frozen=True)
@@ -27,14 +29,15 @@ class Efficiency(Value):
         value: the efficiency; None if nothing can be told.
         low: the lower end of its interval.
         high: the upper end; without a value, efficiencies above it are excluded.
-        how: ``probes`` from places along the base run, or a whole ``run``; ``reference`` for the base run itself.
+        how: ``probes`` from places along the base run, or a whole ``run``; ``between`` if noise hid the number, and it
+            is put between those of fewer and more local steps; ``reference`` for the base run itself.
     """
 
     local_steps: int
     value: float | None
     low: float
     high: float
-    how: Literal["reference", "probes", "run"] = "probes"
+    how: How = "probes"
 
     @property
     def slowdown(self) -> float | None:
@@ -45,10 +48,14 @@ class Efficiency(Value):
     def share(self) -> str:
         """The efficiency for a reader: a percentage, or what it is at most.
 
-        >>> Efficiency(4, 0.84, 0.8, 0.9).share, Efficiency(64, None, 0.0, 0.1).share
-        ('84%', 'at most 10%')
+        >>> [each.share for each in (Efficiency(4, 0.84, 0.8, 0.9), Efficiency(64, None, 0.0, 0.1))]
+        ['84%', 'at most 10%']
+        >>> Efficiency(4, 0.84, 0.6, 1.0, "between").share
+        'about 84%'
         """
-        return f"at most {self.high:.0%}" if self.value is None else f"{self.value:.0%}"
+        if self.value is None:
+            return f"at most {self.high:.0%}" if self.high < 1 else "unknown"
+        return f"{'about ' if self.how == 'between' else ''}{self.value:.0%}"
 
 
 @dataclass(frozen=True)
@@ -86,6 +93,46 @@ class Spent(Value):
 
 
 @dataclass(frozen=True)
+class Cause(Value):
+    """Why local steps are lost, in numbers that were measured in a round of I local steps.
+
+    Attributes:
+        local_steps: I.
+        spread: root mean square distance of the local models from their mean.
+        noise: the fraction of the squared spread that gradient noise explains, gamma^2 I sigma^2 (1 - 1/N).
+        zeta: root mean square divergence of the workers' gradients.
+        sigma: root mean square noise of a stochastic gradient.
+        L_h: the distance of the averaged gradient from the gradient at the mean model, over the spread.
+        deviation: that distance, over the norm of the gradient of f.
+    """
+
+    local_steps: int
+    spread: float
+    noise: float
+    zeta: float
+    sigma: float
+    L_h: float
+    deviation: float
+
+    @property
+    def sentence(self) -> str:
+        """The cause in one sentence.
+
+        >>> Cause(64, 0.5, 0.1, 1.2, 3.0, 0.4, 0.8).sentence
+        'Why: after 64 local steps the models are 0.5 apart, 10% of it (squared) through gradient noise (sigma 3) and
+        90% through disagreement (zeta 1.2); with the L_h of 0.4 that was seen, this shifts the averaged gradient by 80%
+        of the gradient of f.'
+        """
+        spread, zeta, sigma, L_h = (short(each) for each in (self.spread, self.zeta, self.sigma, self.L_h))
+        return (
+            f"Why: after {self.local_steps} local steps the models are {spread} apart, {self.noise:.0%} of it (squared)"
+            f" through gradient noise (sigma {sigma}) and {1 - self.noise:.0%} through disagreement (zeta {zeta}); with"
+            f" the L_h of {L_h} that was seen, this shifts the averaged gradient by {self.deviation:.0%} of the"
+            " gradient of f."
+        )
+
+
+@dataclass(frozen=True)
 class GaugeResult(Result, Displayed):
     """How many local steps a federation affords.
 
@@ -104,6 +151,7 @@ class GaugeResult(Result, Displayed):
         cost: the cost of a round; None if none was given.
         notes: what a reader should know, one sentence each.
         complete: false if the gauge was interrupted or ran out of its budget.
+        cause: why local steps are lost; None if the measured numbers do not explain it.
     """
 
     kind, written_by = "gauge", "gauge --out"
@@ -122,6 +170,7 @@ class GaugeResult(Result, Displayed):
     cost: Cost | None = None
     notes: tuple[str, ...] = ()
     complete: bool = True
+    cause: Cause | None = None
 
     def at(self, local_steps: float) -> float:
         """The efficiency of any number of local steps up to the largest that was measured.
@@ -142,17 +191,20 @@ class GaugeResult(Result, Displayed):
         measured = [each for each in self.efficiency if each.value is not None]
         if afforded <= self.reference:
             lead = f"{rate} federation affords no more than {counted(self.reference, 'local step')} per round"
-            worse = next((each for each in self.efficiency if each.local_steps > self.reference), None)
+            told = [each for each in self.efficiency if each.value is not None or each.high < 1]
+            worse = next((each for each in told if each.local_steps > self.reference), None)
             if worse is None:
                 return f"{lead}."
             return f"{lead}: with {worse.local_steps}, only {worse.share} do."
         beyond = "at least " if afforded >= self.efficiency[-1].local_steps else ""
         nearest = min(measured, key=lambda each: abs(math.log(each.local_steps / afforded)))
-        share = f"{self.at(afforded):.0%} of them count"
-        if nearest.local_steps == afforded:
+        exact = nearest.local_steps == afforded
+        about = "about " if not exact or nearest.how == "between" else ""
+        share = f"{about}{self.at(afforded):.0%} of them count"
+        if exact:
             share += f" ({100 * nearest.low:.0f} to {100 * nearest.high:.0f})"
         first = f"{rate} federation affords {beyond}{counted(afforded, 'local step')}: {share}."
-        further = [each for each in self.efficiency if each.local_steps > afforded]
+        further = [each for each in self.efficiency if each.local_steps > afforded and each.share != "unknown"]
         return first if not further else f"{first} At {further[-1].local_steps}, {further[-1].share} do."
 
     def __str__(self) -> str:

@@ -172,6 +172,10 @@ def run_progress() -> Iterator[Callable[[str, int], Observer]]:
                 tested = "" if record.accuracy is None else f", accuracy {record.accuracy:.1%}"
                 bar.update(task, completed=done, latest=f"loss {number(record.loss)}{tested}")
 
+            def during(done: int, total: int) -> None:
+                bar.update(task, latest=f"recording, {done / total:.0%}")
+
+            observer.during = during  # type: ignore[attr-defined]
             return observer
 
         yield begin
@@ -239,6 +243,8 @@ def federation_line(
 
     >>> federation_line({"data": {"name": "digits", "percent": 50}}, num_workers=10)
     'digits, mlp; paper partition (percent 50); 10 workers; batch size 20'
+    >>> federation_line({"data": {"name": "digits", "scheme": "iid", "shift": ["swap=0.2"]}})
+    'digits, mlp; iid partition; shift swap 0.2; 10 workers; batch size 20'
     >>> federation_line({"data": {"name": "fed.json"}}, num_workers=1)
     'fed.json; 1 worker'
     """
@@ -253,11 +259,17 @@ def federation_line(
     given = {key: data[key] for key in PARTITION_KEYS if data.get(key) is not None}
     named = given if parameters is None else parameters
     details = ", ".join(f"{key.replace('_', ' ')} {_plain(value)}" for key, value in named.items())
-    partition = f"{data.get('scheme') or 'paper'} partition" + (f" ({details})" if details else "")
-    return "; ".join([source_of(experiment), partition, *who, f"batch size {run.get('batch_size') or 20}"])
+    partition = [f"{data.get('scheme') or 'paper'} partition" + (f" ({details})" if details else "")]
+    if ":" in data["name"] and not data.get("scheme") and not named:
+        partition = []  # a function of the user's own may give every worker its own data
+    shifted = ["shift " + ", ".join(text.replace("=", " ") for text in data["shift"])] if data.get("shift") else []
+    said = [source_of(experiment), *partition, *shifted, *who, f"batch size {run.get('batch_size') or 20}"]
+    return "; ".join(said)
 
 
 def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -307,8 +319,16 @@ def show_rounds(title: str, rounds: Sequence[Round]) -> None:
         accuracy = ["–" if r.accuracy is None else f"{r.accuracy:.2%}"] * tested
         seen = [number(r.spread), number(r.L_h_ratio)] * watched
         pace = [str(r.looked[-1]) if r.looked else "–", number(r.elapsed)] * paced
-        rows.append((str(r.round), number(r.loss), *accuracy, *pace, number(r.grad2), *seen))
+        loss = number(r.loss) + ("" if r.loss_error is None else f" ± {number(r.loss_error)}")
+        rows.append((str(r.round), loss, *accuracy, *pace, number(r.grad2), *seen))
     table(title, head, rows)
+    sampled = next((r for r in shown if r.sample is not None), None)
+    if sampled is not None:
+        tests = "" if sampled.tests is None else f", and accuracy of {sampled.tests:,} test examples"
+        out.print(
+            f"These are values of a fixed sample of {sampled.sample:,} examples, with the standard error of f{tests};"
+            " |grad f|^2 and what was seen belong to the sample alone."
+        )
 
 
 def show_decisions(rounds: Sequence[Round]) -> None:

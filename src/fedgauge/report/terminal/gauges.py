@@ -36,6 +36,8 @@ def show(found: GaugeResult) -> None:
         console.out.print(
             f"Fastest with the cost {found.cost.name}: {counted(found.recommended, 'local step')} per round."
         )
+    if found.cause is not None:
+        console.out.print(found.cause.sentence, soft_wrap=True)
     spent = found.spent
     console.out.print(
         f"Spent: {spent.gradient_steps} steps of each worker beyond the base run's {spent.base_gradient_steps}, in"

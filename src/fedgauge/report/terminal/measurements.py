@@ -38,6 +38,8 @@ def show(found: Measurement) -> None:
     decomposition = _decomposition(found)
     if decomposition:
         decompositions.show_decomposition(decomposition)
+    for remark in point.get("remarks", ()):
+        console.out.print(remark)
     for reading in found.readings:
         console.out.print(f"[bold]{reading.name}[/bold]: {reading.meaning}")
         for note in reading.notes:
@@ -82,13 +84,18 @@ def _value(reading: Reading | None, name: str) -> float | None:
     return estimate.value if estimate else None
 
 
+def save_readings(found: Measurement, directory: Path) -> None:
+    """Write measure.json alone, while further readings are still being taken."""
+    make_directories(directory)
+    write_json(directory / "measure.json", found.to_json())
+
+
 def save(found: Measurement, directory: Path) -> list[Path]:
     """Write measure.json, its pictures, and the worst directions; return the files written."""
     from safetensors.numpy import save as save_tensors
 
-    make_directories(directory)
+    save_readings(found, directory)
     paths = [directory / "measure.json", directory / "measure.png"]
-    write_json(paths[0], found.to_json())
     draw(found, paths[1])
     decomposition = _decomposition(found)
     if decomposition:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from rich.padding import Padding
 from rich.text import Text
 
+from fedgauge.planning.course import RaceEntry
 from fedgauge.planning.plan import Plan
-from fedgauge.planning.race import RaceEntry
 from fedgauge.report.figures import COLOURS, INK, Target, figure, shade
 from fedgauge.report.terminal.bounds import grid_of
 from fedgauge.report.terminal.console import number, out
@@ -25,11 +25,14 @@ _TERMS = {"progress": "distance still to go", "noise": "gradient noise", "drift"
 
 
 def save(plan: Plan, place: Path) -> None:
-    """Write plan.json, plan.toml and the pictures."""
+    """Write plan.json and, if there is something to run, plan.toml."""
     make_directories(place)
     write_json(place / "plan.json", plan.to_json())
-    write_atomically(place / "plan.toml", plan.toml.encode())
-    draw_all(plan, place)
+    if plan.toml:
+        write_atomically(place / "plan.toml", plan.toml.encode())
+    else:
+        # One from an earlier plan would not be this one's.
+        (place / "plan.toml").unlink(missing_ok=True)
 
 
 def draw_all(plan: Plan, place: Path) -> list[Path]:
@@ -92,11 +95,20 @@ def show(plan: Plan) -> None:
     for note in plan.notes:
         out.print(Padding(Text(note, "dim"), (0, 0, 0, 2)))
     out.print(
-        f"Planning took {plan.race.trials} pilot runs: {lasting(plan.race.spent)} by the cost model,"
+        f"Planning took {plan.race.trials} pilot runs: {_steps(plan)}{lasting(plan.race.spent)} by the cost model,"
         f" {lasting(plan.wall)} on this machine."
     )
     out.print(plan.why)
     out.print(Text(plan.verdict, "green" if plan.reached else "yellow"))
+
+
+def _steps(plan: Plan) -> str:
+    """The gradient steps of planning, and how many runs of the choice that is."""
+    steps, chosen = plan.race.gradient_steps, plan.choice
+    if not steps:
+        return ""
+    own = plan.rounds * chosen.I * chosen.M
+    return f"{steps:,} gradient steps, as many as {steps / own:.1f} runs of the choice; "
 
 
 def _cost(plan: Plan) -> str:
@@ -142,6 +154,12 @@ def _draw_scores(plan: Plan, axes: Axes) -> None:
     timed = plan.goal.value is not None
     entries = [entry for entry in best_of_each(plan) if math.isfinite(entry.score)]
 
+    axes.set_title(plan.goal.words)
+    if not entries:
+        axes.text(0.5, 0.5, "no candidate is on course for the goal", ha="center", transform=axes.transAxes)
+        axes.set_axis_off()
+        return
+
     def height(score: float) -> float:
         return score if timed else plan.scale.value(score)
 
@@ -172,7 +190,6 @@ def _draw_scores(plan: Plan, axes: Axes) -> None:
     if timed:
         axes.set_yscale("log")
     axes.set(xlabel="local steps I", ylabel="seconds to the goal" if timed else plan.goal.quantity)
-    axes.set_title(plan.goal.words)
     axes.legend()
 
 
@@ -194,7 +211,7 @@ def _draw_race(plan: Plan, axes: Axes) -> None:
             axes.plot(curve.end, values[-1], ".", color=INK, markersize=3)
     if plan.goal.value is not None:
         axes.axhline(plan.goal.value, color=COLOURS[3], linewidth=1, linestyle="--")
-    if not plan.goal.rising:
+    if not plan.goal.rising and all(plan.scale.value(error) > 0 for e in plan.race.entries for error in e.curve.errors):
         axes.set_yscale("log")
     axes.set(xlim=(0, 1.03 * last), xlabel="seconds by the cost model", ylabel=plan.goal.quantity, title="the race")
     axes.legend(loc="best")

@@ -45,6 +45,8 @@ class Engine(Protocol):
 class Inline:
     """The engine that computes everything in this process."""
 
+    width = 1
+
     def __init__(self, work: LaneWork) -> None:
         self._work = work
 
@@ -196,6 +198,11 @@ class Processes:
             if process.is_alive():
                 process.kill()
                 process.join()
+
+    @property
+    def width(self) -> int:
+        """How many lanes are computed at once."""
+        return len(self._links)
 
     @property
     def pids(self) -> list[int]:

@@ -23,6 +23,7 @@ from fedgauge.report.page.sections import (
     sweep,
     table1,
     table2,
+    workers,
 )
 
 SECTIONS: tuple[Section, ...] = (
@@ -38,6 +39,7 @@ SECTIONS: tuple[Section, ...] = (
     ledger.SECTION,
     federation.SECTION,
     rounds.SECTION,
+    workers.SECTION,
     constants.SECTION,
     bound.SECTION,
     origins.SECTION,

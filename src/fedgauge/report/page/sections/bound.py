@@ -16,22 +16,23 @@ from fedgauge.web.templates import formula
 from fedgauge.web.writing import percent, shown
 
 _LOOKS: dict[Version, tuple[int, Style]] = {
+    "star": (2, "line"),
     "corrected": (4, "line"),
     "printed": (1, "dashed"),
     "sharp": (3, "line"),
     "prior": (5, "dashed"),
 }
 _TEMPLATE = """\
-{{ standing_line(corrected.standing) }}
-<p>{{ found.locator }} bounds {{ corrected.bound.quantity | quantity }}, an expectation. The run is one draw of it, and
+{{ standing_line(answer.standing) }}
+<p>{{ found.locator }} bounds {{ answer.bound.quantity | quantity }}, an expectation. The run is one draw of it, and
 its smallest value before the last round was {{ number(found.reached) }}.</p>
-{{ notes([corrected.verdict]) }}{{ notes(found.notes) }}
+{{ notes([answer.verdict]) }}{{ notes(found.notes) }}
 <div class="charts">{% for chart in charts %}{{ chart.html }}{% endfor %}</div>
-<div class="charts"><div class="beside"><h3>Versions after {{ corrected.values["R"] | shown }} rounds</h3>
+<div class="charts"><div class="beside"><h3>Versions after {{ answer.values["R"] | shown }} rounds</h3>
 {{ table(("version", "bound", "times what happened", "largest γ", "worth"), versions, "cards") }}
-<h3>Conditions, corrected</h3>
-<ul class="conditions">{% for each in corrected.bound.conditions %}{{ condition(each) }}{% endfor %}</ul></div>
-<div class="beside"><h3>Terms, corrected</h3>
+<h3>Conditions, {{ answer.bound.source.version }}</h3>
+<ul class="conditions">{% for each in answer.bound.conditions %}{{ condition(each) }}{% endfor %}</ul></div>
+<div class="beside"><h3>Terms, {{ answer.bound.source.version }}</h3>
 {{ table(("term", "value", "share", "formula"), terms, "cards") }}</div></div>
 <details><summary>Constants that entered the bound</summary>{{ constants }}</details>
 """
@@ -39,13 +40,13 @@ its smallest value before the last round was {{ number(found.reached) }}.</p>
 
 def words(found: Comparison) -> str:
     """The bound and what happened, and what the bound is worth, as part of a sentence."""
-    total = float(found.corrected.bound.total)
+    total = float(found.answer.bound.total)
     worth = {"plug-in": "a plug-in", "not certified": "not certified, because a condition fails"}
     times = f", {shown(total / found.reached)} times as much" if found.reached > 0 and math.isfinite(total) else ""
     return (
         f"the smallest squared gradient norm before the last round was {shown(found.reached)}, where"
         f" {found.locator} with the measured constants says at most {shown(total)}{times}"
-        f" ({worth.get(found.corrected.standing, 'certified')})"
+        f" ({worth.get(found.answer.standing, 'certified')})"
     )
 
 
@@ -53,7 +54,7 @@ def _show(given: ReportInput) -> Mapping[str, Any] | None:
     found = given.background.comparison
     if found is None:
         return None
-    corrected = found.corrected
+    answer = found.answer
     versions: list[list[CellValue]] = [
         [
             version,
@@ -66,11 +67,11 @@ def _show(given: ReportInput) -> Mapping[str, Any] | None:
     ]
     terms: list[list[CellValue]] = [
         [t.name, float(t.value), (share, percent(share)), formula(t.formula)]
-        for t, share in zip(corrected.bound.terms, corrected.shares, strict=True)
+        for t, share in zip(answer.bound.terms, answer.shares, strict=True)
     ]
     return {
         "found": found,
-        "corrected": corrected,
+        "answer": answer,
         "versions": versions,
         "terms": terms,
         "constants": estimates_table(found.constants),
@@ -118,7 +119,7 @@ def _terms(found: Comparison) -> Chart:
         "terms",
         found.local_steps,
         layers,
-        title="Terms of the corrected bound, over local steps",
+        title=f"Terms of the bound ({found.answer.bound.source.version}), over local steps",
         x_label="local steps I",
         y_label="bound",
         note=f"At the run’s rates and rounds. {admitted}",

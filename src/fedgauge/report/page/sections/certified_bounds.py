@@ -14,7 +14,12 @@ from fedgauge.theory import find
 from fedgauge.values import Constants
 from fedgauge.web.elements import CellValue
 
-_LOOKS: dict[str, tuple[int, Style]] = {"corrected": (4, "line"), "sharp": (3, "line"), "prior": (5, "dashed")}
+_LOOKS: dict[str, tuple[int, Style]] = {
+    "star": (2, "line"),
+    "corrected": (4, "line"),
+    "sharp": (3, "line"),
+    "prior": (5, "dashed"),
+}
 _HEADS = ("", "I", "bound", "least, median", "least, worst", "bound/mean", "prior/corrected", "worth")
 _TEMPLATE = """\
 <div class="charts">{% for chart in charts %}{{ chart.html }}{% endfor %}</div>{{ table(heads, rows, "cards") }}

@@ -21,7 +21,7 @@ def _show(given: ReportInput) -> Mapping[str, Any]:
     found, experiment = given.found, given.background.experiment
     lines = [line for heading in given.headings for line in heading.commands(given)]
     files = []
-    if found.plan:
+    if found.plan and found.plan.toml:
         files.append(("plan.toml", found.plan.toml))
     if experiment and (found.run or not found.plan):
         files.append(("experiment.toml", experiment.to_toml()))

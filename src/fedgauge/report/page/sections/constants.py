@@ -55,7 +55,8 @@ def _show(given: ReportInput) -> Mapping[str, Any]:
         "unfinished": [] if found.complete else ["The measurement stopped before all readings were taken."],
         "charts": charts,
         "estimates": estimates_table(found.constants),
-        "remarks": [note for reading in found.readings for note in reading.notes if reading.name != "parts"],
+        "remarks": list(map(str, point.get("remarks", ())))
+        + [note for reading in found.readings for note in reading.notes if reading.name != "parts"],
         "meanings": [f"{reading.name}: {reading.meaning}" for reading in found.readings],
     }
 

@@ -40,6 +40,8 @@ def _show(given: ReportInput) -> Mapping[str, Any] | None:
             "examples per worker": Markup("{} to {}").format(number(min(sizes)), number(max(sizes))),
         }
         charts.append(_partition(labels))
+    if experiment.data.shift:
+        entries["shift"] = ", ".join(str(text).replace("=", " ") for text in experiment.data.shift)
     remarks = ["Quadratics: the workers hold matrices, not examples."] if is_quadratic else []
     return {"entries": entries, "charts": charts, "remarks": remarks}
 

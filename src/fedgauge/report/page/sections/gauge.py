@@ -64,6 +64,7 @@ def _show(given: ReportInput) -> Mapping[str, Any]:
         slowdown = "–" if each.slowdown is None else f"{each.slowdown:.2f}"
         rows.append([each.local_steps, each.share, slowdown, *(part.share if part else "–" for part in parts)])
     remarks = [
+        *([found.cause.sentence] if found.cause else []),
         "This is an instrument: it was measured on this federation, at this rate, along the way from"
         f" f = {found.losses[0]:.4g} to {found.goal:.4g}."
         f" It took {found.spent.gradient_steps} steps of each worker beyond the {found.spent.base_gradient_steps} of"
@@ -77,7 +78,8 @@ def _show(given: ReportInput) -> Mapping[str, Any]:
 def _settings(given: ReportInput) -> Mapping[str, CellValue]:
     found = _gauge(given)
     algorithm = found.settings.get("algorithm") or {}
-    rates = {name: value for name, value in algorithm.items() if name != "name"}
+    rates = {name: str(value) if isinstance(value, bool) else value for name, value in algorithm.items()}
+    rates.pop("name", None)
     return {"algorithm": str(algorithm.get("name", "–")), **rates, "seed": found.settings.get("seed")}
 
 

@@ -43,6 +43,7 @@ def _show(given: ReportInput) -> Mapping[str, Any]:
         "local step, s": found.cost.step,
         "planning took, s": found.wall,
         "pilots ran, s": found.race.spent,
+        "gradient steps of all pilots": found.race.gradient_steps or None,
         "pilots": found.race.trials,
     }
     fates: list[list[CellValue]] = [
@@ -170,6 +171,8 @@ def _settings(given: ReportInput) -> Mapping[str, CellValue]:
 
 
 def _commands(given: ReportInput) -> list[str]:
+    if not _plan(given).toml:
+        return []
     return ["# what was planned, from plan.toml below", "fedgauge simulate plan.toml --out planned"]
 
 

@@ -106,16 +106,26 @@ def _verdict(given: ReportInput) -> str:
     return f"{happened}; {bound.words(comparison)}." if comparison else f"{happened}."
 
 
+def _says(value: Any) -> bool:
+    return isinstance(value, int | float | str)
+
+
+def _word(value: Any) -> str:
+    return ("yes" if value else "no") if isinstance(value, bool) else value if isinstance(value, str) else f"{value:g}"
+
+
 def _happened(run: FoundRun) -> str:
     settings, last = run.settings, run.last
     algorithm = dict(settings["algorithm"])
     name = algorithm.pop("name", "–")
-    rates = ", ".join(f"{key} = {value:g}" for key, value in algorithm.items() if isinstance(value, int | float))
+    rates = ", ".join(f"{key} = {_word(value)}" for key, value in algorithm.items() if key != "code" and _says(value))
     what = f"{name} with I = {_steps(settings['local_steps'])}" + (f", {rates}" if rates else "")
     where = f" on {run.source}" if run.source != "–" else ""
     if last is None:
         return f"{what}{where} has recorded nothing yet"
     came = f"f from {shown(run.rounds[0].loss)} to {shown(last.loss)}"
+    if last.sample is not None:
+        came += f" (± {shown(last.loss_error or 0.0)}, from a sample of {last.sample:,} examples)"
     if last.accuracy is not None:
         came += f" and test accuracy to {last.accuracy:.1%}"
     if run.status == "diverged":
@@ -132,12 +142,14 @@ def _settings(given: ReportInput) -> Mapping[str, CellValue]:
     run = _run(given)
     settings = run.settings
     algorithm, participation = dict(settings["algorithm"]), settings["participation"]
-    targets = ("target_loss", "target_accuracy", "target_grad2")
+    targets = ("target_loss", "target_accuracy", "target_grad2", "target_records")
     return {
         "algorithm": str(algorithm.pop("name", "–")),
-        **algorithm,
+        **{key: _word(value) if isinstance(value, bool) else value for key, value in algorithm.items()},
         "local steps I": _steps(settings["local_steps"]),
         "rounds R": settings["rounds"],
+        "recorded every": settings.get("record_every"),
+        "examples per worker in a record": settings.get("record_sample"),
         "participation": str(participation.get("sampling", "full")),
         "participants M": participation.get("participants"),
         "seed": settings["seed"],

@@ -1,0 +1,127 @@
+"""How the inputs of a data set are scaled; tokens are not."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, get_args
+
+import numpy as np
+
+from fedgauge.data.dataset import Dataset, check_dataset
+from fedgauge.errors import InputError, nearest
+from fedgauge.system.notices import notify
+
+Scaling = Literal["published", "unit", "measured", "none"]
+
+
+def standardise(dataset: Dataset, scaling: Scaling | None = None) -> Dataset:
+    """Return the data set with inputs that a model takes, scaled in the way that is chosen.
+
+    Args:
+        dataset: the data set, with inputs as they were read.
+        scaling: ``unit`` divides by the peak, so that bytes lie in [0, 1]. ``published`` then subtracts the published
+            mean of each channel and divides by its published standard deviation. ``measured`` does the same with the
+            mean and standard deviation of these training inputs. Channels are axis 1 of images; other inputs count as
+            one channel. All of these give float32. ``none`` leaves inputs as they are; whole numbers, bytes included,
+            are then tokens. By default, bytes and floats are scaled by ``unit``, and other whole numbers are tokens.
+
+    >>> tiny = Dataset("tiny", np.array([[0], [255]], np.uint8), [0, 1], np.zeros((0, 1), np.uint8), [], ("a", "b"))
+    >>> standardise(tiny, "unit").train_inputs.ravel()
+    array([0., 1.], dtype=float32)
+    >>> standardise(tiny, "measured").train_inputs.ravel()
+    array([-1.,  1.], dtype=float32)
+    """
+    check_dataset(dataset)
+    whole = np.issubdtype(dataset.train_inputs.dtype, np.integer)
+    tokens = whole and dataset.train_inputs.dtype != np.uint8
+    scaling = scaling or ("none" if tokens else "unit")
+    if scaling not in get_args(Scaling):
+        raise InputError(f"There is no scaling {scaling!r}; {nearest(scaling, get_args(Scaling))}")
+    if scaling == "none":
+        kind = np.int64 if whole else np.float32
+        train, test = (part.astype(kind) for part in (dataset.train_inputs, dataset.test_inputs))
+        return dataclasses.replace(dataset, train_inputs=train, test_inputs=test, peak=1.0)
+    if tokens:
+        raise InputError(
+            f"The inputs of {dataset.name} are whole numbers, which are tokens and are not scaled; leave scale out, or"
+            " convert them to floats if they are features."
+        )
+    mean, std = _moments(dataset, scaling)
+    parts = []
+    for inputs in (dataset.train_inputs, dataset.test_inputs):
+        scaled = inputs.astype(np.float32)
+        scaled /= np.float32(dataset.peak or 1.0)
+        if mean:
+            shape = (1, len(mean)) + (1,) * (inputs.ndim - 2) if len(mean) > 1 else (1,) * inputs.ndim
+            scaled -= np.array(mean, np.float32).reshape(shape)
+            scaled /= np.array(std, np.float32).reshape(shape)
+        parts.append(scaled)
+    scaled_set = dataclasses.replace(dataset, train_inputs=parts[0], test_inputs=parts[1], peak=1.0)
+    # What is centred has no mean to take off a second time.
+    return dataclasses.replace(scaled_set, mean=(), std=()) if mean else scaled_set
+
+
+_LARGE = 10.0
+"""Root mean square of a feature beyond which a network made for inputs of about 1 learns little or nothing."""
+
+
+def warn_of_large_inputs(dataset: Dataset) -> None:
+    """Say so if a feature of the training inputs is far larger than 1, where networks tend to get stuck."""
+    if np.issubdtype(dataset.train_inputs.dtype, np.integer):
+        return  # tokens
+    inputs = dataset.train_inputs.reshape(dataset.num_train, -1)
+    squares = np.einsum("ij,ij->j", inputs, inputs, dtype=np.float64)
+    largest = float(np.sqrt(squares.max(initial=0.0) / dataset.num_train))
+    if largest > _LARGE:
+        notify(
+            f"The inputs of {dataset.name} are large: the root mean square of one feature is {largest:,.4g}, and"
+            " networks often learn nothing from inputs far above 1; scale them, for example with scale='measured'."
+        )
+
+
+def _moments(dataset: Dataset, scaling: Scaling) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    if scaling == "unit":
+        return (), ()
+    if scaling == "measured":
+        mean, std = measure(dataset)
+    else:
+        mean, std = dataset.mean, dataset.std
+    if not mean:
+        raise InputError(f"{dataset.name} has no published mean; choose scale='unit' or scale='measured'.")
+    if min(std) <= 0:
+        raise InputError(
+            f"A channel of {dataset.name} is constant, so it cannot be scaled by its deviation; choose scale='unit'."
+        )
+    return mean, std
+
+
+def measure(dataset: Dataset) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each channel of the training inputs, after scaling by the peak.
+
+    >>> tiny = Dataset("tiny", np.array([[0], [255]], np.uint8), [0, 1], np.zeros((0, 1), np.uint8), [], ("a", "b"))
+    >>> measure(tiny)
+    ((0.5,), (0.5,))
+    """
+    inputs = dataset.train_inputs
+    channels = np.moveaxis(inputs, 1, 0) if inputs.ndim == 4 else inputs[np.newaxis]
+    means, stds = [], []
+    for channel in channels:
+        if channel.dtype == np.uint8:
+            # Exact, and without a copy in floats: count how often each of the 256 values occurs.
+            counts = np.bincount(channel.ravel(), minlength=256) / channel.size
+            mean = float(counts @ np.arange(256))
+            std = float(np.sqrt(counts @ (np.arange(256) - mean) ** 2))
+        else:
+            mean, std = float(channel.mean(dtype=np.float64)), float(channel.std(dtype=np.float64))
+        means.append(mean / (dataset.peak or 1.0))
+        stds.append(std / (dataset.peak or 1.0))
+    return tuple(means), tuple(stds)
+
+
+def warn_of_bytes(dataset: Dataset) -> None:
+    """Say that bytes are divided by 255, because they may have been meant as tokens."""
+    if dataset.train_inputs.dtype == np.uint8:
+        notify(
+            f"The inputs of {dataset.name} are bytes, and were divided by {dataset.peak:g} as pictures are; give"
+            " scale='none' if they are tokens, or scale='unit' to say that they are not."
+        )

@@ -1,0 +1,78 @@
+"""How well a global model does on each worker's own examples: an average hides the workers that it serves badly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedgauge.errors import InputError
+from fedgauge.federation.first_model import check_model, digest_of
+from fedgauge.federation.protocols import Federation, HasLosses
+from fedgauge.federation.supervised import SupervisedFederation
+from fedgauge.measurement.worker_evaluation import WorkerEvaluation
+
+
+def evaluate_workers(
+    federation: Federation,
+    model: torch.Tensor,
+    progress: Callable[[str, int, int | None], None] = lambda what, done, total: None,
+) -> WorkerEvaluation:
+    """Evaluate a model on each worker's own examples, one pass over all of them.
+
+    Args:
+        federation: the workers.
+        model: the flat model.
+        progress: called after every worker.
+
+    >>> from fedgauge import random_quadratics
+    >>> federation = random_quadratics(4, 3)
+    >>> found = evaluate_workers(federation, federation.start(0))
+    >>> len(found.losses), found.accuracies
+    (4, None)
+    """
+    if not isinstance(federation, HasLosses):
+        raise InputError(
+            f"Losses by worker need the method losses, which a {type(federation).__name__} does not offer; add it."
+        )
+    model = check_model(federation, model)
+    losses, right = [], []
+    labelled = isinstance(federation, SupervisedFederation) and _has_labels(federation, model)
+    for worker in range(federation.num_workers):
+        losses.append(float(federation.losses(model.unsqueeze(0), np.array([worker]))[0]))
+        if labelled:
+            assert isinstance(federation, SupervisedFederation)
+            right.append(_accuracy(federation, model, worker))
+        progress("workers", worker + 1, federation.num_workers)
+    sizes: Any = federation.sizes(np.arange(federation.num_workers)) if hasattr(federation, "sizes") else None
+    return WorkerEvaluation(
+        tuple(losses),
+        tuple(right) if labelled else None,
+        None if sizes is None else tuple(sizes.tolist()),
+        federation.digest,
+        digest_of(model),
+    )
+
+
+def _outputs(federation: SupervisedFederation, model: torch.Tensor, x: torch.Tensor) -> Any:
+    with torch.no_grad():
+        return federation.outputs(model, x)
+
+
+def _has_labels(federation: SupervisedFederation, model: torch.Tensor) -> bool:
+    """Whether targets are whole numbers, one per example, and outputs one number per class."""
+    x, y = next(federation.blocks(0))
+    if y.ndim != 1 or y.is_floating_point():
+        return False
+    outputs = _outputs(federation, model, x[:1])
+    return isinstance(outputs, torch.Tensor) and outputs.ndim == 2 and outputs.shape[1] > 1
+
+
+def _accuracy(federation: SupervisedFederation, model: torch.Tensor, worker: int) -> float:
+    right = number = 0
+    for x, y in federation.blocks(worker):
+        right += int((_outputs(federation, model, x).argmax(dim=1) == y).sum())
+        number += len(y)
+    return right / number

@@ -1,0 +1,75 @@
+"""What a plan refuses: goals that are met or contradicted, budgets below a round, and races in which all diverged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from fedgauge.errors import InputError
+from fedgauge.experiment.config import Experiment
+from fedgauge.pace.cost import Cost
+from fedgauge.planning.candidates import Space, Trial
+from fedgauge.planning.course import Race, RaceEntry
+from fedgauge.planning.explain import Seen
+from fedgauge.planning.goal import Goal
+from fedgauge.planning.pilots import Pilots
+from fedgauge.simulation.setup import Setup
+from fedgauge.values import Round
+from fedgauge.values.text import lasting, short
+
+
+def refuse_other_targets(experiment: Experiment, goal: Goal) -> None:
+    """Refuse an experiment that stops at another value of the quantities of goals."""
+    for quantity in ("loss", "accuracy", "grad2"):
+        name = f"target_{quantity}"
+        value = getattr(experiment.run, name)
+        if value is not None and (quantity, value) != (goal.quantity, goal.value):
+            raise InputError(
+                f"The experiment stops at {name} = {value:g}, which contradicts the goal of {goal.words}; leave out"
+                f" {name}, or make it the goal."
+            )
+
+
+def refuse_small_budget(goal: Goal, cost: Cost, space: Space) -> None:
+    """Refuse a budget that does not pay for one round."""
+    steps, people = min(space.local_steps), min(space.participants)
+    least = cost.round(steps, people)
+    if goal.budget is not None and goal.budget < least:
+        raise InputError(
+            f"The budget of {lasting(goal.budget)} is below one round, which takes at least {lasting(least)}"
+            f" (I = {steps}, M = {people}); choose a larger budget, or a cheaper cost."
+        )
+
+
+def refuse_met(goal: Goal, setup: Setup, point: Mapping[str, Any]) -> None:
+    """Refuse a goal that the first model meets."""
+    start = setup.federation.start(setup.seed)
+    accuracy = setup.evaluator.accuracy(start) if setup.evaluator else None
+    first = Round(0, float(point["loss"]), float(point["grad2"]), accuracy=accuracy)
+    if goal.value is not None and goal.reached(first):
+        found = short(goal.best([first]))
+        raise InputError(f"The first model already has {goal.words}, namely {found}; choose a more ambitious goal.")
+
+
+def refuse_divergence(found: Race, pilots: Pilots, before: Seen) -> None:
+    """Refuse to name a candidate if all of them diverged."""
+
+    def lost(entry: RaceEntry) -> bool:
+        """Whether it diverged, or f rose: candidates that fall behind are given up long before they diverge."""
+        curve = entry.curve
+        if curve.diverged or curve.errors[-1] <= curve.errors[0]:
+            return curve.diverged
+        # Accuracy and gradient may be worse than at the start even if f has fallen, so look at f itself.
+        _, records = pilots.model(Trial(entry.candidate, 0))
+        return records[-1].loss > records[0].loss
+
+    if not all(map(lost, found.entries)):
+        return
+    gammas, steps = ({getattr(e.candidate, name) for e in found.entries} for name in ("gamma", "I"))
+    least = min(gammas)
+    following = min(least / 10, 1 / before.L_g if before.L_g > 0 else math.inf)
+    raise InputError(
+        f"Every candidate diverged: gamma from {short(least)} to {short(max(gammas))} with I from {min(steps)} to"
+        f" {max(steps)}; try gamma = {short(following)} next."
+    )
