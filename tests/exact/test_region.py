@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from fedgauge import QuadraticFederation, expect, fedavg, minibatch
 from fedgauge.cli import main
-from fedgauge.exact.region import Axis, Region, average_grad2, compute, family, make_axis
+from fedgauge.exact.family import average_grad2, family
+from fedgauge.exact.region import Axis, Region, compute, make_axis
 from fedgauge.report.terminal import regions
 
 SMALL: dict[str, Any] = {"dim": 3, "conditioning": 10.0}
@@ -238,3 +239,18 @@ def test_mistake(command: list[str], sentence: str, capsys: Capture) -> None:
     assert sentence in said.err
     assert said.err.count("\n") == 1
     assert not said.out
+
+
+def test_the_closed_form_is_the_papers_and_speaks_only_where_noise_is_small() -> None:
+    """R = 32, I = 2, L_h = zeta = 1/2, kappa <= 1: (32/4)^(1/3) = 2 over 1/(1 + 1/4 * 2 * 2 * 1/4) = 4/5."""
+    region = compute(Axis("sigma", (0.0, 100.0)), Axis("I", (2.0, 4.0)), R=32, L_h=0.5, zeta=0.5, **SMALL)
+    assert region.closed[0] == pytest.approx([2.5, 2.5])
+    assert region.closed_noise[0] == pytest.approx([0, 100**2 / (8 / (64 ** (-2 / 3) * 64))])
+    assert region.claimed[0].tolist() == [-1, 0]
+    # (32/16)^(1/3) over 1/(1 + 1/4 * 4 * 4 * 1/4)
+    assert region.closed[1] == pytest.approx([2 * 2 ** (1 / 3)] * 2)
+    assert "is stated for 50% of the map" in region.summary
+    loud = compute(Axis("sigma", (50.0, 100.0)), Axis("I", (2.0, 4.0)), R=32, L_h=0.5, zeta=0.5, **SMALL)
+    assert loud.summary.endswith("is stated for less noise than the map has.")
+    few = compute(Axis("sigma", (0.0, 1e-3)), Axis("I", (32.0, 64.0)), R=4, L_h=0.001, zeta=0.5, **SMALL)
+    assert (few.claimed == 1).all()

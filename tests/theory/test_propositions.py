@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import numpy.typing as npt
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedgauge.theory.propositions import (
     constants,
+    lemma_4_of_yu,
     lemma_b_1,
     lemma_b_2,
     lemma_b_3,
     lemma_b_4,
+    lemma_b_5,
     proposition_5_1,
     proposition_5_2,
     proposition_5_3,
@@ -116,3 +122,49 @@ def test_lemma_b_4_as_printed_is_false() -> None:
     assert printed.applies
     assert not printed.holds
     assert corrected.holds
+
+
+@given(x=st.fractions(1, 50).filter(lambda x: x > Fraction(1001, 1000)), k=st.integers(1, 60))
+def test_lemma_b_5_in_rationals(x: Fraction, k: int) -> None:
+    exact = sum((level**2 * x**level for level in range(k)), Fraction(0)) / x**k
+    right = k**2 * x**2 / (x - 1) ** 3
+    assert exact <= right
+    check = lemma_b_5(float(x), k)
+    assert check.applies
+    assert check.holds
+    assert float(check.left) == pytest.approx(float(exact), rel=1e-9)
+    # x - 1 of a float near 1 has lost digits, and its cube three times as many.
+    assert float(check.right) == pytest.approx(float(right), rel=1e-9)
+
+
+def test_lemma_b_5_needs_x_above_one_and_cannot_lose_its_square() -> None:
+    assert not lemma_b_5(1.0, 5).applies
+    assert not lemma_b_5(0.5, 5).applies
+    # For large x the left side is (k-1)^2/x and the right k^2/x: with k^2 - 2k for k^2 it would be false.
+    check = lemma_b_5(1e6, 30)
+    assert float(check.left) == pytest.approx(float(check.right) * (29 / 30) ** 2, rel=1e-5)
+    assert check.left > check.right * (30**2 - 60) / 30**2
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("beta", [0.0, 0.5, 0.95])
+def test_lemma_4_of_yu_on_runs_with_momentum(seed: int, beta: float) -> None:
+    A, b, x, rng = federation(seed)
+    I, gamma = 1 + seed % 4, 0.05  # noqa: E741
+    noise = rng.normal(size=(3, 5 * I, *b.shape))
+    models = run(A, b, gamma, I, beta, noise, x[0])
+    gradients = (np.einsum("nij,stnj->stni", A, models) + b + noise).mean(axis=2)
+    check = lemma_4_of_yu(models.mean(axis=2), gradients, gamma, beta)
+    assert check.holds
+    if beta == 0:
+        assert check.left == check.right == 0
+
+
+def test_lemma_4_of_yu_is_reached_by_constant_gradients() -> None:
+    """The buffer tends to g/(1-beta), so that a smaller constant would be wrong."""
+    gamma, beta, T = 0.1, 0.9, 20_000
+    buffer = (1 - beta ** np.arange(T)) / (1 - beta)  # u^t, the buffer before step t
+    models = -gamma * np.cumsum(buffer)[:, None]
+    check = lemma_4_of_yu(models, np.ones((T, 1)), gamma, beta)
+    assert check.holds
+    assert check.left > 0.999 * check.right

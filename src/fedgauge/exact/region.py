@@ -8,15 +8,12 @@ among those of A.2. Each is taken in its sharpest version. With I = 1 the two me
 bounds.
 
 Exactly: gamma is the best in (0, 1/L_g], and the methods are compared by the quantity that the theorems bound, the
-average of E|grad f|^2 over all R I models xhat^t of local SGD, and over the R models of mini-batch SGD. The family has
-one federation for each (F, N, L_g, L_h, zeta, sigma). Along one direction, f has curvature L_g, and the workers differ:
-half of them have curvature L_g + L_h and pull by zeta; the others have L_g - L_h and pull the opposite way. So
-|grad F_i - grad f| is zeta at the start and at x*. Along the other directions all workers agree; the curvatures fall
-geometrically from L_g to L_g/conditioning, and F is divided equally among these directions. All Hessians commute, so
-each direction is a recursion of two numbers, and a whole grid is evaluated at once.
+average of E|grad f|^2 over all R I models xhat^t of local SGD, and over the R models of mini-batch SGD, on the family
+of :mod:`fedgauge.exact.family`.
 
 If L_h = 0, local SGD with gamma/I does what mini-batch SGD does with gamma: by the bounds it never loses, and with much
-noise they tie. Corollary 5.6 requires sigma2 <= F N L_g/(R I), where local SGD gains most.
+noise they tie. Corollary 5.6 requires sigma2 <= F N L_g/(R I), where local SGD gains most. The paper's own region for
+unequal Hessians, a closed form after Corollaries A.3 and A.4, compares orders at one gamma and is shown beside both.
 """
 
 from __future__ import annotations
@@ -29,8 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgauge.errors import InputError, count, nearest, positive
-from fedgauge.federation.quadratic import QuadraticFederation
-from fedgauge.theory import Theorem, covering
+from fedgauge.exact.family import average_grad2, spectrum
+from fedgauge.theory import Theorem, covering, local_beats_minibatch
 from fedgauge.theory.inputs import check_values
 from fedgauge.theory.rates import minimise
 from fedgauge.theory.search import best_gamma
@@ -99,6 +96,9 @@ class Region(Value, Displayed):
         bound: the comparison by the bounds.
         exact: the comparison by exact expectations.
         corollary: sigma divided by the largest that Corollary 5.6 allows, sqrt(F N L_g/(R I)); None if some L_h > 0.
+        closed: the left side divided by the right of the closed form after Corollaries A.3 and A.4: below 1, local SGD
+            is better by it.
+        closed_noise: sigma2 divided by the largest for which that form is stated; above 1 it says nothing.
     """
 
     x: Axis
@@ -107,6 +107,13 @@ class Region(Value, Displayed):
     bound: Contest
     exact: Contest
     corollary: Floats | None
+    closed: Floats
+    closed_noise: Floats
+
+    @property
+    def claimed(self) -> Floats:
+        """Who wins by the closed form: 1 local SGD, -1 mini-batch SGD, 0 where it says nothing."""
+        return np.where(self.closed_noise > 1, 0.0, np.where(self.closed < 1, 1.0, -1.0))
 
     @property
     def summary(self) -> str:
@@ -117,7 +124,20 @@ class Region(Value, Displayed):
         agree = (self.bound.winner == self.exact.winner).mean()
         return (
             f"Exactly, local SGD wins {local:.0%} of the map and mini-batch SGD {mini:.0%}; by the bounds "
-            f"{local_bound:.0%} and {mini_bound:.0%}; the two agree on {agree:.0%}."
+            f"{local_bound:.0%} and {mini_bound:.0%}; the two agree on {agree:.0%}. {self._closed_summary}"
+        )
+
+    @property
+    def _closed_summary(self) -> str:
+        claimed = self.claimed
+        stated = claimed != 0
+        if not stated.any():
+            return "The closed form after Corollaries A.3 and A.4 is stated for less noise than the map has."
+        right = (claimed == self.exact.winner)[stated].mean()
+        return (
+            "The closed form after Corollaries A.3 and A.4, which leaves out constants, is stated for "
+            f"{stated.mean():.0%} of the map; there it names local SGD on {(claimed == 1)[stated].mean():.0%} and the "
+            f"exact winner on {right:.0%}."
         )
 
 
@@ -148,114 +168,6 @@ def make_axis(name: str, ends: tuple[float, float] | None = None, points: int = 
     if whole:
         values = np.unique(np.round(values))
     return Axis(name, tuple(values.tolist()))
-
-
-def spectrum(L_g: float, dim: int, conditioning: float) -> Floats:
-    """Return the curvatures of f: L_g where the workers differ, then from L_g down to L_g/conditioning."""
-    return np.concatenate([[L_g], L_g * np.geomspace(1.0, 1.0 / conditioning, dim - 1)])
-
-
-def family(
-    *,
-    F: float,
-    N: int,
-    L_g: float,
-    L_h: float,
-    zeta: float,
-    sigma: float,
-    dim: int = 6,
-    conditioning: float = 100.0,
-) -> QuadraticFederation:
-    """Make the federation of the family that has these constants.
-
-    >>> federation = family(F=1.0, N=4, L_g=1.0, L_h=0.25, zeta=3.0, sigma=0.5)
-    >>> found = federation.constants()
-    >>> round(found["L_h"].value, 9), float(federation.zeta(federation.first_model).max())
-    (0.25, 3.0)
-    """
-    curvature = spectrum(L_g, dim, conditioning)
-    side = np.where(np.arange(N) % 2, -1.0, 1.0)
-    hessians = np.tile(np.diag(curvature), (N, 1, 1))
-    hessians[:, 0, 0] += side * L_h
-    linear = np.zeros((N, dim))
-    linear[:, 0] = side * zeta
-    start = np.append(0.0, np.sqrt(2 * F / ((dim - 1) * curvature[1:])))
-    return QuadraticFederation(hessians, linear, sigma2=sigma**2, start=start)
-
-
-def _round_sums(P: Floats, t: Floats, q: Floats, start: Floats, rounds: npt.NDArray[np.int64]) -> tuple[Any, Any]:
-    """Sum E x and E x^2 over R rounds of x <- P x + t + noise of variance q, by doubling the number of rounds."""
-    step = np.zeros((*P.shape, 3, 3))  # acts on (1, E x, E x^2)
-    step[..., 0, 0] = 1.0
-    step[..., 1, 0], step[..., 1, 1] = t, P
-    step[..., 2, 0], step[..., 2, 1], step[..., 2, 2] = t * t + q, 2 * P * t, P * P
-    power, total = np.broadcast_to(np.eye(3), step.shape), np.zeros(step.shape)
-    for bit in reversed(range(int(rounds.max()).bit_length())):
-        total = total + power @ total
-        power = power @ power
-        odd = ((rounds >> bit) & 1).astype(bool)[..., None, None]
-        total = np.where(odd, total + power, total)
-        power = np.where(odd, power @ step, power)
-    first = np.stack(np.broadcast_arrays(np.ones(P.shape), start, start * start), axis=-1)
-    sums = (total @ first[..., None])[..., 0]
-    return sums[..., 1], sums[..., 2]
-
-
-def average_grad2(
-    gamma: Any,
-    *,
-    F: Any,
-    N: Any,
-    L_g: float,
-    L_h: Any,
-    zeta: Any,
-    sigma: Any,
-    I: Any,  # noqa: E741
-    R: Any,
-    minibatch: bool = False,
-    dim: int = 6,
-    conditioning: float = 100.0,
-) -> Floats:
-    """Return the exact average of E|grad f|^2 on the family, at many points at once.
-
-    The average is over the R I models xhat^t of local SGD, or over the R models of mini-batch SGD, which is local SGD
-    with one step and the noise of I averaged gradients. All arguments except L_g, dim and conditioning may be arrays.
-
-    >>> values = dict(F=1.0, N=8, L_g=1.0, L_h=0.0, zeta=1.0, sigma=0.0, R=10)
-    >>> local, other = (average_grad2(0.5, I=4, minibatch=m, **values) for m in (False, True))
-    >>> bool(local < other), bool(average_grad2(0.5, I=1, **values) == other)
-    (True, True)
-    """
-    gamma, F, N, L_h, zeta, sigma, I, R = (  # noqa: E741
-        np.asarray(value, dtype=float)[..., None] for value in np.broadcast_arrays(gamma, F, N, L_h, zeta, sigma, I, R)
-    )
-    curvature = spectrum(L_g, dim, conditioning)
-    differs = np.arange(dim) == 0
-    start = np.where(differs, 0.0, np.sqrt(2 * F / ((dim - 1) * curvature)))
-    steps, batch = (np.ones_like(I), I) if minibatch else (I, np.ones_like(I))
-    noise = gamma * gamma * sigma * sigma / (dim * N * batch)
-    # Two kinds of workers: after k steps, x is power x - side gamma zeta sums, with noise times squares.
-    side = np.array([1.0, -1.0]).reshape(2, *[1] * gamma.ndim)
-    shrink = 1 - gamma * (curvature + side * L_h * differs)
-    power, sums, squares = np.ones(shrink.shape), np.zeros(shrink.shape), np.zeros(shrink.shape)
-    on_square, on_mean, alone = (np.zeros(shrink.shape[1:]) for _ in range(3))
-
-    def mean() -> tuple[Any, Any, Any]:
-        pull = -gamma * zeta * differs * (sums[0] - sums[1]) / 2
-        return (power[0] + power[1]) / 2, pull, noise * (squares[0] + squares[1]) / 2
-
-    for k in range(int(steps.max())):
-        live = k < steps
-        P, t, q = mean()
-        on_square = on_square + np.where(live, P * P, 0.0)
-        on_mean = on_mean + np.where(live, 2 * P * t, 0.0)
-        alone = alone + np.where(live, t * t + q, 0.0)
-        sums, squares = sums + np.where(live, power, 0.0), squares + np.where(live, power * power, 0.0)
-        power = np.where(live, power * shrink, power)
-    first, second = _round_sums(*mean(), start, R.astype(np.int64))
-    total = curvature * curvature * (on_square * second + on_mean * first + R * alone)
-    average: Floats = total.sum(axis=-1) / (R * steps)[..., 0]
-    return average
 
 
 def _contest(local: Floats, minibatch: Floats, local_gamma: Floats, minibatch_gamma: Floats) -> Contest:
@@ -299,15 +211,31 @@ def _least(held: list[tuple[str, Version]], **values: Any) -> tuple[Floats, Floa
     return total, gamma
 
 
+def _kappa(points: Mapping[str, Floats], dim: int, conditioning: float) -> Floats:
+    """The largest 1 - eigenvalue/norm of the family's Hessians."""
+    L_g, L_h = points["L_g"], points["L_h"]
+    smallest = spectrum(1.0, dim, conditioning)[-1] * L_g
+    kappa: Floats = np.maximum(1 - np.minimum(smallest, L_g - L_h) / L_g, 1 - smallest / (L_g + L_h))
+    return kappa
+
+
+def _by_closed_form(points: Mapping[str, Floats], dim: int, conditioning: float) -> tuple[Floats, Floats]:
+    """Both sides' quotient of the paper's closed form, and that of its condition on the noise."""
+    values: dict[str, Any] = {name: points[name] for name in ("F", "N", "L_g", "L_h", "I", "R")}
+    values |= {"zeta2": points["zeta"] ** 2, "sigma2": points["sigma"] ** 2, "kappa": _kappa(points, dim, conditioning)}
+    found = local_beats_minibatch(**values)
+    noise = found.conditions[0]
+    return np.asarray(found.left) / found.right, np.asarray(noise.value) / noise.limit
+
+
 def _by_bounds(points: Mapping[str, Floats], dim: int, conditioning: float) -> tuple[Floats, ...]:
     v: dict[str, Any] = {name: points[name] for name in ("F", "N", "L_g", "I", "R")}
     v["sigma2"] = points["sigma"] ** 2
     L_g, L_h = points["L_g"], points["L_h"]
-    smallest = spectrum(1.0, dim, conditioning)[-1] * L_g
     roles = contestants()
     minibatch, minibatch_gamma = _least(roles["minibatch"], **v)
     equal, equal_gamma = _least(roles["equal"], **v)
-    kappa = np.maximum(1 - np.minimum(smallest, L_g - L_h) / L_g, 1 - smallest / (L_g + L_h))
+    kappa = _kappa(points, dim, conditioning)
     rest = {"zeta2": points["zeta"] ** 2, "L_h": L_h, "L_tilde": L_g + L_h, "kappa": kappa}
     unequal, unequal_gamma = _least(roles["unequal"], **v, **rest)
     cases = [points["I"] == 1, L_h == 0]
@@ -405,4 +333,5 @@ def compute(
     limit = np.sqrt(grid["F"] * grid["N"] * grid["L_g"] / (grid["R"] * grid["I"]))
     corollary = (grid["sigma"] / limit).reshape(columns.shape) if not grid["L_h"].any() else None
     kept = {name: float(value) for name, value in values.items() if name not in (x.name, y.name)}
-    return Region(x, y, {**kept, "dim": dim, "conditioning": conditioning}, joined(0), joined(1), corollary)
+    closed = (side.reshape(columns.shape) for side in _by_closed_form(grid, dim, conditioning))
+    return Region(x, y, {**kept, "dim": dim, "conditioning": conditioning}, joined(0), joined(1), corollary, *closed)

@@ -67,10 +67,13 @@ __all__ = [
     "covering",
     "evaluate",
     "find",
+    "lemma_4_of_yu",
     "lemma_b_1",
     "lemma_b_2",
     "lemma_b_3",
     "lemma_b_4",
+    "lemma_b_5",
+    "local_beats_minibatch",
     "planning_theorems",
     "proposition_5_1",
     "proposition_5_2",
@@ -154,13 +157,15 @@ def evaluate(
 
 
 # These look theorems up here, so that they can only be imported once everything above is defined.
-from fedgauge.theory.corollaries import COROLLARIES, CorollaryRates, corollary_rates  # noqa: E402
+from fedgauge.theory.corollaries import COROLLARIES, CorollaryRates, corollary_rates, local_beats_minibatch  # noqa: E402
 from fedgauge.theory.propositions import (  # noqa: E402
     Inequality,
+    lemma_4_of_yu,
     lemma_b_1,
     lemma_b_2,
     lemma_b_3,
     lemma_b_4,
+    lemma_b_5,
     proposition_5_1,
     proposition_5_2,
     proposition_5_3,

@@ -2,7 +2,9 @@
 
 The paper's corollaries are orders of magnitude for particular rates, most of them without the number of rounds from
 which those rates are admissible. Here each gives the rates, that number, and the theorem's own bound at the rates,
-which is never worse than the closed form.
+which is never worse than the closed form. ``B.1`` is the rate that Appendix B.1 chooses for Theorem 5.5.
+
+:func:`local_beats_minibatch` is the region that the paper draws from Corollaries A.3 and A.4.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from fedgauge.errors import InputError, nearest
 from fedgauge.theory import find
 from fedgauge.theory.base import largest_factor, over
 from fedgauge.theory.inputs import Array, Values, check_values
-from fedgauge.theory.quadratic import drift_sum_root
+from fedgauge.theory.propositions import Inequality
+from fedgauge.theory.quadratic import drift_sum_root, geometric_sum
 from fedgauge.values import Bound, Condition, Number, Value
 
 
@@ -75,6 +78,11 @@ def _rates_5_6(v: Values) -> _Rates:
     return _Rates(gamma, gamma, np.asarray(1.0))
 
 
+def _rates_b_1(v: Values) -> _Rates:
+    gamma = 1 / np.sqrt(v["R"] * v["I"])
+    return _Rates(gamma, gamma, v["L_g"] ** 2 / v["I"])
+
+
 def _rates_cube_root(v: Values) -> _Rates:
     L_h_rms = v.get("L_h_rms", v["L_h"])
     drift = 2 * np.sqrt(v["L_h"] * L_h_rms) * drift_sum_root(np.maximum(v["kappa"], 1.0), v["I"])
@@ -110,6 +118,7 @@ class _Corollary(NamedTuple):
     rates: Callable[[Values], _Rates]
     deviations: tuple[str, ...]
     conditions: Callable[[Values, Array], tuple[Condition, ...]] | None = None  # and a comparison with mini-batch SGD
+    locator: str = ""  # where it is not a corollary
 
 
 _ROUNDS = "The number of rounds from which the rates are admissible is ours; the paper states none."
@@ -121,6 +130,12 @@ COROLLARIES: dict[str, _Corollary] = {
         "partial", _rates_4_6, (_ROUNDS, "The cap is 1/(16 I L_g): the printed 1/(15 I L_g) is too large for M = 1.")
     ),
     "5.6": _Corollary("equal-hessians", _rates_5_6, ("gamma = 1/L_g for both, as in the proof.",), _small_noise),
+    "B.1": _Corollary(
+        "equal-hessians",
+        _rates_b_1,
+        ("R I >= L_g^2 makes the rate admissible, so that I may be as large as you like, as the paper says.",),
+        locator="Theorem 5.5 at the rate of Appendix B.1",
+    ),
     "A.3": _Corollary("quadratic", _rates_cube_root, (_ROUNDS,), _no_noise),
     "A.4": _Corollary("quadratic", _rates_cube_root, (_ROUNDS, _EVALUATED), _balanced_noise),
     "A.10": _Corollary(
@@ -152,7 +167,7 @@ def corollary_rates(corollary: str, **values: Any) -> CorollaryRates:
     """Choose the rates as a corollary does, and evaluate its theorem at them.
 
     Args:
-        corollary: ``4.4``, ``4.6``, ``5.6``, ``A.3``, ``A.4`` or ``A.10``.
+        corollary: ``4.4``, ``4.6``, ``5.6``, ``B.1``, ``A.3``, ``A.4`` or ``A.10``.
         **values: what the theorem needs, except gamma and eta.
 
     >>> values = dict(F=1, I=4, N=8, sigma2=1, zeta2=1, L_g=1, L_h=0.1)
@@ -188,7 +203,7 @@ def corollary_rates(corollary: str, **values: Any) -> CorollaryRates:
         rival = find("minibatch").evaluate("corrected", **largest)
     plain = [float(x) if np.ndim(x) == 0 else x for x in (rates.gamma, eta, fewest)]
     return CorollaryRates(
-        locator=f"Corollary {corollary}",
+        locator=item.locator or f"Corollary {corollary}",
         gamma=plain[0],
         eta=plain[1],
         R_min=plain[2],
@@ -197,3 +212,27 @@ def corollary_rates(corollary: str, **values: Any) -> CorollaryRates:
         rival=rival,
         deviations=item.deviations,
     )
+
+
+def local_beats_minibatch(**values: Any) -> Inequality:
+    """Check the paper's closed form of where local SGD beats mini-batch SGD on quadratics, after A.3 and A.4.
+
+    The claim is R^(1/3)/I^(2/3) < F L_g/(F + L_h^2 I phi zeta2): the order of Theorem A.2 at gamma = (R I)^(-1/3) is
+    below that of mini-batch SGD at 1/L_g. It leaves out the constants (4 and 16 of the one, 2 of the other), the rounds
+    from which that gamma is admissible, and its units. Noise must stay below what Corollary A.4 allows.
+
+    Args:
+        **values: F, L_g, L_h, I, R, zeta2, kappa, N and sigma2; arrays broadcast.
+
+    Returns:
+        Both sides; local SGD is better by orders where it holds and its condition does.
+
+    >>> sides = dict(F=1, L_g=1, L_h=0.1, zeta2=1, kappa=0.9, N=8, sigma2=0)
+    >>> [bool(local_beats_minibatch(I=I, R=20, **sides).holds) for I in (1, 8, 64)]
+    [False, True, False]
+    """
+    v = check_values(values)
+    phi = geometric_sum(np.maximum(v["kappa"], 1.0), v["I"])
+    right = v["F"] * v["L_g"] / (v["F"] + v["L_h"] ** 2 * v["I"] * phi * v["zeta2"])
+    noise = _balanced_noise(v, 1 / np.cbrt(v["R"] * v["I"]))
+    return Inequality("the region after Corollaries A.3 and A.4", np.cbrt(v["R"] / v["I"] ** 2), right, noise)

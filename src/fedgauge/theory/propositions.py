@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedgauge.errors import InputError
+from fedgauge.errors import InputError, count, positive
 from fedgauge.theory.base import over
 from fedgauge.theory.inputs import Array, check_values
 from fedgauge.values import Condition, Number, Value, Version
@@ -274,3 +274,39 @@ def lemma_b_4(
     condition = Condition("6 gamma^2 I^2 (L_h^2 + L_g^2)/(1-beta)^2", "1, below it", np.nextafter(1.0, 0.0), share)
     right = size / (1 - share) if share < 1 else np.inf
     return Inequality("Lemma B.4", float(apart.mean()), float(right), (condition,))
+
+
+def lemma_b_5(x: float, k: int) -> Inequality:
+    """Check sum_{l<k} l^2 x^l <= k^2 x^(k+2)/(x-1)^3 for x > 1; both sides are over x^k, so that neither overflows.
+
+    >>> check = lemma_b_5(2.0, 3)  # 18/8 against 288/8
+    >>> float(check.left), float(check.right), check.applies
+    (2.25, 36.0, True)
+    """
+    steps = np.arange(count("k", k, most=10**7), dtype=float)
+    base = positive("x", x)
+    left = float(np.sum(steps * steps * base ** (steps - k)))
+    right = k * k * base * base / (base - 1) ** 3 if base > 1 else np.inf
+    return Inequality("Lemma B.5", left, right, (Condition("1/x", "1, below it", np.nextafter(1.0, 0.0), 1 / base),))
+
+
+def lemma_4_of_yu(models: npt.ArrayLike, gradients: npt.ArrayLike, gamma: float, beta: float) -> Inequality:
+    """Check how far the point that Theorem A.5's proof follows is from the mean model, over all steps t = 0..T-1.
+
+    ``models`` (..., T, d) are the mean models xhat^t and ``gradients`` (..., T, d) the averaged stochastic gradients at
+    these steps. zhat^t - xhat^t is beta/(1-beta) (xhat^t - xhat^(t-1)), and 0 for t = 0; the right side is
+    gamma^2 beta^2/(1-beta)^4 times the sum of the squared gradients. Yu et al. 2019 state it without a condition.
+
+    >>> check = lemma_4_of_yu([[0.0], [-0.1]], [[1.0], [1.0]], gamma=0.1, beta=0.5)
+    >>> round(float(check.left), 6), round(float(check.right), 6)
+    (0.01, 0.08)
+    """
+    v = check_values({"gamma": gamma, "beta": beta})
+    x = _array("models", models, (None, None))
+    g = _array("gradients", gradients, x.shape[-2:])
+    rest = 1 - v["beta"]
+    moved = _square((x[..., 1:, :] - x[..., :-1, :]) * (v["beta"] / rest)).sum(axis=-1)
+    squares = _square(g).sum(axis=-1)
+    return Inequality(
+        "Lemma 4 of Yu et al.", float(moved.mean()), v["gamma"] ** 2 * v["beta"] ** 2 / rest**4 * squares.mean()
+    )

@@ -45,7 +45,7 @@ def _colours() -> Any:
 
 
 def draw(region: Region, path: figures.Target) -> None:
-    """Draw the exact ratio of the two methods, with both borders and, where L_h = 0, the line of Corollary 5.6."""
+    """Draw the exact ratio of the two methods, with both borders and those of the paper's closed forms."""
     from matplotlib.colors import CenteredNorm
     from matplotlib.lines import Line2D
     from matplotlib.ticker import FixedLocator
@@ -66,6 +66,9 @@ def draw(region: Region, path: figures.Target) -> None:
             borders.append(
                 (r"Corollary 5.6: $\sigma^2 = \mathcal{F} N L_g/(RI)$", region.corollary, 1.0, figures.COLOURS[1], ":")
             )
+        if (region.closed_noise <= 1).any():
+            stated = np.ma.masked_where(region.closed_noise > 1, region.closed)
+            borders.append(("border by the closed form after A.3 and A.4", stated, 1.0, figures.COLOURS[2], "-."))
         for label, field, level, colour, style in borders:
             if field.min() < level < field.max():
                 axes.contour(x, y, field, levels=[level], colors=colour, linestyles=style, linewidths=2.0)
