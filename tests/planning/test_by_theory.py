@@ -337,7 +337,7 @@ def test_with_equal_hessians_local_sgd_wins() -> None:
         ("nonconvex", GOAL, None),
         ("nonconvex", Goal("grad2", None, 500.0), None),
         ("partial", GOAL, 3),
-        ("strongly-convex", Goal("loss", 0.1), None),
+        ("strongly-convex", Goal("loss", 1e-3), None),  # star reaches 0.1 in so few rounds that whole ones are coarse
     ],
 )
 def test_elasticities_agree_with_a_plan_made_anew(theorem: str, goal: Goal, participants: int | None) -> None:

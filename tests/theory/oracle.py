@@ -673,6 +673,49 @@ def strongly_convex_prior(p: Any) -> Answer:
     return strongly_convex_corrected(with_l_tilde(p))
 
 
+@oracle("strongly-convex", "star")
+def strongly_convex_star(p: Any) -> Answer:
+    """The form in D = |xbar - x*|, W = sqrt(f - f*) and 1, before it is divided by anything.
+
+    D_+^2 <= (1 - u mu) D^2 - k W^2 + 2 rho D (A' W + B) + (A' W + B + noise)^2 with all errors times gamma eta, and the
+    first product is taken out of u mu D^2/2.
+    """
+    zeta, own, mean = sqrt(p.zeta2), sqrt(p.sigma2 * (1 - 1 / p.N)), sqrt(p.sigma2 / p.N)
+    rate, u = p.gamma * p.eta, p.gamma * p.eta * p.I
+    grown = rate * star_error(p, 0, 0, 0, mpf(1))[0]  # per |grad f|, which is at most sqrt(2 L_g) W
+    parts = {
+        "mean": rate * star_error(p, 0, 0, mean, 0)[0],
+        "divergence": rate * star_error(p, zeta, 0, 0, 0)[0],
+        "workers": rate * star_error(p, 0, own, 0, 0)[0],
+    }
+    noise, B = rate * sqrt(p.I) * mean, sum(parts.values())
+    slope, rho, spare = grown * sqrt(2 * p.L_g), 1 - u * p.mu, u * p.mu / 2
+    charged = 2 * u - 2 * p.L_g * (u**2 + grown**2)
+    paid = 2 * u * (1 - p.mu / p.L_g)
+    K = max(charged, paid) - (rho * slope) ** 2 / spare
+    e = slope * (B + noise) + rho**2 * slope * B / spare
+    E = (B + noise) ** 2 + (rho * B) ** 2 / spare
+    q = 1 - spare
+    start = (1 - q) * p.d0 / (q**-p.R - 1)
+    Z, Y = ((e + sqrt(e**2 + K * (E + more))) / K for more in (0, start))
+
+    def share(one: Real, local: bool) -> Real:
+        linear = slope * one * (1 + (rho**2 / spare if local else 0))
+        return (2 * linear * Z + one * (B + noise) + (rho**2 * one * B / spare if local else 0)) / K
+
+    terms = [Y**2 - Z**2, share(noise, False), *(share(one, True) for one in parts.values())]
+    low, high = mpf(0), mpf(2)
+    for _ in range(170):
+        middle = (low + high) / 2
+        small = sum((1 + middle) ** j for j in range(int(p.I))) <= (1 + sqrt(p.mu / p.L_g) / 2) * p.I
+        low, high = (middle, high) if small else (low, middle)
+    limits = {
+        "gamma*eta <= 3/(4 I L_g)": over(3, 4 * p.I * p.L_g),
+        "gamma <= y/L_g": over(low, p.L_g) if p.I > 1 else mpf("inf"),
+    }
+    return terms, limits
+
+
 @oracle("strongly-convex-last", "star")
 def strongly_convex_last_star(p: Any) -> Answer:
     """The recursion D^2 -> a^2 D^2 + 2 q D + t for D = |xbar - x*|, in the form of the derivation."""

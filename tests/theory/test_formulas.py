@@ -75,7 +75,7 @@ def test_extreme_values_give_no_nan(theorem: str, changes: dict[str, Any], table
 
 
 def test_few_rounds_of_the_strongly_convex_bound_match_the_plain_formula(table: dict[str, Any]) -> None:
-    bound = evaluate("strongly-convex", **table)
+    bound = evaluate("strongly-convex", "corrected", **table)
     q = 1 - table["mu"] * table["gamma"] * table["I"] / 4
     assert bound.terms[0].value == pytest.approx(table["mu"] * table["d0"] / (q ** -table["R"] - 1), rel=1e-12)
 

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fedgauge.algorithms import fedavg
-from fedgauge.exact.expectation import expect
+from fedgauge.exact.expectation import divergence, expect, states
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.theory import evaluate, find
 from fedgauge.theory.growth import TABLE, growth_limit, growths, overshoot_limit
@@ -132,6 +132,58 @@ SMALL: dict[str, Any] = {
 )
 def test_constants_at_small_rates(theorem: str, changes: dict[str, Any], scale: float, constant: float) -> None:
     assert float(evaluate(theorem, **{**SMALL, **changes}).total) / scale == pytest.approx(constant, rel=1e-3)
+
+
+CONVEX: dict[str, Any] = {
+    "d0": 0, "I": 1, "R": 1, "N": 1, "sigma2": 0, "zeta2": 0, "L_g": 1, "L_h": 0, "mu": 0.01, "gamma": 1e-9, "eta": 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "scale", "constant"),
+    [
+        ({"d0": 1, "R": 10**12}, 0.01 / np.expm1(5.0), 1 / 4),  # q^-R = exp(mu gamma R/2)
+        ({"sigma2": 4, "N": 2}, 2e-9, 1 / 2),
+        ({"zeta2": 1, "L_h": 1, "I": 1000, "gamma": 1e-12}, 999**2 * 1e-24 / 0.01, 1 / 4),
+    ],
+)
+def test_constants_of_a_9_at_small_rates(changes: dict[str, Any], scale: float, constant: float) -> None:
+    found = evaluate("strongly-convex", "star", **{**CONVEX, **changes})
+    assert float(found.total) / scale == pytest.approx(constant, rel=1e-3)
+
+
+def test_the_limits_of_a_9_leave_p_above_0() -> None:
+    """The least P over mu/L_g and gamma eta I L_g at the largest c, sqrt(mu/L_g)/2, is the page's 0.029."""
+    m, v = np.linspace(1e-6, 1, 1001)[:, None], np.linspace(1e-6, 0.75, 1001)[None]
+    P = 1 - np.minimum(v * (1 + m / 4), m) - (1 - v * m) ** 2 / 2
+    assert P.min() == pytest.approx(0.0296, abs=1e-4)
+    largest = evaluate("strongly-convex", "star", **{**CONVEX, "I": 8, "mu": 0.92, "d0": 1.0, "gamma": 1e-6})
+    at_limit = {**CONVEX, "I": 8, "mu": 0.92, "d0": 1.0, "gamma": largest.gamma_max, "eta": 1.0}
+    at_limit["eta"] = float(largest.gamma_eta_max) / float(largest.gamma_max)
+    assert np.isfinite(evaluate("strongly-convex", "star", **at_limit).total)
+
+
+@pytest.mark.parametrize("zeta", [0.0, 2.0])
+def test_a_9_stays_above_runs_of_quadratics_at_its_own_limits(zeta: float) -> None:
+    """A = 1 +- L_h and a flat direction, from far away and from x*, with eta that makes both limits meet."""
+    mu, L_h, I, R = 0.05, 0.4, 6, 40  # noqa: E741
+    A = [np.diag([1 + side * L_h, mu]) for side in (1.0, -1.0)]
+    b = [[side * zeta, 0.0] for side in (1.0, -1.0)]
+    for start in ([3.0, 3.0], [0.0, 0.0]):
+        federation = QuadraticFederation(A, b, sigma2=0.3, start=start)
+        values: dict[str, Any] = {"I": I, "R": R, "N": 2, "sigma2": 0.3, "L_g": 1.0, "L_h": L_h, "mu": mu}
+        limits = evaluate("strongly-convex", "star", **values, zeta2=1.0, d0=1.0, gamma=1e-3)
+        gamma = 0.999 * min(float(c.limit) for c in limits.conditions if c.name == "gamma")
+        eta = 0.999 * float(limits.gamma_eta_max) / gamma
+        run = states(federation, fedavg(gamma, eta), local_steps=I, rounds=R)
+        zeta2 = float(divergence(federation, run).max())
+        excess = np.array(expect(federation, fedavg(gamma, eta), local_steps=I, rounds=R).loss[:-1])
+        q = 1 - mu * gamma * eta * I / 2
+        weights = q ** -np.arange(1.0, R + 1)
+        d0 = float(np.sum(np.square(start)))
+        bound = evaluate("strongly-convex", "star", **values, zeta2=zeta2, d0=d0, gamma=gamma, eta=eta)
+        assert bound.certified
+        assert 0 < float(weights @ excess / weights.sum()) <= float(bound.total)
 
 
 @pytest.mark.parametrize("I", [1, 5])

@@ -9,7 +9,7 @@ minibatch            Theorem 5.5  printed, corrected, star, prior
 quadratic            Theorem A.2  printed, corrected, sharp, prior
 momentum             Theorem A.5  printed, corrected, star, prior
 fedadam              Theorem A.7  printed, corrected, prior
-strongly-convex      Theorem A.9  printed, corrected, sharp, prior
+strongly-convex      Theorem A.9  printed, corrected, sharp, star, prior
 strongly-convex-last Theorem A.9  printed, corrected, sharp, star, prior
 partial-shared       Theorem 4.5  corrected, sharp, star, prior
 partial-without      Theorem 4.5  corrected, sharp, star, prior
