@@ -266,3 +266,30 @@ def test_tune_frees_eta_above_a_floor(capsys: Capture) -> None:
 @pytest.mark.parametrize("command", ["bound", "tune", "region"])
 def test_help_has_an_example(command: str, capsys: Capture) -> None:
     assert f"Example: fedgauge {command} " in run(capsys, command, "--help")
+
+
+def test_weights_give_the_effective_number_of_workers(capsys: Capture, tmp_path: Path) -> None:
+    found = answer(capsys, "bound", "nonconvex", *arguments("N"), "--weights", "2,1,1")
+    assert found["values"]["N"] == pytest.approx(8 / 3)
+    assert found["total"] == pytest.approx(float(evaluate("nonconvex", **{**VALUES, "N": 8 / 3}).total))
+    tuned = answer(capsys, "tune", "nonconvex", *arguments("N", "gamma"), "--weights", "2,1,1")
+    assert tuned["values"]["N"] == found["values"]["N"]
+    equal = answer(capsys, "bound", "partial", *arguments("N"), "--weights", "1,1,1,1")
+    assert equal["values"]["N"] == 4
+    for words, line in (
+        ("N is given and --weights says what it is", ["bound", "nonconvex", *arguments(), "--weights", "2,1,1"]),
+        ("partial is about workers with equal weights", ["bound", "partial", *arguments("N"), "--weights", "2,1,1,1"]),
+        ("must be numbers separated by commas", ["bound", "nonconvex", *arguments("N"), "--weights", "2,one"]),
+        (
+            "sdp is about workers with equal weights",
+            ["bound", "nonconvex", *arguments("N"), "--weights", "2,1", "--version", "sdp"],
+        ),
+    ):
+        assert words in " ".join(run(capsys, *line, status=2).split())
+    file = tmp_path / "measure.json"
+    file.write_text(json.dumps({"constants": {"L_h": 0.4}, "settings": {"weights": [0.5, 0.25, 0.25]}}))
+    fits = ["bound", "nonconvex", *arguments("N", "L_h"), "--values", str(file)]
+    assert answer(capsys, *fits, "--weights", "2,1,1")["total"] == found["total"]
+    for weights in ([], ["--weights", "1,1,2"]):
+        numbers = ["N=3"] if not weights else []
+        assert "measured with other weights" in " ".join(run(capsys, *fits, *numbers, *weights, status=2).split())

@@ -529,7 +529,11 @@ MISTAKES: list[tuple[dict[str, float], dict[str, Any], str]] = [
     (TABLE, {"participants": 9}, "at most the 8 workers, not 9"),
     (TABLE, {"participants": 3, "theorem": "nonconvex"}, "choose partial"),
     (TABLE, {"participants": 8, "theorem": "nonconvex"}, "not 8 workers drawn with replacement; choose partial"),
-    (TABLE, {"participants": Participation(weights=(2.0,) + 7 * (1.0,))}, "equal weights; leave out the weights"),
+    (
+        TABLE,
+        {"participants": Participation("without-replacement", 4, (2.0,) + 7 * (1.0,))},
+        "adds a variance of its own; leave out the weights, let all workers take part",
+    ),
     (TABLE, {"theorem": "momentum"}, "The theory plans FedAvg, so momentum has no plan"),
     (TABLE, {"theorem": "nonconvx"}, "did you mean nonconvex"),
     (TABLE, {"goal": Goal("accuracy", 0.9)}, "says nothing about a goal of accuracy; choose a goal of grad2"),

@@ -24,6 +24,7 @@ from fedgauge import (
     federate,
     plan,
 )
+from fedgauge.cli import main
 from fedgauge.federation.generate import random_quadratics
 from fedgauge.federation.participation import Participation
 from fedgauge.planning.candidates import Candidate
@@ -177,8 +178,11 @@ def test_the_theory_of_a_plan_knows_who_takes_part(tmp_path: Path) -> None:
     assert drawn.theory.choice.theorem == "partial"  # 4 draws of 4 workers are not all of them
     weighted = experiment(tmp_path).changed({"weights": [1000.0, 1.0, 1.0, 1.0], "local_steps": 2})
     found = plan(weighted, goal=Goal("grad2", 1e-1), cost=COST, over=over, options=ONE)
-    assert found.theory is None
-    assert any("equal weights" in note for note in found.notes)
+    assert found.theory is not None
+    assert found.theory.values["N"] == pytest.approx(1.006, abs=1e-3)  # (1003/1000)^2, nearly
+    both = plan(weighted.changed({"participants": 2}), goal=Goal("grad2", 1e-1), cost=COST, over=over, options=ONE)
+    assert both.theory is None
+    assert any("equal weights" in note for note in both.notes)
 
 
 def test_as_many_participants_as_workers_are_tried_as_that_many(tmp_path: Path) -> None:
@@ -195,13 +199,37 @@ def test_the_least_loss_is_that_of_the_weighted_objective(tmp_path: Path) -> Non
     assert floor_of(Setup(federation, fedavg(0.1))) == 0.5
 
 
-def test_theory_has_no_plan_for_workers_that_weigh_differently(tmp_path: Path) -> None:
-    # One Hessian and sigma^2 = 1: Theorem 5.5 divides the noise by 20, and one worker has almost all the weight.
+def test_theory_plans_for_weighted_workers_with_their_effective_number_and_certifies_nothing(tmp_path: Path) -> None:
+    # One Hessian and sigma^2 = 1: N = 20 would divide the noise by 20, and one worker has almost all the weight.
     random_quadratics(20, 2, hessian_spread=0.0, sigma2=1.0).write(tmp_path / "fed.json")
     weights = [1000.0, *19 * [1.0]]
     asked = Experiment.of({"source": str(tmp_path / "fed.json"), "gamma": 0.1, "weights": weights})
-    with pytest.raises(InputError, match="about workers with equal weights"):
-        theory_of(asked, Goal("grad2", 0.1), COST)
+    found = theory_of(asked, Goal("grad2", 0.1), COST)
+    w = np.array(weights) / np.sum(weights)
+    assert found.values["N"] == pytest.approx(1 / np.sum(w * w))
+    assert found.values["N"] < 1.04
+    assert any("as 1.04 workers with equal weights" in note for note in found.notes)
+    plain = theory_of(asked.changed({"weights": None}), Goal("grad2", 0.1), COST)
+    assert plain.certified
+    assert not found.certified, "the exact constants are those of equal weights"
+
+
+def test_constants_measured_with_other_weights_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    random_quadratics(3, 2, sigma2=1.0, seed=1).write(tmp_path / "fed.json")
+    assert main(["constants", str(tmp_path / "fed.json"), "--json"]) == 0
+    (tmp_path / "constants.json").write_text(capsys.readouterr().out)
+    base = {"source": str(tmp_path / "fed.json"), "gamma": 0.1, "local_steps": 1}
+    weighted = Experiment.of({**base, "weights": [3.0, 1.0, 1.0]})
+    with pytest.raises(InputError, match="measured with other weights"):
+        theory_of(weighted, Goal("grad2", 1.0), COST, values=tmp_path / "constants.json")
+    line = (
+        f"measure {tmp_path / 'fed.json'} --gamma 0.1 --weights 3,1,1 --most 2 --readings divergence,noise,trajectory"
+    )
+    assert main([*line.split(), "--out", str(tmp_path / "m")]) == 0
+    measured = tmp_path / "m" / "measure.json"
+    assert theory_of(weighted, Goal("grad2", 5.0), COST, values=measured).values["N"] == pytest.approx(25 / 11)
+    with pytest.raises(InputError, match="measured with other weights"):
+        theory_of(Experiment.of(base), Goal("grad2", 5.0), COST, values=measured)
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

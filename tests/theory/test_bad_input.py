@@ -24,6 +24,8 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     ("nonconvex", {"R": 0}, "R must be a whole number of at least 1, not 0."),
     ("nonconvex", {"I": 0}, "I must be a whole number of at least 1, not 0."),
     ("nonconvex", {"I": 2.5}, "I must be a whole number of at least 1, not 2.5."),
+    ("nonconvex", {"N": 0.5}, "N must be a finite number of at least 1, not 0.5."),
+    ("partial", {"N": 8.5}, "N must be a whole number for partial, not 8.5: drawing workers at random"),
     ("nonconvex", {"R": float("nan")}, "R must be a whole number of at least 1, not nan."),
     ("nonconvex", {"gamma": 0}, "gamma must be a finite number above 0, not 0."),
     ("nonconvex", {"gamma": "fast"}, "gamma must be a number or an array of numbers, not 'fast'."),

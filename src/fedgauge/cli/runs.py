@@ -114,6 +114,7 @@ def check(
     Example: fedgauge runs check runs/first --values measured/measure.json
     """
     from fedgauge.errors import InputError
+    from fedgauge.federation.participation import Participation
     from fedgauge.measurement.trajectory import exceeded
     from fedgauge.report.terminal import kept_runs
     from fedgauge.runs.reader import read_run
@@ -121,7 +122,9 @@ def check(
 
     found = read_run(run)
     _warn([found])
-    check_federation(values, found.settings.get("federation"), f"the run in {run}")
+    weights = dict(found.settings.get("participation") or {}).get("weights")
+    shares = Participation(weights=weights).shares
+    check_federation(values, found.settings.get("federation"), f"the run in {run}", shares)
     constants = read_estimates(values)
     limits: dict[str, float] = {name: constants[name].value for name in ("L_h", "L_g", "L_tilde") if name in constants}
     if not limits:

@@ -37,6 +37,7 @@ def bound(
     numbers: Numbers = None,
     version: VersionName = None,
     values: ValuesFile = None,
+    weights: options.Weights = None,
     listed: Annotated[bool, typer.Option("--list", help="Show all theorems and what each needs.")] = False,
     plot: Annotated[
         Path | None,
@@ -47,8 +48,9 @@ def bound(
     """Evaluate a convergence theorem: each term, each condition, each version, and whether you can trust it.
 
     Names: F I R N M sigma2 zeta2 L_g L_h L_h_rms L_tilde gamma eta beta kappa tau G beta1 beta2 mu d0. A plain number
-    counts as exact; sigma and zeta are squared where sigma2 and zeta2 are not given. With --version sdp, nonconvex is
-    computed as the worst case of a round, with a checked certificate and a federation that comes near it.
+    counts as exact; sigma and zeta are squared where sigma2 and zeta2 are not given. With --weights, N is 1/sum w_i^2,
+    and the constants must be those of the weighted means. With --version sdp, nonconvex is computed as the worst case
+    of a round, with a checked certificate and a federation that comes near it.
 
     Example: fedgauge bound nonconvex F=1 I=8 R=500 N=10 sigma2=1 zeta2=4 L_g=1 L_h=0.1 L_tilde=1.2 gamma=0.01
     """
@@ -63,7 +65,9 @@ def bound(
     if theorem is None:
         raise InputError(f"bound needs a theorem; choose one of {', '.join(THEOREMS)}.")
     found = find(theorem)
-    symbols, kinds, notes, caveat = collect(found, numbers or (), values)
+    if version == "sdp" and weights is not None:
+        raise InputError("The version sdp is about workers with equal weights; leave out --weights.")
+    symbols, kinds, notes, caveat = collect(found, _weighed(theorem, numbers, values, weights), values)
     if plot is not None and version != "sdp":
         raise InputError("--plot draws the bounds beside --version sdp; add it, or leave out --plot.")
     if version == "sdp":
@@ -71,6 +75,30 @@ def bound(
         return
     result = bound(theorem, version, kinds, notes=notes, **symbols)  # type: ignore[arg-type]  # the version is validated there
     _show(result, json, caveat)
+
+
+def _weighed(theorem: str, numbers: list[str] | None, values: Path | None, weights: str | None) -> list[str]:
+    """The numbers, with N from the weights if there are any."""
+    from fedgauge.errors import InputError
+    from fedgauge.theory import find
+    from fedgauge.theory.arguments import check_weights
+
+    given = list(numbers or ())
+    if weights is None:
+        if values is not None:
+            check_weights(values, "asked for", None)
+        return given
+    if any(one.partition("=")[0].strip() == "N" for one in given):
+        raise InputError("N is given and --weights says what it is; leave one of them out.")
+    who = options.participation_from(None, None, weights, len(weights.split(",")))
+    if find(theorem).sampling != "full" and who.shares is not None:
+        raise InputError(
+            f"{theorem} is about workers with equal weights, because weighing what a drawn worker sends adds a variance"
+            " of its own; leave out --weights, or choose a theorem about all workers."
+        )
+    if values is not None:
+        check_weights(values, "asked for", who.shares)
+    return [*given, f"N={who.effective_workers(len(who.weights or ()))!r}"]
 
 
 def _worst_case(theorem: str, symbols: dict[str, float], kinds: Any, plot: Path | None, json: bool) -> None:
@@ -129,6 +157,7 @@ def tune(
     numbers: Numbers = None,
     version: VersionName = None,
     values: ValuesFile = None,
+    weights: options.Weights = None,
     budget: Annotated[
         float | None,
         typer.Option(help="Choose I and R too, with this much to spend on all rounds.", show_default=False),
@@ -155,7 +184,7 @@ def tune(
     if theorem is None:
         raise InputError(f"tune needs a theorem; choose one of {', '.join(THEOREMS)}.")
     found = find(theorem)
-    symbols, kinds, notes, caveat = collect(found, numbers or (), values)
+    symbols, kinds, notes, caveat = collect(found, _weighed(theorem, numbers, values, weights), values)
     # A file may hold what is to be chosen here, which is ignored; an argument that does is refused below.
     typed = {argument.partition("=")[0].strip() for argument in numbers or ()}
     sought = ("gamma", *(("I", "R") if budget is not None else ()), *(("eta",) if free_eta else ()))

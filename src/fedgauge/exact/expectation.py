@@ -314,21 +314,24 @@ def states(
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def divergence(federation: QuadraticFederation, run: States) -> Floats:
-    """The mean divergence (1/N) sum_i E‖∇F_i(x_i) - ∇f(x_i)‖^2 at the workers' own models x_i^{r,k}.
+def divergence(federation: QuadraticFederation, run: States, participation: Participation = FULL) -> Floats:
+    """The mean divergence sum_i w_i E‖∇F_i(x_i) - ∇f(x_i)‖^2 at the workers' own models x_i^{r,k}; w_i is usually 1/N.
 
     Rows are the rounds r < R, and columns the local steps k < I. The largest entry is the only zeta^2 that the proofs
     of Theorems 4.3, 4.5, A.5, A.7 and A.9 use. The first column is at the global models, as in Theorem A.2. With
-    sampling, a worker that is not drawn counts with the steps that it would have taken. f is the unweighted average.
+    sampling, a worker that is not drawn counts with the steps that it would have taken.
 
     >>> from fedgauge import QuadraticFederation, fedavg
     >>> federation = QuadraticFederation([[[1.0]], [[3.0]]], [[0.0], [0.0]], start=[1.0])
     >>> divergence(federation, states(federation, fedavg(gamma=0.5), local_steps=2, rounds=1)).tolist()
     [[1.0, 0.25]]
     """
-    off = federation.hessians - federation.mean_hessian
-    shift = federation.linear - federation.mean_linear
-    N, d = shift.shape
+    A, b, _ = _objective(federation, participation)
+    N, d = federation.linear.shape
+    # Each worker's difference is scaled by the root of N w_i, so that means over workers are weighted.
+    root = np.sqrt(N * participation.objective(N)) if participation.weights is not None else np.ones(N)
+    off = root[:, None, None] * (federation.hessians - A)
+    shift = root[:, None] * (federation.linear - b)
     m, C = run.mean[:-1], run.covariance[:-1]
     columns = []
     for maps in run.before_steps():

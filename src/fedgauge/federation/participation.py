@@ -101,6 +101,24 @@ class Participation(Value):
             return np.full(num_workers, 1.0 / num_workers)
         return self._scaled.copy()
 
+    def effective_workers(self, num_workers: int) -> float:
+        """1/sum w_i^2, by which a mean over workers reduces noise: N if weights are equal, otherwise less.
+
+        >>> Participation(weights=(2.0, 1.0, 1.0)).effective_workers(3)
+        2.6666666666666665
+        """
+        if self.shares is None:
+            return float(num_workers)
+        self.check(num_workers)
+        return min(1 / float(np.sum(self._scaled**2)), float(num_workers))
+
+    @property
+    def shares(self) -> tuple[float, ...] | None:
+        """The weights w_i, which sum to one; None where all workers have the same weight."""
+        if self.weights is None or len(set(self.weights)) == 1:
+            return None
+        return tuple(self._scaled.tolist())
+
     def cohort(self, num_workers: int, seed: int, round: int) -> Cohort:
         """The participants of a round: the same for the same seed and round wherever it is computed."""
         self.check(num_workers)

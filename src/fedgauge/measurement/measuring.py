@@ -314,6 +314,8 @@ def measure(
     )
     settings: dict[str, Any] = {"experiment": dict(setup.experiment), "asked": _plain(options)}
     settings["federation"] = digest
+    if setup.participation.shares is not None:
+        settings["weights"] = list(setup.participation.shares)
     if not setup.experiment:
         settings["algorithm"] = {"name": setup.algorithm.name, **setup.algorithm.parameters}
         settings["local_steps"] = steps

@@ -53,8 +53,8 @@ def theory_plan(
         goal: a ``grad2`` to reach, or to make small within a budget; for ``strongly-convex``, a ``loss``.
         cost: the cost of a round, with the bytes of a model and the time of a step filled in.
         num_workers: the number N of workers.
-        participants: how participants are drawn. By default, all workers take part; a number M means M draws with
-            replacement.
+        participants: how participants are drawn, and their weights, which must be equal unless all take part. By
+            default, all workers take part with equal weights; a number M means M draws with replacement.
         eta: the global rate; None to let the plan choose it, which needs ``gamma_min``.
         gamma_min: the smallest gamma to consider.
         theorem: one of :func:`~fedgauge.theory.planning_theorems`. By default, the one that applies: ``partial`` if
@@ -100,7 +100,12 @@ def theory_plan(
         what = "f has no known minimum" if math.isinf(start) else "there is nothing left to gain"
         raise InputError(f"{gap} must be above 0 and finite to plan, not {start!r}: {what}; give another value.")
     target, beside = inputs.target_of(goal, constants)
-    counts = {"N": float(N), **({"M": float(M)} if "M" in statement.needs else {})}
+    counts = {"N": who.effective_workers(N), **({"M": float(M)} if "M" in statement.needs else {})}
+    if counts["N"] < N:
+        notes.append(
+            f"With these weights the mean of the workers reduces noise as {counts['N']:.3g} workers with equal weights"
+            " would, which is N in the theorem."
+        )
     values = {symbol: item.at("value") for symbol, item in found.items()} | counts
     task = Task(name, version, values, cost, M, target, goal.budget, eta, gamma_min, count("cap", cap))
     choice = solve(task)

@@ -30,8 +30,12 @@ _LOOKED = 3  # number of rounds of the trajectory from the first model
 
 
 def at_start(setup: Setup) -> Measurement:
-    """Measure constants at the first model: for quadratics exact ones, and for all what a few rounds show."""
-    certain = ("certified",) if isinstance(setup.federation, QuadraticFederation) else ()
+    """Measure constants at the first model: for quadratics exact ones, and for all what a few rounds show.
+
+    Exact ones are those of equal weights, so that with other weights there is only what the rounds show.
+    """
+    exact = isinstance(setup.federation, QuadraticFederation) and setup.participation.weights is None
+    certain = ("certified",) if exact else ()
     options = MeasureOptions((*certain, "divergence", "noise", "trajectory"), rounds=_LOOKED, seeds=1)
     return whole(measure(setup, model=setup.first_model, origin="first model", options=options))
 
@@ -106,7 +110,7 @@ def theory_of(
         raise InputError("A plan chooses one number of local steps for all workers; give local_steps as one number.")
     check_participation(setup.participation, federation.num_workers)
     if values:
-        check_federation(values, federation.digest, experiment.data.name)
+        check_federation(values, federation.digest, experiment.data.name, setup.participation.shares)
     measured = at_start(setup)
     constants, notes = (read_estimates(values) if values else measured.constants).fitted(setup.subject)
     constants = with_gap(constants, setup, float(measured.point["loss"]))

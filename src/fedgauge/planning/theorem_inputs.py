@@ -97,8 +97,11 @@ def check_participation(who: Participation, num_workers: int) -> int:
     if num_workers < M:
         raise InputError(f"participants must be at most the {num_workers} workers, not {M}; sample fewer.")
     who.check(num_workers)
-    if who.weights is not None:
-        raise InputError("The theorems are about workers with equal weights; leave out the weights, or plan by trial.")
+    if who.weights is not None and who.sampling != "full":
+        raise InputError(
+            "The theorems about drawn workers are about workers with equal weights, because weighing what a drawn"
+            " worker sends adds a variance of its own; leave out the weights, let all workers take part, or plan by trial."
+        )
     if not any(theorem.sampling == who.sampling for theorem in planning_theorems()):
         covered = dict.fromkeys(theorem.sampling for theorem in planning_theorems())
         raise InputError(

@@ -74,6 +74,11 @@ def background_of(found: FoundResults) -> Background:
     if found.run and constants:
         try:
             run = found.run
+            if found.measurement and found.measurement.settings.get("weights") is not None:
+                raise InputError(
+                    "The constants were measured with unequal weights of the workers, for which no report"
+                    " evaluates the theorems; measure with equal weights."
+                )
             comparison = compare(run, constants, workers, lambda known: _gap(experiment, run, known))
         except InputError as error:
             notes.append(f"There is no bound to set beside the run: {error}")

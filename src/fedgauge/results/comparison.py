@@ -194,7 +194,10 @@ def _theorem_of(run: FoundRun, num_workers: int | None) -> tuple[str, dict[str, 
     if isinstance(settings["local_steps"], list):
         raise InputError("No theorem here covers workers that make different numbers of local steps.")
     if participation.get("weights") is not None:
-        raise InputError("The theorems give every worker the same weight, and this run weights them differently.")
+        raise InputError(
+            "A report compares runs with the theorems only if all workers have the same weight, and this run weights"
+            " them differently; 'fedgauge bound --weights' evaluates a theorem for such a run."
+        )
     if num_workers is None:
         raise InputError("The number of workers is not known, as the data cannot be read; the theorems need it.")
     sampling = participation.get("sampling", "full")

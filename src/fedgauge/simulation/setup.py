@@ -80,8 +80,10 @@ class Setup:
         """What a bound on a run speaks about."""
         from fedgauge.federation.first_model import digest_of
 
-        own = self.start is None
-        return Subject(self.federation.digest, digest_of(self.first_model), self.seed if own else None)
+        own, federation = self.start is None, self.federation.digest
+        if self.participation.shares is not None:  # f is another function then
+            federation = f"{federation} with the weights {self.participation.shares}"
+        return Subject(federation, digest_of(self.first_model), self.seed if own else None)
 
     @property
     def fixed_steps(self) -> int | tuple[int, ...]:

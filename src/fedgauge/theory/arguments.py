@@ -96,19 +96,32 @@ def read_estimates(path: Path, wanted: Iterable[str] = SYMBOLS) -> Constants:
     return Constants(tuple(_estimate(name, item, scope) for name, item in entries.items() if name in names))
 
 
-def check_federation(path: Path, digest: str | None, what: str) -> None:
-    """Refuse constants that were measured on another federation, as far as both files say which.
+def check_federation(path: Path, digest: str | None, what: str, weights: Sequence[float] | None = None) -> None:
+    """Refuse constants that were measured on another federation, or with other weights, as far as the files say.
 
     Args:
         path: the file of constants.
         digest: the digest of the federation that they are wanted for.
         what: its name, for the message.
+        weights: the weights w_i of its workers, which sum to one; None where all are equal.
     """
     settings = read_object(path).get("settings")
     measured = settings.get("federation") if isinstance(settings, Mapping) else None
     if digest and measured and measured != digest:
         raise InputError(
             f"{path} was measured on another federation than {what}; measure this one with 'fedgauge measure'."
+        )
+    check_weights(path, what, weights)
+
+
+def check_weights(path: Path, what: str, weights: Sequence[float] | None) -> None:
+    """Refuse constants that were measured with other weights of the workers, if a command wrote the file."""
+    data = read_object(path)
+    settings, typed = data.get("settings"), "x_star" not in data  # which 'fedgauge constants' writes
+    held = settings.get("weights") if isinstance(settings, Mapping) else weights if typed else None
+    if (held is None) != (weights is None) or (held is not None and list(held) != list(weights or ())):
+        raise InputError(
+            f"{path} was measured with other weights of the workers than {what}; measure it again, or give its weights."
         )
 
 
@@ -120,6 +133,7 @@ def read_values(path: Path) -> tuple[dict[str, tuple[float, Kind]], tuple[str, .
     Returns:
         The values with their kinds, and a sentence on each that counts for less than the file says.
     """
+    check_weights(path, "the theorems have here", None)
     constants, notes = read_estimates(path, {*ACCEPTED, *_SPELLED}).fitted(Subject())
     found = _spell(constants)
     if "mu" in found and found["mu"][0] <= 0:

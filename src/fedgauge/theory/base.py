@@ -338,6 +338,12 @@ class Theorem:
                 f"{self.name} ({self.locator}, {version}) lacks {', '.join(missing)}; "
                 f"it needs {', '.join(self.needed(version))}{spare}."
             )
+        if self.sampling != "full" and np.any(v["N"] != np.floor(v["N"])):
+            raise InputError(
+                f"N must be a whole number for {self.name}, not {float(np.ravel(v['N'])[0]):g}: drawing workers at"
+                " random and weighing what they send adds a variance that the theorem does not have; let all workers"
+                " take part."
+            )
         keep = (*self.needed(version), *self.optional)
         v = {name: array for name, array in v.items() if name in keep}
         for name, default in self.optional.items():

@@ -34,6 +34,8 @@ def _shown(value: Any) -> str:
 def rule(name: str, value: Array) -> tuple[str, npt.NDArray[np.bool_]]:
     """Return in words what a symbol's value must be, and where the values meet that."""
     finite = np.isfinite(value) | (np.isposinf(value) & (name in MAY_BE_INFINITE))
+    if name == "N":  # which need not be whole where workers have weights
+        return "a finite number of at least 1", finite & (value >= 1)
     if name in COUNTS:
         return "a whole number of at least 1", finite & (value >= 1) & (value == np.floor(value))
     if name in POSITIVE:
@@ -75,7 +77,8 @@ def check_values(values: Mapping[str, Any]) -> Values:
     except ValueError:
         shapes = ", ".join(f"{name} {array.shape}" for name, array in checked.items() if array.ndim)
         raise InputError(f"The arrays must broadcast to one shape, not {shapes}; reshape them.") from None
-    if "M" in checked and "N" in checked and (checked["M"] > checked["N"]).any():
+    # An N that is not whole comes from weights, for which no theorem draws workers: M is then ignored.
+    if {"M", "N"} <= {*checked} and np.any((checked["M"] > checked["N"]) & (checked["N"] == np.floor(checked["N"]))):
         raise InputError(
             f"M must be at most N, not M = {_shown(values['M'])} of N = {_shown(values['N'])}; sample fewer workers."
         )

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fedgauge.errors import InputError
 from fedgauge.theory import find
 from fedgauge.theory.sdp import SdpBound, sdp_bound
 from fedgauge.theory.worst_round import WorstRound, worst_round
@@ -86,6 +87,10 @@ def worst_case(kinds: Mapping[str, Kind] | None = None, curve: bool = False, **v
     """
     used = {name: values[name] for name in _NAMES if name in values}
     used = {"eta": 1.0, **{name: float(value) for name, value in find("nonconvex").prepare("star", used).items()}}
+    if used["N"] != int(used["N"]):
+        raise InputError(
+            f"N must be a whole number for the version sdp, not {used['N']:g}: it is about workers with equal weights."
+        )
     counts = {"I": int(used["I"]), "N": int(used["N"])}
     found = sdp_bound(**{**used, **counts})
     below = found.bound if math.isfinite(found.bound) else 100 * used["L_g"] * used["F"] / used["R"]
