@@ -100,7 +100,8 @@ def check_participation(who: Participation, num_workers: int) -> int:
     if who.weights is not None and who.sampling != "full":
         raise InputError(
             "The theorems about drawn workers are about workers with equal weights, because weighing what a drawn"
-            " worker sends adds a variance of its own; leave out the weights, let all workers take part, or plan by trial."
+            " worker sends adds a variance of its own; leave out the weights, let all workers take part, or plan by"
+            " trial."
         )
     if not any(theorem.sampling == who.sampling for theorem in planning_theorems()):
         covered = dict.fromkeys(theorem.sampling for theorem in planning_theorems())
