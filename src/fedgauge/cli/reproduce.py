@@ -151,7 +151,8 @@ def _figure(name: str) -> None:
                 raise KeyboardInterrupt
         conclude(training_curves, result, out, name, json)
 
-    figure.__doc__ = f"""Figure {name.removeprefix("fig")}: {studies.title(name)}.
+    what = "Not in the paper's figures" if name in studies.UNSHOWN else f"Figure {name.removeprefix('fig')}"
+    figure.__doc__ = f"""{what}: {studies.title(name)}.
 
     Runs go side by side and are kept: the same command resumes, and more --seeds only add runs.
 
@@ -160,7 +161,7 @@ def _figure(name: str) -> None:
     app.command(name)(figure)
 
 
-for _name in studies.FIGURES:
+for _name in studies.CURVES:
     _figure(_name)
 
 

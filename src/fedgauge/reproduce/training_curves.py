@@ -13,7 +13,7 @@ from typing import Any
 from fedgauge.experiment.sweep import Sweep, run_sweep, shown
 from fedgauge.report import figures
 from fedgauge.report.terminal import console
-from fedgauge.reproduce.studies import FIGURES, QUANTITIES, STUDIES, Panel, Scale, title
+from fedgauge.reproduce.studies import CURVES, QUANTITIES, STUDIES, Panel, Scale, title
 from fedgauge.results.paper import CurvesFigure
 from fedgauge.simulation.options import HERE, Compute
 
@@ -46,10 +46,10 @@ def run(
         ``None`` if it was interrupted.
     """
     found = {}
-    for key in dict.fromkeys(panel.study for panel in FIGURES[name]):
+    for key in dict.fromkeys(panel.study for panel in CURVES[name]):
         study = STUDIES[key]
         size = study.sizes[scale]
-        percents = [float(p) for p in dict.fromkeys(panel.percent for panel in FIGURES[name] if panel.study == key)]
+        percents = [float(p) for p in dict.fromkeys(panel.percent for panel in CURVES[name] if panel.study == key)]
         sweep = Sweep(
             study.experiment(scale, data, percent=percents[0], engine=compute.engine, address=compute.address),
             {"local_steps": size.local_steps, "percent": percents},
@@ -88,7 +88,7 @@ def of(result: Mapping[str, Any], panel: Panel) -> dict[int, Mapping[str, Any]]:
 def show(result: Mapping[str, Any]) -> None:
     """Print the last round's numbers, panel by panel."""
     rows = []
-    for panel in FIGURES[result["figure"]]:
+    for panel in CURVES[result["figure"]]:
         study = result["studies"].get(panel.study)
         for steps, each in of(result, panel).items():
             rows.append(
@@ -116,7 +116,7 @@ def last(each: Mapping[str, Any], quantity: str, seeds: int) -> str:
 
 def draw(result: Mapping[str, Any], path: Path) -> None:
     """Picture the panels."""
-    panels = [panel for panel in FIGURES[result["figure"]] if of(result, panel)]
+    panels = [panel for panel in CURVES[result["figure"]] if of(result, panel)]
     with figures.figure(path, panels=max(len(panels), 1), width=3.4, height=2.9) as drawn:
         for axes, panel in zip(drawn, panels, strict=False):
             ylabel, log = QUANTITIES[panel.quantity]
