@@ -23,7 +23,8 @@ FULL = [name for name, theorem in THEOREMS.items() if theorem.sampling == "full"
 
 
 def spectral(matrices: Floats) -> Floats:
-    return np.abs(np.linalg.eigvalsh(matrices)).max(axis=-1)
+    norms: Floats = np.abs(np.linalg.eigvalsh(matrices)).max(axis=-1)
+    return norms
 
 
 def weighted_constants(federation: QuadraticFederation, w: Floats) -> dict[str, float]:
