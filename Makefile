@@ -22,8 +22,9 @@ demo: setup
 # Many tests write small files and wait for them to be on the disk; they are kept in memory where there is enough.
 MEMORY := $(shell df --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 4000000 { print "/dev/shm" }')
 
+# Each of the two processes has a core, so that torch's threads would only wait for each other.
 test: check chromium
-	$(if $(MEMORY),TMPDIR=$(MEMORY)) $(BIN)/python -m pytest -n 2 --dist worksteal
+	$(if $(MEMORY),TMPDIR=$(MEMORY)) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # A cluster of several nodes on this machine, some of which are killed; takes more than a minute.
 test-cluster: setup

@@ -27,6 +27,7 @@ from fedgauge.experiment.prepare import prepare
 from fedgauge.measurement.gauge.curve import BaseCurve
 from fedgauge.measurement.gauge.probes import Runner
 from fedgauge.report import figures
+from fedgauge.reproduce.decisive.cell import crossing
 from fedgauge.system.files import write_json
 
 LOCAL_STEPS = (4, 16, 64)
@@ -67,17 +68,6 @@ FRESH: Mapping[str, dict[str, Any]] = {
     "MNIST, paper 75%": _mnist(percent=75, per_worker=600),
     "MNIST, paper 90%": _mnist(percent=90, per_worker=600),
 }
-
-
-def crossing(steps: list[int], losses: list[float], goal: float) -> float:
-    """The steps after which f reaches the goal, between two records; infinite if it does not."""
-    for index, loss in enumerate(losses):
-        if loss <= goal:
-            if index == 0:
-                return float(steps[0])
-            before, width = losses[index - 1], steps[index] - steps[index - 1]
-            return steps[index] - width * (goal - loss) / (before - loss)
-    return math.inf
 
 
 def true_slowdowns(experiment: Experiment) -> dict[int, float]:

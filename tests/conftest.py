@@ -13,6 +13,15 @@ settings.register_profile("fedgauge", deadline=None, derandomize="CI" in os.envi
 settings.load_profile("fedgauge")
 
 
+# Tests of real servers, of the documentation in a browser and of the wheel are the longest, and wait most of the time.
+_FIRST = ("tests/flower/test_servers.py", "tests/flower/test_template.py", "tests/browser", "tests/packaging")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest tests, so that others run beside them and no process waits for them at the end."""
+    items.sort(key=lambda item: not item.nodeid.startswith(_FIRST))
+
+
 @pytest.fixture
 def one_thread() -> Iterator[None]:
     """Torch with one thread: two that wait for each other on a busy machine take many times as long."""

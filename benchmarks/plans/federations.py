@@ -111,6 +111,7 @@ def _fresh(name: str, goal: str, **options: Any) -> Case:
     return Case(name, options, Goal.parse(goal), fresh=True)
 
 
+_WIDE = {"model": "mlp", "model_option": {"width": 200}}
 CASES = {
     case.name: case
     for case in (
@@ -155,5 +156,11 @@ CASES = {
         _fresh("digits-twenty", "loss=0.1", source="digits", scheme="paper", percent=60, workers=20, batch_size=10),
         _fresh("digits-few", "accuracy=0.93", source="digits", scheme="shards", shards=4, workers=5),
         _fresh("mnist-softmax", "loss=0.6", source="mnist", model="softmax", scheme="dirichlet", alpha=0.5),
+        # Looked at only once the checks of challengers and the finals were as they are now.
+        _quadratics("quad-later", "grad2=3e-3", fresh=True, hessian_spread=0.5, linear_spread=1.0, sigma2=0.2, seed=23),
+        _fresh("digits-rotated", "loss=0.4", source="digits", scheme="iid", shift="rotation=0.6"),
+        _fresh("digits-swapped", "loss=1.6", source="digits", scheme="iid", shift="swap=0.5", workers=8),
+        _fresh("digits-wide", "loss=0.1", source="digits", scheme="dirichlet", alpha=0.2, workers=15, **_WIDE),
+        _fresh("digits-half", "loss=0.08", source="digits", percent=40, batch_size=40),
     )
 }

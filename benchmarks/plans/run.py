@@ -4,16 +4,18 @@
 
 For every federation and every cost of a round, it compares the times to the goal of
 
-- best: the best cell of an exhaustive grid of I and gamma, which is known only after all of it has been run;
+- best: the best cell of an exhaustive grid of I and gamma with three seeds, known only after all of it has been run;
 - plan: what ``fedgauge plan`` chooses, starting from the middle of the grid's rates and I = 10;
 - folk: the rule of thumb, one epoch of local steps per round, with the best gamma of the grid;
 - tau: IBM's adaptive tau rule, at the user's gamma and at the plan's, with both of its authors' values of phi, and a
   budget of five times the time of the best; the fastest of the four counts, with one seed;
 - auto: ``--local-steps auto`` at the best cell's gamma, without any planning.
 
-All times are seconds of the cost model, as geometric means over seeds that no plan has seen. The cost of the exhaustive
-search is that of all its cells and seeds, each stopped at the goal or at three times the time of the best. Nobody knows
-that time beforehand, so this favours the search. A plan's cost is that of all of its pilots, in seconds and in gradient
+All times are seconds of the cost model, as geometric means over seeds that no plan has seen. The best cell was chosen
+by those seeds, and the least of forty means flatters it; so the best cell and the choice of the plan are judged by the
+median over nine other seeds, and "within 1.25" is about those. The cost of the exhaustive search is that of all its
+cells and seeds, each stopped at the goal or at three times the time of the best. Nobody knows that time beforehand, so
+this favours the search. A plan's cost is that of all of its pilots, in seconds and in gradient
 steps of all workers; with --seed, its pilots draw other mini-batches. Runs are saved in OUT, so that repeating the same
 command resumes. DATA holds MNIST and CIFAR-10 in their published layouts; only a part of them
 is used.
@@ -121,6 +123,7 @@ def compare(truth: Truth, name: str, cost: Cost, out: Path, jobs: int | None, se
     chosen = next((c for c in grid if c.name == made.choice.name), made.choice)
     truth.run([chosen], jobs)
     planned = truth.time(truth.curves(chosen, cost))
+    judged = [truth.judged(candidate, cost, 2 * GIVEN_UP * best, jobs) for candidate in (cell, chosen)]
     epoch, own = folk(truth), truth.experiment.algorithm.gamma or 0.0
     return {
         "case": truth.case.name,
@@ -130,6 +133,8 @@ def compare(truth: Truth, name: str, cost: Cost, out: Path, jobs: int | None, se
         "best_cell": cell.name,
         "plan": planned,
         "plan_choice": made.choice.name,
+        "best_judged": judged[0],
+        "plan_judged": judged[1],
         "plan_cost": made.race.spent,
         "plan_steps": made.race.gradient_steps,
         "best_steps": best / cell.seconds(cost) * cell.I * cell.M,
@@ -147,15 +152,22 @@ def compare(truth: Truth, name: str, cost: Cost, out: Path, jobs: int | None, se
     }
 
 
+def slower(row: dict[str, Any]) -> float:
+    """The time of the plan's choice over that of the best cell, by seeds that chose neither."""
+    return float(row["plan_judged"] / row["best_judged"])
+
+
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """How often each target was met."""
+    judged = [slower(row) <= WITHIN for row in rows]
     within = [row["plan"] <= WITHIN * row["best"] for row in rows]
     cheap = [row["plan_cost"] <= PART * row["search_cost"] for row in rows]
     taus = [row["plan"] < row["tau"] for row in rows if row["tau"] is not None]
     autos = [row["auto"] <= LATER * row["best"] for row in rows if row["auto"] is not None]
     return {
         "rows": len(rows),
-        "within 1.25 of the best": sum(within) / len(within),
+        "within 1.25 of the best": sum(judged) / len(judged),
+        "within 1.25 of the best by the seeds that chose the best": sum(within) / len(within),
         "at most a tenth of the cost of the search": sum(cheap) / len(cheap),
         "gradient steps of planning in those of the best, median": median(
             row["plan_steps"] / row["best_steps"] for row in rows
@@ -171,9 +183,8 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
     cells = []
     for row in rows:
         best = row["best"]
-        times = [
-            f"{row[key] / best:.2f}" if row.get(key) is not None else "–" for key in ("plan", "folk", "tau", "auto")
-        ]
+        times = [f"{slower(row):.2f}"]
+        times += [f"{row[key] / best:.2f}" if row.get(key) is not None else "–" for key in ("folk", "tau", "auto")]
         steps = f"{row['plan_steps'] / row['best_steps']:.1f}"
         spent = (f"{row['plan_cost'] / best:.1f}", steps, f"{row['search_cost'] / best:.0f}")
         part = f"{row['plan_cost'] / row['search_cost']:.3f}"
@@ -186,11 +197,11 @@ def markdown(rows: Sequence[dict[str, Any]]) -> str:
     """The table for docs/results/plan.md."""
 
     def ratio(row: dict[str, Any], key: str) -> str:
-        value = row.get(key)
-        if value is None:
+        if row.get(key) is None:
             return "–"
-        shown = f"{value / row['best']:.2f}" if math.isfinite(value) else "never"
-        missed = (key == "plan" and value > WITHIN * row["best"]) or (key == "auto" and value > LATER * row["best"])
+        value = slower(row) if key == "plan" else row[key] / row["best"]
+        shown = f"{value:.2f}" if math.isfinite(value) else "never"
+        missed = (key == "plan" and value > WITHIN) or (key == "auto" and value > LATER)
         return f"**{shown}**" if missed else shown
 
     lines = [

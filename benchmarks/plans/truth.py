@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 
@@ -18,6 +19,10 @@ from plans.federations import COSTS, Case
 
 UNSEEN = 1000
 """The first seed of the grid; plans use 0, 1, ..."""
+JUDGING = 1100
+"""The first of the seeds with which the best cell and a plan's choice are compared: they have chosen neither."""
+JUDGES = 3
+"""This many times the seeds of the grid judge."""
 GIVEN_UP = 3.0
 """A cell of the grid is given up once it has taken this many times the time of the best."""
 _UNIT = Cost("rounds", fixed=1.0, step=0.0)
@@ -90,3 +95,23 @@ class Truth:
         if any(time is None for time in times):
             return math.inf
         return math.exp(sum(math.log(max(time or 0.0, 1e-9)) for time in times) / len(times))
+
+    def judged(self, candidate: Candidate, cost: Cost, within: float, jobs: int | None = None) -> float:
+        """The median of the seconds to the goal over seeds that have not chosen the candidate.
+
+        The least of forty means is lower than what the same cell takes again, so that the seeds that have chosen the
+        best cell cannot also say how fast it is.
+
+        Args:
+            candidate: a cell of the grid, or a plan's choice.
+            cost: the cost of a round.
+            within: seconds after which a run has missed the goal; the median is infinite if most runs have.
+            jobs: number of runs at the same time.
+        """
+        assert self.scale.target is not None
+        each, number = candidate.seconds(cost), JUDGES * self.case.seeds
+        with Pilots(self.setup, self.scale, _UNIT, self._place, jobs, self._progress) as pilots:
+            trials = [Trial(candidate, JUDGING + seed) for seed in range(number)]
+            curves = pilots.run(trials, [max(2.0, within / each)] * number)
+        times = [curve.costing(each).when(self.scale.target) for curve in curves]
+        return median(math.inf if time is None else time for time in times)

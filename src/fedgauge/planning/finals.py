@@ -1,7 +1,7 @@
 """The finals: the best candidates that reached the goal run to it again with more seeds.
 
-They end as soon as the intervals of the candidates' times separate one from the others, or show that the difference
-does not matter.
+Only those run again whose time could be the shortest, as far as the leader's own seeds differ. They end as soon as the
+intervals of the candidates' times separate one from the others, or show that the difference does not matter.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ NEAR = 1.25
 """A finalist's score is at most this many times the best one."""
 _LEVEL = 0.95  # confidence level of the intervals
 _SAME = 0.05  # relative difference that does not matter
+_CLOSE = 1.1  # finalists are at least within this factor of the best, however little its own seeds differ
 _CONTENDERS = 3  # largest number of finalists
 
 
@@ -26,7 +27,7 @@ def finals(course: Course, seeds: int, time_is_up: Callable[[], bool]) -> Race:
     """Run the best candidates to the goal with one more seed after another."""
     order = sorted(course.ready, key=course.score)
     best = course.score(order[0])
-    left = [c for c in order if course.score(c) <= NEAR * best][:_CONTENDERS]
+    left = [c for c in order if course.score(c) <= _near(course.scores(order[0])) * best][:_CONTENDERS]
     scores = {c: course.scores(c) for c in left}
     standings = _standings(scores)
     if len(left) == 1 and seeds == 1:
@@ -43,11 +44,22 @@ def finals(course: Course, seeds: int, time_is_up: Callable[[], bool]) -> Race:
         left = [s.candidate for s in standings if s.candidate in left and s.low <= standings[0].high]
         if len(left) == 1 and len(scores) > 1:
             return course.result(standings, "the winner is clear", True)
+        if len(left) > 1 and _alike(standings, left) and standings[0].high <= NEAR * standings[0].score:
+            break
     if len(scores) == 1:
         return course.result(standings, "no other candidate came close", True)
     near = _alike(standings, left)
     ending = "the difference between the best does not matter" if near else "the best cannot be told apart"
     return course.result(standings, ending, near)
+
+
+def _near(scores: Sequence[float]) -> float:
+    """The factor within which others may be faster than the best, whose scores with different seeds these are.
+
+    >>> _near([10.0]), _near([10.0, 10.2]), round(_near([10.0, 12.0]), 2), _near([10.0, 20.0])
+    (1.25, 1.1, 1.2, 1.25)
+    """
+    return NEAR if len(scores) < 2 else min(max(max(scores) / min(scores), _CLOSE), NEAR)
 
 
 def _alike(standings: Sequence[Standing], left: Sequence[Candidate]) -> bool:

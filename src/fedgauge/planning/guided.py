@@ -22,8 +22,11 @@ from fedgauge.planning.forecast import Curve
 from fedgauge.planning.race import search
 
 _FIRST = 8  # rounds of the first run of every rate
-_CHECKS = ((0.3, 1.5), (0.6, 1.2), (0.9, 1.08), (1.08, 1.0))
-"""Shares of the leader's time after which a challenger is stopped if it is on course for more than so many times it."""
+_CHECKS = ((0.06, 3.0), (0.15, 2.0), (0.3, 1.5), (0.6, 1.2), (0.9, 1.08), (1.08, 1.0))
+"""Shares of the leader's time after which a challenger is stopped if it is on course for more than so many times it.
+
+The first come early because rounds with many local steps take many gradient steps in little time of the cost model.
+"""
 _WORTH = 0.97  # another candidate is tried if it is expected to need less than this share of the leader's time
 _SAFER = 1.3  # the same for a smaller rate, if the leader has reached the goal by luck
 _LUCK = 1.1  # a leader was lucky if its mean time grows by more than this factor with a second seed

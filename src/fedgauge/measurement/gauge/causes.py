@@ -32,8 +32,12 @@ class Sight(Value):
     grad2: float
 
 
-def explained(setup: Setup, found: Mapping[int, Efficiency], seen: Mapping[int, Sight], sigma2: float) -> Cause | None:
-    """The cause of the loss, for the smallest I that loses a tenth; None where the numbers do not explain it.
+def explained(
+    setup: Setup, found: Mapping[int, Efficiency], seen: Mapping[int, Sight], sigma2: float, threshold: float = 0.8
+) -> Cause | None:
+    """The cause of the loss, for the smallest I that is not affordable; None where the numbers do not explain it.
+
+    Where every I is affordable, or the numbers explain none that is not, it is the smallest I that loses a tenth.
 
     A shift of the averaged gradient by a fraction q of the gradient costs at most about q of the progress. So a smaller
     q than the fraction that is lost does not explain it, and nothing is said.
@@ -43,17 +47,19 @@ def explained(setup: Setup, found: Mapping[int, Efficiency], seen: Mapping[int, 
         found: the efficiencies.
         seen: what was seen for each number of local steps.
         sigma2: variance of a stochastic gradient, averaged over workers.
+        threshold: the efficiency that affordable local steps have at least.
     """
     gamma = setup.algorithm.parameters.get("gamma")
     if setup.algorithm.name not in PLAIN or not is_plain(setup.algorithm.parameters) or not gamma:
         return None
-    lost = [steps for steps, each in sorted(found.items()) if (each.value or 0.0) < 0.9 and steps in seen]
-    for steps in lost:
+    value = {steps: each.value or 0.0 for steps, each in found.items()}
+    lost = [steps for steps in value if value[steps] < 0.9 and steps in seen]
+    for steps in sorted(lost, key=lambda steps: (value[steps] >= threshold, steps)):
         sight, N = seen[steps], setup.num_workers
         if not (sight.spread > 0 and sight.grad2 > 0):
             continue
         deviation = math.sqrt(sight.deviation2 / sight.grad2)
-        if deviation < 1 - (found[steps].value or 0.0):
+        if deviation < 1 - value[steps]:
             continue
         noise = min(gamma**2 * steps * sigma2 * (1 - 1 / N) / sight.spread, 1.0)
         L_h = math.sqrt(sight.deviation2 / sight.spread)

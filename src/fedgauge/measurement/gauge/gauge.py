@@ -194,7 +194,7 @@ class _Gauge:
                 self._measure(runner, base, curve, goal)
                 if self._seen:
                     sigma2 = self._kept.once("sigma2", partial(self._sigma2, base))
-                    self._cause = explained(self._setup, self._found, self._seen, sigma2)
+                    self._cause = explained(self._setup, self._found, self._seen, sigma2, self._options.threshold)
             except KeyboardInterrupt:
                 self._notes.append("The gauge was interrupted; it has what was measured before.")
                 complete = False
