@@ -43,6 +43,14 @@ def test_losses_are_integrals_of_gradients_and_gradients_are_continuous() -> Non
     assert p.loss_parts(np.zeros(1)).sum() == pytest.approx(0)
 
 
+def test_no_digits_are_lost_near_the_start_where_kinks_are_far_away() -> None:
+    """Between the kinks f is a parabola, and a step of 1e-7 changes it by 1e-14 or so: to all digits."""
+    p, x = problem(knots=np.array([-0.3, 0.1])), np.array([1e-7, -1e-7])
+    slope, gradient = 0.5, 0.3  # means over workers of the middle piece and at 0
+    assert p.loss_parts(x).sum(axis=0) == pytest.approx(gradient * x + slope * x * x / 2, rel=1e-14)
+    assert p.mean_gradient(x) - gradient == pytest.approx(slope * x, rel=1e-8)  # 0.3 + 5e-8 has lost eight of them
+
+
 def test_noise_has_mean_0_and_the_deviation_of_its_piece() -> None:
     p = problem()
     first, second, q = p.noise(np.array([-1.0, 0.0, 1.0]), 1)

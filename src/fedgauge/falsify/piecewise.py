@@ -75,7 +75,8 @@ class PiecewiseProblem:
     def _integral(self, x: Floats, slopes: Floats) -> Floats:
         found: Floats = slopes[0] * x
         for knot, step in zip(self.knots, np.diff(slopes), strict=True):
-            found = found + step * (np.maximum(x - knot, 0.0) - max(-knot, 0.0))
+            # What a kink adds to the gradient beyond it, less what it adds at 0: no difference of larger numbers.
+            found = found + step * (np.maximum(x - knot, 0.0) if knot >= 0 else np.maximum(x, knot))
         return found
 
     def loss_parts(self, x: Floats) -> Floats:
@@ -83,8 +84,10 @@ class PiecewiseProblem:
         slopes = self.slopes.mean(axis=0)
         parts = [self.gradients.mean() * x, slopes[0] * x * x / 2]
         for knot, step in zip(self.knots, np.diff(slopes), strict=True):
-            off = max(-knot, 0.0)
-            parts.append(step * (np.maximum(x - knot, 0.0) ** 2 / 2 - off * off / 2 - off * x))
+            if knot >= 0:
+                parts.append(step * np.maximum(x - knot, 0.0) ** 2 / 2)
+            else:  # its integral from 0: x^2/2 up to the kink, and beyond it a line
+                parts.append(step * np.where(x > knot, x * x / 2, knot * (x - knot / 2)))
         return np.array(parts)
 
     def noise(self, x: Floats, worker: int) -> tuple[Floats, Floats, Floats]:

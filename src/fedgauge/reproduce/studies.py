@@ -9,8 +9,8 @@ unless the table below says otherwise:
 - VGG without BatchNorm, under which F_i is no function of the model; at less than the paper's scale it has GroupNorm
   and an eighth of the width, as the plain one does not leave its first plateau in the rounds that there is time for;
 - where a label runs out, a worker gets others (``fill``); batches are drawn with replacement;
-- all about linear regression on MNIST, which Appendix C names as a model and shows nothing of. Its rates are 0.01 and 1:
-  with eta = 2 a long round would throw a quadratic's steep directions as far to the other side.
+- all about linear regression on MNIST, which Appendix C names as a model and shows nothing of. Its rates are 0.01 and
+  1: with eta = 2 a long round would throw a quadratic's steep directions as far to the other side.
 """
 
 from __future__ import annotations
