@@ -1,6 +1,7 @@
 """Compare plans with the rule of thumb, the adaptive tau rule and exhaustive search.
 
     python benchmarks/plans/run.py --out OUT --data DATA [--only NAME ...] [--seed 0] [--jobs 2] [--markdown] [--json]
+    python benchmarks/plans/run.py --out OUT --data DATA --known docs/results/plan/numbers.json --seed 5000
 
 For every federation and every cost of a round, it compares the times to the goal of
 
@@ -15,10 +16,10 @@ All times are seconds of the cost model, as geometric means over seeds that no p
 by those seeds, and the least of forty means flatters it; so the best cell and the choice of the plan are judged by the
 median over nine other seeds, and "within 1.25" is about those. The cost of the exhaustive search is that of all its
 cells and seeds, each stopped at the goal or at three times the time of the best. Nobody knows that time beforehand, so
-this favours the search. A plan's cost is that of all of its pilots, in seconds and in gradient
-steps of all workers; with --seed, its pilots draw other mini-batches. Runs are saved in OUT, so that repeating the same
-command resumes. DATA holds MNIST and CIFAR-10 in their published layouts; only a part of them
-is used.
+this favours the search. A plan's cost is that of all of its pilots, in seconds and in gradient steps of all workers;
+with --seed, its pilots draw other mini-batches. With --known, the best cells come from a file of numbers and not from
+the grid, which takes most of the time; then only plans are compared with them. Runs are saved in OUT, so that repeating
+the same command resumes. DATA holds MNIST and CIFAR-10 in their published layouts; only a part of them is used.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -102,12 +103,21 @@ def _paced(truth: Truth, cost: Cost, gamma: float, budget: float, seed: int) -> 
     return float(last.elapsed or 0.0) if goal.reached(last) else math.inf
 
 
-def compare(truth: Truth, name: str, cost: Cost, out: Path, jobs: int | None, seed: int) -> dict[str, Any]:
+def best_of(truth: Truth, cost: Cost, known: Mapping[str, Any] | None) -> tuple[Candidate, float]:
+    """The best cell and its time: of the grid that was run, or as a file of numbers has them."""
+    if known is not None:
+        return next(c for c in truth.candidates if c.name == known["best_cell"]), float(known["best"])
+    times = {c: truth.time(truth.curves(c, cost)) for c in truth.candidates}
+    cell = min(times, key=lambda c: times[c])
+    return cell, times[cell]
+
+
+def compare(
+    truth: Truth, name: str, cost: Cost, options: argparse.Namespace, known: Mapping[str, Any] | None
+) -> dict[str, Any]:
     """Compare everything on one federation at one cost."""
-    grid = {c: truth.time(truth.curves(c, cost)) for c in truth.candidates}
-    cell = min(grid, key=lambda c: grid[c])
-    best = grid[cell]
-    searched = sum(min(curve.end, GIVEN_UP * best) for c in truth.candidates for curve in truth.curves(c, cost))
+    jobs, seed = options.jobs, options.seed
+    cell, best = best_of(truth, cost, known)
     began = time.monotonic()
     # With another seed, the pilots draw other mini-batches from the same first model.
     other = replace(truth.setup, seed=seed, start=truth.setup.first_model, experiment={})
@@ -117,21 +127,17 @@ def compare(truth: Truth, name: str, cost: Cost, out: Path, jobs: int | None, se
         cost=cost,
         over=truth.case.over,
         options=PlanOptions(seeds=truth.case.seeds, limit=50 * best, jobs=jobs),
-        directory=out / "plans" / f"{truth.case.name}{f',seed={seed}' if seed else ''}",
+        directory=options.out / "plans" / f"{truth.case.name}{f',seed={seed}' if seed else ''}",
     )
     # The grid's rates have more digits than a plan's, but are the same.
-    chosen = next((c for c in grid if c.name == made.choice.name), made.choice)
-    truth.run([chosen], jobs)
-    planned = truth.time(truth.curves(chosen, cost))
+    chosen = next((c for c in truth.candidates if c.name == made.choice.name), made.choice)
     judged = [truth.judged(candidate, cost, 2 * GIVEN_UP * best, jobs) for candidate in (cell, chosen)]
-    epoch, own = folk(truth), truth.experiment.algorithm.gamma or 0.0
     return {
         "case": truth.case.name,
         "cost": name,
         "goal": truth.case.goal.words,
         "best": best,
         "best_cell": cell.name,
-        "plan": planned,
         "plan_choice": made.choice.name,
         "best_judged": judged[0],
         "plan_judged": judged[1],
@@ -140,15 +146,30 @@ def compare(truth: Truth, name: str, cost: Cost, out: Path, jobs: int | None, se
         "best_steps": best / cell.seconds(cost) * cell.I * cell.M,
         "fresh": truth.case.fresh,
         "seed": seed,
-        "search_cost": searched,
-        "own": grid.get(Candidate(8, own, 1.0, truth.federation.num_workers)),
-        "tau": None if seed else tau(truth, cost, (own, made.choice.gamma), 5 * best),
-        "auto": None if seed else paced(truth, cost, cell.gamma, 5 * best),
-        "folk": min((t for c, t in grid.items() if epoch == c.I), default=None),
-        "folk_steps": epoch or None,
         "ending": made.race.ending,
         "why": made.why,
         "wall": time.monotonic() - began,
+        **({} if known else against_grid(truth, cost, cell, chosen, made.choice.gamma, options)),
+    }
+
+
+def against_grid(
+    truth: Truth, cost: Cost, cell: Candidate, chosen: Candidate, gamma: float, options: argparse.Namespace
+) -> dict[str, Any]:
+    """What the grid says about the plan by its own seeds, and the other ways to choose I."""
+    truth.run([chosen], options.jobs)
+    grid = {c: truth.time(truth.curves(c, cost)) for c in truth.candidates}
+    best, epoch, own = grid[cell], folk(truth), truth.experiment.algorithm.gamma or 0.0
+    return {
+        "plan": truth.time(truth.curves(chosen, cost)),
+        "search_cost": sum(
+            min(curve.end, GIVEN_UP * best) for c in truth.candidates for curve in truth.curves(c, cost)
+        ),
+        "own": grid.get(Candidate(8, own, 1.0, truth.federation.num_workers)),
+        "tau": None if options.seed else tau(truth, cost, (own, gamma), 5 * best),
+        "auto": None if options.seed else paced(truth, cost, cell.gamma, 5 * best),
+        "folk": min((t for c, t in grid.items() if epoch == c.I), default=None),
+        "folk_steps": epoch or None,
     }
 
 
@@ -159,21 +180,25 @@ def slower(row: dict[str, Any]) -> float:
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """How often each target was met."""
-    judged = [slower(row) <= WITHIN for row in rows]
-    within = [row["plan"] <= WITHIN * row["best"] for row in rows]
-    cheap = [row["plan_cost"] <= PART * row["search_cost"] for row in rows]
-    taus = [row["plan"] < row["tau"] for row in rows if row["tau"] is not None]
-    autos = [row["auto"] <= LATER * row["best"] for row in rows if row["auto"] is not None]
+
+    def share(needs: str, met: Callable[[dict[str, Any]], bool]) -> float | None:
+        found = [met(row) for row in rows if row.get(needs) is not None]
+        return sum(found) / len(found) if found else None
+
     return {
         "rows": len(rows),
-        "within 1.25 of the best": sum(judged) / len(judged),
-        "within 1.25 of the best by the seeds that chose the best": sum(within) / len(within),
-        "at most a tenth of the cost of the search": sum(cheap) / len(cheap),
+        "within 1.25 of the best": share("plan_judged", lambda row: slower(row) <= WITHIN),
+        "within 1.25 of the best by the seeds that chose the best": share(
+            "plan", lambda row: row["plan"] <= WITHIN * row["best"]
+        ),
+        "at most a tenth of the cost of the search": share(
+            "search_cost", lambda row: row["plan_cost"] <= PART * row["search_cost"]
+        ),
         "gradient steps of planning in those of the best, median": median(
             row["plan_steps"] / row["best_steps"] for row in rows
         ),
-        "faster than adaptive tau": sum(taus) / max(len(taus), 1),
-        "auto at most 10% slower than the best": sum(autos) / max(len(autos), 1),
+        "faster than adaptive tau": share("tau", lambda row: row["plan"] < row["tau"]),
+        "auto at most 10% slower than the best": share("auto", lambda row: row["auto"] <= LATER * row["best"]),
     }
 
 
@@ -186,9 +211,11 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
         times = [f"{slower(row):.2f}"]
         times += [f"{row[key] / best:.2f}" if row.get(key) is not None else "–" for key in ("folk", "tau", "auto")]
         steps = f"{row['plan_steps'] / row['best_steps']:.1f}"
-        spent = (f"{row['plan_cost'] / best:.1f}", steps, f"{row['search_cost'] / best:.0f}")
-        part = f"{row['plan_cost'] / row['search_cost']:.3f}"
-        cells.append((row["case"], row["cost"], f"{best:.3g} s", *times, *spent, part))
+        cells.append((row["case"], row["cost"], f"{best:.3g} s", *times, f"{row['plan_cost'] / best:.1f}", steps))
+        if row.get("search_cost") is None:
+            cells[-1] += ("–", "–")
+        else:
+            cells[-1] += (f"{row['search_cost'] / best:.0f}", f"{row['plan_cost'] / row['search_cost']:.3f}")
     caption = "plan, folk, tau, auto and costs in units of the time of the best"
     console.table("Time to the goal", columns, cells, caption, padding=0)
 
@@ -197,7 +224,7 @@ def markdown(rows: Sequence[dict[str, Any]]) -> str:
     """The table for docs/results/plan.md."""
 
     def ratio(row: dict[str, Any], key: str) -> str:
-        if row.get(key) is None:
+        if key != "plan" and row.get(key) is None:
             return "–"
         value = slower(row) if key == "plan" else row[key] / row["best"]
         shown = f"{value:.2f}" if math.isfinite(value) else "never"
@@ -210,11 +237,14 @@ def markdown(rows: Sequence[dict[str, Any]]) -> str:
         "| --- | --- | ---: | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for row in rows:
-        part = row["plan_cost"] / row["search_cost"]
         cells = [row["case"], row["cost"], f"{row['best']:.3g}", _short(row["best_cell"]), ratio(row, "plan")]
         cells += [_short(row["plan_choice"]), *(ratio(row, key) for key in ("folk", "tau", "auto"))]
         cells += [f"{row['plan_cost'] / row['best']:.1f}", f"{row['plan_steps'] / row['best_steps']:.1f}"]
-        cells += [f"{part:.1%}" if part <= PART else f"**{part:.1%}**"]
+        if row.get("search_cost") is None:
+            cells.append("–")
+        else:
+            part = row["plan_cost"] / row["search_cost"]
+            cells.append(f"{part:.1%}" if part <= PART else f"**{part:.1%}**")
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -225,10 +255,6 @@ def _short(name: str) -> str:
     return f"{steps}, {gamma}" if eta == "1" else f"{steps}, {gamma}, eta {eta}"
 
 
-def _row(truth: Truth, name: str, cost: Cost, options: argparse.Namespace) -> dict[str, Any]:
-    return compare(truth, name, cost.completed(truth.federation), options.out, options.jobs, options.seed)
-
-
 def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -236,6 +262,9 @@ def main() -> None:
     parser.add_argument("--data", help="directory of MNIST and CIFAR-10")
     parser.add_argument("--only", nargs="*", choices=list(CASES), help="run only these federations")
     parser.add_argument("--seed", type=int, default=0, help="seed of the plans' pilots; the grid keeps its own")
+    parser.add_argument(
+        "--known", type=Path, help="file of numbers that has the best cells; federations in it skip the grid"
+    )
     parser.add_argument("--jobs", type=int, help="number of runs at the same time")
     parser.add_argument("--markdown", action="store_true", help="print the table of docs/results/plan.md")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -243,18 +272,22 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     if options.data:
         make_parts(options.data, options.out)
+    numbers = json.loads(options.known.read_text())["rows"] if options.known else []
+    known = {(row["case"], row["cost"]): row for row in numbers}
     rows = []
     with console.doing() as progress:
         for case in (CASES[name] for name in options.only or CASES):
             truth = Truth(case, options.out, partial(progress, f"grid of {case.name}"))
-            truth.run(truth.candidates, options.jobs)
+            if not all((case.name, name) in known for name in COSTS):
+                truth.run(truth.candidates, options.jobs)
             for name, cost in COSTS.items():
                 again = f",seed={options.seed}" if options.seed else ""
                 place = options.out / "rows" / f"{case.name},{name}{again}.json"
                 if not place.exists():
                     progress(f"plan of {case.name}, {name}", 0, None)
                     place.parent.mkdir(exist_ok=True)
-                    write_json(place, _row(truth, name, cost, options))
+                    whole = cost.completed(truth.federation)
+                    write_json(place, compare(truth, name, whole, options, known.get((case.name, name))))
                 rows.append(json.loads(place.read_text()))
     met = summary(rows)
     result = {"summary": met, "rows": rows}

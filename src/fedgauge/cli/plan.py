@@ -58,7 +58,7 @@ def plan(
     theorem: Annotated[
         str | None, typer.Option(help="The theorem for --mode theory \\[default: the one that applies].")
     ] = None,
-    seeds: Annotated[int | None, typer.Option(help="Number of seeds of the final runs \\[default: 3].")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Largest number of seeds of the final runs \\[default: 3].")] = None,
     spend: Annotated[
         str | None,
         typer.Option(

@@ -20,7 +20,7 @@ NEAR = 1.25
 _LEVEL = 0.95  # confidence level of the intervals
 _SAME = 0.05  # relative difference that does not matter
 _CLOSE = 1.1  # finalists are at least within this factor of the best, however little its own seeds differ
-_CONTENDERS = 3  # largest number of finalists
+_CONTENDERS = 2  # largest number of finalists
 
 
 def finals(course: Course, seeds: int, time_is_up: Callable[[], bool]) -> Race:
@@ -44,7 +44,7 @@ def finals(course: Course, seeds: int, time_is_up: Callable[[], bool]) -> Race:
         left = [s.candidate for s in standings if s.candidate in left and s.low <= standings[0].high]
         if len(left) == 1 and len(scores) > 1:
             return course.result(standings, "the winner is clear", True)
-        if len(left) > 1 and _alike(standings, left) and standings[0].high <= NEAR * standings[0].score:
+        if _alike(standings, left) and standings[0].high <= NEAR * standings[0].score:
             break
     if len(scores) == 1:
         return course.result(standings, "no other candidate came close", True)

@@ -22,13 +22,12 @@ from fedgauge.planning.forecast import Curve
 from fedgauge.planning.race import search
 
 _FIRST = 8  # rounds of the first run of every rate
-_CHECKS = ((0.06, 3.0), (0.15, 2.0), (0.3, 1.5), (0.6, 1.2), (0.9, 1.08), (1.08, 1.0))
-"""Shares of the leader's time after which a challenger is stopped if it is on course for more than so many times it.
-
-The first come early because rounds with many local steps take many gradient steps in little time of the cost model.
-"""
-_WORTH = 0.97  # another candidate is tried if it is expected to need less than this share of the leader's time
-_SAFER = 1.3  # the same for a smaller rate, if the leader has reached the goal by luck
+_CHECKS = ((0.3, 1.5), (0.6, 1.2), (0.9, 1.08), (1.08, 1.0))
+"""Shares of the leader's time after which a challenger is stopped if it is on course for more than so many times it."""
+_EARLY = ((0.06, 3.0), (0.15, 2.0))
+"""The same for challengers with more local steps, whose rounds take many gradient steps in little time of the cost."""
+_WORTH = 0.9  # another candidate is tried if it is expected to need less than this share of the leader's time
+_UNSURE = 1.3  # the same for a smaller rate, whose drift and noise are less known: it is stopped soon if it is slower
 _LUCK = 1.1  # a leader was lucky if its mean time grows by more than this factor with a second seed
 _PATIENCE = 2.5  # the second seed's run is stopped after this many times the time of the first
 _JUMP = 8  # the way is predicted up to this many times the largest I that is known
@@ -131,12 +130,13 @@ class Guided:
         if not self._course.ready:
             return ended
         self._way = self._local_steps(self._leader)
-        self._smaller_rate(_WORTH)
+        while self._smaller_rate(_UNSURE):
+            self._neighbours()
         self._server()
         # A goal near the level at which noise takes over may be reached by luck; smaller rates are then safer.
         while self._was_lucky():
             second = self._second_chance()
-            if not self._smaller_rate(_SAFER) and not second:
+            if not self._smaller_rate(_UNSURE) and not second:
                 break
             self._server()
         return ended
@@ -312,14 +312,16 @@ class Guided:
         field = set(course.field) if new else set()
         challengers = [candidate for candidate in challengers if candidate not in field]
         left = challengers
-        for share, most in _CHECKS:
+        for share, most in (*_EARLY, *_CHECKS):
+            checked = [c for c in left if leader.I < c.I or (share, most) in _CHECKS]
             if not left or self._time_is_up():
                 break
             self._progress(leader.name, course.spent)
             # Two rounds, so that there is a pace.
-            course.run([Trial(c, 0) for c in left], [max(share * best, 2 * c.seconds(self._cost)) for c in left])
-            course.forecasts |= {c: on_course(course.curve(c), ruler, self._target) for c in left}
-            left = [c for c in left if not course.done(c) and course.forecasts[c] <= most * best]
+            course.run([Trial(c, 0) for c in checked], [max(share * best, 2 * c.seconds(self._cost)) for c in checked])
+            course.forecasts |= {c: on_course(course.curve(c), ruler, self._target) for c in checked}
+            out = {c for c in checked if course.done(c) or course.forecasts[c] > most * best}
+            left = [c for c in left if c not in out]
         for candidate in challengers:
             if candidate in course.forecasts and not course.arrived(candidate):
                 late = course.forecasts[candidate] / best

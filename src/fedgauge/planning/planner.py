@@ -59,7 +59,7 @@ class PlanOptions:
     """How much effort to spend on planning.
 
     Attributes:
-        seeds: number of seeds in the finals.
+        seeds: largest number of seeds in the finals, which end sooner if the interval of the time is narrow.
         spend: seconds that planning may take on this machine; by default, until the winner is clear.
         limit: seconds of the cost model after which a candidate has failed; by default, twenty times what the
             experiment takes with its own settings.

@@ -86,7 +86,7 @@ def test_nothing_is_said_where_the_numbers_do_not_explain_the_loss(
 @pytest.mark.parametrize(("threshold", "steps"), [(0.8, 16), (0.5, 64), (0.1, 4), (0.95, 4)])
 def test_the_cause_is_that_of_the_first_number_that_is_not_affordable(threshold: float, steps: int) -> None:
     setup = Setup(random_quadratics(4, 3), fedavg(gamma=0.1))
-    found = {I: Efficiency(I, E, E, E) for I, E in {64: 0.3, 16: 0.7, 4: 0.85}.items()}
+    found = {each: Efficiency(each, E, E, E) for each, E in {64: 0.3, 16: 0.7, 4: 0.85}.items()}
     cause = explained(setup, found, dict.fromkeys(found, Sight(2.0, 1.0, 1.0, 1.0)), 1.0, threshold)
     assert cause is not None
     assert cause.local_steps == steps
