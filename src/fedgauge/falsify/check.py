@@ -52,6 +52,7 @@ class BoundCheck:
         bound: the right-hand side.
         allowance: how far rounding can reach.
         values: what the bound was evaluated with.
+        floor: what rounding can make of an exact side of 0.
 
     >>> BoundCheck("stated", exact=2.0, low=2.0, bound=1.0, allowance=1e-11, values={}).violated
     True
@@ -63,6 +64,7 @@ class BoundCheck:
     bound: float
     allowance: float
     values: Mapping[str, float]
+    floor: float = 0.0
 
     @property
     def violated(self) -> bool:
@@ -74,9 +76,11 @@ class BoundCheck:
     @property
     def slack(self) -> float:
         """bound/exact: below 1 where the bound is violated; infinite where there is nothing to bound."""
+        if self.bound == np.inf:
+            return np.inf
         if not np.isfinite(self.exact):
             return 0.0
-        return self.bound / self.exact if self.exact > 0 else np.inf
+        return self.bound / self.exact if self.exact > self.floor else np.inf
 
 
 def constants(problem: QuadraticProblem, theorem: Theorem, version: Version) -> Values:
@@ -180,7 +184,7 @@ def _made(form: str, bound: Bound, exact: float, low: float, values: Values) -> 
     """Put a check of f - f* together."""
     total = float(bound.total)
     allowance = _rounding(values) * (abs(exact) + total) + _loss_rounding(values, exact)
-    return BoundCheck(form, exact, low, total, allowance, values)
+    return BoundCheck(form, exact, low, total, allowance, values, _loss_rounding(values, 0.0))
 
 
 def total_with_gap(theorem: Theorem, version: Version, values: Values) -> Callable[[float], float]:
