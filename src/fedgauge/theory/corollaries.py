@@ -227,7 +227,7 @@ def local_beats_minibatch(**values: Any) -> Inequality:
     Returns:
         Both sides; local SGD is better by orders where it holds and its condition does.
 
-    >>> sides = dict(F=1, L_g=1, L_h=0.1, zeta2=1, kappa=0.9, N=8, sigma2=0)
+    >>> sides = dict(F=1, L_g=1, L_h=0.05, zeta2=1, kappa=0.9, N=8, sigma2=0)
     >>> [bool(local_beats_minibatch(I=I, R=20, **sides).holds) for I in (1, 8, 64)]
     [False, True, False]
     """
