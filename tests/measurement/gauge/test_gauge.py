@@ -29,9 +29,11 @@ from fedgauge import (
     simulate,
 )
 from fedgauge.errors import InputError
+from fedgauge.measurement.gauge import keeping
 from fedgauge.measurement.gauge.combining import between
 from fedgauge.measurement.gauge.curve import BaseCurve
 from fedgauge.measurement.gauge.result import Efficiency, affordable, recommended
+from fedgauge.runs.checkpoints import write_checkpoint
 
 GAMMA = 0.02
 
@@ -214,6 +216,27 @@ def test_an_interrupted_gauge_is_resumed_to_the_same_result(moment: int, tmp_pat
     assert not list((tmp_path / "parts").glob("state-*"))
     with pytest.raises(InputError, match="another seed"):
         gauge(federation, fedavg(gamma=GAMMA), options=options, directory=tmp_path / "parts", seed=3)
+
+
+def test_states_on_disk_give_the_same_result_and_leave_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation, algorithm = random_quadratics(4, 3, sigma2=0.01), fedavg(gamma=0.02)
+    options = GaugeOptions(steps=120, local_steps=(4,))
+    held = gauge(federation, algorithm, options=options)
+    monkeypatch.setattr(keeping, "_SMALL", 0)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    written: list[Path] = []
+
+    def noted(path: Path, *rest: Any) -> None:
+        written.append(path)
+        write_checkpoint(path, *rest)
+
+    monkeypatch.setattr(keeping, "write_checkpoint", noted)
+    assert gauge(federation, algorithm, options=options).efficiency == held.efficiency
+    assert written
+    assert all(path.is_relative_to(tmp_path) for path in written)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_result_is_read_as_it_was_written() -> None:

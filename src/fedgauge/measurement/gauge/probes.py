@@ -14,7 +14,7 @@ import torch
 from fedgauge.codec import Value
 from fedgauge.federation.protocols import carries_statistics
 from fedgauge.measurement.gauge.causes import Sight
-from fedgauge.measurement.gauge.keeping import Kept
+from fedgauge.measurement.gauge.keeping import Kept, KeptStates
 from fedgauge.runs.checkpoints import State
 from fedgauge.simulation.engines.local import make_engine
 from fedgauge.simulation.rounds import Rounds
@@ -110,11 +110,11 @@ class Runner:
         found = kept.read("base") or {"steps": [], "losses": []}
         taken: list[int] = found["steps"]
         losses: list[float] = found["losses"]
-        states = {place: state for place in places if place in taken and (state := kept.read_state(place))}
-        if len(states) < sum(place in taken for place in places):
-            taken, losses, states = [], [], {}  # a state is missing, so they are all computed again
-        last = max(states, default=0)
-        state = states.get(last) or self.first_state()
+        wanted = [place for place in places if place in taken]
+        at = [place for place in wanted if kept.read_state(place) is not None]
+        if len(at) < len(wanted):
+            taken, losses, at = [], [], []  # a state is missing, so they are all computed again
+        state = (kept.read_state(max(at)) if at else None) or self.first_state()
         for mark in marks:
             ended = bool(losses) and (not math.isfinite(losses[-1]) or (goal is not None and losses[-1] <= goal))
             if ended:
@@ -125,11 +125,11 @@ class Runner:
             taken.append(mark)
             losses.append(self.loss(state))
             if mark in places:
-                states[mark] = state
+                at.append(mark)
                 kept.write_state(mark, state)
                 kept.write("base", {"steps": taken, "losses": losses})
         kept.write("base", {"steps": taken, "losses": losses})
-        return Base(taken, losses, states)
+        return Base(taken, losses, KeptStates(kept, at))
 
     def probe(self, state: State, local_steps: int, settle: int, measured: int, watch: bool = False) -> Probe:
         """Let the drift settle for some rounds, and then measure f before and after some more; watch one of these."""
