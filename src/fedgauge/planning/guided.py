@@ -131,7 +131,7 @@ class Guided:
             return ended
         self._way = self._local_steps(self._leader)
         while self._smaller_rate(_UNSURE):
-            self._neighbours()
+            self._more_steps()
         self._server()
         # A goal near the level at which noise takes over may be reached by luck; smaller rates are then safer.
         while self._was_lucky():
@@ -226,6 +226,13 @@ class Guided:
         }
         best = min(times, key=lambda steps: times[steps], default=0)
         return bool(best) and times[best] < worth * self._best and self._contest([replace(leader, I=best, gamma=gamma)])
+
+    def _more_steps(self) -> None:
+        """The next larger I at the leader's rate, as long as it leads: at a new rate the way is not known."""
+        choices = self._space.local_steps
+        while larger := next((steps for steps in choices if steps > self._leader.I), 0):
+            if self._time_is_up() or not self._contest([replace(self._leader, I=larger)]):
+                return
 
     def _server(self) -> None:
         """Other global rates, with the same gamma or the same product, and other numbers of participants."""
