@@ -31,6 +31,7 @@ class World:
     Attributes:
         noise: sigma^2/N.
         drift: L_h^2 zeta^2.
+        power: the power of gamma with which drift grows; 2 in the theorem.
         wobble: of the logarithm, from record to record.
         largest: rate times steps beyond which runs diverge.
     """
@@ -39,11 +40,12 @@ class World:
     drift: float = 0.0
     wobble: float = 0.0
     largest: float = math.inf
+    power: int = 2
 
     def errors(self, trial: Trial, rounds: int) -> list[float]:
         c = trial.candidate
         r = np.arange(rounds + 1)
-        clean = 1 / (1 + c.gamma * c.I * r) + c.gamma * self.noise + c.gamma**2 * (c.I - 1) ** 2 * self.drift
+        clean = 1 / (1 + c.gamma * c.I * r) + c.gamma * self.noise + c.gamma**self.power * (c.I - 1) ** 2 * self.drift
         generator = np.random.default_rng([trial.seed, c.I, int(c.gamma * 1e6)])
         errors: list[float] = (clean * np.exp(self.wobble * generator.standard_normal(rounds + 1))).tolist()
         return errors
