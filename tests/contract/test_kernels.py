@@ -21,6 +21,7 @@ from fedgauge.federation import kernels
 from fedgauge.federation.flat import FlatModule, flatten
 from fedgauge.federation.kernels import KERNELS, Kernel, Learner
 from fedgauge.federation.kernels.autograd import Autograd
+from fedgauge.federation.kernels.convolutional import Convolutional
 from fedgauge.federation.kernels.losses import squared_error
 from fedgauge.simulation.options import Compute
 
@@ -102,6 +103,15 @@ def test_a_kernel_agrees_with_the_plain_one_on_its_own_example(kernel: type[Kern
         assert loss is squared_error, "an example is served under cross-entropy at least"
     else:
         check(found, of)
+
+
+@pytest.mark.parametrize("images", [1, 3, 4])
+def test_images_in_parts_have_the_means_of_all_of_them(images: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedgauge.federation.kernels.convolutional._IMAGES", images)
+    of = example(Convolutional)
+    found = Convolutional.of(of)
+    assert found is not None
+    check(found, of)
 
 
 @every_kernel
