@@ -22,6 +22,7 @@ from fedgauge.federation.protocols import (
     HasCurvature,
     HasKnownNoise,
     HasLosses,
+    HasPooledLoss,
     HasModule,
     HasSampleNoise,
     HasSamples,
@@ -198,7 +199,8 @@ def test_what_it_does_not_offer_is_said_in_one_sentence(measure: Any, says: str,
 
 
 def test_each_protocol_is_recognised_where_it_is_offered() -> None:
-    optional = (HasLosses, HasCurvature, HasKnownNoise, HasSamples, HasSampleNoise, HasSubsets, HasModule)
+    always = (HasLosses, HasPooledLoss, HasCurvature, HasSamples, HasSampleNoise, HasSubsets, HasModule)
+    optional = (*always, HasKnownNoise)
     offered = {
         type(of).__name__: {protocol.__name__ for protocol in optional if isinstance(of, protocol)}
         for of in (ByHand(), WithCurvature(), random_quadratics(2, 2), like(ByHand()))
@@ -207,5 +209,5 @@ def test_each_protocol_is_recognised_where_it_is_offered() -> None:
         "ByHand": set(),
         "WithCurvature": {"HasCurvature"},
         "QuadraticFederation": {"HasLosses", "HasCurvature", "HasKnownNoise"},
-        "SupervisedFederation": {protocol.__name__ for protocol in optional} - {"HasKnownNoise"},
+        "SupervisedFederation": {protocol.__name__ for protocol in always},
     }

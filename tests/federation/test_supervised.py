@@ -136,6 +136,7 @@ def test_exact_passes_are_autograd_over_the_whole_shard(
         torch.testing.assert_close(losses[worker], loss)
         torch.testing.assert_close(gradients[worker], gradient)
     total, gradient = of.pooled(models[0], workers, weights)
+    assert of.pooled_loss(models[0], workers, weights) == pytest.approx(total, rel=1e-12)
     assert total == pytest.approx(sum(w * float(value) for w, (value, _) in zip(weights, pool, strict=True)))
     torch.testing.assert_close(gradient, sum(w * slope for w, (_, slope) in zip(weights, pool, strict=True)))
 

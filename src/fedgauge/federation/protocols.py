@@ -105,6 +105,14 @@ class HasLosses(Protocol):
 
 
 @runtime_checkable
+class HasPooledLoss(Protocol):
+    """f without its gradient, which takes a fraction of the time."""
+
+    def pooled_loss(self, model: torch.Tensor, workers: Indices, weights: Weights) -> float:
+        """Weighted sum of the workers' exact losses at one model."""
+
+
+@runtime_checkable
 class HasCurvature(Protocol):
     """Exact products with Hessians."""
 

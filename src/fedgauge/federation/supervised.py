@@ -342,6 +342,13 @@ class SupervisedFederation:
             self._penalised(gradient).add_(wide, alpha=total * self.l2)
         return loss, gradient
 
+    def pooled_loss(self, model: torch.Tensor, workers: Indices, weights: npt.NDArray[np.float64]) -> float:
+        """Weighted sum of the workers' losses at one model, by forward passes alone."""
+        row, wide = model.unsqueeze(0), self._penalised(model).double()
+        parts = pooled(self._data, workers, weights, lambda _, x, y: (self._rows.losses(row, x, y),))
+        loss = sum(weight * float(value) for weight, (value,) in parts)
+        return loss + float(weights.sum()) * self.l2 / 2 * float(wide @ wide)
+
     def losses(self, models: torch.Tensor, workers: Indices) -> torch.Tensor:
         """F_i(x_i), one number per row, exact."""
         (losses,) = per_row(self._data, models, workers, lambda rows, x, y: (self._rows.losses(models[rows], x, y),))

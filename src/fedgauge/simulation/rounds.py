@@ -55,7 +55,7 @@ def compare(model: torch.Tensor, gradient: torch.Tensor | None, sums: Sums, seen
     )
 
 
-_RECORDING = ("evaluate", "group_losses", "secants")
+_RECORDING = ("evaluate", "loss", "group_losses", "secants")
 """What a record is made of."""
 
 
@@ -87,6 +87,10 @@ class Rounds:
             gradient = slope if gradient is None else gradient.add_(slope)
         assert gradient is not None
         return loss, gradient
+
+    def loss(self, model: torch.Tensor) -> float:
+        """The objective f at the global model."""
+        return float(sum(self._map("loss", lanes(self._everyone, self._chunk), model)))
 
     def estimate(self, model: torch.Tensor) -> tuple[float, torch.Tensor, float]:
         """f, its gradient and the standard error of f, from a sample of every worker's examples."""

@@ -16,7 +16,7 @@ import torch
 from fedgauge.algorithms.base import Algorithm, Tensors
 from fedgauge.algorithms.carrying import carry_statistics
 from fedgauge.federation.participation import Cohort
-from fedgauge.federation.protocols import Federation, HasEffort, HasLosses, HasStatistics, Rows
+from fedgauge.federation.protocols import Federation, HasEffort, HasLosses, HasPooledLoss, HasStatistics, Rows
 from fedgauge.randomness import Purpose, Streams
 
 LANES = 8
@@ -216,6 +216,15 @@ class Work:
             loss += value
             gradient += slope
         return loss, gradient
+
+    def loss(self, lane: Lane, model: torch.Tensor) -> float:
+        """Weighted sum of the workers' losses at one model; without gradients, where the federation can do that."""
+        return sum(
+            self.recorded.pooled_loss(model, workers, weights)
+            if isinstance(self.recorded, HasPooledLoss)
+            else self.recorded.pooled(model, workers, weights)[0]
+            for (workers, _, weights), _ in lane.chunks(self.chunk)
+        )
 
     def group_losses(self, lane: Lane, model: torch.Tensor) -> list[float]:
         """Weighted sums of the losses of each group of a sample; their differences say how far the mean may be off."""

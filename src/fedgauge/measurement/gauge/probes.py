@@ -78,7 +78,7 @@ class Runner:
     def loss(self, state: State) -> float:
         """f at the global model; infinite if it is not a number."""
         self.passes += 1
-        loss, _ = self._loop.evaluate(state.model)
+        loss = self._loop.loss(state.model)
         return loss if math.isfinite(loss) else math.inf
 
     def advance(self, state: State, local_steps: int, rounds: int) -> State:
