@@ -77,6 +77,22 @@ def test_the_choice_is_never_one_that_was_eliminated_or_that_anothers_record_bea
             assert min(chosen.curve.errors) == min(min(entry.curve.errors) for entry in sound or found.entries)
 
 
+@pytest.mark.parametrize(
+    ("noise", "best", "tried"),
+    [
+        (0.0, 2.0, {1.0, 2.0}),  # the larger rate leads, and the smaller one is not tried any more
+        (0.5, 0.5, {0.5, 1.0, 2.0}),  # with the larger rate, noise keeps the goal out of reach
+    ],
+)
+def test_smaller_global_rates_are_tried_only_if_no_larger_one_has_led(
+    noise: float, best: float, tried: set[float]
+) -> None:
+    space = Space(STEPS, (0.09,), (0.5, 1.0, 2.0), (10,), Candidate(8, 0.09, 1.0, 10), ("local_steps",))
+    found = plan(World(noise=noise), Cost("given", fixed=1.0, step=0.01), 0.06, space=space)
+    assert found.winner.eta == best
+    assert {entry.candidate.eta for entry in found.entries} == tried
+
+
 def test_a_goal_that_is_only_touched_does_not_count() -> None:
     """Noise of a half touches almost every level once; what counts are two records in a row."""
     world, cost = World(noise=0.3, wobble=0.5), Cost("given", fixed=0.1, step=0.01)

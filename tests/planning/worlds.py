@@ -45,7 +45,8 @@ class World:
     def errors(self, trial: Trial, rounds: int) -> list[float]:
         c = trial.candidate
         r = np.arange(rounds + 1)
-        clean = 1 / (1 + c.gamma * c.I * r) + c.gamma * self.noise + c.gamma**self.power * (c.I - 1) ** 2 * self.drift
+        drift = c.gamma**self.power * (c.I - 1) ** 2 * self.drift
+        clean = 1 / (1 + c.gamma * c.eta * c.I * r) + c.gamma * c.eta * self.noise + drift
         generator = np.random.default_rng([trial.seed, c.I, int(c.gamma * 1e6)])
         errors: list[float] = (clean * np.exp(self.wobble * generator.standard_normal(rounds + 1))).tolist()
         return errors

@@ -1,7 +1,8 @@
 """The finals: the best candidates that reached the goal run to it again with more seeds.
 
 Only those run again whose time could be the shortest, as far as the leader's own seeds differ. They end as soon as the
-intervals of the candidates' times separate one from the others, or show that the difference does not matter.
+intervals of the candidates' times separate one from the others, when one is a tenth ahead with two seeds or more, or
+when the difference does not matter.
 """
 
 from __future__ import annotations
@@ -44,6 +45,11 @@ def finals(course: Course, seeds: int, time_is_up: Callable[[], bool]) -> Race:
         left = [s.candidate for s in standings if s.candidate in left and s.low <= standings[0].high]
         if len(left) == 1 and len(scores) > 1:
             return course.result(standings, "the winner is clear", True)
+        # With two seeds or more each, one that is a tenth behind may still be faster, but hardly by enough to pay for
+        # more runs of both.
+        left = [s.candidate for s in standings if s.candidate in left and s.score <= _CLOSE * standings[0].score]
+        if len(left) == 1 and len(scores) > 1:
+            return course.result(standings, "the other finalist is more than a tenth behind", False)
         if _alike(standings, left) and standings[0].high <= NEAR * standings[0].score:
             break
     if len(scores) == 1:

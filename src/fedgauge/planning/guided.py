@@ -235,7 +235,11 @@ class Guided:
                 return
 
     def _server(self) -> None:
-        """Other global rates, with the same gamma or the same product, and other numbers of participants."""
+        """Other global rates, with the same gamma or the same product, and other numbers of participants.
+
+        Smaller global rates are tried only if no larger one has led: whoever has just gone up does not go down again.
+        """
+        risen = False
         while not self._time_is_up():
             leader = self._leader
             beside = [
@@ -243,7 +247,10 @@ class Guided:
                 for candidate in self._space.beside(leader)
                 if (candidate.eta, candidate.M) != (leader.eta, leader.M) and candidate.gamma <= leader.gamma
             ]
-            if not self._contest(beside):
+            smaller = [candidate for candidate in beside if candidate.eta < leader.eta]
+            if self._contest([candidate for candidate in beside if candidate not in smaller]):
+                risen = True
+            elif risen or not self._contest(smaller):
                 return
             self._neighbours()
 
