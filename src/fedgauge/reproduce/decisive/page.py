@@ -170,7 +170,7 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
     The colour and the mark are the kind. Runs that were given up are drawn above all others.
     """
     grid, place, cap = grid_of(result["cells"]), MAIN[1], result["settings"]["cap"]
-    rows = (MAIN[0], list(grid.slowdowns)[-1])
+    rows = tuple(dict.fromkeys((MAIN[0], list(grid.slowdowns)[-1])))
     orders = {(row["lens"], row["place"], str(row["local_steps"])): row["mixed"] for row in result["answers"]["orders"]}
     with figures.figure(path, panels=len(_SHOWN), rows=len(rows), width=3.9, height=3.4) as panels:
         for axes, (local, name) in zip(panels, itertools.product(rows, _SHOWN), strict=True):
