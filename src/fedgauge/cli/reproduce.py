@@ -277,10 +277,11 @@ def _ledger(results: Path, out: Path | None, json: bool) -> None:
     from fedgauge.results.paper import Ledger
     from fedgauge.system.files import write_atomically, write_json
 
-    rows = book.rows(book.read(results))
+    found, notes = book.read(results), book.notes_in(results)
+    rows = book.rows(found, notes)
     made = Ledger.from_json({"verdicts": book.counts(rows), "claims": rows}).to_json()
     if out:
-        write_atomically(out, book.page(rows, book.pictures_in(results)).encode())
+        write_atomically(out, book.page(rows, book.pictures_in(results), notes.page).encode())
         write_json(out.with_suffix(".json"), made)
     if json:
         options.print_json(made)
