@@ -24,11 +24,11 @@ def test_the_steps_of_curves_are_those_of_the_runs(name: str) -> None:
 
 
 def test_numbers_by_hand() -> None:
-    """CNN: (1 + 5 + 20 + 80) x 200 rounds x 10 workers x 2 seeds; 21 records of 2,000 images and 2,000 tests each."""
+    """CNN: (1 + 5 + 20 + 80) x 200 rounds x 10 workers x 2 seeds; 21 records of 2,400 images and 2,000 tests each."""
     curves, _, *rows = workloads(study("cnn"), "workstation")
-    assert curves == Workload("cnn", "50%", 8, 424_000, round(8 * 21 * (2000 * 4 / 3 + 2000 / 3)))
-    # 200 rounds of ten workers and three of all hundred, with I = 10; ten passes over 50,000 images.
-    assert rows[0].steps == 2 * 10 * (200 * 10 + 3 * 100)
+    assert curves == Workload("cnn", "50%", 8, 424_000, round(8 * 21 * (2400 * 4 / 3 + 2000 / 3)))
+    # 203 rounds of ten workers with I = 10; ten passes over 50,000 images.
+    assert rows[0].steps == 2 * 10 * 203 * 10
     assert rows[0].images == 2 * (21 * 2000 * 4 / 3 + 10 * 50_000)
     assert Pace(0.01, 0.001).hours(Workload("cnn", "50%", 1, 3600, 36_000)) == pytest.approx(0.02)
 
