@@ -1,4 +1,4 @@
-"""The residual network and the transformer: their form, their first models, and how they train."""
+"""VGG, the residual network and the transformer: their form, their first models, and how they train."""
 
 from __future__ import annotations
 
@@ -15,6 +15,24 @@ from fedgauge.federation.kernels.losses import token_entropy
 from fedgauge.federation.models import MODELS, make_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.mark.parametrize(("name", "layers"), [("vgg11", 8), ("vgg16", 13)])
+@pytest.mark.parametrize("norm", ["none", "group"])
+def test_vggs_convolutions_are_drawn_by_he_and_let_inputs_through(name: str, layers: int, norm: str) -> None:
+    torch.manual_seed(0)
+    module = make_model(name, (3, 32, 32), 10, norm=norm, narrow=4).make()
+    convolutions = [part for part in module.modules() if isinstance(part, nn.Conv2d)]
+    assert len(convolutions) == layers
+    for part in convolutions:
+        # Variance 2 / (outputs of one input); 4 deviations of the estimate of a deviation.
+        expected = math.sqrt(2 / (9 * part.out_channels))
+        assert float(part.weight.detach().std()) == pytest.approx(expected, rel=4 / math.sqrt(2 * part.weight.numel()))
+        assert part.bias is not None
+        assert not part.bias.detach().any()
+    x = torch.randn(64, 3, 32, 32)
+    # How much outputs differ between images; without GroupNorm and as torch draws convolutions, it is below 0.0001.
+    assert 0.005 < float(module(x).detach().std(dim=0).mean()) < 1
 
 
 @pytest.mark.parametrize(("width", "groups"), [(16, 8), (8, 2)])

@@ -43,6 +43,14 @@ def test_settings_are_the_papers(name: str, scale: studies.Scale) -> None:
         assert experiment.run.participants == (10 if name == "cnn" else None)
         assert experiment.model.options == {}
         assert studies.STUDIES[name].sizes[scale].seeds == 5
+    if scale == "workstation":
+        # As printed, on all data; only VGG is narrower.
+        assert (experiment.data.workers, experiment.run.participants) == ((100, 10) if name == "cnn" else (10, None))
+        assert experiment.data.per_worker is None
+        assert experiment.model.options == {"vgg11": {"narrow": 2}, "vgg16": {"narrow": 8}}.get(
+            experiment.model.name or "", {}
+        )
+    assert experiment.data.scale == ("unit" if name in ("mlp", "linear") else "published")
     assert Experiment.from_toml(experiment.to_toml()) == experiment
 
 
@@ -82,6 +90,50 @@ def test_a_figure_is_run_kept_and_drawn(name: str, data: Path, tmp_path: Path) -
     assert (tmp_path / "picture.png").stat().st_size > 5000
 
 
+def test_panels_are_run_one_by_one_and_make_the_figure_together(data: Path, tmp_path: Path) -> None:
+    """What has finished can be shown before the rest has run, and is not run again."""
+
+    def run(**part: Any) -> Any:
+        asked = training_curves.Part(**part)
+        return training_curves.run("fig2", "smoke", tmp_path, asked, data=str(data), compute=Compute(processes=1))
+
+    with pytest.raises(InputError, match=r"No run of fig2 in .* has finished at the scale smoke"):
+        run(finished=True)
+    first = run(models=("cnn",), percents=(75,))
+    assert list(first["studies"]) == ["cnn"]
+    assert {each["values"]["percent"] for each in first["studies"]["cnn"]["combinations"]} == {75.0}
+    assert run(finished=True)["studies"]["cnn"]["combinations"] == first["studies"]["cnn"]["combinations"]
+    training_curves.draw(first, tmp_path / "one.png")
+    training_curves.show(first)
+    runs = {path.parent: path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")}
+    assert len(runs) == 2
+    # A curve of which one of two seeds has finished is left out.
+    shutil.rmtree(next(path for path in runs if "local_steps=2" in path.name))
+    assert [e["values"]["local_steps"] for e in run(finished=True)["studies"]["cnn"]["combinations"]] == [1]
+    with pytest.raises(InputError, match="has finished"):
+        run(finished=True, seeds=2)
+    whole = run()
+    assert len(whole["studies"]["cnn"]["combinations"]) == 4
+    (kept,) = (place for place in runs if "local_steps=1," in place.name)
+    assert (kept / "result.json").stat().st_mtime_ns == runs[kept]
+    again = {
+        (e["values"]["local_steps"], e["values"]["percent"]): e["loss"] for e in whole["studies"]["cnn"]["combinations"]
+    }
+    assert all(again[e["values"]["local_steps"], 75.0] == e["loss"] for e in first["studies"]["cnn"]["combinations"])
+
+
+@pytest.mark.parametrize(
+    ("part", "says"),
+    [
+        ({"models": ("cn",)}, "fig2 has no model 'cn'; did you mean cnn"),
+        ({"percents": (25,)}, "fig2 has no panel at 25%; it has 50% and 75%"),
+    ],
+)
+def test_panels_that_a_figure_does_not_have_are_refused(part: Any, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        training_curves.Part(**part).panels("fig2")
+
+
 def test_table1_of_a_network_goes_on_where_it_was(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table1, "PERCENTS", (25, 100))
     result = table1.run(studies.study("cnn"), "smoke", data=str(data), keep=tmp_path)
@@ -96,6 +148,16 @@ def test_table1_of_a_network_goes_on_where_it_was(data: Path, tmp_path: Path, mo
     kept[0].unlink()
     again = table1.run(studies.study("cnn"), "smoke", data=str(data), keep=tmp_path)
     assert again["rows"] == result["rows"]
+    # A row alone, from the cells that are there; it says from where to where the training went.
+    row = table1.run(studies.study("cnn"), "smoke", data=str(data), keep=tmp_path, percents=(100,))
+    assert row["rows"] == again["rows"][1:]
+    point = row["cells"][0]["measured"]["point"]
+    assert point["round"] == 2
+    assert point["first_training_loss"] == pytest.approx(np.log(10), rel=0.2)
+    assert point["last_training_loss"] == pytest.approx(point["loss"], rel=1e-6)  # of all examples, at this scale
+    table1.draw(row, tmp_path / "row.png")
+    with pytest.raises(InputError, match="Table 1 has no row at 30%"):
+        table1.run(studies.study("cnn"), "smoke", percents=(30,))
     with pytest.raises(InputError, match="Table 1 has no VGG-16, CINIC-10"):
         table1.run(studies.study("cinic10"), "smoke")
 

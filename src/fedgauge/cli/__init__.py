@@ -26,6 +26,7 @@ from fedgauge.cli import (
     quadratic,
     report,
     reproduce,
+    reproduce_studies,
     run,
     runs,
     sweep,
@@ -79,6 +80,8 @@ for command in (
 app.command()(data.partition)
 app.add_typer(data.app)
 app.add_typer(runs.app)
+for command in (reproduce_studies.lenses, reproduce_studies.certified, reproduce_studies.decisive):
+    reproduce.app.command()(command)
 app.add_typer(reproduce.app)
 app.add_typer(new.app)
 

@@ -27,10 +27,14 @@ def _group() -> None:
 Scale = Annotated[
     studies.Scale,
     typer.Option(
-        help="smoke: checks that it works; laptop: minutes to an hour each; paper: as printed, days without a GPU."
+        help="smoke: checks that it works; laptop: minutes to an hour each; workstation: hours to a night each; paper:"
+        " as printed, days without a GPU."
     ),
 ]
 Seeds = Annotated[int | None, typer.Option(help="How many seeds \\[default: the scale's own].")]
+Percents = Annotated[
+    list[int] | None, typer.Option("--percent", help="Only this percentage of one label; may be repeated.")
+]
 Jobs = Annotated[int | None, typer.Option(help="Number of processes \\[default: one per core].")]
 
 
@@ -64,6 +68,7 @@ def table1(
     model: Annotated[str, typer.Option(help="mlp, cnn, vgg11 or vgg16, each on the paper's data.")] = "mlp",
     scale: Scale = "laptop",
     seeds: Seeds = None,
+    percent: Percents = None,
     data: options.Data = None,
     engine: options.Engine = None,
     address: options.Address = None,
@@ -84,7 +89,7 @@ def table1(
     compute = options.compute_from(None, engine, address)
     with resumable(out), console.doing() as progress:
         keep, place = out / "cells" if out else None, str(data) if data else None
-        result = table.run(studies.study(model), scale, seeds, place, keep, progress, compute)
+        result = table.run(studies.study(model), scale, seeds, place, keep, progress, compute, percent or ())
     conclude(table, result, out, "table1", json)
 
 
@@ -124,6 +129,13 @@ def _figure(name: str) -> None:
     def figure(
         scale: Scale = "laptop",
         seeds: Seeds = None,
+        percent: Percents = None,
+        model: Annotated[
+            list[str] | None, typer.Option(help="Only the panels of this model, as in table1; may be repeated.")
+        ] = None,
+        finished: Annotated[
+            bool, typer.Option("--finished", help="Run nothing; show the curves whose runs have finished.")
+        ] = False,
         data: options.Data = None,
         out: Annotated[Path | None, typer.Option(help="Directory for result.json, the picture and the runs.")] = None,
         runs: Annotated[
@@ -137,16 +149,24 @@ def _figure(name: str) -> None:
         from fedgauge.errors import InputError
         from fedgauge.report.terminal import console
         from fedgauge.reproduce import training_curves
+        from fedgauge.reproduce.workload import steps_of
 
         if out is None:
             raise InputError(f"{name} needs --out, a directory that keeps its runs.")
         check(out, seeds)
         compute = options.compute_from(jobs, engine, address)
+        part = training_curves.Part(tuple(model or ()), tuple(percent or ()), seeds, finished)
+        if not finished:
+            cells = [cell for sweep in part.sweeps(name, scale).values() for cell in sweep.cells]
+            steps = sum(steps_of(cell.experiment) for cell in cells)
+            say(
+                f"{name} has {len(cells)} runs with {steps:,} gradient steps in all; finished ones are not run again.",
+                error=True,
+            )
         with resumable(out), console.doing() as progress:
             place = str(data) if data else None
-            result = training_curves.run(
-                name, scale, runs or out / "runs", data=place, seeds=seeds, progress=progress, compute=compute
-            )
+            kept = runs or out / "runs"
+            result = training_curves.run(name, scale, kept, part, data=place, progress=progress, compute=compute)
             if result is None:
                 raise KeyboardInterrupt
         conclude(training_curves, result, out, name, json)
@@ -154,7 +174,7 @@ def _figure(name: str) -> None:
     what = "Not in the paper's figures" if name in studies.UNSHOWN else f"Figure {name.removeprefix('fig')}"
     figure.__doc__ = f"""{what}: {studies.title(name)}.
 
-    Runs go side by side and are kept: the same command resumes, and more --seeds only add runs.
+    Runs go side by side and are kept: the same command resumes, and more --seeds, a --percent or --model only add runs.
 
     Example: fedgauge reproduce {name} --scale laptop --data DIR --out results/{name}
     """
@@ -257,10 +277,11 @@ def _ledger(results: Path, out: Path | None, json: bool) -> None:
     from fedgauge.results.paper import Ledger
     from fedgauge.system.files import write_atomically, write_json
 
-    rows = book.rows(book.read(results))
+    found, notes = book.read(results), book.notes_in(results)
+    rows = book.rows(found, notes)
     made = Ledger.from_json({"verdicts": book.counts(rows), "claims": rows}).to_json()
     if out:
-        write_atomically(out, book.page(rows, book.pictures_in(results)).encode())
+        write_atomically(out, book.page(rows, book.pictures_in(results), notes.page).encode())
         write_json(out.with_suffix(".json"), made)
     if json:
         options.print_json(made)
@@ -271,162 +292,23 @@ def _ledger(results: Path, out: Path | None, json: bool) -> None:
 
 
 @app.command()
-def lenses(
-    source: Annotated[str, typer.Option(help="The data set: mnist, or digits for a quick look.")] = "mnist",
-    data: options.Data = None,
-    seeds: Annotated[int, typer.Option(help="Seeds for each partition.")] = 3,
-    seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
-    target: Annotated[float, typer.Option(help="The training loss to reach.")] = 0.3,
-    jobs: Jobs = None,
-    engine: options.Engine = None,
-    address: options.Address = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Directory for lenses.md, lenses.json, lenses.png and finished cells.")
-    ] = None,
+def hours(
+    scale: Scale = "workstation",
+    model: Annotated[list[str] | None, typer.Option(help="Only this model; may be repeated.")] = None,
+    seconds: Annotated[float, typer.Option(help="How long each network is timed.")] = 5.0,
     json: options.Json = False,
 ) -> None:
-    """Which measure of heterogeneity orders partitions as the slowdown from local steps does.
+    """Say what a scale takes before it is run: gradient steps, and hours on one core of this machine.
 
-    Example: fedgauge reproduce lenses --source digits --out results/lenses
+    Example: fedgauge reproduce hours --scale workstation --model cnn
     """
-    from fedgauge.errors import InputError, positive
-    from fedgauge.report.terminal import console
-    from fedgauge.reproduce import lens_orders
-    from fedgauge.reproduce import lens_study as experiment
+    from fedgauge.errors import positive
+    from fedgauge.reproduce import workload
 
-    if source not in ("mnist", "digits"):
-        raise InputError(f"source must be mnist or digits, not {source!r}; the rates are set for these.")
-    compute = options.compute_from(jobs, engine, address)
-    positive("target", target)
-    if out:
-        options.check_directory(out)
-    with resumable(out), console.progress() as bar:
-        task = bar.add_task("lenses", total=None)
-        result = experiment.run(
-            source,
-            None if data is None else str(data),
-            seeds,
-            seed,
-            keep=out / "cells" if out else None,
-            compute=compute,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-            target=target,
-        )
-    if out:
-        from fedgauge.system.files import make_directories, write_atomically, write_json
-
-        make_directories(out)
-        write_json(out / "lenses.json", result)
-        command = f"fedgauge reproduce lenses --source {source} --seeds {seeds} --seed {seed} --target {target:g}"
-        write_atomically(out / "lenses.md", lens_orders.page(result, f"{command} --out …").encode())
-        lens_orders.draw(result, out / "lenses.png")
+    for name in model or ():
+        studies.study(name)
+    rows = workload.estimate(scale, tuple(model or ()), positive("seconds", seconds))
     if json:
-        options.print_json(result)
+        options.print_json({"scale": scale, "parts": rows})
     else:
-        lens_orders.show(result)
-        if out:
-            say(f"Written: {', '.join(str(out / name) for name in ('lenses.md', 'lenses.json', 'lenses.png'))}")
-
-
-@app.command()
-def certified(
-    source: Annotated[str, typer.Option(help="digits or mnist.")] = "digits",
-    data: options.Data = None,
-    rounds: Annotated[int, typer.Option(help="Rounds R.")] = 200,
-    seeds: Annotated[int, typer.Option(help="Runs for each line.")] = 20,
-    theorem: Annotated[list[str] | None, typer.Option(help="Only this one; may be repeated.")] = None,
-    local_steps: Annotated[
-        list[int] | None, typer.Option(help="I, which may be repeated \\[default: 1, 4, 16].")
-    ] = None,
-    jobs: Jobs = None,
-    engine: options.Engine = None,
-    address: options.Address = None,
-    out: Annotated[Path | None, typer.Option(help="Directory for the result and finished lines.")] = None,
-    json: options.Json = False,
-) -> None:
-    """Theorems 4.3, 4.5, A.5 and A.9 with proved constants on softmax regression, beside runs.
-
-    Example: fedgauge reproduce certified --source digits --seeds 20 --out results/certified
-    """
-    from fedgauge.report.terminal import console
-    from fedgauge.reproduce import certified_bounds as table
-
-    compute = options.compute_from(jobs, engine, address)
-    if out:
-        options.check_directory(out)
-    with resumable(out), console.progress() as bar:
-        task = bar.add_task("certified", total=None)
-        result = table.run(
-            source,
-            data,
-            rounds,
-            seeds,
-            keep=out / "lines" if out else None,
-            compute=compute,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-            theorems=theorem or (),
-            local_steps=local_steps or (),
-        )
-    if out:
-        from fedgauge.system.files import make_directories, write_json
-
-        make_directories(out)
-        write_json(out / f"{source}.json", result)
-    if json:
-        options.print_json(result)
-    else:
-        table.show(result)
-        if out:
-            say(f"Written: {out / f'{source}.json'}")
-
-
-@app.command()
-def decisive(
-    source: Annotated[str, typer.Option(help="The data set: digits, mnist or cifar10.")] = "digits",
-    data: options.Data = None,
-    seeds: Annotated[int, typer.Option(help="Seeds for each federation.")] = 5,
-    seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
-    kind: Annotated[
-        list[str] | None, typer.Option(help="Only this kind of heterogeneity; may be repeated.", show_default=False)
-    ] = None,
-    designed: Annotated[bool, typer.Option(help="Also federations of equal zeta, found by bisection.")] = True,
-    jobs: Jobs = None,
-    engine: options.Engine = None,
-    address: options.Address = None,
-    out: Annotated[Path | None, typer.Option(help="Directory for the result, its picture and finished cells.")] = None,
-    json: options.Json = False,
-) -> None:
-    """Does L_h decide? Many kinds of heterogeneity, the slowdown of each, and what every lens said beforehand.
-
-    Example: fedgauge reproduce decisive --source digits --out results/decisive
-    """
-    from fedgauge.report.terminal import console
-    from fedgauge.reproduce.decisive import page, study
-
-    compute = options.compute_from(jobs, engine, address)
-    check(out, seeds)
-    with resumable(out), console.doing() as progress:
-        result = study.run_study(
-            source,
-            None if data is None else str(data),
-            seeds,
-            seed,
-            kinds=kind or (),
-            designed=designed,
-            keep=out / "cells" if out else None,
-            compute=compute,
-            progress=progress,
-        )
-    if out:
-        from fedgauge.system.files import make_directories, write_atomically, write_json
-
-        make_directories(out)
-        write_json(out / "decisive.json", result)
-        write_atomically(out / "decisive.md", page.markdown(result).encode())
-        page.draw(result, out / "decisive.png")
-    if json:
-        options.print_json(result)
-    else:
-        page.show(result)
-        if out:
-            say(f"Written: {', '.join(str(out / f'decisive.{suffix}') for suffix in ('md', 'json', 'png'))}")
+        workload.show(rows, scale)

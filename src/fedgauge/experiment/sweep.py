@@ -140,7 +140,12 @@ def _result(cell: Cell, trace: Trace) -> dict[str, Any]:
 
 
 def run_sweep(
-    sweep: Sweep, out: Path, jobs: int | None = None, report: Progress = lambda done, total, ended: None
+    sweep: Sweep,
+    out: Path,
+    jobs: int | None = None,
+    report: Progress = lambda done, total, ended: None,
+    *,
+    only_finished: bool = False,
 ) -> Any:
     """Run every cell that is not finished in ``out``, and summarise all of them.
 
@@ -151,6 +156,7 @@ def run_sweep(
         out: directory for the runs.
         jobs: number of runs at once; by default, one per core. With 1, runs are computed in this process.
         report: called with the progress.
+        only_finished: run nothing, and summarise the combinations of values whose runs have finished with every seed.
 
     Returns:
         ``None`` if it was interrupted; otherwise a JSON object with one entry per combination, and the curves of all
@@ -167,7 +173,7 @@ def run_sweep(
         before = total - sum(cell.experiment.run.rounds for cell in missing)
         report(before, total, len(results))
         # Starting processes and loading the data in each takes longer than reading many finished runs.
-        if missing:
+        if missing and not only_finished:
             run = sweep.experiment.run
             number = min(jobs or os.cpu_count() or 1, len(missing)) if run.engine != "ray" else jobs
             compute = run.compute.with_processes(number)
@@ -181,10 +187,14 @@ def run_sweep(
 
 
 def _summary(sweep: Sweep, results: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """All combinations whose runs have a result; all have, unless only finished ones were asked for."""
     cells = sweep.cells
     combinations = []
     for values in sweep.combinations:
-        runs = [results[cell.name] for cell in cells if cell.values == values]
+        mine = [cell.name for cell in cells if cell.values == values]
+        if not set(mine) <= set(results):
+            continue
+        runs = [results[name] for name in mine]
         combinations.append({"values": values, **_over_seeds(runs), "runs": runs})
     return {
         **SweepResult.heading(),

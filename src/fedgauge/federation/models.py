@@ -1,8 +1,8 @@
 """The paper's models, two that people train today, and how to use your own.
 
 What the paper leaves open is a named choice here: no BatchNorm in VGG (under it F_i is not a function of the model
-alone), one fully connected layer after VGG's convolutions (its form for 32x32 images), and 64 filters in the CNN's
-second convolution, which its printed 4096 inputs need.
+alone), one fully connected layer after VGG's convolutions (its form for 32x32 images), VGG's convolutions drawn as He
+et al. (2015) draw them, and 64 filters in the CNN's second convolution, which its printed 4096 inputs need.
 """
 
 from __future__ import annotations
@@ -118,6 +118,18 @@ _NARROW = (1, 2, 4, 8)
 """What divides them: a fourth of the width takes a sixteenth of the time."""
 
 
+def _drawn_by_he(part: nn.Conv2d) -> nn.Conv2d:
+    """The convolution with weights of variance 2 / (outputs of one input) and biases of 0, as VGG is usually drawn.
+
+    Where a layer has as many inputs as outputs, torch's own initialisation has a sixth of that variance. After eight to
+    thirteen layers next to nothing of the input is left, and plain VGG does not learn at the paper's rates.
+    """
+    nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")
+    if part.bias is not None:
+        nn.init.zeros_(part.bias)
+    return part
+
+
 def _vgg(name: str, shape: Sequence[int], classes: int, norm: Literal["none", "group"], narrow: int) -> Model:
     channels, height, width = _image(shape, multiple=32)
     if narrow not in _NARROW:
@@ -133,7 +145,7 @@ def _vgg(name: str, shape: Sequence[int], classes: int, norm: Literal["none", "g
                 parts.append(nn.MaxPool2d(2))
                 continue
             after = filters // narrow
-            parts.append(nn.Conv2d(before, after, 3, padding=1))
+            parts.append(_drawn_by_he(nn.Conv2d(before, after, 3, padding=1)))
             if norm == "group":
                 parts.append(nn.GroupNorm(32 // narrow, after))
             parts.append(nn.ReLU())
@@ -144,12 +156,26 @@ def _vgg(name: str, shape: Sequence[int], classes: int, norm: Literal["none", "g
 
 
 def vgg11(shape: Sequence[int], classes: int, *, norm: Literal["none", "group"] = "none", narrow: int = 1) -> Model:
-    """VGG-11 in its form for 32x32 images, without normalisation or with GroupNorm; ``narrow`` divides all widths."""
+    """VGG-11 in its form for 32x32 images, without normalisation or with GroupNorm; ``narrow`` divides all widths.
+
+    Convolutions are drawn as He et al. (2015) draw them, by their outputs, with biases of 0; the dense layer as torch
+    draws it.
+
+    >>> sum(p.numel() for p in vgg11((3, 32, 32), 10).make().parameters())
+    9225610
+    """
     return _vgg("vgg11", shape, classes, norm, narrow)
 
 
 def vgg16(shape: Sequence[int], classes: int, *, norm: Literal["none", "group"] = "none", narrow: int = 1) -> Model:
-    """VGG-16 in its form for 32x32 images, without normalisation or with GroupNorm; ``narrow`` divides all widths."""
+    """VGG-16 in its form for 32x32 images, without normalisation or with GroupNorm; ``narrow`` divides all widths.
+
+    Convolutions are drawn as He et al. (2015) draw them, by their outputs, with biases of 0; the dense layer as torch
+    draws it.
+
+    >>> sum(p.numel() for p in vgg16((3, 32, 32), 10).make().parameters())
+    14719818
+    """
     return _vgg("vgg16", shape, classes, norm, narrow)
 
 

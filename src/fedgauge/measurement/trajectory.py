@@ -197,6 +197,18 @@ def exceeded(records: Sequence[Round], limits: Mapping[str, float]) -> list[tupl
     return found
 
 
+def settled(records: Sequence[Round], fall: float) -> bool:
+    """Whether the loss has fallen by less than a fraction of itself since the last record, and has not risen.
+
+    >>> [settled([Round(0, 1.0, 1.0), Round(10, loss, 1.0)], fall=0.01) for loss in (0.5, 0.995, 1.01)]
+    [False, True, False]
+    """
+    if len(records) < 2:
+        return False
+    before, now = records[-2].loss, records[-1].loss
+    return 0 <= before - now < fall * abs(before)
+
+
 def near_convergence(
     federation: Federation,
     algorithm: Algorithm,
@@ -225,13 +237,6 @@ def near_convergence(
     >>> outcome["reached"]
     True
     """
-
-    def settled(records: Sequence[Round]) -> bool:
-        if len(records) < 2:
-            return False
-        before, now = records[-2].loss, records[-1].loss
-        return 0 <= before - now < fall * abs(before)
-
     trace = simulate(
         federation,
         algorithm,
@@ -240,7 +245,7 @@ def near_convergence(
         participation=Participation(weights=weights),
         seed=seed,
         record=Recording(every=window, watch=False, observer=observer),
-        stop=StopAt(when=lambda records: settled(records) or (stop is not None and stop(records))),
+        stop=StopAt(when=lambda records: settled(records, fall) or (stop is not None and stop(records))),
         compute=compute,
     )
     if trace.status == "diverged":
@@ -249,6 +254,6 @@ def near_convergence(
             " convergence; use a smaller gamma or fewer local steps."
         )
     rule = f"f falls by less than {fall:g} of itself in {window} rounds"
-    outcome = {"rule": rule, "reached": settled(trace.rounds), "round": trace.stopped_at, "seed": seed}
+    outcome = {"rule": rule, "reached": settled(trace.rounds, fall), "round": trace.stopped_at, "seed": seed}
     like = federation.start(seed)
     return torch.from_numpy(np.asarray(trace.model)).to(like), outcome

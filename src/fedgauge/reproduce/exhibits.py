@@ -13,6 +13,7 @@ from fedgauge.experiment.sweep_result import SweepResult
 from fedgauge.planning.plan import Plan
 from fedgauge.report.terminal import plans, sweeps
 from fedgauge.reproduce import lens_orders, sampling, sketch, table1, table2, training_curves
+from fedgauge.reproduce.ledger import places
 from fedgauge.reproduce.studies import FIGURES, Scale, study
 from fedgauge.results.kinds import kind_of
 from fedgauge.simulation.options import Compute
@@ -86,7 +87,7 @@ def draw_stored(results: Path) -> Iterator[Path]:
     Yields:
         The pictures that were drawn.
     """
-    exhibits = {results / exhibit.name / "result.json": exhibit for exhibit in EXHIBITS}
+    exhibits = {results / place / "result.json": each for each in EXHIBITS for place in places(each.name)}
     found = (*exhibits, results / "lenses.json", *sorted(results.glob("*/result.json")), *results.glob("*/plan.json"))
     for path in dict.fromkeys(path for path in found if path.exists()):
         try:

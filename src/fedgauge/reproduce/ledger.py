@@ -4,65 +4,100 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedgauge.errors import InputError
 from fedgauge.report.terminal import console
-from fedgauge.reproduce.claims import CLAIMS, Claim, Found, ResultCost, ResultData
+from fedgauge.reproduce.claims import CLAIMS
+from fedgauge.reproduce.notes import Notes, read_notes
+from fedgauge.reproduce.studies import SCALES
+from fedgauge.reproduce.verdicts import Claim, ResultCost, ResultData
 
 _ABOUT = """# Ledger: the paper's claims, one by one
 
     fedgauge reproduce ledger DIR
 
-This command makes the page from the JSON results in DIR, and from nothing else. *Reproduced* requires sizes within a
-factor of two where the paper prints any, and an order that is not due to chance: a curve ends better than another by
-more than the sum of their deviations over seeds; a constant is below another with every seed; and a constant that grows
-with X has a mean that never falls, and rises overall by more than the sum of the deviations at both ends. *In order but
-not in size* means that only the order holds. With two seeds, chance alone produces such a gap between curves in one
-comparison out of nine, so verdicts with two seeds are weak.
+This command makes the page from the JSON results in DIR, and from nothing else; reasons behind "because" and remarks
+about data are written by hand (`notes.json`). *Reproduced* requires sizes within a factor of two where the paper
+prints any, and an order that is not due to chance: a curve is better than another by more than the sum of their
+deviations over seeds; a constant is below another with every seed; and a constant that grows with X has a mean that
+never falls, and rises overall by more than the sum of the deviations at both ends. *In order but not in size* means
+that only the order holds. With two seeds, chance alone produces such a gap between curves in one comparison out of
+nine, so verdicts with two seeds are weak; with one seed there is no deviation, and a verdict is about single runs.
 
-Scale is the value of `--scale`: `laptop` takes fewer rounds, seeds and examples, and VGG at an eighth of its width with
-GroupNorm (all listed under [choices](#choices)), so its verdicts are about that setting. Time is the sum over all
+*Converges faster* means: after a quarter, half and all of the rounds, a curve with more local steps is never worse
+than the one with the next fewer, and better at least once. Curves that have met at a plateau, at the beginning or at
+the end, do not count against it.
+
+*Not decided* means that nothing was learned, so that the numbers say nothing about the claim: one local step (or, for
+Table 1, a model at which the constants were measured) has a training loss that is not a tenth below that of the best
+constant guess, which is log 10 = 2.30 for ten labels that are equally many. To have fallen by a tenth of the first loss
+would be a weaker rule: VGG at the laptop scale meets it, because it begins above a constant guess.
+
+Scale is the value of `--scale` (what each changes is listed under [choices](#choices)), and a verdict is about that
+setting; where there are results of several scales, the largest that has the claim decides. Time is the sum over all
 runs, one core each.
 """
 
 _CHOICES = """## Choices
 
-What the paper leaves open and is chosen here, and what the laptop scale changes:
+What the paper leaves open and is chosen here, and what the smaller scales change:
 
-- **Images** are divided by 255, without augmentation; a batch is drawn with replacement.
+- **Images** of MNIST are divided by 255. Those of CIFAR and CINIC are also centred and divided by their published
+  deviations. There is no augmentation; a batch is drawn with replacement.
+- **First models**: VGG's convolutions are drawn as He et al. draw them (by outputs, biases 0), everything else as
+  torch draws it. With torch's own draws VGG stays on its first plateau at the paper's rates; the CNN trains with
+  them.
 - **Local steps** of the curves: 1, 5, 10, 20, 40 for the MLP, 1, 5, 20, 80 for the CNN (the paper names only the
   largest), 1, 5, 20 for VGG.
-- **"Close to convergence"** in Table 1 is where f falls by less than 1% in ten rounds, or, at the laptop scale, after
-  at most 10 rounds of training; I = 10 while measuring, with the rates of the model's figure.
-- **VGG** has no BatchNorm, because with it F_i is not a function of the model. At the laptop scale it has GroupNorm and
-  an eighth of the width: plain VGG does not leave its first plateau in the available rounds.
-- **Laptop**: the CNN has 16 filters, 200 examples per worker and 10 rounds (for Table 1: 10 workers, all taking
-  part, 3 rounds measured); VGG has 100 examples per worker and 20 rounds; two seeds each; tests use the first 1,000
-  and 500 examples. The MLP on MNIST and all of Table 2 have the paper's size at every scale except smoke.
-- **VGG-16 on CIFAR-100**: at 100% the ten workers together hold ten of the hundred labels, and at 50% nearly all of
+- **"Close to convergence"** in Table 1 is where f, having fallen by a tenth, falls by less than 1% in ten rounds, or,
+  below the paper's scale, after at most 10 (laptop), 100 (workstation, VGG-11) or 200 rounds (workstation, others) of
+  training; I = 10, with the rates and the participation of the model's figure. All workers take part while constants
+  are measured.
+- **VGG** has no BatchNorm, because with it F_i is not a function of the model. GroupNorm is an option, which only the
+  laptop scale uses.
+- **Workstation**: all of CIFAR-10; N, M, batch sizes and rates as printed; as many rounds as one local step is
+  expected to need to train: 200 for the CNN, 250 for VGG-11, 1,200 for VGG-16. The CNN is whole, VGG-11 has half of
+  its width and VGG-16 an eighth, without GroupNorm. Every tenth round (VGG-16: fiftieth) is recorded: the loss of a
+  fixed sample of 2,000 to 2,400 training images (24 or 200 per worker; the same for all curves of a seed) and the
+  accuracy on the first 2,000 test images. Constants are measured exactly, with all examples, over three rounds; the
+  CNN has 10 workers there, all taking part: in a pilot of 20 rounds at 100%, ten workers drawn from a hundred did not
+  lower the loss.
+- **Pilots**: scaling, first models, widths and rounds of the workstation scale were chosen by looking at the training
+  loss of plain SGD and of I = 1, a few variants each with one or two seeds. No curve of this scale with more local
+  steps was looked at; Table 1's pilot has I = 10.
+- **Laptop**: the CNN has 16 filters, 200 examples per worker and 10 rounds (for Table 1: 10 workers, all taking part,
+  3 rounds measured); VGG has an eighth of its width with GroupNorm, 100 examples per worker and 20 rounds; two seeds
+  each; tests use the first 1,000 and 500 examples. The MLP on MNIST and all of Table 2 have the paper's size at every
+  scale except smoke.
+- **VGG-16 on CIFAR-100**: ten workers share a hundred labels, and a worker's part of the data is ten times what there
+  is of one label. So from the workstation scale on each worker has ten labels of its own. At the laptop scale it has
+  one, and few examples: at 100% the ten workers together hold ten of the hundred labels, and at 50% nearly all of
   them, so f itself changes with X, and whether L_g depends on X cannot be decided there.
-- **Close to convergence** is not reached by VGG and the CNN at the laptop scale: after 10 rounds the loss is
-  near the first one.
 - Claims without data, and those that were only run at the scale `smoke`, are marked as not run.
 """
 
 
-def read(directory: Path) -> dict[str, ResultData]:
-    """The results that the claims are about, by name, each in a directory of its own in ``directory``."""
+def places(name: str) -> tuple[str, ...]:
+    """The directories in which a result may lie: one of its own name, and one for each scale.
+
+    >>> places("fig2")[:2]
+    ('fig2', 'fig2-smoke')
+    """
+    return name, *(f"{name}-{scale}" for scale in SCALES)
+
+
+def read(directory: Path) -> dict[str, list[ResultData]]:
+    """The results that the claims are about, by name, those of the largest scale first."""
     if not directory.is_dir():
         raise InputError(f"There is no directory {directory}; name the one that 'fedgauge reproduce all' wrote.")
-    results: dict[str, ResultData] = {}
+    results: dict[str, list[ResultData]] = {}
     for name in dict.fromkeys(claim.result for claim in CLAIMS):
-        path = directory / name / "result.json"
-        if not path.exists():
-            continue
-        try:
-            results[name] = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            raise InputError(f"{path} is not a JSON result; run its command again, or move the file away.") from None
+        found = [_load(path) for place in places(name) if (path := directory / place / "result.json").exists()]
+        if found:
+            results[name] = sorted(found, key=_size, reverse=True)
     if not results:
         raise InputError(
             f"There is no result in {directory}; 'fedgauge reproduce all --out {directory}' writes them, each to a"
@@ -71,38 +106,61 @@ def read(directory: Path) -> dict[str, ResultData]:
     return results
 
 
-def rows(results: Mapping[str, ResultData]) -> list[dict[str, Any]]:
+def _load(path: Path) -> ResultData:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(found, dict):
+            raise ValueError
+    except (OSError, ValueError):
+        raise InputError(f"{path} is not a JSON result; run its command again, or move the file away.") from None
+    return found
+
+
+def _size(result: ResultData) -> int:
+    """How large the scale of a result is; results without a scale are alone."""
+    settings = result.get("settings")
+    scale = result.get("scale", settings.get("scale") if isinstance(settings, dict) else None)
+    return SCALES.index(scale) if scale in SCALES else len(SCALES)
+
+
+def rows(results: Mapping[str, Sequence[ResultData]], notes: Notes | None = None) -> list[dict[str, Any]]:
     """One row per claim."""
+    notes = notes or Notes()
     made = []
     for claim in CLAIMS:
         try:
-            found = claim.found(results)
-            cost = claim.cost(results[claim.result]) if found.verdict != "not run" else ResultCost("–", None, None)
-            if cost.scale == "smoke":  # which shows that a command works, and says nothing about the claim
-                found, cost = Found("not run", "–"), ResultCost("–", None, None)
+            found, cost = claim.judged(results)
         except (KeyError, IndexError, TypeError, ValueError, AttributeError):
             raise InputError(
                 f"The result {claim.result} is damaged, or another version wrote it; write it again with"
                 f" 'fedgauge reproduce {claim.result}'."
             ) from None
+        remark = notes.remark(claim.text) if found.verdict != "not run" else ""
         made.append(
             {
                 "claim": claim.text,
                 "where": claim.where,
                 "paper": claim.paper,
-                "ours": found.ours,
+                "ours": f"{found.ours} ({remark})" if remark else found.ours,
                 **cost._asdict(),
                 "verdict": found.verdict,
                 "command": command(claim, cost),
+                "reason": notes.reason(claim.text, cost.scale, found.verdict),
             }
         )
     return made
 
 
+def notes_in(directory: Path) -> Notes:
+    """What was written down by hand beside the results in a directory."""
+    return read_notes(directory, [claim.text for claim in CLAIMS])
+
+
 def command(claim: Claim, cost: ResultCost) -> str:
     """The command that computes the result again."""
     name = claim.result.partition("-")[0]
-    scale = f"--scale {cost.scale}" if cost.scale in ("smoke", "laptop") else ""
+    # Table 2 has one size.
+    scale = f"--scale {cost.scale}" if cost.scale in SCALES and name != "table2" else ""
     return " ".join(part for part in ("fedgauge reproduce", name, claim.options, scale) if part)
 
 
@@ -111,19 +169,26 @@ def counts(made: list[dict[str, Any]]) -> dict[str, int]:
     return dict(Counter(row["verdict"] for row in made))
 
 
-def page(made: list[dict[str, Any]], pictures: Mapping[str, str] | None = None) -> str:
+def page(made: list[dict[str, Any]], pictures: Mapping[str, str] | None = None, remark: str = "") -> str:
     """The ledger as Markdown.
 
     Args:
         made: its rows.
         pictures: titles of pictures by their paths, as seen from the page.
+        remark: a paragraph about these results, from their notes.
     """
     head = ("claim", "in", "paper", "ours", "scale", "seeds", "time", "verdict", "command")
-    lines = [_ABOUT, ", ".join(f"**{number}** {verdict}" for verdict, number in counts(made).items()) + ".", ""]
+    lines = [
+        _ABOUT,
+        *([remark, ""] if remark else []),
+        ", ".join(f"**{number}** {verdict}" for verdict, number in counts(made).items()) + ".",
+        "",
+    ]
     lines += ["| " + " | ".join(head) + " |", "| " + " | ".join("---" for _ in head) + " |"]
     for row in made:
         seeds = "–" if row["seeds"] is None else str(row["seeds"])
         verdict = row["verdict"] if row["verdict"] in ("reproduced", "not run") else f"**{row['verdict']}**"
+        verdict += f", {row['reason']}" if row["reason"] else ""
         cells = (row["claim"], row["where"], row["paper"], row["ours"], row["scale"], seeds, _time(row["seconds"]))
         lines.append("| " + " | ".join((*cells, verdict, f"`{row['command']}`")) + " |")
     lines += ["", _CHOICES]
@@ -144,14 +209,24 @@ def pictures_in(directory: Path) -> dict[str, str]:
     """The pictures of the results in a directory: their names by path, seen from there."""
     found = {}
     for name in dict.fromkeys(claim.result for claim in CLAIMS):
-        path = directory / name / f"{name.partition('-')[0]}.png"
-        if path.exists():
-            found[f"{name}/{path.name}"] = name
+        for place in places(name):
+            path = directory / place / f"{name.partition('-')[0]}.png"
+            if path.exists():
+                found[f"{place}/{path.name}"] = place
     return found
 
 
 def show(made: list[dict[str, Any]]) -> None:
     """Print the ledger."""
-    cells = [(row["where"], row["claim"], row["paper"], row["ours"], row["verdict"]) for row in made]
+    cells = [
+        (
+            row["where"],
+            row["claim"],
+            row["paper"],
+            row["ours"],
+            ", ".join(filter(None, (row["verdict"], row["reason"]))),
+        )
+        for row in made
+    ]
     caption = ", ".join(f"{number} {verdict}" for verdict, number in counts(made).items())
     console.table("The paper's claims", ("in", "claim", "paper", "ours", "verdict"), cells, caption)

@@ -1,7 +1,8 @@
 """Table 1: L_h, L_tilde and L_g of the paper's networks as the data grows heterogeneous.
 
 The paper gives the estimators, ten rounds and a start "close to convergence", and neither the local steps nor the rates
-nor what close means. Here FedAvg has I = 10 and the paper's rates for the model, and starts where f falls by less than
+nor what close means. Here FedAvg has I = 10 and the paper's rates for the model. It is trained as in the model's
+figure, with its participation, and measured with all workers where f has fallen by a tenth and then falls by less than
 1% in ten rounds, or where a scale below the paper's has no more rounds to get there. How much the answer depends on
 that is part of the result: for the MLP, at one partition, the same is measured for other local steps and rates, and
 along the way from the first model. Beside its estimates stand the tight constants of the curvature at these models.
@@ -13,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedgauge.algorithms import fedavg
 from fedgauge.errors import MOST_RUNS, InputError, count
@@ -25,7 +26,12 @@ from fedgauge.report.terminal import console
 from fedgauge.reproduce.cells import CellJob, run_cells
 from fedgauge.reproduce.studies import ETA, Scale, Size, Study
 from fedgauge.results.paper import ConstantsRow, Table1
-from fedgauge.simulation.options import HERE, Compute, Recording
+from fedgauge.simulation.options import HERE, Compute, Recording, StopAt
+from fedgauge.simulation.setup import Setup
+from fedgauge.values import Round
+
+if TYPE_CHECKING:
+    import torch
 
 SYMBOLS = ("L_h", "L_tilde", "L_g")
 PERCENTS = (25, 50, 75, 100)
@@ -55,6 +61,8 @@ PAPER: Mapping[str, Printed] = {
 """Mean and deviation, as printed; the MLP's rows for 25% and 50% are the same, and there is one L_g per model."""
 LOCAL_STEPS = 10
 FALL, WINDOW = 0.01, 10
+BEFORE = 0.1
+"""The part of its first value by which f has to have fallen before it can be near convergence."""
 VARIED_PERCENT = 50
 VARIED = [(steps, gamma) for gamma in (0.01, 0.1) for steps in (1, 5, 10, 40)]
 """Local steps and rates for which the same model is measured again."""
@@ -78,10 +86,51 @@ def _cell(setting: Experiment, size: Size) -> dict[str, Any]:
 
     options = MeasureOptions(size.readings, rounds=size.measured, seeds=1, fall=FALL, most=size.near)
     began = time.monotonic()
-    made = whole(measure(setting, options=options)).to_json()
+    setup = prepare(setting)
+    model, how = _train(setup, size.near, setting.run.record_sample)
+    made = whole(measure(setup, model=model, origin=how.pop("origin"), options=options)).to_json()
+    made["point"] |= how
     # A result that is passed on does not say where the data is on this machine.
     made["settings"]["experiment"]["data"].pop("dir", None)
     return {**made, "seconds": time.monotonic() - began}
+
+
+def _train(setup: Setup, most: int, sample: int | None) -> tuple[torch.Tensor, dict[str, Any]]:
+    """Train until f has fallen by a tenth and then almost stops falling, and for ``most`` rounds at most.
+
+    On the plateau on which deep networks begin, f hardly falls either.
+
+    Returns:
+        The model, and how it was reached: the rule, the round, the first and the last loss, all of which are those of a
+        sample of every worker's examples if one is given.
+    """
+    import torch
+
+    from fedgauge.measurement.trajectory import settled
+    from fedgauge.simulation.loop import simulate
+
+    def near(records: Sequence[Round]) -> bool:
+        return settled(records, FALL) and records[-1].loss <= (1 - BEFORE) * records[0].loss
+
+    trace = simulate(
+        setup.federation,
+        setup.algorithm,
+        local_steps=setup.local_steps,
+        rounds=most,
+        participation=setup.participation,
+        seed=setup.seed,
+        record=Recording(every=WINDOW, watch=False, sample=sample),
+        stop=StopAt(when=near),
+        compute=setup.compute,
+    )
+    if trace.status == "diverged":
+        raise InputError(f"The training before Table 1 diverged in round {trace.stopped_at}; use a smaller gamma.")
+    reached, last = near(trace.rounds), trace.rounds[-1]
+    origin = "trained until near convergence" if reached else f"after {last.round} rounds, not near convergence"
+    rule = f"f has fallen by {BEFORE:g} of itself, and then falls by less than {FALL:g} of itself in {WINDOW} rounds"
+    how = {"origin": origin, "rule": rule, "reached": reached, "round": last.round, "seed": setup.seed}
+    how |= {"first_training_loss": trace.rounds[0].loss, "last_training_loss": last.loss, "sample": last.sample}
+    return torch.from_numpy(trace.model).to(setup.first_model), how
 
 
 def _dependence(setting: Experiment, size: Size) -> dict[str, Any]:
@@ -131,6 +180,7 @@ def run(
     keep: Path | None = None,
     progress: Progress = lambda what, done, total: None,
     compute: Compute = HERE,
+    percents: Sequence[int] = (),
 ) -> dict[str, Any]:
     """Measure every cell.
 
@@ -142,16 +192,23 @@ def run(
         keep: directory where finished cells are kept, so that an interrupted command can be resumed.
         progress: called with the cell that was measured last, the number of cells done and of all cells.
         compute: where: on this machine one cell after another, each on all cores; on a Ray cluster all side by side.
+        percents: which rows of the table; by default all.
     """
     if study.name not in PAPER:
         raise InputError(f"Table 1 has no {study.title}; its models are {', '.join(PAPER)}.")
+    for percent in percents:
+        if percent not in PERCENTS:
+            raise InputError(
+                f"Table 1 has no row at {percent}%; it has {', '.join(f'{known}%' for known in PERCENTS)}."
+            )
+    rows = tuple(percent for percent in PERCENTS if percent in (percents or PERCENTS))
     size = study.sizes[scale]
     seeds = count("seeds", size.seeds if seeds is None else seeds, most=MOST_RUNS)
     of = f"{study.name}-{scale}"
-    names = {f"cell-{of}-{percent}-{seed}": (percent, seed) for percent in PERCENTS for seed in range(seeds)}
+    names = {f"cell-{of}-{percent}-{seed}": (percent, seed) for percent in rows for seed in range(seeds)}
     made = {name: (_cell, experiment(study, scale, *key, data), size) for name, key in names.items()}
     # Only the MLP is small enough to be measured again and again.
-    if study.name == "mlp" and scale != "smoke":
+    if study.name == "mlp" and scale != "smoke" and VARIED_PERCENT in rows:
         made[f"dependence-{of}"] = (_dependence, experiment(study, scale, VARIED_PERCENT, 0, data), size)
     far = compute.engine == "ray"
     jobs = {
@@ -163,7 +220,7 @@ def run(
     return Table1(
         settings={"study": study.name, "scale": scale, "seeds": seeds, "local_steps": LOCAL_STEPS, "eta": ETA}
         | {"gamma": study.keys["gamma"], "fall": FALL, "window": WINDOW, "most": size.near, "rounds": size.measured},
-        rows=tuple(_row(percent, cells, size.readings) for percent in PERCENTS),
+        rows=tuple(_row(percent, cells, size.readings) for percent in rows),
         paper={symbol: {str(X): pair for X, pair in held.items()} for symbol, held in PAPER[study.name].items()},
         cells=tuple(cells),
         dependence=found.get(f"dependence-{of}", {}),
@@ -232,6 +289,7 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
     with figures.figure(path, panels=3 if dependence else 1, width=4.0) as (left, *others):
         printed = PAPER[result["settings"]["study"]]
         styles = dict(zip(_readings(result), ("o-", "", "s--"), strict=False))
+        percents = [row["percent"] for row in result["rows"]]
         for place, symbol in enumerate(SYMBOLS):
             for name, style in styles.items():
                 if not style:
@@ -239,7 +297,7 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
                 found = [row["readings"][name][symbol] for row in result["rows"]]
                 label = f"{symbol}, {name}"
                 left.errorbar(
-                    PERCENTS, [v for v, _ in found], [d for _, d in found], fmt=style, color=f"C{place}", label=label
+                    percents, [v for v, _ in found], [d for _, d in found], fmt=style, color=f"C{place}", label=label
                 )
             left.plot(PERCENTS, [printed[symbol][p][0] for p in PERCENTS], "*:", color=f"C{place}", alpha=0.5)
         left.set(yscale="log", xlabel="X (% of one label)", title="Constants (stars: the paper's)")

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from fedgauge.errors import InputError, nearest
 from fedgauge.experiment.sweep import Sweep, run_sweep, shown
 from fedgauge.report import figures
 from fedgauge.report.terminal import console
@@ -21,13 +22,68 @@ Progress = Callable[[str, int, int | None], None]
 """Called with what is run, how many of its rounds are done, and how many there are."""
 
 
+class Part(NamedTuple):
+    """The part of a figure that is run; empty for all.
+
+    Attributes:
+        models: names of studies.
+        percents: X.
+        seeds: how many; None for the scale's own.
+        finished: run nothing, and take what has finished with all of these seeds.
+    """
+
+    models: tuple[str, ...] = ()
+    percents: tuple[int, ...] = ()
+    seeds: int | None = None
+    finished: bool = False
+
+    def panels(self, name: str) -> list[Panel]:
+        """The panels of a figure that belong to it.
+
+        >>> {(panel.study, panel.percent) for panel in Part(("cnn",), (50,)).panels("fig2")}
+        {('cnn', 50)}
+        """
+        panels = CURVES[name]
+        studies = list(dict.fromkeys(panel.study for panel in panels))
+        percents = list(dict.fromkeys(panel.percent for panel in panels))
+        for given in self.models:
+            if given not in studies:
+                raise InputError(f"{name} has no model {given!r}; {nearest(given, studies)}")
+        for percent in self.percents:
+            if percent not in percents:
+                has = " and ".join(f"{known}%" for known in percents)
+                raise InputError(f"{name} has no panel at {percent}%; it has {has}, or leave percent out.")
+        return [
+            panel
+            for panel in panels
+            if panel.study in (self.models or studies) and panel.percent in (self.percents or percents)
+        ]
+
+    def sweeps(self, name: str, scale: Scale, **keys: Any) -> dict[str, Sweep]:
+        """The runs of the part, as one sweep for each study; further keys are those of the experiment."""
+        made = {}
+        panels = self.panels(name)
+        for key in dict.fromkeys(panel.study for panel in panels):
+            study, size = STUDIES[key], STUDIES[key].sizes[scale]
+            percents = [float(p) for p in dict.fromkeys(panel.percent for panel in panels if panel.study == key)]
+            made[key] = Sweep(
+                study.experiment(scale, percent=percents[0], **keys),
+                {"local_steps": size.local_steps, "percent": percents},
+                self.seeds or size.seeds,
+            )
+        return made
+
+
+ALL = Part()
+
+
 def run(
     name: str,
     scale: Scale,
     runs: Path,
+    part: Part = ALL,
     *,
     data: str | None = None,
-    seeds: int | None = None,
     compute: Compute = HERE,
     progress: Progress = lambda what, done, total: None,
 ) -> dict[str, Any] | None:
@@ -37,8 +93,8 @@ def run(
         name: of the figure.
         scale: how large.
         runs: directory that keeps the runs; each study and scale has a directory of its own in it.
+        part: which of its panels, and with how many seeds.
         data: directory of data.
-        seeds: how many; by default the scale's.
         compute: where the work is done, and how many processes at once.
         progress: called with what is run, the rounds done and all rounds.
 
@@ -46,24 +102,20 @@ def run(
         ``None`` if it was interrupted.
     """
     found = {}
-    for key in dict.fromkeys(panel.study for panel in CURVES[name]):
-        study = STUDIES[key]
-        size = study.sizes[scale]
-        percents = [float(p) for p in dict.fromkeys(panel.percent for panel in CURVES[name] if panel.study == key)]
-        sweep = Sweep(
-            study.experiment(scale, data, percent=percents[0], engine=compute.engine, address=compute.address),
-            {"local_steps": size.local_steps, "percent": percents},
-            seeds or size.seeds,
-        )
+    for key, sweep in part.sweeps(name, scale, data=data, engine=compute.engine, address=compute.address).items():
         cells = len(sweep.cells)
 
-        def tell(done: int, total: int, ended: int, cells: int = cells, what: str = study.title) -> None:
+        def tell(done: int, total: int, ended: int, cells: int = cells, what: str = STUDIES[key].title) -> None:
             progress(f"{what}, {ended} of {cells} runs, rounds", done, total)
 
-        made = run_sweep(sweep, runs / f"{key}-{scale}", compute.processes, tell)
+        place = runs / f"{key}-{scale}"
+        made = run_sweep(sweep, place, compute.processes, tell, only_finished=part.finished)
         if made is None:
             return None
-        found[key] = _lean(made)
+        if made["combinations"]:
+            found[key] = _lean(made)
+    if not found:
+        raise InputError(f"No run of {name} in {runs} has finished at the scale {scale}; run some first.")
     return CurvesFigure.from_json({"figure": name, "title": title(name), "scale": scale, "studies": found}).to_json()
 
 

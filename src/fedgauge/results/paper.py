@@ -122,7 +122,7 @@ class Table2(Result):
 
 @dataclass(frozen=True)
 class LedgerRow(Value):
-    """A claim of the paper, and what our results say about it."""
+    """A claim of the paper, and what our results say about it; a reason is written by hand."""
 
     claim: str
     where: str
@@ -133,6 +133,7 @@ class LedgerRow(Value):
     seconds: float | None
     verdict: str
     command: str
+    reason: str = ""
 
 
 @dataclass(frozen=True)

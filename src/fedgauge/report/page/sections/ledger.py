@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedgauge.report.page.section import Heading, ReportInput, Section
-from fedgauge.results.paper import Ledger
+from fedgauge.results.paper import Ledger, LedgerRow
 from fedgauge.web.elements import CellValue
 
-_ORDER = ("not reproduced", "reproduced in order but not in size", "reproduced", "not run")
+_ORDER = ("not reproduced", "reproduced in order but not in size", "reproduced", "not decided", "not run")
 _HEADS = ("claim", "in", "paper", "ours", "scale", "seeds", "verdict", "command")
 
 
@@ -18,12 +18,19 @@ def _ledger(given: ReportInput) -> Ledger:
     return found
 
 
+def _place(row: LedgerRow) -> int:
+    kind = row.verdict.partition(":")[0]
+    return _ORDER.index(kind) if kind in _ORDER else 0
+
+
+def _explained(row: LedgerRow) -> str:
+    return f"{row.verdict}, {row.reason}" if row.reason else row.verdict
+
+
 def _show(given: ReportInput) -> Mapping[str, Any]:
     rows: list[list[CellValue]] = [
-        [row.claim, row.where, row.paper, row.ours, row.scale, row.seeds, row.verdict, row.command]
-        for row in sorted(
-            _ledger(given).claims, key=lambda row: _ORDER.index(row.verdict) if row.verdict in _ORDER else 0
-        )
+        [row.claim, row.where, row.paper, row.ours, row.scale, row.seeds, _explained(row), row.command]
+        for row in sorted(_ledger(given).claims, key=_place)
     ]
     return {"heads": _HEADS, "rows": rows}
 
