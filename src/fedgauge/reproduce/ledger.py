@@ -34,7 +34,8 @@ the end, do not count against it.
 *Not decided* means that nothing was learned, so that the numbers say nothing about the claim: one local step (or, for
 Table 1, a model at which the constants were measured) has a training loss that is not a tenth below that of the best
 constant guess, which is log 10 = 2.30 for ten labels that are equally many. To have fallen by a tenth of the first loss
-would be a weaker rule: VGG at the laptop scale meets it, because it begins above a constant guess.
+would be a weaker rule: VGG at the laptop scale meets it, because it begins above a constant guess. The rule
+was chosen after the laptop results had been seen, and before any of the scale workstation.
 
 Scale is the value of `--scale` (what each changes is listed under [choices](#choices)), and a verdict is about that
 setting; where there are results of several scales, the largest that has the claim decides. Time is the sum over all
