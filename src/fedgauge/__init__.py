@@ -67,8 +67,8 @@ if TYPE_CHECKING:
     from fedgauge.measurement.design import design as design
     from fedgauge.measurement.designed import Design as Design
     from fedgauge.measurement.divergence import divergence as divergence
-    from fedgauge.measurement.gauge.gauge import GaugeOptions as GaugeOptions
     from fedgauge.measurement.gauge.gauge import gauge as gauge
+    from fedgauge.measurement.gauge.options import GaugeOptions as GaugeOptions
     from fedgauge.measurement.gauge.result import GaugeResult as GaugeResult
     from fedgauge.measurement.lenses import lenses as lenses
     from fedgauge.measurement.local import LocalSteps as LocalSteps

@@ -77,6 +77,14 @@ def gauge(
             show_default=False,
         ),
     ] = None,
+    sample: Annotated[
+        int | None,
+        typer.Option(
+            help="Look at f with this many examples of each worker \\[default: all, or fewer where that would take"
+            " most of the time].",
+            show_default=False,
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Directory for gauge.json and the picture.")] = None,
     plot: options.Plot = None,
     json: options.Json = False,
@@ -105,10 +113,10 @@ def gauge(
     rates = _rates(over)
     found: dict[float | None, GaugeResult] = {}
     with console.steps() as progress:
-        from fedgauge.measurement.gauge.gauge import GaugeOptions
         from fedgauge.measurement.gauge.gauge import gauge as take
+        from fedgauge.measurement.gauge.options import GaugeOptions
 
-        chosen = GaugeOptions(_numbers(measure), threshold, steps, budget, around=at is not None)
+        chosen = GaugeOptions(_numbers(measure), threshold, steps, budget, at is not None, sample)
         for rate in rates:
             found[rate] = take(
                 _source(experiment if rate is None else experiment.changed({"gamma": rate}), run, at),

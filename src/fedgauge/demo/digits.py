@@ -78,8 +78,8 @@ def run(directory: Path, progress: Callable[[str, int], Callable[[int, Round | N
 
 def gauge(directory: Path, progress: Callable[[str, int, int | None], None]) -> GaugeResult:
     """Gauge how many local steps the federation affords, and write the result beside the runs."""
-    from fedgauge.measurement.gauge.gauge import GaugeOptions
     from fedgauge.measurement.gauge.gauge import gauge as take
+    from fedgauge.measurement.gauge.options import GaugeOptions
     from fedgauge.report.terminal import gauges
 
     found = take(Experiment.of(EXPERIMENT), options=GaugeOptions(steps=GAUGED), progress=progress)

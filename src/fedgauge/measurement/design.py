@@ -19,7 +19,8 @@ from fedgauge.experiment.prepare import prepare
 from fedgauge.measurement.curvature import curvature
 from fedgauge.measurement.designed import Design, Designed
 from fedgauge.measurement.equal_zeta import KINDS, PARTS, Along, Bisection, pooled_models, with_kind, zeta_over
-from fedgauge.measurement.gauge.gauge import GaugeOptions, gauge
+from fedgauge.measurement.gauge.gauge import gauge
+from fedgauge.measurement.gauge.options import GaugeOptions
 from fedgauge.measurement.lenses import lenses
 from fedgauge.measurement.passes import Meter
 from fedgauge.pace.adaptive import Pace

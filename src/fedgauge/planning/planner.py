@@ -19,7 +19,8 @@ from fedgauge.experiment.config import Experiment
 from fedgauge.experiment.prepare import setup_of
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.protocols import Federation
-from fedgauge.measurement.gauge.gauge import GaugeOptions, gauge
+from fedgauge.measurement.gauge.gauge import gauge
+from fedgauge.measurement.gauge.options import GaugeOptions
 from fedgauge.measurement.measuring import MeasureOptions, measure
 from fedgauge.pace.cost import Cost
 from fedgauge.planning import explain

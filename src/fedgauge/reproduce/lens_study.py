@@ -231,7 +231,8 @@ def _looked(shared: PartitionedProblem, seed: int, settings: Mapping[str, Any]) 
 def _gauged(shared: PartitionedProblem, seed: int, settings: Mapping[str, Any], model: torch.Tensor) -> float:
     """The slowdown that the gauge finds around a model; where it gives no number, the least that is not excluded."""
     from fedgauge.algorithms import fedavg
-    from fedgauge.measurement.gauge.gauge import GaugeOptions, gauge
+    from fedgauge.measurement.gauge.gauge import gauge
+    from fedgauge.measurement.gauge.options import GaugeOptions
 
     found = gauge(
         shared.federation,

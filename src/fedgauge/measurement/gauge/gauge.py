@@ -8,8 +8,7 @@ settles for as many rounds as are measured afterwards: the first round after a s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -18,7 +17,7 @@ import numpy as np
 
 from fedgauge.algorithms import fingerprint
 from fedgauge.algorithms.base import Algorithm
-from fedgauge.errors import InputError, count, positive
+from fedgauge.errors import InputError
 from fedgauge.experiment.config import Experiment
 from fedgauge.experiment.prepare import setup_of
 from fedgauge.federation.first_model import digest_of
@@ -28,6 +27,8 @@ from fedgauge.measurement.gauge.causes import PLAIN, Sight, explained
 from fedgauge.measurement.gauge.combining import between, combined, falling, measured, part
 from fedgauge.measurement.gauge.curve import BaseCurve
 from fedgauge.measurement.gauge.keeping import Kept
+from fedgauge.measurement.gauge.looks import sample_of_looks
+from fedgauge.measurement.gauge.options import AROUND, GaugeOptions
 from fedgauge.measurement.gauge.probes import Base, Probe, Runner
 from fedgauge.measurement.gauge.result import Cause, Efficiency, GaugeResult, Phase, Spent, affordable, recommended
 from fedgauge.measurement.noise import noise
@@ -40,16 +41,12 @@ from fedgauge.values.text import counted
 Progress = Callable[[str, int, int | None], None]
 T = TypeVar("T", Probe, Efficiency)
 
-LONG = 5000
-"""A base run with more steps than this is long: probes then need a smaller share of it."""
 FIRST, FACTOR, MOST = 16, 4, 1024
 """The number of local steps that is measured first, the factor to the next, and the largest."""
 PLACES = (3, 6)
 """From how many places each number of local steps is probed: the larger number if blocks of 128 steps fit in."""
 _PROBED = 6 / 7
 """The part of a number's share of the budget that goes into its probes."""
-AROUND = 512
-"""Steps of the base run around one model."""
 _SAMPLES = 32
 """Samples of each worker from which sigma is estimated."""
 _PHASES = ("early", "middle", "late")
@@ -57,36 +54,6 @@ _NEARLY_ALL, _STILL_PAYS = 0.95, 0.4
 """Smaller numbers of local steps are measured below the first efficiency, and larger ones above the second."""
 _KEPT = 24
 """How many states of the base run are kept for probes to start from."""
-
-
-@dataclass(frozen=True)
-class GaugeOptions:
-    """How the gauge is taken.
-
-    Attributes:
-        local_steps: the numbers of local steps to measure; by default, about four that are chosen by what is seen.
-        threshold: the efficiency that affordable local steps have at least.
-        steps: the number of steps of the base run; by default, the rounds times the local steps of the run.
-        budget: the number of steps of each worker that may be spent beyond the base run; by default, twice the base
-            run's steps, or half of them if it has more than 5,000.
-        around: gauge around the first model only: the base run then has 512 steps by default, and every probe starts
-            from that model.
-    """
-
-    local_steps: Sequence[int] | None = None
-    threshold: float = 0.8
-    steps: int | None = None
-    budget: int | None = None
-    around: bool = False
-
-    def __post_init__(self) -> None:
-        if not 0 < positive("threshold", self.threshold) <= 1:
-            raise InputError(f"threshold must be above 0 and at most 1, as in 0.8, not {self.threshold!r}.")
-        for name in ("steps", "budget"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, count(name, getattr(self, name)))
-        if self.local_steps is not None:
-            object.__setattr__(self, "local_steps", tuple(count("local_steps", each) for each in self.local_steps))
 
 
 def gauge(
@@ -155,6 +122,9 @@ class _Gauge:
         }
         if setup.start is not None:
             self._settings["start"] = digest_of(setup.first_model)
+        self._sample = sample_of_looks(setup, options, self._steps)
+        if self._sample is not None:
+            self._settings["sample"] = self._sample
         # Only what determines the parts: they do not depend on the threshold, the cost or the processes.
         parts = {**self._settings, "experiment": None, "steps": self._steps, "goal": goal}
         if options.around:
@@ -169,6 +139,11 @@ class _Gauge:
         self._notes: list[str] = []
         if not isinstance(steps, int | Pace):
             self._notes.append("The workers' own numbers of local steps differ; here all workers take the same number.")
+        if self._sample is not None:
+            self._notes.append(
+                f"f is looked at with {self._sample} examples of each worker at most, always the same ones; for all of"
+                " them, give a larger sample."
+            )
 
     def _advanced(self, steps: int) -> None:
         self._done += steps
@@ -176,7 +151,7 @@ class _Gauge:
 
     def run(self) -> GaugeResult:
         complete = True
-        with Runner(self._setup, self._advanced) as runner:
+        with Runner(self._setup, self._advanced, self._sample) as runner:
             kept = 1 if self._options.around else _KEPT
             marks = sorted({round(self._steps * k / kept) for k in range(kept)})
             if not self._options.around:
@@ -188,7 +163,7 @@ class _Gauge:
                 )
             curve, goal = self._way(base)
             steps = base.steps[-1]
-            self._budget = self._options.budget or (2 * steps if steps <= LONG else steps // 2)
+            self._budget = self._options.budget_of(steps)
             runner.gradient_steps = runner.rounds = 0
             try:
                 self._measure(runner, base, curve, goal)

@@ -48,8 +48,10 @@ class Probe(Value):
 class Runner:
     """Runs rounds of any number of local steps from any state, and counts what they cost."""
 
-    def __init__(self, setup: Setup, progress: Callable[[int], None] = lambda steps: None) -> None:
-        self._setup, self._progress = setup, progress
+    def __init__(
+        self, setup: Setup, progress: Callable[[int], None] = lambda steps: None, sample: int | None = None
+    ) -> None:
+        self._setup, self._progress, self._sample = setup, progress, sample
         self.gradient_steps = self.rounds = self.passes = 0
 
     def __enter__(self) -> Self:
@@ -60,7 +62,7 @@ class Runner:
                 setup.participation.num_participants(federation.num_workers)
             )
             self._watchable = not carries_statistics(federation)
-            work = Work(federation, setup.algorithm, 1, setup.seed, chunk)
+            work = Work(federation, setup.algorithm, 1, setup.seed, chunk, self._sample)
             engine = stack.enter_context(make_engine(work, setup.compute))
             self._loop = Rounds(work, engine, setup.participation, setup.seed, setup.first_model)
             self._stack = stack.pop_all()

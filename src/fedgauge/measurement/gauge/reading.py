@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from fedgauge.errors import InputError
-from fedgauge.measurement.gauge.gauge import GaugeOptions, Progress, gauge
+from fedgauge.measurement.gauge.gauge import Progress, gauge
+from fedgauge.measurement.gauge.options import GaugeOptions
 from fedgauge.measurement.reading import Reading
 from fedgauge.simulation.setup import Setup
 from fedgauge.values import Estimate

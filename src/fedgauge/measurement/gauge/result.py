@@ -83,7 +83,7 @@ class Spent(Value):
         gradient_steps: steps beyond the base run.
         rounds: rounds beyond the base run.
         base_gradient_steps: steps of the base run.
-        passes: exact evaluations of f.
+        passes: evaluations of f.
     """
 
     gradient_steps: int

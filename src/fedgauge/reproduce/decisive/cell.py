@@ -17,7 +17,8 @@ from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.measurement.curvature import curvature
 from fedgauge.measurement.equal_zeta import PARTS, Bisection, pooled_models, with_kind, zeta_over
 from fedgauge.measurement.gauge.curve import BaseCurve
-from fedgauge.measurement.gauge.gauge import GaugeOptions, gauge
+from fedgauge.measurement.gauge.gauge import gauge
+from fedgauge.measurement.gauge.options import GaugeOptions
 from fedgauge.measurement.gauge.probes import Base, Runner
 from fedgauge.measurement.lenses import LENSES, lenses
 from fedgauge.measurement.passes import Meter, Passes
@@ -29,6 +30,7 @@ from fedgauge.simulation.workers import Lane
 PLACES = ("first", "along", "end")
 """Where lenses look: the first model, along the pooled run, and at its end."""
 _SEEN = {"L_h": "L_h seen", "L_tilde": "L_tilde seen"}
+_ALL = 10**6
 _LABELS = tuple(name for name, lens in LENSES.items() if lens.needs == "labels")
 
 
@@ -236,7 +238,8 @@ def _gauged(setup: Setup, settings: Mapping[str, Any]) -> dict[str, float]:
     """The slowdown by the gauge along the same way; where it gives no number, the least that it does not exclude."""
     # The set-up's own rounds and local steps say nothing here.
     steps, budget = settings["steps"], settings["gauge_budget"] * settings["steps"]
-    options = GaugeOptions(steps=steps, local_steps=tuple(settings["local_steps"]), budget=budget)
+    # All examples, whatever it takes: the truth is looked at with all of them too.
+    options = GaugeOptions(steps=steps, local_steps=tuple(settings["local_steps"]), budget=budget, sample=_ALL)
     found = gauge(replace(setup, local_steps=1), options=options).efficiency[1:]
     known = {str(each.local_steps): 1 / (each.value or max(each.high, 1 / settings["cap"])) for each in found}
     # A number of local steps that the budget did not pay for is taken as the largest one that was measured.
