@@ -37,7 +37,7 @@ def _in_parts(
     if number <= _IMAGES:
         return compute(x, y)
     totals: tuple[torch.Tensor, ...] = ()
-    for xs, ys in zip(x.split(_IMAGES, dim=1), y.split(_IMAGES, dim=1), strict=True):
+    for xs, ys in zip(torch.split(x, _IMAGES, dim=1), torch.split(y, _IMAGES, dim=1), strict=True):
         found = compute(xs, ys)
         totals = totals or tuple(torch.zeros_like(part, dtype=torch.float64) for part in found)
         for total, part in zip(totals, found, strict=True):
