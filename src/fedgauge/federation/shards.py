@@ -14,7 +14,7 @@ from fedgauge.federation.protocols import Indices
 from fedgauge.randomness import Streams
 
 BLOCK = 2048
-"""Samples in one exact pass: enough to fill the machine, few enough to fit its caches."""
+"""The most samples in one exact pass: enough to fill the machine, few enough to fit its caches."""
 
 _FEW = 4
 
@@ -69,9 +69,11 @@ class ShardedData:
 
     Attributes:
         lazy: whether samples are read when they are needed; ``inputs`` and ``targets`` are then only a few of them.
+        block: how many samples are passed over at once, if fewer than :data:`BLOCK`.
     """
 
     lazy = False
+    block: int | None = None
 
     def __init__(self, inputs: torch.Tensor, targets: torch.Tensor, sizes: Indices, order: Indices) -> None:
         if not len(sizes) or sizes.min() <= 0:
@@ -88,6 +90,10 @@ class ShardedData:
             if not bool((order[:-1] < order[1:]).all()):
                 self.inputs, self.targets = inputs[self.samples], targets[self.samples]
             self.samples = None
+
+    @property
+    def _block(self) -> int:
+        return min(self.block or BLOCK, BLOCK)
 
     def sizes(self, workers: Indices) -> Indices:
         """How many samples each of the workers has."""
@@ -129,6 +135,12 @@ class ShardedData:
         """The same data with other shards: the samples at these places of the present ones, ``sizes`` per worker."""
         other = copy(self)
         other.offsets, other.samples = np.concatenate([[0], np.cumsum(sizes)]), self.numbers(places)
+        return other
+
+    def in_blocks(self, size: int) -> ShardedData:
+        """The same data, of which so many samples are passed over at once."""
+        other = copy(self)
+        other.block = size
         return other
 
     def subset_sizes(self, size: int | float, workers: Indices) -> Indices:
@@ -174,15 +186,15 @@ class ShardedData:
 
     def blocks(self, first: int, last: int) -> Iterator[Samples]:
         """The samples at places ``first`` to ``last``, a block at a time."""
-        for begin in range(first, last, BLOCK):
-            yield self.held(slice(begin, min(begin + BLOCK, last)))
+        for begin in range(first, last, self._block):
+            yield self.held(slice(begin, min(begin + self._block, last)))
 
     def stacked(self, workers: Indices) -> Samples | None:
         """The workers' whole shards as (workers, size, ...), where they are of one size and small enough together."""
         numbers = workers.tolist()
         sizes = set(self.sizes(workers).tolist())
         size = sizes.pop()
-        if sizes or size * len(numbers) > BLOCK:
+        if sizes or size * len(numbers) > self._block:
             return None
         if numbers == list(range(numbers[0], numbers[0] + len(numbers))):
             first = int(self.offsets[numbers[0]])

@@ -26,7 +26,7 @@ from fedgauge.federation.checks import (
 )
 from fedgauge.federation.effort import forward_work
 from fedgauge.federation.flat import FlatModule, digest_of_fixed, flatten, load_flat
-from fedgauge.federation.kernels.losses import Loss
+from fedgauge.federation.kernels.losses import Loss, is_mean
 from fedgauge.federation.means import per_row, pooled
 from fedgauge.federation.minibatches import MiniBatches
 from fedgauge.federation.modes import Augment, Mode, examine
@@ -130,6 +130,9 @@ class SupervisedFederation:
         called = self.path == kernels.KERNELS[-1].name
         examined = (self._flat, self.loss, self._first, samples, augment, self.batch_norm)
         self._mode = examine(*examined) if called else Mode()
+        # With any other loss, or with samples that are not here to see, F_i may depend on the size of the blocks.
+        if self._mode.even and not self._data.lazy and is_mean(self.loss, self.targets):
+            self._data = self._data.in_blocks(self._rows.samples)
         _log.info("path %s: %s", self.path, self._rows.summary)
         for remark in self.remarks:
             notify(remark)

@@ -54,6 +54,7 @@ class Kernel(Protocol):
         needs: completes the sentence "path NAME needs …".
         summary: how it computes, for the log.
         rows: how many rows it computes best at once.
+        samples: how many samples of a row it computes best at once.
     """
 
     name: ClassVar[str]
@@ -66,6 +67,10 @@ class Kernel(Protocol):
     @property
     def rows(self) -> int:
         """How many rows it computes best at once; it must not depend on the machine."""
+
+    @property
+    def samples(self) -> int:
+        """How many samples of a row it computes best at once; it must not depend on the machine."""
 
     @classmethod
     def of(cls, learner: Learner) -> Self | None:

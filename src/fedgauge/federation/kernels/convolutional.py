@@ -3,13 +3,12 @@
 Several workers cannot share a convolution in one product. Under autograd, though, the gradient of the widest dense
 layer is stored and then added to its weights, and every ReLU looks at everything that the pooling after it throws away.
 Here a dense layer's outer product goes straight to its weights, pooling comes before ReLU (the result is the same), and
-weights keep the memory layout that convolutions prefer. Everything but local steps is left to autograd, some images at
-a time.
+weights keep the memory layout that convolutions prefer. Everything but local steps is left to autograd.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Self
 
 import torch
@@ -23,26 +22,6 @@ from fedgauge.federation.kernels.losses import Criterion
 _aten = torch.ops.aten
 Batches = Iterable[tuple[torch.Tensor, torch.Tensor]]
 """Inputs and targets, one pair per step."""
-
-
-_IMAGES = 64
-"""Images that autograd gets at once: what convolutions make of more no longer fits the caches."""
-
-
-def _in_parts(
-    compute: Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, ...]], x: torch.Tensor, y: torch.Tensor
-) -> tuple[torch.Tensor, ...]:
-    """Means over each row's batch, some images at a time, added up in float64."""
-    number = x.shape[1]
-    if number <= _IMAGES:
-        return compute(x, y)
-    totals: tuple[torch.Tensor, ...] = ()
-    for xs, ys in zip(torch.split(x, _IMAGES, dim=1), torch.split(y, _IMAGES, dim=1), strict=True):
-        found = compute(xs, ys)
-        totals = totals or tuple(torch.zeros_like(part, dtype=torch.float64) for part in found)
-        for total, part in zip(totals, found, strict=True):
-            total.add_(part, alpha=xs.shape[1] / number)
-    return tuple(total.to(part.dtype) for total, part in zip(totals, found, strict=True))
 
 
 def _pair(value: int | Sequence[int]) -> list[int]:
@@ -203,6 +182,7 @@ class Convolutional:
     )
     summary = "one worker at a time, with local steps written out"
     rows = 1
+    samples = 64  # what convolutions make of more images no longer fits the caches
 
     def __init__(self, plain: Autograd, chain: Chain, flat: FlatModule) -> None:
         self._plain, self._chain, self._flat = plain, chain, flat
@@ -226,16 +206,15 @@ class Convolutional:
 
     def losses(self, models: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Mean loss over each row's batch: ``x`` is (rows, batch, ...)."""
-        return _in_parts(lambda xs, ys: (self._plain.losses(models, xs, ys),), x, y)[0]
+        return self._plain.losses(models, x, y)
 
     def gradients(self, models: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Gradients of the mean losses over each row's batch."""
-        return self.evaluate(models, x, y)[1]
+        return self._plain.gradients(models, x, y)
 
     def evaluate(self, models: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean losses over each row's batch, and their gradients."""
-        losses, gradients = _in_parts(lambda xs, ys: self._plain.evaluate(models, xs, ys), x, y)
-        return losses, gradients
+        return self._plain.evaluate(models, x, y)
 
     def sample_squares(self, models: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Squared norms of the gradients of single samples, as (rows, batch)."""
@@ -245,7 +224,7 @@ class Convolutional:
         self, models: torch.Tensor, vectors: torch.Tensor, x: torch.Tensor, y: torch.Tensor
     ) -> torch.Tensor:
         """The Hessian of each row's mean loss times that row's vector."""
-        return _in_parts(lambda xs, ys: (self._plain.hessian_products(models, vectors, xs, ys),), x, y)[0]
+        return self._plain.hessian_products(models, vectors, x, y)
 
     def descend(
         self,

@@ -37,6 +37,18 @@ def token_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return (each.view(targets.shape).sum(dim=-1) / (~masked).sum(dim=-1).clamp(min=1)).mean()
 
 
+def is_mean(loss: Loss, targets: torch.Tensor) -> bool:
+    """Whether the loss of a batch is known to be the mean of its samples' losses; masked classes count in no mean.
+
+    >>> labels = torch.tensor([0, 2, -100])
+    >>> [is_mean(functional.cross_entropy, each) for each in (labels, labels[:2])]
+    [False, True]
+    """
+    if loss is functional.cross_entropy:
+        return targets.is_floating_point() or bool(targets.min() >= 0)
+    return loss in (squared_error, token_entropy)
+
+
 def token_accuracy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Mean over sequences of the fraction of tokens, of those that are not masked, that have the largest output.
 
