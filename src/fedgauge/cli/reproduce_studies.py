@@ -16,7 +16,7 @@ from fedgauge.system.terminal import say
 def lenses(
     source: Annotated[str, typer.Option(help="The data set: mnist, or digits for a quick look.")] = "mnist",
     data: options.Data = None,
-    seeds: Annotated[int, typer.Option(help="Seeds for each partition.")] = 3,
+    seeds: Annotated[int, typer.Option(help="Seeds for each partition.")] = 5,
     seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
     target: Annotated[float, typer.Option(help="The training loss to reach.")] = 0.3,
     jobs: Jobs = None,

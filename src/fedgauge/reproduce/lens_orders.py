@@ -197,7 +197,7 @@ over {settings["hessian_examples"]} examples of each worker, and so include the 
 ![Kendall's tau of every lens, and three lenses against the slowdown](lenses.png)
 
 The numbers are medians over seeds. Tau is Kendall's tau-b between the two orders. Its interval comes from drawing seeds
-again within each partition (none with one seed, and a rough one with three); beside it is the range of tau when
+again within each partition (none with one seed, and a rough one with five); beside it is the range of tau when
 one partition is left out. Neither says anything about other models, rates or data.
 
 {markdown(result)}"""

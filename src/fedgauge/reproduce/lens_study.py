@@ -264,7 +264,7 @@ def _fewer(shared: PartitionedProblem, seed: int, examples: int) -> SupervisedFe
 def run(
     source: str = "mnist",
     data: str | None = None,
-    seeds: int = 3,
+    seeds: int = 5,
     seed: int = 0,
     keep: Path | None = None,
     compute: Compute = HERE,
