@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -217,3 +218,22 @@ def test_randomness_that_cannot_be_addressed_is_refused(after: Any, says: str) -
     with pytest.raises(InputError, match=says) as refused:
         federation(Own(after))
     assert "\n" not in str(refused.value)
+
+
+def test_federations_that_are_made_in_threads_are_those_that_are_made_alone() -> None:
+    x, y = data(60, 6)
+
+    def make(seed: int) -> tuple[tuple[str, ...], torch.Tensor]:
+        def network() -> nn.Module:
+            return nn.Sequential(nn.Linear(6, 40), nn.Tanh(), nn.Linear(40, 3))
+
+        of = SupervisedFederation(network, functional.cross_entropy, x, y, [range(60)])
+        return of.remarks, of.start(seed)
+
+    seeds = [0, 1, 2, 3] * 10
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(make, seeds))
+    alone = {seed: make(seed)[1] for seed in range(4)}
+    for seed, (remarks, start) in zip(seeds, together, strict=True):
+        assert remarks == ()
+        assert torch.equal(start, alone[seed])

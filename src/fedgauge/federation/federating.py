@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -17,6 +16,7 @@ from fedgauge.federation.lazy import LazyData, is_source
 from fedgauge.federation.modes import Augment
 from fedgauge.federation.statistics import BatchNorm
 from fedgauge.federation.supervised import SupervisedFederation
+from fedgauge.system.threads import own_generator
 
 
 def federate(
@@ -53,7 +53,7 @@ def federate(
     >>> made.num_workers, made.sizes(np.arange(2))
     (2, array([40, 60]))
     """
-    with torch.random.fork_rng():
+    with own_generator():
         module = check_module(model() if callable(model) and not isinstance(model, nn.Module) else model)
     how: dict[str, Any] = {"batch_size": batch_size, "l2": l2, "augment": augment, "path": path, "device": device}
     how["batch_norm"] = batch_norm

@@ -19,6 +19,7 @@ from fedgauge.errors import InputError
 from fedgauge.federation.flat import FlatModule
 from fedgauge.federation.kernels.losses import Loss
 from fedgauge.federation.statistics import AVERAGED, LOCAL, BatchNorm, layers
+from fedgauge.system.threads import own_generator
 
 Augment = Callable[[torch.Tensor], torch.Tensor]
 """Changes a mini-batch of inputs at random, with torch's generator; used in local steps only."""
@@ -62,7 +63,7 @@ class Mode:
         """Call the module as in local steps; afterwards torch's generator is as it was."""
         _switch(self.switched, True)
         try:
-            with torch.random.fork_rng() if self.seeded else nullcontext():
+            with own_generator() if self.seeded else nullcontext():
                 yield
         finally:
             _switch(self.switched, False)
@@ -103,7 +104,7 @@ def examine(
         with torch.no_grad():
             return float(loss(flat.outputs(flat.parts(model), x), y))
 
-    with torch.random.fork_rng():
+    with own_generator():
         torch.manual_seed(0)
         first, draws = _watched(value, model.device)
         second = value()

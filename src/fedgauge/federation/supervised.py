@@ -35,6 +35,7 @@ from fedgauge.federation.shards import ShardedData, Shards, flat
 from fedgauge.federation.statistics import BatchNorm, check_choice, counters, running, settle
 from fedgauge.randomness import Purpose, Streams
 from fedgauge.system.notices import notify
+from fedgauge.system.threads import own_generator
 
 _log = logging.getLogger(__name__)
 
@@ -145,7 +146,7 @@ class SupervisedFederation:
         """A new module, made with torch's own generator seeded; its state is restored afterwards."""
         if self._make is None:
             return self.module
-        with torch.random.fork_rng():
+        with own_generator():
             torch.manual_seed(int(Streams(seed, Purpose.START).at().integers(2**63)))
             return self._make()
 

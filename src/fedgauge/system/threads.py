@@ -1,9 +1,24 @@
-"""The number of threads that torch uses."""
+"""The number of threads that torch uses, and its generator, which all threads share."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import RLock
+
+_GENERATOR = RLock()
+
+
+@contextmanager
+def own_generator() -> Iterator[None]:
+    """Torch's own generator for this thread alone, restored afterwards.
+
+    Without the lock, federations that are made in several threads would draw from each other's seeds.
+    """
+    import torch
+
+    with _GENERATOR, torch.random.fork_rng():
+        yield
 
 
 @contextmanager
