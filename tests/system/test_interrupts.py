@@ -22,7 +22,7 @@ LINE = ("simulate", "fed.json", "--gamma", "0.01", "--local-steps", "50", "--rou
 
 @pytest.fixture(autouse=True)
 def not_ignored() -> Iterator[None]:
-    """Under nohup, SIGHUP is ignored, in the background SIGINT too, here and in processes that are started from here."""
+    """Under nohup SIGHUP is ignored, in the background SIGINT too, here and in processes that are started here."""
     before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGHUP)}
     before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
