@@ -212,13 +212,32 @@ def test_no_verdict_rests_on_a_reference_that_did_not_train(claim: Claim) -> Non
     assert _verdict(claim, result) == "not decided: the reference did not train"
 
 
-def test_table1_says_nothing_about_a_model_that_is_not_trained() -> None:
+def _untrained_at(result: Any, *percents: int) -> Any:
+    """A copy of Table 1 with models that have learned nothing at some X."""
+    result = copy.deepcopy(result)
+    for cell in result["cells"]:
+        if cell["percent"] in percents:
+            cell["measured"]["point"]["loss"] = 2.2
+    return result
+
+
+def test_table1_says_nothing_about_models_that_are_not_trained() -> None:
     claims = [claim for claim in CLAIMS if claim.result == "table1"]
-    result = _deciding(claims[0])
-    result["cells"][-1]["measured"]["point"]["loss"] = 2.2
+    result = _untrained_at(_deciding(claims[0]), 75, 100)
     found = [claim.judged({"table1": [result]}).found for claim in claims]
     assert {each.verdict for each in found} == {"not decided: the measured model is not trained"}
     assert all("2.2 (2.3) at 100%" in each.ours for each in found)
+
+
+def test_table1_leaves_out_the_one_row_that_is_not_trained() -> None:
+    claims = [claim for claim in CLAIMS if claim.result == "table1"]
+    whole = _deciding(claims[0])
+    three = {**whole, **{name: [each for each in whole[name] if each["percent"] != 100] for name in ("rows", "cells")}}
+    for claim in claims:
+        found = claim.judged({"table1": [_untrained_at(whole, 100)]}).found
+        assert found.verdict == _verdict(claim, three)
+        assert "at 25, 50, 75% only; not trained" in found.ours
+        assert "2.2 (2.3) at 100%" in found.ours
 
 
 def test_a_row_of_table1_alone_decides_what_it_can() -> None:

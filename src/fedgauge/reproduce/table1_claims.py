@@ -14,6 +14,9 @@ from fedgauge.reproduce.verdicts import SIZE, Claim, Found, ResultCost, ResultDa
 
 _MUCH = 0.2
 """A constant is much below another if it is at most this part of it."""
+_ENOUGH = 3
+"""Of the four X, at how many the models must have learned something for a verdict that leaves the others out."""
+_BY_X = ("rows", "cells")
 Judge = Callable[[ResultData], Found | None]
 
 
@@ -92,8 +95,8 @@ def _same(result: ResultData) -> Found | None:
     return Found(verdict(order, _sized(result, "L_g")), _listed(values))
 
 
-def _untrained(result: ResultData) -> str:
-    """At which X the model that was measured has learned nothing, and its loss there; empty if there is none."""
+def _untrained(result: ResultData) -> dict[int, tuple[float, float]]:
+    """The X at which a measured model has learned nothing: its loss there, and that of a constant guess."""
     classes = STUDIES[result["settings"]["study"]].classes
     found: dict[int, tuple[float, float]] = {}
     for cell in result["cells"]:
@@ -102,20 +105,27 @@ def _untrained(result: ResultData) -> str:
         loss = measured["point"]["loss"]
         if not is_trained(loss, guess):
             found[X] = max(loss, found.get(X, (loss, guess))[0]), guess
-    if not found:
-        return ""
-    told = ", ".join(f"{loss:.3g} ({guess:.3g}) at {X}%" for X, (loss, guess) in found.items())
-    return f"loss where it was measured (and of a constant guess): {told}"
+    return found
 
 
 def _of_trained(judge: Judge) -> Judge:
-    """The verdict, if the models that were measured have learned something."""
+    """The verdict on those X at which the measured models have learned something, if they are enough."""
 
     def judged(result: ResultData) -> Found | None:
-        found, why = judge(result), _untrained(result)
-        if found is None or not why:
-            return found
-        return Found("not decided: the measured model is not trained", f"{found.ours}; {why}")
+        untrained = _untrained(result)
+        trained = {name: [each for each in result[name] if each["percent"] not in untrained] for name in _BY_X}
+        is_enough = not untrained or len(trained["rows"]) >= _ENOUGH
+        found = judge({**result, **trained} if is_enough else result)
+        if found is None:
+            return None
+        ours = found.ours
+        seen = [row["percent"] for row in (trained if is_enough else result)["rows"]]
+        if len(seen) < len(table1.PERCENTS):
+            ours += f"; at {', '.join(map(str, seen))}% only"
+        if untrained:
+            losses = ", ".join(f"{loss:.3g} ({guess:.3g}) at {X}%" for X, (loss, guess) in untrained.items())
+            ours += f"; not trained (loss, and that of a constant guess): {losses}"
+        return Found(found.verdict if is_enough else "not decided: the measured model is not trained", ours)
 
     return judged
 
