@@ -5,8 +5,8 @@
 
 The truth is the number of steps that a run with I local steps per round needs to the loss at which the base run ends,
 over that of the base run; each crossing is interpolated between records, and the median is over five seeds. The gauge
-uses one seed at a time, two of them. Federations of the set "developed" were looked at while the method was made; the
-others only once it was fixed.
+uses one seed at a time, two of them; on short ways, where it may run the whole way itself, two that the truth has not.
+Federations of the sets "developed" were looked at while the method was made; the others only once it was fixed.
 """
 
 from __future__ import annotations
@@ -15,25 +15,41 @@ import argparse
 import json
 import math
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from matplotlib.ticker import FixedLocator, NullLocator
 from scipy.stats import kendalltau
 
 from fedgauge import Experiment, GaugeOptions, gauge
 from fedgauge.experiment.prepare import prepare
-from fedgauge.measurement.gauge.curve import BaseCurve
+from fedgauge.measurement.gauge.curve import BaseCurve, crossing
 from fedgauge.measurement.gauge.probes import Runner
 from fedgauge.report import figures
-from fedgauge.reproduce.decisive.cell import crossing
 from fedgauge.system.files import write_json
 
 LOCAL_STEPS = (4, 16, 64)
-SEEDS, GAUGED = range(5), (0, 1)
-STEPS, LIMIT = 1000, 6.0
-"""The steps of the base run, and the largest slowdown that is compared."""
+LIMIT = 6.0
+"""The largest slowdown that is compared."""
+
+
+class Ways(NamedTuple):
+    """Federations whose ways are equally long.
+
+    Attributes:
+        federations: the experiments, by name.
+        steps: of the base run.
+        seeds: of the truth.
+        gauged: seeds with which the gauge is taken.
+        given_up: the slowdown at which runs for the truth are given up.
+    """
+
+    federations: Mapping[str, dict[str, Any]]
+    steps: int = 1000
+    seeds: Sequence[int] = range(5)
+    gauged: Sequence[int] = (0, 1)
+    given_up: float = 2 * LIMIT
 
 
 def _digits(**options: Any) -> dict[str, Any]:
@@ -70,17 +86,37 @@ FRESH: Mapping[str, dict[str, Any]] = {
 }
 
 
-def true_slowdowns(experiment: Experiment) -> dict[int, float]:
-    """The slowdown of whole runs with one seed; infinite above twice the limit."""
+SHORT_DEVELOPED: Mapping[str, dict[str, Any]] = {
+    **DEVELOPED,
+    "digits, paper 50%, gamma 0.3": _digits(percent=50, gamma=0.3),
+    "digits, batch 5, Dirichlet 0.3": _digits(scheme="dirichlet", alpha=0.3, batch_size=5),
+}
+SHORT_MNIST: Mapping[str, dict[str, Any]] = {
+    "MNIST, iid": _mnist(percent=0, per_worker=600),
+    "MNIST, paper 40%": _mnist(percent=40, per_worker=600),
+    "MNIST, paper 80%": _mnist(percent=80, per_worker=600),
+    "MNIST, paper 95%": _mnist(percent=95, per_worker=600, fill=True),
+}
+SETS: Mapping[str, Ways] = {
+    "developed": Ways(DEVELOPED),
+    "fresh": Ways(FRESH),
+    "short, developed": Ways(SHORT_DEVELOPED, 200, gauged=(5, 6), given_up=LIMIT),
+    "short, fresh": Ways(SHORT_MNIST, 200, gauged=(5, 6), given_up=LIMIT),
+}
+
+
+def true_slowdowns(experiment: Experiment, ways: Ways) -> dict[int, float]:
+    """The slowdown of whole runs with one seed; infinite where they are given up."""
+    steps_of_base = ways.steps
     with Runner(prepare(experiment)) as runner:
-        base = runner.base(STEPS, [])
+        base = runner.base(steps_of_base, [])
         goal = BaseCurve(base.steps, base.losses).loss_at(base.steps[-1])
         reference = crossing(list(base.steps), list(base.losses), goal)
         found = {}
         for local_steps in LOCAL_STEPS:
             state, steps, losses = runner.first_state(), [0], [base.losses[0]]
-            every = max(STEPS // 96 // local_steps, 1)
-            while losses[-1] > goal and math.isfinite(losses[-1]) and steps[-1] < 2 * LIMIT * STEPS:
+            every = max(steps_of_base // 96 // local_steps, 1)
+            while losses[-1] > goal and math.isfinite(losses[-1]) and steps[-1] < ways.given_up * steps_of_base:
                 state = runner.advance(state, local_steps, every)
                 steps.append(steps[-1] + every * local_steps)
                 losses.append(runner.loss(state))
@@ -88,25 +124,25 @@ def true_slowdowns(experiment: Experiment) -> dict[int, float]:
     return found
 
 
-def predicted(experiment: Experiment) -> dict[str, Any]:
+def predicted(experiment: Experiment, ways: Ways) -> dict[str, Any]:
     """What the gauge says, at its default budget."""
-    found = gauge(experiment, options=GaugeOptions(steps=STEPS, local_steps=LOCAL_STEPS))
+    found = gauge(experiment, options=GaugeOptions(steps=ways.steps, local_steps=LOCAL_STEPS))
     return {
         "efficiency": [each.to_json() for each in found.efficiency[1:]],
         "spent": found.spent.gradient_steps / found.spent.base_gradient_steps,
     }
 
 
-def cell(name: str, options: Mapping[str, Any], directory: Path) -> dict[str, Any]:
+def cell(name: str, options: Mapping[str, Any], ways: Ways, directory: Path) -> dict[str, Any]:
     """One federation: truth and predictions, each seed kept in a file of its own as soon as it is done."""
-    place = directory / "".join(letter if letter.isalnum() else "-" for letter in name.lower())
+    place = directory / "".join(letter if letter.isalnum() else "-" for letter in f"{name.lower()} {ways.steps}")
     place.mkdir(parents=True, exist_ok=True)
     parts: dict[str, list[Any]] = {"truth": [], "gauge": []}
-    for what, seeds, compute in (("truth", SEEDS, true_slowdowns), ("gauge", GAUGED, predicted)):
+    for what, seeds, compute in (("truth", ways.seeds, true_slowdowns), ("gauge", ways.gauged, predicted)):
         for seed in seeds:
             path = place / f"{what}-{seed}.json"
             if not path.exists():
-                write_json(path, compute(Experiment.of({**options, "seed": seed})))
+                write_json(path, compute(Experiment.of({**options, "seed": seed}), ways))
             parts[what].append(json.loads(path.read_text()))
     truth = {str(each): statistics.median(part[str(each)] for part in parts["truth"]) for each in LOCAL_STEPS}
     return {"federation": name, "truth": truth, "gauge": parts["gauge"]}
@@ -160,15 +196,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="directory for finished parts and result.json")
     parser.add_argument("--data", help="directory that holds MNIST")
     parser.add_argument("--only", default="", help="only federations whose name contains this")
+    parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS), help="only these sets")
     options = parser.parse_args()
     result: dict[str, Any] = {}
-    for kind, federations in (("developed", DEVELOPED), ("fresh", FRESH)):
-        cells = []
-        for name, chosen in federations.items():
+    for kind in options.sets:
+        ways, cells = SETS[kind], []
+        for name, chosen in ways.federations.items():
             if options.only not in name:
                 continue
-            where = {"data": options.data} if chosen["source"] == "mnist" else {}
-            cells.append(cell(name, {"processes": 1, **chosen, **where}, options.out))
+            where = {} if chosen["source"] == "digits" else {"data": options.data}
+            cells.append(cell(name, {"processes": 1, **chosen, **where}, ways, options.out))
             for truth, each in pairs(cells[-1:]):
                 told = f"at most {each['high']:.2f}" if each["value"] is None else f"{1 / each['value']:.2f}"
                 print(f"{name:<38} I {each['local_steps']:>3}  truth {truth:5.2f}  gauge {told}", flush=True)

@@ -17,6 +17,7 @@ from fedgauge.cli import main
 from fedgauge.errors import InputError
 from fedgauge.experiment.config import Experiment
 from fedgauge.experiment.prepare import prepare
+from fedgauge.measurement.gauge.curve import crossing
 from fedgauge.measurement.passes import Meter
 from fedgauge.reproduce.decisive import page
 from fedgauge.reproduce.decisive.answers import (
@@ -31,7 +32,7 @@ from fedgauge.reproduce.decisive.answers import (
     within,
     words_for,
 )
-from fedgauge.reproduce.decisive.cell import _first_order, crossing
+from fedgauge.reproduce.decisive.cell import _first_order
 from fedgauge.reproduce.decisive.federations import SOURCES, STRENGTHS, federations
 from fedgauge.reproduce.decisive.regret import calibrate, halves, regrets, times_of
 from fedgauge.reproduce.decisive.study import concluded, run_study

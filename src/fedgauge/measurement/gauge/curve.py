@@ -15,6 +15,21 @@ _NEAR = 9
 """The number of records that tell the noise of f near a step."""
 
 
+def crossing(steps: Sequence[float], losses: Sequence[float], goal: float) -> float:
+    """The steps after which f reaches the goal, on a line between two records; infinite if it does not.
+
+    >>> crossing([0, 10, 20], [3.0, 2.0, 1.0], 1.5), crossing([0, 10], [3.0, 2.0], 1.5)
+    (15.0, inf)
+    """
+    for index, loss in enumerate(losses):
+        if loss <= goal:
+            if index == 0:
+                return float(steps[0])
+            before, width = losses[index - 1], steps[index] - steps[index - 1]
+            return steps[index] - width * (goal - loss) / (before - loss)
+    return math.inf
+
+
 class BaseCurve:
     """f along the base run, as the decreasing curve that fits its records best.
 
@@ -59,6 +74,19 @@ class BaseCurve:
     def scatter_at(self, steps: float) -> float:
         """The scatter of f around a straight line here."""
         return self._near(steps)[0]
+
+    def error_at(self, steps: float, records: int = _NEAR) -> float:
+        """By how many steps the mean of some values of f may mislead here, where the curve falls as around here.
+
+        Unlike the line of a few records, a quarter of the curve on either side falls however noisy f is.
+        """
+        width = (self.steps[-1] - self.steps[0]) / 4
+        begin, end = max(steps - width, self.steps[0]), min(steps + width, self.steps[-1])
+        slope = (self.loss_at(begin) - self.loss_at(end)) / max(end - begin, 1e-12)
+        scatter = self.scatter_at(steps)
+        if not scatter:
+            return 0.0
+        return scatter / slope / math.sqrt(records) if slope > 0 else math.inf
 
     def _near(self, steps: float) -> tuple[float, float]:
         """The scatter of the records near a step around a straight line, and the slope of that line."""

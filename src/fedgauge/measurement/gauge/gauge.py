@@ -2,7 +2,8 @@
 
 A base run with one local step per round says how many steps each way down in f takes when workers stay together. From
 places along it, short probes with I local steps say how far they get with the same number of steps. First the drift
-settles for as many rounds as are measured afterwards: the first round after a synchronous state is a shock.
+settles for as many rounds as are measured afterwards: the first round after a synchronous state is a shock. On a short
+way, runs from the first model say more for the same steps.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from fedgauge.federation.first_model import digest_of
 from fedgauge.federation.protocols import Federation, HasSampleNoise
 from fedgauge.measurement.gauge.allowed import check_algorithm
 from fedgauge.measurement.gauge.causes import PLAIN, Sight, explained
+from fedgauge.measurement.gauge.choosing import next_number
 from fedgauge.measurement.gauge.combining import between, combined, falling, measured, part
 from fedgauge.measurement.gauge.curve import BaseCurve
 from fedgauge.measurement.gauge.keeping import Kept
@@ -31,6 +33,7 @@ from fedgauge.measurement.gauge.looks import sample_of_looks
 from fedgauge.measurement.gauge.options import AROUND, GaugeOptions
 from fedgauge.measurement.gauge.probes import Base, Probe, Runner
 from fedgauge.measurement.gauge.result import Cause, Efficiency, GaugeResult, Phase, Spent, affordable, recommended
+from fedgauge.measurement.gauge.runs import Run, efficiency_of, has_stalled, phases_of
 from fedgauge.measurement.noise import noise
 from fedgauge.measurement.passes import Meter
 from fedgauge.pace.adaptive import Pace
@@ -39,19 +42,21 @@ from fedgauge.simulation.setup import Setup
 from fedgauge.values.text import counted
 
 Progress = Callable[[str, int, int | None], None]
-T = TypeVar("T", Probe, Efficiency)
+T = TypeVar("T", Probe, Run)
 
-FIRST, FACTOR, MOST = 16, 4, 1024
-"""The number of local steps that is measured first, the factor to the next, and the largest."""
 PLACES = (3, 6)
 """From how many places each number of local steps is probed: the larger number if blocks of 128 steps fit in."""
+_SHORT = 48
+"""Where a probe could measure fewer steps than this, the way is short: its progress would drown in noise."""
+_LEAST = 4
+"""A run is not begun with fewer steps than the way's over this number."""
 _PROBED = 6 / 7
 """The part of a number's share of the budget that goes into its probes."""
 _SAMPLES = 32
 """Samples of each worker from which sigma is estimated."""
+_RECORDS = 48
+"""About how often f is recorded along a run."""
 _PHASES = ("early", "middle", "late")
-_NEARLY_ALL, _STILL_PAYS = 0.95, 0.4
-"""Smaller numbers of local steps are measured below the first efficiency, and larger ones above the second."""
 _KEPT = 24
 """How many states of the base run are kept for probes to start from."""
 
@@ -132,7 +137,6 @@ class _Gauge:
         self._kept = Kept(None if directory is None else Path(directory), parts)
         self._what, self._done = "base run", 0
         self._found: dict[int, Efficiency] = {}
-        self._unpaid: set[int] = set()
         self._parts: dict[int, list[Efficiency]] = {}
         self._seen: dict[int, Sight] = {}
         self._cause: Cause | None = None
@@ -203,39 +207,75 @@ class _Gauge:
         return curve, end if self._goal is None else self._goal
 
     def _measure(self, runner: Runner, base: Base, curve: BaseCurve, goal: float) -> None:
-        wanted = sorted(self._options.local_steps or ())
-        following = self._next() if not wanted else next((each for each in wanted if each > 1), None)
-        while following is not None:
-            if not self._probe(runner, base, curve, goal, following):
+        given = self._options.local_steps
+        wanted = sorted({each for each in given or () if each > 1}, reverse=True)
+        unpaid: set[int] = set()
+        while following := self._following(wanted, unpaid):
+            self._what = f"{following} local steps"
+            others = len(wanted) if given else None
+            if not self._measure_one(runner, base, curve, goal, following, others):
                 self._notes.append(
                     f"{following} local steps were not measured: the budget of {self._budget} steps does not pay for"
                     " them."
                 )
-                self._unpaid.add(following)
-            left = [each for each in wanted if each > max(following, 1)]
-            following = (left[0] if left else None) if wanted else self._next()
+                unpaid.add(following)
 
-    def _next(self) -> int | None:
-        """The number of local steps to measure next; about four show the whole curve, because it only falls.
-
-        Larger numbers are measured while local steps still pay, and smaller ones if the threshold lies below.
-        """
-        if not self._found:
-            return FIRST
-        if len(self._found) >= 4:
-            return None
+    def _following(self, wanted: list[int], unpaid: set[int]) -> int | None:
+        """The number of local steps to measure next: one that the user wants, or one that follows from what is seen."""
+        if self._options.local_steps:
+            return wanted.pop() if wanted else None
         values = {steps: each.value or 0.0 for steps, each in self._found.items()}
-        least, most = min(values), max(values)
-        further = []
-        if values[most] >= _STILL_PAYS and most * FACTOR <= MOST:
-            further.append(most * FACTOR)
-        if values[least] < max(self._options.threshold, _NEARLY_ALL) and least > 2:
-            further.append(max(least // FACTOR, 2))
-        return next((each for each in further if each not in self._unpaid), None)
+        return next_number(values, unpaid, self._options.threshold)
+
+    def _measure_one(
+        self, runner: Runner, base: Base, curve: BaseCurve, goal: float, local_steps: int, others: int | None
+    ) -> bool:
+        """Measure one number of local steps, by a run on a short way; False if the budget does not pay for it.
+
+        Args:
+            runner: runs rounds.
+            base: the base run.
+            curve: its curve.
+            goal: where the way ends.
+            local_steps: the number.
+            others: how many numbers are still to be measured after it; None if that depends on what is seen.
+        """
+        share = self._budget / 4 * _PROBED
+        if self._options.around or share / (2 * PLACES[0]) >= _SHORT:
+            return self._probe(runner, base, curve, goal, local_steps)
+        way, left = base.steps[-1], self._budget - runner.gradient_steps
+        most = max(left // 2, min(left, way)) if others is None else left // (others + 1)
+        if most // local_steps * local_steps < way / _LEAST:
+            return False
+        self._run(runner, base, curve, goal, local_steps, most)
+        return True
+
+    def _run(self, runner: Runner, base: Base, curve: BaseCurve, goal: float, local_steps: int, most: int) -> None:
+        """Run with I local steps from the first model, for so many steps at most."""
+        way = base.steps[-1]
+        every = max(way // _RECORDS // local_steps, 1)
+        watched = min(most, way) // 2 if self._setup.algorithm.name in PLAIN else None
+        compute = partial(runner.run, local_steps, most, goal, every, watched)
+        run = self._once(runner, f"run-{local_steps}-{most}", compute)
+        if run.sight is not None:
+            self._seen[local_steps] = run.sight
+        found = self._found[local_steps] = efficiency_of(run, curve, goal)
+        if parts := phases_of(run, curve, goal, len(_PHASES)):
+            self._parts[local_steps] = parts
+        if found.how == "part":
+            come = curve.steps_at(run.losses[-1]) / curve.steps_at(goal)
+            self._notes.append(
+                f"With {counted(local_steps, 'local step')}, the budget ended after {come:.0%} of the way; the rest is"
+                " extrapolated."
+            )
+        elif found.value is None and has_stalled(run, curve):
+            self._notes.append(
+                f"With {counted(local_steps, 'local step')}, f hardly falls any more above the goal: drift may put it"
+                " out of reach."
+            )
 
     def _probe(self, runner: Runner, base: Base, curve: BaseCurve, goal: float, local_steps: int) -> bool:
-        """Measure one number of local steps; False if the budget does not pay for it."""
-        self._what = f"{local_steps} local steps"
+        """Measure one number of local steps by probes along the base run; False if the budget does not pay for it."""
         end = base.steps[-1]
         # A part of the share is for the look at the end of the way.
         share, left = self._budget / 4 * _PROBED, self._budget - runner.gradient_steps
@@ -255,8 +295,7 @@ class _Gauge:
         known = [each.value for each in self._found.values() if each.value]
         whole = end / min([*known, 1.0])
         if price > min(left, whole) and whole <= left:
-            run = partial(self._whole_run, runner, base, curve, goal, local_steps, left)
-            self._found[local_steps] = self._once(runner, f"run-{local_steps}-{left}", run)
+            self._run(runner, base, curve, goal, local_steps, left)
             return True
         if price > left:
             return False
@@ -310,31 +349,12 @@ class _Gauge:
         if known is not None:
             runner.gradient_steps += known["gradient_steps"]
             runner.rounds += known["rounds"]
-            kind = Efficiency if "local_steps" in known["found"] else Probe
+            kind = Run if "losses" in known["found"] else Probe
             return cast(T, kind.from_json(known["found"]))
         found = compute()
         cost = {"gradient_steps": runner.gradient_steps - before[0], "rounds": runner.rounds - before[1]}
         self._kept.write(name, {"found": found.to_json(), **cost})
         return found
-
-    def _whole_run(
-        self, runner: Runner, base: Base, curve: BaseCurve, goal: float, local_steps: int, most: int
-    ) -> Efficiency:
-        """Run the whole way with I local steps: on a short way this is cheaper than probes."""
-        state, steps, before = runner.first_state(), 0, base.losses[0]
-        way = curve.steps_at(goal)
-        every = max(base.steps[-1] // 48 // local_steps, 1)
-        while steps + every * local_steps <= most:
-            state = runner.advance(state, local_steps, every)
-            steps += every * local_steps
-            after = runner.loss(state)
-            if after <= goal:
-                needed = steps - every * local_steps * (goal - after) / (before - after)
-                return measured(local_steps, way / needed, how="run")
-            if not math.isfinite(after):
-                break
-            before = after
-        return Efficiency(local_steps, None, 0.0, min(way / max(steps, 1), 1.0), "run")
 
     def _result(self, runner: Runner, base: Base, goal: float, complete: bool) -> GaugeResult:
         options = self._options
@@ -346,7 +366,7 @@ class _Gauge:
                 name,
                 round(k * end / number),
                 round((k + 1) * end / number),
-                tuple(parts[k] for _, parts in sorted(self._parts.items())),
+                tuple(parts[k] for _, parts in sorted(self._parts.items()) if k < len(parts)),
             )
             for k, name in enumerate(_PHASES if self._parts else ())
         )

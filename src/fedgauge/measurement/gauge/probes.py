@@ -15,6 +15,7 @@ from fedgauge.codec import Value
 from fedgauge.federation.protocols import carries_statistics
 from fedgauge.measurement.gauge.causes import Sight
 from fedgauge.measurement.gauge.keeping import Kept, KeptStates
+from fedgauge.measurement.gauge.runs import Run
 from fedgauge.runs.checkpoints import State
 from fedgauge.simulation.engines.local import make_engine
 from fedgauge.simulation.rounds import Rounds
@@ -142,6 +143,28 @@ class Runner:
             left -= 1
         state = self.advance(state, local_steps, left)
         return Probe(local_steps * measured, before, self.loss(state), sight)
+
+    def run(self, local_steps: int, most: int, goal: float, every: int, watched: int | None = None) -> Run:
+        """Run from the first model to the goal, for so many steps at most, and record f every few rounds.
+
+        Args:
+            local_steps: I.
+            most: the largest number of steps.
+            goal: the value of f at which it ends.
+            every: the number of rounds between records.
+            watched: the step after which one round is watched; by default, none is.
+        """
+        state, steps, sight = self.first_state(), [0], None
+        losses = [self.loss(state)]
+        while losses[-1] > goal and math.isfinite(losses[-1]) and steps[-1] + local_steps <= most:
+            rounds = min(every, (most - steps[-1]) // local_steps)
+            steps.append(steps[-1] + rounds * local_steps)
+            if watched is not None and self._watchable and watched < steps[-1]:
+                watched, rounds = None, rounds - 1
+                state, sight = self._watched(state, local_steps)
+            state = self.advance(state, local_steps, rounds)
+            losses.append(self.loss(state))
+        return Run(local_steps, tuple(steps), tuple(losses), sight)
 
     def _watched(self, state: State, local_steps: int) -> tuple[State, Sight | None]:
         """Run one round, and see how far the local models drift apart in it."""

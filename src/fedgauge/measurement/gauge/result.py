@@ -17,7 +17,7 @@ from fedgauge.values.display import Displayed
 from fedgauge.values.results import Result
 from fedgauge.values.text import counted, short
 
-How = Literal["reference", "probes", "run", "between"]
+How = Literal["reference", "probes", "run", "part", "between"]
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,9 @@ class Efficiency(Value):
         value: the efficiency; None if nothing can be told.
         low: the lower end of its interval.
         high: the upper end; without a value, efficiencies above it are excluded.
-        how: ``probes`` from places along the base run, or a whole ``run``; ``between`` if noise hid the number, and it
-            is put between those of fewer and more local steps; ``reference`` for the base run itself.
+        how: ``probes`` from places along the base run, or a whole ``run``; ``part`` for a run whose steps ended before
+            the goal, extrapolated; ``between`` if noise hid the number, and it is put between those of fewer and more
+            local steps; ``reference`` for the base run itself.
     """
 
     local_steps: int
@@ -55,7 +56,12 @@ class Efficiency(Value):
         """
         if self.value is None:
             return f"at most {self.high:.0%}" if self.high < 1 else "unknown"
-        return f"{'about ' if self.how == 'between' else ''}{self.value:.0%}"
+        return f"{'about ' if self.is_inferred else ''}{self.value:.0%}"
+
+    @property
+    def is_inferred(self) -> bool:
+        """Whether the number was not measured on the whole way, but extrapolated or put between others."""
+        return self.how in ("between", "part")
 
 
 @dataclass(frozen=True)
@@ -199,7 +205,7 @@ class GaugeResult(Result, Displayed):
         beyond = "at least " if afforded >= self.efficiency[-1].local_steps else ""
         nearest = min(measured, key=lambda each: abs(math.log(each.local_steps / afforded)))
         exact = nearest.local_steps == afforded
-        about = "about " if not exact or nearest.how == "between" else ""
+        about = "about " if not exact or nearest.is_inferred else ""
         share = f"{about}{self.at(afforded):.0%} of them count"
         if exact:
             share += f" ({100 * nearest.low:.0f} to {100 * nearest.high:.0f})"

@@ -16,7 +16,7 @@ from fedgauge.experiment.prepare import prepare
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.measurement.curvature import curvature
 from fedgauge.measurement.equal_zeta import PARTS, Bisection, pooled_models, with_kind, zeta_over
-from fedgauge.measurement.gauge.curve import BaseCurve
+from fedgauge.measurement.gauge.curve import BaseCurve, crossing
 from fedgauge.measurement.gauge.gauge import gauge
 from fedgauge.measurement.gauge.options import GaugeOptions
 from fedgauge.measurement.gauge.probes import Base, Runner
@@ -32,21 +32,6 @@ PLACES = ("first", "along", "end")
 _SEEN = {"L_h": "L_h seen", "L_tilde": "L_tilde seen"}
 _ALL = 10**6
 _LABELS = tuple(name for name, lens in LENSES.items() if lens.needs == "labels")
-
-
-def crossing(steps: Sequence[float], losses: Sequence[float], goal: float) -> float:
-    """The steps after which f reaches the goal, on a line between two records; infinite if it does not.
-
-    >>> crossing([0, 10, 20], [3.0, 2.0, 1.0], 1.5), crossing([0, 10], [3.0, 2.0], 1.5)
-    (15.0, inf)
-    """
-    for index, loss in enumerate(losses):
-        if loss <= goal:
-            if index == 0:
-                return float(steps[0])
-            before, width = losses[index - 1], steps[index] - steps[index - 1]
-            return steps[index] - width * (goal - loss) / (before - loss)
-    return math.inf
 
 
 def measure_cell(chosen: Mapping[str, Any], seed: int, data: str | None, settings: Mapping[str, Any]) -> dict[str, Any]:
