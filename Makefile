@@ -22,9 +22,11 @@ demo: setup
 # Many tests write small files and wait for them to be on the disk; they are kept in memory where there is enough.
 MEMORY := $(shell df --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 4000000 { print "/dev/shm" }')
 
-# Each of the two processes has a core, so that torch's threads would only wait for each other.
+# Tests of servers and browsers wait a quarter of their time, which one process more than there are cores makes use of.
+# Every core is taken, so that torch's threads would only wait for each other.
+TESTERS := $(shell expr $$(nproc) + 1)
 test: check chromium
-	$(if $(MEMORY),TMPDIR=$(MEMORY)) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+	$(if $(MEMORY),TMPDIR=$(MEMORY)) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TESTERS) --dist worksteal
 
 # A cluster of several nodes on this machine, some of which are killed; takes more than a minute.
 test-cluster: setup

@@ -122,6 +122,35 @@ def test_panels_are_run_one_by_one_and_make_the_figure_together(data: Path, tmp_
     assert all(again[e["values"]["local_steps"], 75.0] == e["loss"] for e in first["studies"]["cnn"]["combinations"])
 
 
+def test_a_figure_is_added_to_where_only_its_result_is_left(data: Path, tmp_path: Path) -> None:
+    """Panel by panel and seed by seed, each time without the runs of before."""
+
+    def run(place: str, earlier: Any, **part: Any) -> Any:
+        asked, here = training_curves.Part(models=("cnn",), **part), Compute(processes=1)
+        return training_curves.run(
+            "fig2", "smoke", tmp_path / place, asked, data=str(data), compute=here, earlier=earlier
+        )
+
+    def panels(result: Any) -> set[float]:
+        return {each["values"]["percent"] for each in result["studies"]["cnn"]["combinations"]}
+
+    one = json.loads(json.dumps(run("one", None, percents=(75,))))
+    both = run("both", one, percents=(50,))
+    assert panels(both) == {50.0, 75.0}
+    assert not list((tmp_path / "both").rglob("*percent=75*"))
+    kept = [each for each in both["studies"]["cnn"]["combinations"] if each["values"]["percent"] == 75]
+    assert kept == one["studies"]["cnn"]["combinations"]
+    seeds = run("seeds", both, percents=(75,), seeds=2)
+    assert panels(seeds) == {75.0}  # of 50% there is only one seed
+    assert {path.name[-6:] for path in (tmp_path / "seeds").rglob("*seed=*")} == {"seed=1"}
+    assert all(len(each["runs"]) == 2 for each in seeds["studies"]["cnn"]["combinations"])
+    # What is of another experiment is not taken.
+    one["studies"]["cnn"]["experiment"]["algorithm"]["gamma"] = 0.07
+    assert panels(run("other", one, percents=(50,))) == {50.0}
+    with pytest.raises(InputError, match="has finished"):
+        run("scale", {**both, "scale": "laptop"}, finished=True)
+
+
 @pytest.mark.parametrize(
     ("part", "says"),
     [
@@ -156,6 +185,14 @@ def test_table1_of_a_network_goes_on_where_it_was(data: Path, tmp_path: Path, mo
     assert point["first_training_loss"] == pytest.approx(np.log(10), rel=0.2)
     assert point["last_training_loss"] == pytest.approx(point["loss"], rel=1e-6)  # of all examples, at this scale
     table1.draw(row, tmp_path / "row.png")
+    # Where only a result is left, its row is not measured again and stays in the table.
+    place = tmp_path / "later"
+    table = table1.run(studies.study("cnn"), "smoke", data=str(data), keep=place, percents=(25,), earlier=row)
+    assert table["rows"] == result["rows"]
+    assert [path.name for path in place.iterdir()] == ["cell-cnn-smoke-25-0.json"]
+    row["cells"][0]["measured"]["settings"]["experiment"]["algorithm"]["gamma"] = 0.07
+    alone = table1.run(studies.study("cnn"), "smoke", data=str(data), keep=place, percents=(25,), earlier=row)
+    assert [each["percent"] for each in alone["rows"]] == [25]
     with pytest.raises(InputError, match="Table 1 has no row at 30%"):
         table1.run(studies.study("cnn"), "smoke", percents=(30,))
     with pytest.raises(InputError, match="Table 1 has no VGG-16, CINIC-10"):

@@ -82,6 +82,8 @@ def table1(
     from fedgauge.errors import InputError, nearest
     from fedgauge.report.terminal import console
     from fedgauge.reproduce import table1 as table
+    from fedgauge.reproduce.earlier import read_earlier
+    from fedgauge.results.paper import Table1
 
     if model not in table.PAPER:
         raise InputError(f"Table 1 has no model {model!r}; {nearest(model, table.PAPER)}")
@@ -89,7 +91,8 @@ def table1(
     compute = options.compute_from(None, engine, address)
     with resumable(out), console.doing() as progress:
         keep, place = out / "cells" if out else None, str(data) if data else None
-        result = table.run(studies.study(model), scale, seeds, place, keep, progress, compute, percent or ())
+        earlier = read_earlier(out, Table1)
+        result = table.run(studies.study(model), scale, seeds, place, keep, progress, compute, percent or (), earlier)
     conclude(table, result, out, "table1", json)
 
 
@@ -149,7 +152,9 @@ def _figure(name: str) -> None:
         from fedgauge.errors import InputError
         from fedgauge.report.terminal import console
         from fedgauge.reproduce import training_curves
+        from fedgauge.reproduce.earlier import read_earlier
         from fedgauge.reproduce.workload import steps_of
+        from fedgauge.results.paper import CurvesFigure
 
         if out is None:
             raise InputError(f"{name} needs --out, a directory that keeps its runs.")
@@ -166,7 +171,10 @@ def _figure(name: str) -> None:
         with resumable(out), console.doing() as progress:
             place = str(data) if data else None
             kept = runs or out / "runs"
-            result = training_curves.run(name, scale, kept, part, data=place, progress=progress, compute=compute)
+            earlier = read_earlier(out, CurvesFigure)
+            result = training_curves.run(
+                name, scale, kept, part, data=place, progress=progress, compute=compute, earlier=earlier
+            )
             if result is None:
                 raise KeyboardInterrupt
         conclude(training_curves, result, out, name, json)

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -146,6 +147,7 @@ def run_sweep(
     report: Progress = lambda done, total, ended: None,
     *,
     only_finished: bool = False,
+    known: Mapping[str, dict[str, Any]] = MappingProxyType({}),
 ) -> Any:
     """Run every cell that is not finished in ``out``, and summarise all of them.
 
@@ -157,6 +159,7 @@ def run_sweep(
         jobs: number of runs at once; by default, one per core. With 1, runs are computed in this process.
         report: called with the progress.
         only_finished: run nothing, and summarise the combinations of values whose runs have finished with every seed.
+        known: what is known of runs that need not be in ``out``, by name, as an earlier summary has it.
 
     Returns:
         ``None`` if it was interrupted; otherwise a JSON object with one entry per combination, and the curves of all
@@ -164,10 +167,10 @@ def run_sweep(
     """
     cells = sweep.cells
     total = sum(cell.experiment.run.rounds for cell in cells)
-    results: dict[str, dict[str, Any]] = {}
+    results = {cell.name: known[cell.name] for cell in cells if cell.name in known}
     try:
         for cell in cells:
-            if (trace := ended_run(cell.experiment, out / cell.name)) is not None:
+            if cell.name not in results and (trace := ended_run(cell.experiment, out / cell.name)) is not None:
                 results[cell.name] = _result(cell, trace)
         missing = [cell for cell in cells if cell.name not in results]
         before = total - sum(cell.experiment.run.rounds for cell in missing)

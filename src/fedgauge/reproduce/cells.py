@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from fedgauge.codec import parse_json
@@ -28,10 +29,18 @@ class CellJob(NamedTuple):
 
 
 def run_cells(
-    function: Callable[..., Any], jobs: Mapping[str, CellJob], keep: Path | None, pool: Pool, progress: Progress
+    function: Callable[..., Any],
+    jobs: Mapping[str, CellJob],
+    keep: Path | None,
+    pool: Pool,
+    progress: Progress,
+    known: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Compute every cell that is not kept yet, and return all cells by name, in the order of the jobs."""
-    found = {name: cell for name, job in jobs.items() if (cell := _kept(keep, name, job.settings)) is not None}
+    """Compute every cell that is neither known nor kept, and return all cells by name, in the order of the jobs."""
+    found = {name: known[name] for name in jobs if name in known}
+    for name, job in jobs.items():
+        if name not in found and (cell := _kept(keep, name, job.settings)) is not None:
+            found[name] = cell
     progress("starting", len(found), len(jobs))
     missing = {name: job.arguments for name, job in jobs.items() if name not in found}
     if missing:

@@ -13,9 +13,11 @@ from fedgauge.experiment.sweep_result import SweepResult
 from fedgauge.planning.plan import Plan
 from fedgauge.report.terminal import plans, sweeps
 from fedgauge.reproduce import lens_orders, sampling, sketch, table1, table2, training_curves
+from fedgauge.reproduce.earlier import read_earlier
 from fedgauge.reproduce.ledger import places
 from fedgauge.reproduce.studies import FIGURES, Scale, study
 from fedgauge.results.kinds import kind_of
+from fedgauge.results.paper import CurvesFigure, Table1
 from fedgauge.simulation.options import Compute
 
 Progress = Callable[[str, int, int | None], None]
@@ -57,13 +59,18 @@ def _table1(
     def tell(what: str, done: int, total: int) -> None:
         progress(f"table 1, {name}: {what}", done, total)
 
-    return table1.run(study(name), scale, None, data, out / _of_model(name) / "cells", tell, compute)
+    place = out / _of_model(name)
+    earlier = read_earlier(place, Table1)
+    return table1.run(study(name), scale, None, data, place / "cells", tell, compute, earlier=earlier)
 
 
 def _curves(
     name: str, scale: Scale, out: Path, data: str | None, compute: Compute, progress: Progress
 ) -> dict[str, Any] | None:
-    return training_curves.run(name, scale, out / "runs", data=data, progress=progress, compute=compute)
+    earlier = read_earlier(out / name, CurvesFigure)
+    return training_curves.run(
+        name, scale, out / "runs", data=data, progress=progress, compute=compute, earlier=earlier
+    )
 
 
 def _of_model(name: str) -> str:

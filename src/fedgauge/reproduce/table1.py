@@ -24,6 +24,7 @@ from fedgauge.experiment.prepare import prepare
 from fedgauge.report import figures
 from fedgauge.report.terminal import console
 from fedgauge.reproduce.cells import CellJob, run_cells
+from fedgauge.reproduce.earlier import known_cell, without_place
 from fedgauge.reproduce.studies import ETA, Scale, Size, Study
 from fedgauge.results.paper import ConstantsRow, Table1
 from fedgauge.simulation.options import HERE, Compute, Recording, StopAt
@@ -181,8 +182,9 @@ def run(
     progress: Progress = lambda what, done, total: None,
     compute: Compute = HERE,
     percents: Sequence[int] = (),
+    earlier: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Measure every cell.
+    """Measure cells, and make the table of all rows that are known then.
 
     Args:
         study: which of the paper's networks, on its data.
@@ -192,7 +194,8 @@ def run(
         keep: directory where finished cells are kept, so that an interrupted command can be resumed.
         progress: called with the cell that was measured last, the number of cells done and of all cells.
         compute: where: on this machine one cell after another, each on all cores; on a Ray cluster all side by side.
-        percents: which rows of the table; by default all.
+        percents: which rows of the table to measure; by default all.
+        earlier: an earlier result; what it has is not measured again.
     """
     if study.name not in PAPER:
         raise InputError(f"Table 1 has no {study.title}; its models are {', '.join(PAPER)}.")
@@ -201,25 +204,40 @@ def run(
             raise InputError(
                 f"Table 1 has no row at {percent}%; it has {', '.join(f'{known}%' for known in PERCENTS)}."
             )
-    rows = tuple(percent for percent in PERCENTS if percent in (percents or PERCENTS))
     size = study.sizes[scale]
     seeds = count("seeds", size.seeds if seeds is None else seeds, most=MOST_RUNS)
     of = f"{study.name}-{scale}"
+    settings = {"study": study.name, "scale": scale, "most": size.near, "rounds": size.measured}
+    known = {
+        f"cell-{of}-{percent}-{seed}": cell
+        for percent in PERCENTS
+        for seed in range(seeds)
+        if (cell := known_cell(earlier, percent, seed, experiment(study, scale, percent, seed).to_json(), **settings))
+    }
+    rows = tuple(
+        percent
+        for percent in PERCENTS
+        if percent in (percents or PERCENTS) or all(f"cell-{of}-{percent}-{seed}" in known for seed in range(seeds))
+    )
     names = {f"cell-{of}-{percent}-{seed}": (percent, seed) for percent in rows for seed in range(seeds)}
     made = {name: (_cell, experiment(study, scale, *key, data), size) for name, key in names.items()}
     # Only the MLP is small enough to be measured again and again.
     if study.name == "mlp" and scale != "smoke" and VARIED_PERCENT in rows:
         made[f"dependence-{of}"] = (_dependence, experiment(study, scale, VARIED_PERCENT, 0, data), size)
+        if earlier is not None and known and earlier.get("dependence"):
+            known[f"dependence-{of}"] = earlier["dependence"]
     far = compute.engine == "ray"
     jobs = {
-        name: CellJob([setting.to_json(), size.near, size.measured, size.readings], (make, setting, size, far))
+        name: CellJob(
+            [without_place(setting.to_json()), size.near, size.measured, size.readings], (make, setting, size, far)
+        )
         for name, (make, setting, size) in made.items()
     }
-    found = run_cells(_made, jobs, keep, make_pool(compute.with_processes(None if far else 1)), progress)
+    found = run_cells(_made, jobs, keep, make_pool(compute.with_processes(None if far else 1)), progress, known)
     cells = [{"percent": key[0], "seed": key[1], "measured": found[name]} for name, key in names.items()]
     return Table1(
-        settings={"study": study.name, "scale": scale, "seeds": seeds, "local_steps": LOCAL_STEPS, "eta": ETA}
-        | {"gamma": study.keys["gamma"], "fall": FALL, "window": WINDOW, "most": size.near, "rounds": size.measured},
+        settings={**settings, "seeds": seeds, "local_steps": LOCAL_STEPS, "eta": ETA}
+        | {"gamma": study.keys["gamma"], "fall": FALL, "window": WINDOW},
         rows=tuple(_row(percent, cells, size.readings) for percent in rows),
         paper={symbol: {str(X): pair for X, pair in held.items()} for symbol, held in PAPER[study.name].items()},
         cells=tuple(cells),

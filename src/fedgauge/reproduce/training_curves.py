@@ -14,6 +14,7 @@ from fedgauge.errors import InputError, nearest
 from fedgauge.experiment.sweep import Sweep, run_sweep, shown
 from fedgauge.report import figures
 from fedgauge.report.terminal import console
+from fedgauge.reproduce.earlier import known_runs, without_place
 from fedgauge.reproduce.studies import CURVES, QUANTITIES, STUDIES, Panel, Scale, title
 from fedgauge.results.paper import CurvesFigure
 from fedgauge.simulation.options import HERE, Compute
@@ -86,8 +87,9 @@ def run(
     data: str | None = None,
     compute: Compute = HERE,
     progress: Progress = lambda what, done, total: None,
+    earlier: Mapping[str, Any] | None = None,
 ) -> dict[str, Any] | None:
-    """Run what a figure shows.
+    """Run a part of what a figure shows, and show all of it that has finished.
 
     Args:
         name: of the figure.
@@ -97,34 +99,34 @@ def run(
         data: directory of data.
         compute: where the work is done, and how many processes at once.
         progress: called with what is run, the rounds done and all rounds.
+        earlier: a result of the same figure; its runs are not run again, wherever they are.
 
     Returns:
         ``None`` if it was interrupted.
     """
+    where = {"data": data, "engine": compute.engine, "address": compute.address}
+    chosen = part.sweeps(name, scale, **where)
+    if earlier is not None and earlier["scale"] != scale:
+        earlier = None
     found = {}
-    for key, sweep in part.sweeps(name, scale, data=data, engine=compute.engine, address=compute.address).items():
-        cells = len(sweep.cells)
+    for key, whole in Part(seeds=part.seeds).sweeps(name, scale, **where).items():
+        place, known = runs / f"{key}-{scale}", known_runs(earlier, key, whole.experiment.to_json())
+        if not part.finished and key in chosen:
+            cells = len(chosen[key].cells)
 
-        def tell(done: int, total: int, ended: int, cells: int = cells, what: str = STUDIES[key].title) -> None:
-            progress(f"{what}, {ended} of {cells} runs, rounds", done, total)
+            def tell(done: int, total: int, ended: int, cells: int = cells, what: str = STUDIES[key].title) -> None:
+                progress(f"{what}, {ended} of {cells} runs, rounds", done, total)
 
-        place = runs / f"{key}-{scale}"
-        made = run_sweep(sweep, place, compute.processes, tell, only_finished=part.finished)
+            if run_sweep(chosen[key], place, compute.processes, tell, known=known) is None:
+                return None
+        made = run_sweep(whole, place, only_finished=True, known=known)
         if made is None:
             return None
         if made["combinations"]:
-            found[key] = _lean(made)
+            found[key] = {**made, "experiment": without_place(made["experiment"])}
     if not found:
         raise InputError(f"No run of {name} in {runs} has finished at the scale {scale}; run some first.")
     return CurvesFigure.from_json({"figure": name, "title": title(name), "scale": scale, "studies": found}).to_json()
-
-
-def _lean(made: Mapping[str, Any]) -> dict[str, Any]:
-    """What a sweep found, without the directory of data and the curves of single runs."""
-    experiment = {section: dict(keys) for section, keys in made["experiment"].items()}
-    experiment["data"].pop("dir", None)
-    combinations = [{key: value for key, value in each.items() if key != "runs"} for each in made["combinations"]]
-    return {**made, "experiment": experiment, "combinations": combinations}
 
 
 def of(result: Mapping[str, Any], panel: Panel) -> dict[int, Mapping[str, Any]]:

@@ -273,6 +273,11 @@ class _Gauge:
                 f"With {counted(local_steps, 'local step')}, f hardly falls any more above the goal: drift may put it"
                 " out of reach."
             )
+        elif found.value is None:
+            self._notes.append(
+                f"With {counted(local_steps, 'local step')}, the budget ended before enough of the way was seen for a"
+                " number."
+            )
 
     def _probe(self, runner: Runner, base: Base, curve: BaseCurve, goal: float, local_steps: int) -> bool:
         """Measure one number of local steps by probes along the base run; False if the budget does not pay for it."""
