@@ -25,8 +25,9 @@ def _column(result: ResultData, symbol: str) -> list[tuple[float, float]]:
     return [tuple(row["readings"]["trajectory"][symbol]) for row in result["rows"]]
 
 
-def _listed(values: Sequence[tuple[float, float]]) -> str:
-    return ", ".join(f"{value:.3g} ± {float(f'{deviation:.1g}'):g}" for value, deviation in values)
+def _listed(values: Sequence[tuple[float, float]], seeds: int) -> str:
+    spreads = [f" ± {float(f'{deviation:.1g}'):g}" if seeds > 1 else "" for _, deviation in values]
+    return ", ".join(f"{value:.3g}{spread}" for (value, _), spread in zip(values, spreads, strict=True))
 
 
 def _sized(result: ResultData, symbol: str) -> bool:
@@ -45,7 +46,7 @@ def _grows(symbol: str) -> Judge:
             return None
         (first, low), (last, high) = values[0], values[-1]
         order = all(a <= b for (a, _), (b, _) in pairwise(values)) and last - first > low + high
-        return Found(verdict(order, _sized(result, symbol)), _listed(values))
+        return Found(verdict(order, _sized(result, symbol)), _listed(values, result["settings"]["seeds"]))
 
     return judge
 
@@ -85,14 +86,14 @@ def _shares(parts: Mapping[int, float]) -> str:
 
 
 def _same(result: ResultData) -> Found | None:
-    """L_g is the same at every X, to within the spread over seeds."""
-    values = _column(result, "L_g")
-    if len(values) < 2:
+    """L_g is the same at every X, to within the spread over seeds, of which one seed says nothing."""
+    values, seeds = _column(result, "L_g"), result["settings"]["seeds"]
+    if len(values) < 2 or seeds < 2:
         return None
     order = max(value - deviation for value, deviation in values) <= min(
         value + deviation for value, deviation in values
     )
-    return Found(verdict(order, _sized(result, "L_g")), _listed(values))
+    return Found(verdict(order, _sized(result, "L_g")), _listed(values, seeds))
 
 
 def _untrained(result: ResultData) -> dict[int, tuple[float, float]]:
