@@ -38,7 +38,8 @@ constant guess, which is log 10 = 2.30 for ten labels that are equally many. To 
 would be a weaker rule: VGG at the laptop scale meets it, because it begins above a constant guess. The rule
 was chosen after the laptop results had been seen, and before any of the scale workstation. Where the models of Table 1
 learned at three of the four X, these three decide and the fourth is left out, which is said beside the numbers; that
-was added when two of the workstation's rows had been measured, both of trained models.
+was added when two of the workstation's rows had been measured, both of trained models. One or two rows can refute a
+claim about every X and not confirm it.
 
 Scale is the value of `--scale` (what each changes is listed under [choices](#choices)), and a verdict is about that
 setting; where there are results of several scales, the largest that has the claim decides. Time is the sum over all

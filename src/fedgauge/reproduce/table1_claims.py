@@ -15,7 +15,7 @@ from fedgauge.reproduce.verdicts import SIZE, Claim, Found, ResultCost, ResultDa
 _MUCH = 0.2
 """A constant is much below another if it is at most this part of it."""
 _ENOUGH = 3
-"""Of the four X, at how many the models must have learned something for a verdict that leaves the others out."""
+"""Of the four X, how many must be measured at models that have learned something for a claim to be reproduced."""
 _BY_X = ("rows", "cells")
 Judge = Callable[[ResultData], Found | None]
 
@@ -117,10 +117,11 @@ def _of_trained(judge: Judge) -> Judge:
         trained = {name: [each for each in result[name] if each["percent"] not in untrained] for name in _BY_X}
         is_enough = not untrained or len(trained["rows"]) >= _ENOUGH
         found = judge({**result, **trained} if is_enough else result)
-        if found is None:
+        seen = [row["percent"] for row in (trained if is_enough else result)["rows"]]
+        # A row or two can refute what is said of every X, but not confirm it.
+        if found is None or (len(seen) < _ENOUGH and found.verdict.startswith("reproduced")):
             return None
         ours = found.ours
-        seen = [row["percent"] for row in (trained if is_enough else result)["rows"]]
         if len(seen) < len(table1.PERCENTS):
             ours += f"; at {', '.join(map(str, seen))}% only"
         if untrained:
