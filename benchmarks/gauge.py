@@ -107,16 +107,15 @@ SETS: Mapping[str, Ways] = {
 
 def true_slowdowns(experiment: Experiment, ways: Ways) -> dict[int, float]:
     """The slowdown of whole runs with one seed; infinite where they are given up."""
-    steps_of_base = ways.steps
     with Runner(prepare(experiment)) as runner:
-        base = runner.base(steps_of_base, [])
+        base = runner.base(ways.steps, [])
         goal = BaseCurve(base.steps, base.losses).loss_at(base.steps[-1])
         reference = crossing(list(base.steps), list(base.losses), goal)
         found = {}
         for local_steps in LOCAL_STEPS:
             state, steps, losses = runner.first_state(), [0], [base.losses[0]]
-            every = max(steps_of_base // 96 // local_steps, 1)
-            while losses[-1] > goal and math.isfinite(losses[-1]) and steps[-1] < ways.given_up * steps_of_base:
+            every = max(ways.steps // 96 // local_steps, 1)
+            while losses[-1] > goal and math.isfinite(losses[-1]) and steps[-1] < ways.given_up * ways.steps:
                 state = runner.advance(state, local_steps, every)
                 steps.append(steps[-1] + every * local_steps)
                 losses.append(runner.loss(state))

@@ -97,3 +97,9 @@ def test_the_gauge_of_another_federation_is_refused(federation: Path, tmp_path: 
     assert "The gauge is of another federation" in capsys.readouterr()[1]
     (tmp_path / "bad.json").write_text(json.dumps({"kind": "gauge"}))
     assert main(["report", str(run), "--gauge", str(tmp_path / "bad.json")]) == 2
+
+
+def test_a_run_that_is_not_there_is_named(tmp_path: Path, capsys: Capture) -> None:
+    missing = tmp_path / "runs" / "none"
+    assert main(["gauge", str(missing)]) == 2
+    assert f"There is no directory {missing}; name a run" in capsys.readouterr().err

@@ -70,6 +70,8 @@ def _takes(command: Callable[..., None], runs: bool) -> Callable[..., None]:
         elif (run / "settings.json").is_file():
             options["source"] = _kept(run)
             command(experiment_from(options), run, **values)
+        elif run.parent != Path() and not run.suffix and not run.exists():
+            raise InputError(f"There is no directory {run}; name a run that was saved with --out, or an experiment.")
         else:
             command(experiment_from(options), None, **values)
 

@@ -168,6 +168,7 @@ class _Gauge:
             curve, goal = self._way(base)
             steps = base.steps[-1]
             self._budget = self._options.budget_of(steps)
+            self._share = self._budget / 4 * _PROBED
             runner.gradient_steps = runner.rounds = 0
             try:
                 self._measure(runner, base, curve, goal)
@@ -240,8 +241,7 @@ class _Gauge:
             local_steps: the number.
             others: how many numbers are still to be measured after it; None if that depends on what is seen.
         """
-        share = self._budget / 4 * _PROBED
-        if self._options.around or share / (2 * PLACES[0]) >= _SHORT:
+        if self._options.around or self._share / (2 * PLACES[0]) >= _SHORT:
             return self._probe(runner, base, curve, goal, local_steps)
         way, left = base.steps[-1], self._budget - runner.gradient_steps
         most = max(left // 2, min(left, way)) if others is None else left // (others + 1)
@@ -283,7 +283,7 @@ class _Gauge:
         """Measure one number of local steps by probes along the base run; False if the budget does not pay for it."""
         end = base.steps[-1]
         # A part of the share is for the look at the end of the way.
-        share, left = self._budget / 4 * _PROBED, self._budget - runner.gradient_steps
+        share, left = self._share, self._budget - runner.gradient_steps
         places = max((each for each in PLACES if each * 256 <= share), default=PLACES[0])
         places = 1 if self._options.around else places
         rounds = max(int(share / (2 * places) / local_steps), 2)
