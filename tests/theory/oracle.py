@@ -730,10 +730,14 @@ def strongly_convex_last_star(p: Any) -> Answer:
     a = max(1 - u * p.mu, u * p.L_g - 1) + rate * A * p.L_g
     q, t = a * rate * b + rate**2 * A * p.L_g * noise, rate**2 * (b + noise) ** 2
     Z = (q + sqrt(q**2 + (1 - a**2) * t)) / (1 - a**2)
-    k = a**2 + (q / Z if Z > 0 else 0) if p.d0 > Z**2 else a**2
-    front = p.L_g / 2 * (1 - k**p.R) / (1 - a**2)
+    D, kept = sqrt(p.d0), a ** (2 * p.R)
+    if Z > 0 and D != Z:
+        chord = (sqrt(a**2 * D**2 + 2 * q * D + t) - Z) / (D - Z)
+        parts_kept = (a**2 + q / Z) ** p.R, chord**p.R * (2 * Z + chord**p.R * (D - Z)) / (D + Z)
+        kept = min(parts_kept) if D > Z else max(parts_kept)
+    front = p.L_g / 2 * (1 - kept) / (1 - a**2)
     terms = [
-        p.L_g / 2 * k**p.R * p.d0,
+        p.L_g / 2 * kept * p.d0,
         front * (2 * rate**2 * A * p.L_g * noise * Z + rate**2 * noise * (b + noise)),
         *(front * (2 * a * rate * one * Z + rate**2 * one * (b + noise)) for one in parts.values()),
     ]

@@ -38,10 +38,9 @@ def test_bounds_grow_with_every_constant_and_fall_with_mu(name: str, version: Ve
     """This is why an upper bound on a constant is safe; for the print, which may be false, nothing is claimed."""
     if version == "printed":
         return
-    if (name, version) == ("strongly-convex-last", "star"):
-        # With more noise the fixed point is further away and its contraction faster, so that a little more noise may
-        # lower the bound by a hair. An upper bound is safe all the same: the larger constant is one too.
-        return
+    # This bound is the smaller of two, one of which may fall where the noise grows: see the same law in test_laws.py.
+    # An upper bound is safe all the same: the larger constant is one too.
+    slack = 0.1 if (name, version) == ("strongly-convex-last", "star") else 1e-12
     values = table | ({"L_h": 0.0} if name == "equal-hessians" else {})
     here = evaluate(name, version, **values)
     for symbol in {*find(name).needed(version), *find(name).optional} - SETTINGS:
@@ -51,7 +50,7 @@ def test_bounds_grow_with_every_constant_and_fall_with_mu(name: str, version: Ve
             moved = values[symbol] / factor if symbol == "mu" else values[symbol] * factor
             moved = min(moved, 2.0) if symbol == "kappa" else moved  # which is never larger
             there = evaluate(name, version, **{**values, symbol: moved})
-            assert there.total >= here.total * (1 - 1e-12), (symbol, factor)
+            assert there.total >= here.total * (1 - slack), (symbol, factor)
             assert there.gamma_max <= here.gamma_max * (1 + 1e-12), (symbol, factor)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from fedgauge.algorithms import fedavg
 from fedgauge.exact.expectation import divergence, expect, states
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.theory import evaluate, find
+from fedgauge.theory.distance import _kept
 from fedgauge.theory.growth import TABLE, growth_limit, growths, overshoot_limit
 from fedgauge.theory.rates import FreeRate, needed_rounds
 from fedgauge.theory.search import best_gamma
@@ -250,3 +252,25 @@ def test_the_best_rate_is_strictly_inside(table: dict[str, Any]) -> None:
     tuned = best_gamma("nonconvex", **table)
     assert float(tuned.gamma) < 0.9 * float(tuned.bound.gamma_max)
     assert tuned.bound.source.version == "star"
+
+
+@given(
+    a=st.floats(-4, -0.05).map(lambda power: 1 - 10**power),
+    size=st.floats(-6, 1).map(lambda power: 10**power),
+    share=st.sampled_from([0.0, 1.0]) | st.floats(0, 1),
+    R=st.integers(1, 300),
+)
+def test_the_last_models_bound_is_near_what_the_map_gives(a: float, size: float, share: float, R: int) -> None:
+    """The map D^2 -> a^2 D^2 + 2 q D + t applied R times from D = 1 is all that the derivation knows."""
+    q, t, left, D = share * a * size, size**2, (1 - a) * (1 + a), 1.0
+    Z = (q + math.sqrt(q * q + left * t)) / left
+    for _ in range(R):
+        D = math.sqrt(a * a * D * D + 2 * q * D + t)
+    kept, lost = (float(part) for part in _kept(*map(np.array, (R, 1.0, a, 1 - a, q, t, Z))))
+    assert kept + lost == pytest.approx(1, rel=1e-12)
+    bound = kept + lost * Z**2
+    assert bound >= D**2 * (1 - 1e-9)
+    assert bound <= 2 * D**2 or Z > 1
+    assert bound <= (a ** (2 * R) + (1 - a ** (2 * R)) * Z**2) * (1 + 1e-9) or Z < 1  # if 2 q D is 2 q Z on the way
+    if share in (0, 1) or R == 1:  # only noise, none, or one round
+        assert bound == pytest.approx(D**2, rel=1e-9)
