@@ -1,4 +1,4 @@
-"""The package's formulas against the second evaluation in 50 digits, and its constants against docs/theory.md."""
+"""The package's formulas against the second evaluation in 350 digits, and its constants against docs/theory.md."""
 
 from __future__ import annotations
 
