@@ -140,7 +140,7 @@ def test_a_strategy_of_flower_is_measured(fleet: Fleet, app: Path, shards: Path,
     _complete(place)
     out = fleet.place / "gauged-run"
     fleet.run(place, {"out": str(out), "data-file": str(shards / "test.npz")})
-    fleet.finished(out, 120)
+    fleet.finished(out, 300)
     here, there = execute(experiment.changed({"rounds": 3, "weights": "sizes", "processes": 1})), read_trace(out)
     for ours, theirs in zip(here.rounds[:2], there.rounds[:2], strict=True):
         for name in ("loss", "spread", "zeta2", "L_h_ratio", "L_g_ratio", "L_tilde_ratio"):
@@ -159,13 +159,13 @@ def test_a_server_that_is_killed_goes_on_to_the_same_bits(
     """The SuperLink and its ServerApp are killed in the middle of a round and started again; the nodes stay."""
     out, asked = tmp_path / "run", {"out": str(tmp_path / "run"), "rounds": 5}
     fleet.run(app, asked)
-    until(lambda: _recorded(out) >= 2, 60, "two records")
+    until(lambda: _recorded(out) >= 2, 180, "two records")
     fleet.kill_link()
     before = _recorded(out)
     assert before < 6
     fleet.start_link()
     fleet.run(app, {**asked, "resume": True})
-    fleet.finished(out, 120)
+    fleet.finished(out, 300)
     whole = execute(experiment.changed({"rounds": 5, "processes": 1, "chunk": 1}))
     assert read_trace(out).rounds == whole.rounds
     assert np.array_equal(read_trace(out).model, whole.model)
@@ -189,7 +189,7 @@ def test_failures_are_named_and_the_run_ends(fleet: Fleet, app: Path, tmp_path: 
     fleet.run(app, {"out": str(out), "rounds": last + 3, "timeout": 15.0, "own.misbehave": True})
     until(lambda: _recorded(out) > last, 120, "the records of all attacks")
     fleet.kill_node(2)
-    fleet.finished(out, 120)
+    fleet.finished(out, 300)
     trace = read_trace(out)
     assert trace.status == "finished"
     assert trace.stopped_at == last + 3
