@@ -15,6 +15,7 @@ from tests.report.made import measurement, write_measurement, write_run
 
 from fedgauge.errors import InputError
 from fedgauge.report.page.build import Report, build
+from fedgauge.reproduce.table1 import show
 from fedgauge.results.background import background_of
 from fedgauge.results.reading import read_results
 
@@ -150,6 +151,16 @@ def test_a_figure_has_a_chart_for_each_panel_with_its_numbers() -> None:
             wanted = [each["loss"]["mean"] for each in study["combinations"] if each["values"]["percent"] == percent]
             series = charts[f"study-{name}-{place}-loss"]["series"]
             assert [line["y"] for line in series] == wanted
+
+
+@pytest.mark.parametrize(("name", "deviates"), [("table1", True), ("table1-cnn-workstation", False)])
+def test_one_seed_has_no_deviation(name: str, deviates: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    held = json.loads((RESULTS / name / "result.json").read_text())
+    show(held)
+    for text in (capsys.readouterr().out, report_on(RESULTS / name).html):
+        value, deviation = held["rows"][0]["readings"]["trajectory"]["L_h"]
+        assert f"{value:.3g}" in text
+        assert (f"{value:.3g} ± {deviation:.2g}" in text) == deviates
 
 
 @pytest.mark.parametrize("name", ["table1", "table1-cnn", "table1-vgg11", "table1-vgg16"])

@@ -272,14 +272,18 @@ def _readings(result: Mapping[str, Any]) -> list[str]:
 
 def _lines(result: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     printed = PAPER[result["settings"]["study"]]
-    for row in result["rows"]:
+    for row in Table1.from_json(result).rows:
         for symbol in SYMBOLS:
-            ours = [row["readings"][name][symbol] for name in _readings(result)]
-            shown = [f"{value:.3g} ± {deviation:.2g}" for value, deviation in (printed[symbol][row["percent"]], *ours)]
-            yield f"{row['percent']}%", symbol, *shown
+            value, deviation = printed[symbol][row.percent]
+            ours = (row.shown(name, symbol) for name in _readings(result))
+            yield f"{row.percent}%", symbol, f"{value:.3g} ± {deviation:.2g}", *ours
 
 
 HEAD = ("X", "symbol", "paper")
+
+
+def _over(seeds: int) -> str:
+    return f"mean ± deviation over {seeds} seeds" if seeds > 1 else "ours with one seed, the paper's with its deviation"
 
 
 def show(result: Mapping[str, Any]) -> None:
@@ -287,7 +291,7 @@ def show(result: Mapping[str, Any]) -> None:
     settings = result["settings"]
     title = f"Table 1, {settings['study']}, {settings['scale']} scale"
     head = (*HEAD, *_readings(result))
-    console.table(title, head, list(_lines(result)), f"mean ± deviation over {settings['seeds']} seeds")
+    console.table(title, head, list(_lines(result)), _over(settings["seeds"]))
     number = console.number
     for title, key, names in (
         (f"The same model at {VARIED_PERCENT}%, other steps and rates", "varied", ("local_steps", "gamma")),

@@ -37,6 +37,11 @@ class ConstantsRow(Value):
     rounds: tuple[int, ...]
     losses: tuple[float, ...]
 
+    def shown(self, reading: str, symbol: str) -> str:
+        """A constant by one reading, with its deviation where there are several seeds."""
+        value, deviation = self.readings[reading][symbol]
+        return f"{value:.3g} ± {deviation:.2g}" if len(self.rounds) > 1 else f"{value:.3g}"
+
 
 @dataclass(frozen=True)
 class Table1(Result):

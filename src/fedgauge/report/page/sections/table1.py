@@ -34,7 +34,7 @@ def _show(given: ReportInput) -> Mapping[str, Any]:
                 series.append(Series(name, percents, [mean for mean, _ in held], place % 5, "line", low, high))
         paper = [printed[str(percent)][0] for percent in percents]
         series.append(Series("paper", percents, paper, 5, "dashed"))
-        note = "Bands: one standard deviation over seeds."
+        note = "Bands: one standard deviation over seeds." if len(found.rows[0].rounds) > 1 else "One seed."
         charts.append(
             lines(f"table1-{symbol}", series, title=symbol, x_label="X, % of one label", y_label=symbol, note=note)
         )
@@ -43,12 +43,7 @@ def _show(given: ReportInput) -> Mapping[str, Any]:
             f"{row.percent}%",
             symbol,
             f"{found.paper[symbol][str(row.percent)][0]:g}",
-            *(
-                f"{row.readings[name][symbol][0]:.3g} ± {row.readings[name][symbol][1]:.2g}"
-                if name in row.readings
-                else None
-                for name in found.rows[0].readings
-            ),
+            *(row.shown(name, symbol) if name in row.readings else None for name in found.rows[0].readings),
         ]
         for row in found.rows
         for symbol in found.paper
