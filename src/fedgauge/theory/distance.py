@@ -28,7 +28,7 @@ from fedgauge.theory.inputs import Array, Values
 from fedgauge.theory.star import causes
 from fedgauge.values import Condition, Term
 
-_FIRST = "(1/2) L_g d0 p, p = k^R or l^R (2 Z + l^R (D_0 - Z))/(D_0 + Z)"
+_FIRST = "(1/2) L_g d0 p, p = k^R or l^R (2 Z + l^R (D - Z))/(D + Z), D^2 = d0"
 _FORMULA = {
     "gradient noise": "L_g (1 - p) (2 q_n Z + t_n)/(2 (1 - a^2))",
     "local noise of the mean": "L_g (1 - p) (2 q_m Z + t_m)/(2 (1 - a^2))",
