@@ -1,10 +1,11 @@
 """Rounds of FedAvg on networks compared with a careful PyTorch loop and with bare products, as ratios from one run.
 
-    python benchmarks/rounds.py [--turns 15] [--only mlp many cnn] [--json]
+    python benchmarks/rounds.py [--turns 15] [--only mlp many cnn vgg11] [--json]
 
 mlp:  N = 10 workers with 6,000 samples of 784, all take part, I = 40 local steps, batch 20, one hidden layer of 100.
 many: N = 1,000 workers with 60 samples of 784, M = 100 take part, I = 10, batch 20, the same model.
 cnn:  N = 100 workers with 500 images of 3x32x32, M = 10 take part, I = 10, batch 20, the paper's CNN.
+vgg11: N = 10 workers with 500 such images, all take part, I = 5, batch 20, VGG-11 at half of its width.
 
 The data is random numbers of those shapes. The contestants take turns, so that a busy moment of the machine affects all
 of them alike:
@@ -13,8 +14,8 @@ of them alike:
 - loop: one module, mini-batches by index, gradients of the parameters by autograd, a manual SGD step in place, and a
   running mean of the models; with one thread and with two, of which the better counts;
 - raw: only the forward and backward products, of the same shapes and number, with two threads. For the dense model,
-  ``bmm`` with 5 or 10 workers per product, whichever is faster, out of place and without biases. For the CNN, the
-  convolutions and their gradients (channels-last) and the products of its dense layers, one worker at a time.
+  ``bmm`` with 5 or 10 workers per product, whichever is faster, out of place and without biases. For the CNN and VGG,
+  the convolutions and their gradients (channels-last) and the products of dense layers, one worker at a time.
 
 A turn is a few rounds of each contestant, and its time per round is one measurement. The median counts. The spread is
 the range of the middle half. The fastest turn is shown too, because other work on the machine affects it least.
@@ -37,7 +38,7 @@ from torch import nn
 from torch.nn import functional
 
 import fedgauge
-from fedgauge.federation.models import Model, cnn, mlp
+from fedgauge.federation.models import Model, cnn, mlp, vgg11
 from fedgauge.federation.supervised import SupervisedFederation
 
 GAMMA, BATCH = 0.01, 20
@@ -69,6 +70,7 @@ WORKLOADS = (
     Workload("mlp", mlp((784,), 10), (784,), 10, 6000, 10, 40, 5, (5.0, 1.4)),
     Workload("many", mlp((784,), 10), (784,), 1000, 60, 100, 10, 3, (5.0, 1.5)),
     Workload("cnn", cnn((3, 32, 32), 10), (3, 32, 32), 100, 500, 10, 10, 1, (1.1, None)),
+    Workload("vgg11", vgg11((3, 32, 32), 10, narrow=2), (3, 32, 32), 10, 500, 10, 5, 1, (1.1, None)),
 )
 
 Data = tuple[torch.Tensor, torch.Tensor]
@@ -159,23 +161,24 @@ def raw_cnn(work: Workload) -> Rounds:
     """The convolutions and products of a round, one worker at a time."""
     module = work.model.make()
     x = torch.randn(BATCH, *work.shape)
-    held: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor, bool]] = []
+    held: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor, list[int], bool]] = []
     for part in module:  # type: ignore[attr-defined]
         if isinstance(part, nn.Conv2d):
             image = x.to(memory_format=torch.channels_last)
             weight = part.weight.detach().to(memory_format=torch.channels_last)
-            residual = torch.randn_like(functional.conv2d(image, weight, padding=2))
-            held.append((image, weight, residual, bool(held)))
+            padding = [int(side) for side in part.padding]
+            residual = torch.randn_like(torch.conv2d(image, weight, padding=padding))
+            held.append((image, weight, residual, padding, bool(held)))
         x = part(x).detach()
     dense = _dense_products([part for part in module if isinstance(part, nn.Linear)], 1, first_needs_input=True)  # type: ignore[attr-defined]
 
     def run(rounds: int) -> None:
         torch.set_num_threads(2)
         for _ in range(rounds * work.local_steps * work.participants):
-            for image, weight, residual, wanted in held:
-                functional.conv2d(image, weight, padding=2)
+            for image, weight, residual, padding, wanted in held:
+                torch.conv2d(image, weight, padding=padding)
                 torch.ops.aten.convolution_backward(
-                    residual, image, weight, None, [1, 1], [2, 2], [1, 1], False, [0, 0], 1, [wanted, True, False]
+                    residual, image, weight, None, [1, 1], padding, [1, 1], False, [0, 0], 1, [wanted, True, False]
                 )
             dense()
 

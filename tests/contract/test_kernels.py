@@ -21,6 +21,7 @@ from fedgauge.federation import kernels
 from fedgauge.federation.flat import FlatModule, flatten
 from fedgauge.federation.kernels import KERNELS, Kernel, Learner
 from fedgauge.federation.kernels.autograd import Autograd
+from fedgauge.federation.kernels.convolutional import Convolutional
 from fedgauge.federation.kernels.losses import squared_error
 from fedgauge.simulation.options import Compute
 
@@ -47,7 +48,7 @@ def learners(draw: st.DrawFn) -> Learner:
         module, inputs, outputs = draw(chains())
         return learner(module, (inputs,), outputs, loss, values)
     if family == "convolutional":
-        return learner(draw(convolutions()), (2, 8, 8), 3, loss, values)
+        return learner(draw(convolutions()), (2, 9, 9), 3, loss, values)
     torch.manual_seed(draw(st.integers(0, 9)))
     return learner(nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 3)), (6,), 3, loss, values)
 
@@ -103,6 +104,17 @@ def test_a_kernel_agrees_with_the_plain_one_on_its_own_example(kernel: type[Kern
         assert loss is squared_error, "an example is served under cross-entropy at least"
     else:
         check(found, of)
+
+
+def test_a_convolution_may_differ_in_every_direction() -> None:
+    torch.manual_seed(0)
+    uneven = nn.Conv2d(2, 4, (2, 3), stride=(1, 2), padding=(1, 0), dilation=(2, 1))
+    of = learner(
+        nn.Sequential(uneven, nn.ReLU(), nn.Flatten(), nn.Linear(4 * 5 * 3, 3)), (2, 5, 7), 3, functional.cross_entropy
+    )
+    found = Convolutional.of(of)
+    assert found is not None
+    check(found, of)
 
 
 @every_kernel

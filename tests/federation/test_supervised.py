@@ -95,7 +95,7 @@ def test_written_out_convolutions_agree_with_the_plain_path_over_fifty_steps(
     module: nn.Module, loss: Any, l2: float
 ) -> None:
     # In float64, where the paths differ by rounding alone: a ReLU near zero would turn 1e-7 into another branch.
-    how = {"loss": loss, "shape": (2, 8, 8), "dtype": torch.float64, "samples": 12, "workers": 2, "l2": l2}
+    how = {"loss": loss, "shape": (2, 9, 9), "dtype": torch.float64, "samples": 12, "workers": 2, "l2": l2}
     module = module.to(torch.float64)
     written, plain = federation(module, path="convolutional", **how), federation(module, path="plain", **how)
     batches = draws(written, np.arange(2), 50)
