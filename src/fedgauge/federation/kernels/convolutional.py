@@ -1,16 +1,18 @@
-"""Local steps of chains of convolutions and fully connected layers, one worker at a time, backward pass written out.
+"""Gradients of chains of convolutions and fully connected layers, one worker at a time, backward pass written out.
 
 Several workers cannot share a convolution in one product. Under autograd, though, the gradient of the widest dense
 layer is stored and then added to its weights, and every ReLU looks at everything that the pooling after it throws away.
 Here a dense layer's outer product goes straight to its weights, pooling comes before ReLU (the result is the same), and
 weights keep the memory layout that convolutions prefer. Where a convolution has few output pixels, the gradient of its
-weights is one product too, which goes straight to them. Everything but local steps is left to autograd.
+weights is one product too, which goes straight to them. Single samples' gradients and Hessian products are left to
+autograd.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Self
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import nn
@@ -39,6 +41,17 @@ _Held = tuple[Any, Any]
 """A layer's weight and bias; ``None`` for what it does not have."""
 
 
+class _Into(NamedTuple):
+    """Where a layer's gradients go: parts <- keep parts + scale gradients of the summed loss.
+
+    A layer's weights pass the residual on before they are themselves changed, so ``parts`` may be the layer's own.
+    """
+
+    parts: _Held
+    keep: float
+    scale: float
+
+
 class _Linear:
     def __init__(self, part: nn.Linear) -> None:
         self.biased = part.bias is not None
@@ -47,9 +60,9 @@ class _Linear:
         weight, bias = held
         return (x.mm(weight.t()) if bias is None else torch.addmm(bias, x, weight.t())), x
 
-    def backward(self, x: Any, residual: torch.Tensor, held: _Held, first: bool, keep: float, scale: float) -> Any:
-        weight, bias = held
-        back = None if first else residual.mm(weight)
+    def backward(self, x: Any, residual: torch.Tensor, held: _Held, first: bool, into: _Into) -> Any:
+        back = None if first else residual.mm(held[0])
+        (weight, bias), keep, scale = into
         weight.addmm_(residual.t(), x, beta=keep, alpha=scale)
         if bias is not None:
             bias.mul_(keep).add_(residual.sum(dim=0), alpha=scale)
@@ -67,15 +80,15 @@ class _Convolution:
     def forward(self, x: torch.Tensor, held: _Held) -> tuple[torch.Tensor, Any]:
         return torch.conv2d(x, *held, *self._how, self._groups), x
 
-    def backward(self, x: Any, residual: torch.Tensor, held: _Held, first: bool, keep: float, scale: float) -> Any:
+    def backward(self, x: Any, residual: torch.Tensor, held: _Held, first: bool, into: _Into) -> Any:
         if self._groups == 1 and residual[0, 0].numel() <= _FEW_PIXELS:
             back = None if first else self._gradients(x, residual, held, [True, False, False])[0]
-            self._multiply(x, residual, held, keep, scale)
+            self._multiply(x, residual, into)
             return back
         back, *gradients = self._gradients(x, residual, held, [not first, True, self.biased])
-        for part, gradient in zip(held, gradients, strict=True):
+        for part, gradient in zip(into.parts, gradients, strict=True):
             if part is not None:
-                part.mul_(keep).add_(gradient, alpha=scale)
+                part.mul_(into.keep).add_(gradient, alpha=into.scale)
         return back
 
     def _gradients(self, x: torch.Tensor, residual: torch.Tensor, held: _Held, wanted: list[bool]) -> Any:
@@ -84,9 +97,9 @@ class _Convolution:
             residual, x, held[0], self._channels, *self._how, False, [0, 0], self._groups, wanted
         )
 
-    def _multiply(self, x: torch.Tensor, residual: torch.Tensor, held: _Held, keep: float, scale: float) -> None:
-        """Move the weight and the bias, by one product of the residuals with the inputs of every output pixel."""
-        weight, bias = held
+    def _multiply(self, x: torch.Tensor, residual: torch.Tensor, into: _Into) -> None:
+        """Take the gradients by one product of the residuals with the inputs of every output pixel."""
+        (weight, bias), keep, scale = into
         rows = residual.permute(0, 2, 3, 1).flatten(0, 2)
         flat = weight.permute(0, 2, 3, 1).view(len(weight), -1)  # no copy: channels are last in memory
         flat.addmm_(rows.t(), self._patches(x, residual.shape[2:]), beta=keep, alpha=scale)
@@ -149,7 +162,7 @@ def _layer(part: nn.Module) -> _Layer | None:
 
 
 class Chain:
-    """The local steps of one row for a chain of convolutions, pooling, ReLU and dense layers."""
+    """Gradients and local steps of one row for a chain of convolutions, pooling, ReLU and dense layers."""
 
     def __init__(self, layers: list[_Layer], criterion: Criterion) -> None:
         self._layers, self._criterion = layers, criterion
@@ -174,45 +187,64 @@ class Chain:
 
     def descend(self, parameters: Sequence[torch.Tensor], batches: Batches, gamma: float, decay: float) -> None:
         """Take an SGD step for each batch, in place: parameters <- decay parameters - gamma gradient."""
-        ahead = iter(parameters)
-        held: list[_Held] = []
+        with self._moved(parameters) as held:
+            for x, targets in batches:
+                self._pass(held, x, targets, [_Into(own, decay, -gamma / len(targets)) for own in held])
+
+    def evaluate(
+        self, parameters: Sequence[torch.Tensor], x: torch.Tensor, targets: torch.Tensor, into: Sequence[torch.Tensor]
+    ) -> torch.Tensor:
+        """The mean loss over a batch; its gradient is added to ``into``, which has the parameters' shapes."""
+        losses = torch.zeros(1, dtype=torch.float64, device=x.device)
+        with self._moved(parameters, back=False) as held, self._moved(into) as places:
+            self._pass(held, x, targets, [_Into(own, 1.0, 1 / len(targets)) for own in places], losses)
+        return losses[0] / len(targets)
+
+    @contextmanager
+    def _moved(self, parameters: Sequence[torch.Tensor], back: bool = True) -> Iterator[list[_Held]]:
+        """The layers' parts, those of convolutions as copies in the layout that they prefer; copied back in the end."""
+        ahead, held = iter(parameters), []
+        copies: list[tuple[torch.Tensor, torch.Tensor]] = []
         for layer in self._layers:
             weight = bias = None
             if isinstance(layer, _Linear | _Convolution):
                 weight, bias = next(ahead), next(ahead) if layer.biased else None
+            if weight is not None and isinstance(layer, _Convolution):
+                copies.append((weight, weight.contiguous(memory_format=torch.channels_last)))
+                weight = copies[-1][1]
             held.append((weight, bias))
-        # Copies of the convolutions' weights in the layout that convolutions prefer, to be copied back in the end.
-        moving = [
-            (weight.contiguous(memory_format=torch.channels_last), bias) if isinstance(layer, _Convolution) else pair
-            for layer, pair in zip(self._layers, held, strict=True)
-            for weight, bias in [pair]
-        ]
-        for x, targets in batches:
-            self._step(moving, x.contiguous(memory_format=torch.channels_last), targets, gamma, decay)
-        for (weight, _), (moved, _) in zip(held, moving, strict=True):
-            if moved is not weight:
-                weight.copy_(moved)
+        yield held
+        for weight, copy in copies if back else ():
+            if copy is not weight:
+                weight.copy_(copy)
 
-    def _step(self, held: list[_Held], x: torch.Tensor, targets: torch.Tensor, gamma: float, decay: float) -> None:
-        saved = []
+    def _pass(
+        self,
+        held: Sequence[_Held],
+        x: torch.Tensor,
+        targets: torch.Tensor,
+        into: Sequence[_Into],
+        losses: torch.Tensor | None = None,
+    ) -> None:
+        """Go forward and back over a batch; its summed loss is added to ``losses``."""
+        x, saved = x.contiguous(memory_format=torch.channels_last), []
         for layer, own in zip(self._layers, held, strict=True):
             x, kept = layer.forward(x, own)
             saved.append(kept)
         wanted = self._criterion.vectors(targets.unsqueeze(0))
-        residual = self._criterion.residual(x.unsqueeze(0), wanted)[0]
+        residual = self._criterion.residual(x.unsqueeze(0), wanted, losses)[0]
         for index in range(len(self._layers) - 1, -1, -1):
-            layer = self._layers[index]
-            residual = layer.backward(saved[index], residual, held[index], index == 0, decay, -gamma / len(targets))
+            residual = self._layers[index].backward(saved[index], residual, held[index], index == 0, into[index])
 
 
 class Convolutional:
-    """Autograd for exact passes, a chain for the local steps."""
+    """A chain for gradients and local steps, autograd for all else."""
 
     name: ClassVar[str] = "convolutional"
     needs: ClassVar[str] = (
         "images and a chain of Conv2d, MaxPool2d, ReLU, Flatten and Linear under cross-entropy or squared error"
     )
-    summary = "one worker at a time, with local steps written out"
+    summary = "one worker at a time, with gradients written out"
     rows = 1
     samples = 64  # what convolutions make of more images no longer fits the caches
 
@@ -242,11 +274,16 @@ class Convolutional:
 
     def gradients(self, models: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Gradients of the mean losses over each row's batch."""
-        return self._plain.gradients(models, x, y)
+        return self.evaluate(models, x, y)[1]
 
     def evaluate(self, models: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean losses over each row's batch, and their gradients."""
-        return self._plain.evaluate(models, x, y)
+        losses = torch.empty(len(models), dtype=torch.float64, device=models.device)
+        gradients = torch.zeros_like(models, memory_format=torch.contiguous_format)
+        for row in range(len(models)):
+            parts, into = (list(self._flat.parts(each[row]).values()) for each in (models, gradients))
+            losses[row] = self._chain.evaluate(parts, x[row], y[row], into)
+        return losses, gradients
 
     def sample_squares(self, models: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Squared norms of the gradients of single samples, as (rows, batch)."""
