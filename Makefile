@@ -4,6 +4,9 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 
+# Some machines forbid it, but every test process would then compile the same files again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Packages are only ever installed into this clone's own environment: one inside the clone, one that does not exist
 # yet, or one whose stamp names this clone. Any other VENV is used as it is.
 HOME_OF := $(or $(realpath $(VENV)),$(abspath $(VENV)))
@@ -14,7 +17,7 @@ OWN     := $(or $(filter $(CURDIR)/%,$(HOME_OF)),$(if $(realpath $(VENV)),,new),
 SUDO   := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
 APT    := $(SUDO) apt-get -qq update && $(SUDO) apt-get -qq install -y
 
-.PHONY: demo test test-data test-cluster setup chromium check docs dist test-dist bench bench-flower bench-peers falsify clean
+.PHONY: demo test suite test-data test-cluster setup chromium check lint types docs dist test-dist bench bench-flower bench-peers falsify clean
 
 demo: setup
 	$(BIN)/fedgauge demo --out demo
@@ -22,10 +25,13 @@ demo: setup
 # Many tests write small files and wait for them to be on the disk; they are kept in memory where there is enough.
 MEMORY := $(shell df --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 4000000 { print "/dev/shm" }')
 
-# Tests of servers and browsers wait a quarter of their time, which one process more than there are cores makes use of.
-# Every core is taken, so that torch's threads would only wait for each other.
-TESTERS := $(shell expr $$(nproc) + 1)
-test: check chromium
+# Tests of servers and browsers wait, which two processes more than there are cores make use of. Every core is taken, so
+# that torch's threads would only wait for each other. Types are checked beside the first tests, which wait most.
+TESTERS := $(shell expr $$(nproc) + 2)
+test: lint chromium
+	@$(MAKE) --no-print-directory --jobs 2 types suite
+
+suite: setup
 	$(if $(MEMORY),TMPDIR=$(MEMORY)) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TESTERS) --dist worksteal
 
 # A cluster of several nodes on this machine, some of which are killed; takes more than a minute.
@@ -42,9 +48,13 @@ chromium:
 	@command -v chromium >/dev/null || { $(APT) chromium; } \
 	  || { echo "The tests of pages need Chromium; install chromium and run again."; exit 1; }
 
-check: setup
+check: lint types
+
+lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: setup
 	$(BIN)/mypy
 
 # A wheel and a source distribution, in dist/.

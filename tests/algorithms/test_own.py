@@ -23,7 +23,7 @@ from tests.algorithms.own import STEPS, replaced, scaled, sign_step
 
 from fedgauge import fedavg, momentum, random_quadratics, simulate
 from fedgauge.algorithms import ALGORITHMS, Algorithm, fingerprint, make_algorithm, parameters_of
-from fedgauge.algorithms.fingerprints import digest
+from fedgauge.algorithms.fingerprints import alike, digest
 from fedgauge.algorithms.shipping import is_own
 from fedgauge.errors import InputError
 from fedgauge.simulation.options import Compute
@@ -205,6 +205,13 @@ def test_what_makes_no_algorithm_is_refused_in_one_sentence(name: str, parameter
 def test_what_the_registry_makes_has_no_fingerprint(name: str, gamma: float) -> None:
     assert fingerprint(ALGORITHMS[name](gamma)) is None
     assert fingerprint(make_algorithm(name, gamma=gamma)) is None
+
+
+@every_algorithm
+@given(rates=st.lists(st.sampled_from([0.1, 0.2, 1.0]), min_size=2, max_size=2))
+def test_results_of_a_factory_are_alike_where_their_digests_are_the_same(name: str, rates: list[float]) -> None:
+    one, other = (vars(make_algorithm(name, gamma=gamma)) for gamma in rates)
+    assert alike(one, other) == (digest(one) == digest(other)) == (rates[0] == rates[1])
 
 
 @every_algorithm

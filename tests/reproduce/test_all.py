@@ -37,7 +37,7 @@ def test_settings_are_the_papers(name: str, scale: studies.Scale) -> None:
     rates = {"mlp": 0.1, "linear": 0.01, "cnn": 0.05, "vgg11": 0.01, "cinic10": 0.01, "vgg16": 0.02}
     assert experiment.algorithm.gamma == rates[name]
     assert experiment.algorithm.eta == (1.0 if name == "linear" else 2.0)  # the paper has no rates for linear
-    assert experiment.run.batch_size == (32 if name == "vgg16" else 20)
+    assert experiment.run.batch_size == (4 if scale == "smoke" else 32 if name == "vgg16" else 20)
     if scale == "paper":
         assert experiment.data.workers == (100 if name == "cnn" else 10)
         assert experiment.run.participants == (10 if name == "cnn" else None)

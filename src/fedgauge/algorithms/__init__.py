@@ -211,19 +211,19 @@ def fingerprint(algorithm: Algorithm) -> str | None:
     >>> len(fingerprint(mine))
     64
     """
-    found = _digest(algorithm)
+    # Imported here, because it needs numpy, which the command's help does not wait for.
+    from fedgauge.algorithms.fingerprints import alike, digest
+
+    content = _content(algorithm)
     if algorithm.name in ALGORITHMS:
         try:
-            plain = make_algorithm(algorithm.name, **algorithm.parameters)
+            plain = _content(make_algorithm(algorithm.name, **algorithm.parameters))
         except (TypeError, InputError):
-            return found
-        if _digest(plain) == found:
+            return digest(content)
+        if alike(plain, content) or digest(plain) == digest(content):
             return None
-    return found
+    return digest(content)
 
 
-def _digest(algorithm: Algorithm) -> str:
-    # Imported here, because it needs numpy, which the command's help does not wait for.
-    from fedgauge.algorithms.fingerprints import digest
-
-    return digest({field.name: getattr(algorithm, field.name) for field in fields(algorithm)})
+def _content(algorithm: Algorithm) -> dict[str, Any]:
+    return {field.name: getattr(algorithm, field.name) for field in fields(algorithm)}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Mapping
+from dataclasses import is_dataclass
 from functools import partial
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -29,6 +30,42 @@ def digest(value: Any) -> str:
     (True, False)
     """
     return _Digests().of(value)
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Whether a factory's two results have the same digest for sure; ``False`` where only their digests can tell.
+
+    A factory makes its functions anew from the same code every time, so that it is enough to compare what they hold.
+
+    >>> def adding(number):
+    ...     return lambda x: x + number
+    >>> alike(adding(1), adding(1)), alike(adding(1), adding(2))
+    (True, False)
+    """
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    if type(one) in _PLAIN:
+        return repr(one) == repr(other)
+    if isinstance(one, FunctionType):
+        same = one.__code__ is other.__code__ and one.__globals__ is other.__globals__
+        return same and all(alike(*pair) for pair in zip(_held(one), _held(other), strict=True))
+    if isinstance(one, partial):
+        return all(alike(getattr(one, name), getattr(other, name)) for name in ("func", "args", "keywords"))
+    if type(one) in (list, tuple):
+        return len(one) == len(other) and all(map(alike, one, other))
+    if type(one) is dict:
+        return list(one) == list(other) and all(alike(one[key], other[key]) for key in one)
+    if is_dataclass(one):
+        return alike(vars(one), vars(other))
+    return False
+
+
+def _held(function: FunctionType) -> list[Any]:
+    """What two functions of the same code and globals may differ in."""
+    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    return [function.__defaults__, function.__kwdefaults__, *cells]
 
 
 class _Digests:

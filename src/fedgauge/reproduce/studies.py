@@ -92,7 +92,7 @@ class Study:
         return Experiment.of({key: value for key, value in keys.items() if value is not None})
 
 
-_SMOKE = {"record_every": 2, "test_examples": 20, "processes": 1}
+_SMOKE = {"record_every": 2, "test_examples": 20, "batch_size": 4, "processes": 1}
 _LONG = {"test_examples": 2000, "checkpoint_every": 10}
 """For runs of hours, of which a machine that is switched off must not lose many rounds."""
 _SEEN = ("trajectory",)
