@@ -131,6 +131,31 @@ def test_runs_that_have_ended_are_read_and_nothing_is_started(tmp_path: Path, mo
     ]
 
 
+def test_the_longest_runs_begin_first_and_one_alone_has_all_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[tuple[int, int | None]] = []
+
+    class Watched(jobs.InProcess):
+        def map(self, function: Any, cells: Any, directories: Any = None) -> Any:
+            runs = [cell.experiment.run for (cell,) in cells.values()]
+            given.extend((run.local_steps, run.processes) for run in runs)
+            return super().map(function, cells, directories)
+
+    monkeypatch.setattr(sweep, "make_pool", lambda compute, report: Watched(report))
+    base = Experiment.of({"source": "digits", "gamma": 0.1, "rounds": 2, "watch": False})
+    first = run_sweep(Sweep(base, {"local_steps": [1, 3, 2]}), tmp_path, 2)
+    assert given == [(3, 1), (2, 1), (1, 1)]
+    assert [each["values"]["local_steps"] for each in first["combinations"]] == [1, 3, 2]
+    del given[:]
+    alone = run_sweep(Sweep(base, {"local_steps": [1, 3, 2, 4]}), tmp_path, 2)
+    assert given == [(4, 2)]
+    # The number of processes changes no bit, so that this run is the one that would have been made beside others.
+    there = run_sweep(Sweep(base, {"local_steps": [4]}), tmp_path / "other", 1)
+    assert given[1:] == [(4, 1)]
+    assert alone["combinations"][-1]["loss"] == there["combinations"][0]["loss"]
+
+
 def test_a_file_that_has_changed_is_not_what_was_run(tmp_path: Path) -> None:
     federation, runs = tmp_path / "fed.json", tmp_path / "runs"
     random_quadratics(4, 3, seed=0).write(federation)

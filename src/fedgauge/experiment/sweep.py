@@ -1,7 +1,8 @@
 """Many runs of one experiment: every combination of the values of some keys, each with several seeds.
 
 Every run has its own directory. So a sweep can be resumed after an interruption, or extended with more values or seeds,
-without repeating finished runs. Runs are computed in parallel, one process each, here or on a cluster.
+without repeating finished runs. Runs are computed in parallel, one process each, here or on a cluster; one that is left
+alone is shared by all processes.
 """
 
 from __future__ import annotations
@@ -125,6 +126,19 @@ def _run(cell: Cell, directory: str) -> dict[str, Any]:
     return _result(cell, trace)
 
 
+def _length(cell: Cell) -> int:
+    """The local steps of a worker in all rounds, as far as they are known beforehand."""
+    run = cell.experiment.run
+    return run.rounds * (run.local_steps if isinstance(run.local_steps, int) else 1)
+
+
+def _with_all_processes(cell: Cell, processes: int | None) -> Cell:
+    """A run that has no other beside it, shared by this number of processes, or by the default for such a run."""
+    if "processes" in cell.values:
+        return cell
+    return cell._replace(experiment=cell.experiment.changed({"processes": processes}))
+
+
 def _result(cell: Cell, trace: Trace) -> dict[str, Any]:
     """The part of a run that the result of a sweep contains."""
     return {
@@ -172,7 +186,10 @@ def run_sweep(
         for cell in cells:
             if cell.name not in results and (trace := ended_run(cell.experiment, out / cell.name)) is not None:
                 results[cell.name] = _result(cell, trace)
-        missing = [cell for cell in cells if cell.name not in results]
+        # The longest begin first, so that none of them is left for the end, when other processes have nothing to do.
+        missing = sorted((cell for cell in cells if cell.name not in results), key=_length, reverse=True)
+        if len(missing) == 1 and jobs != 1 and sweep.experiment.run.engine != "ray":
+            missing = [_with_all_processes(missing[0], jobs)]
         before = total - sum(cell.experiment.run.rounds for cell in missing)
         report(before, total, len(results))
         # Starting processes and loading the data in each takes longer than reading many finished runs.
