@@ -13,6 +13,9 @@ settings.register_profile("fedgauge", deadline=None, derandomize="CI" in os.envi
 settings.load_profile("fedgauge")
 
 
+# Run by a test in a process of its own; collecting its doctests would import torchft in all.
+collect_ignore = ["algorithms/torchft_peer.py"]
+
 # Tests of real servers, of the documentation in a browser and of the wheel are the longest, and wait most of the time.
 _FIRST = ("tests/flower/test_servers.py", "tests/flower/test_template.py", "tests/browser", "tests/packaging")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +198,26 @@ def test_table1_of_a_network_goes_on_where_it_was(data: Path, tmp_path: Path, mo
         table1.run(studies.study("cnn"), "smoke", percents=(30,))
     with pytest.raises(InputError, match="Table 1 has no VGG-16, CINIC-10"):
         table1.run(studies.study("cinic10"), "smoke")
+
+
+def test_a_part_of_the_examples_is_measured_at_the_same_model(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = studies.study("vgg11")
+    size = replace(whole.sizes["smoke"], part=2)
+    half = replace(whole, sizes={**whole.sizes, "smoke": size})
+    (one, other) = (table1.run(each, "smoke", data=str(data), keep=tmp_path, percents=(50,)) for each in (whole, half))
+    points = [table["cells"][0]["measured"]["point"] for table in (one, other)]
+    assert [point["part"] for point in points] == [None, 2]
+    assert points[0]["last_training_loss"] == points[1]["last_training_loss"]
+    # At this scale the training loss is of all examples, which half of them do not share.
+    assert points[0]["loss"] == pytest.approx(points[0]["last_training_loss"], rel=1e-6)
+    assert points[1]["loss"] != pytest.approx(points[1]["last_training_loss"], rel=1e-6)
+    # A result of one is not taken for one of the other.
+    again = table1.run(whole, "smoke", data=str(data), percents=(50,), earlier=other)
+    assert again["rows"] == one["rows"] != other["rows"]
+    table1.show(other)
+    assert "one in 2 of each worker's examples" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_sketch_is_what_workers_do() -> None:

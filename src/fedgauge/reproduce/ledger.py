@@ -67,9 +67,9 @@ What the paper leaves open and is chosen here, and what the smaller scales chang
   expected to need to train: 200 for the CNN, 250 for VGG-11, 1,200 for VGG-16. The CNN is whole, VGG-11 has half of
   its width and VGG-16 an eighth, without GroupNorm. Every tenth round (VGG-16: fiftieth) is recorded: the loss of a
   fixed sample of 2,000 to 2,400 training images (24 or 200 per worker; the same for all curves of a seed) and the
-  accuracy on the first 2,000 test images. Constants are measured exactly, with all examples, over three rounds; the
-  CNN has 10 workers there, all taking part: in a pilot of 20 rounds at 100%, ten workers drawn from a hundred did not
-  lower the loss.
+  accuracy on the first 2,000 test images. Constants are measured over three rounds, exactly, with all examples (VGG-11:
+  every fifth of each worker's); the CNN has 10 workers there, all taking part: in a pilot of 20 rounds at 100%, ten
+  workers drawn from a hundred did not lower the loss.
 - **Pilots**: scaling, first models, widths and rounds of the workstation scale were chosen by looking at the training
   loss of plain SGD and of I = 1, a few variants each with one or two seeds. No curve of this scale with more local
   steps was looked at; Table 1's pilot has I = 10.

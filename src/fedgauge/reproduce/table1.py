@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from fedgauge.algorithms import fedavg
 from fedgauge.errors import MOST_RUNS, InputError, count
@@ -33,6 +34,8 @@ from fedgauge.values import Round
 
 if TYPE_CHECKING:
     import torch
+
+    from fedgauge.federation.supervised import SupervisedFederation
 
 SYMBOLS = ("L_h", "L_tilde", "L_g")
 PERCENTS = (25, 50, 75, 100)
@@ -89,8 +92,11 @@ def _cell(setting: Experiment, size: Size) -> dict[str, Any]:
     began = time.monotonic()
     setup = prepare(setting)
     model, how = _train(setup, size.near, setting.run.record_sample)
+    if size.part is not None:
+        # A network's workers have samples.
+        setup = replace(setup, federation=cast("SupervisedFederation", setup.federation).every(size.part, 0))
     made = whole(measure(setup, model=model, origin=how.pop("origin"), options=options)).to_json()
-    made["point"] |= how
+    made["point"] |= {**how, "part": size.part}
     # A result that is passed on does not say where the data is on this machine.
     made["settings"]["experiment"]["data"].pop("dir", None)
     return {**made, "seconds": time.monotonic() - began}
@@ -207,7 +213,7 @@ def run(
     size = study.sizes[scale]
     seeds = count("seeds", size.seeds if seeds is None else seeds, most=MOST_RUNS)
     of = f"{study.name}-{scale}"
-    settings = {"study": study.name, "scale": scale, "most": size.near, "rounds": size.measured}
+    settings = {"study": study.name, "scale": scale, "most": size.near, "rounds": size.measured, "part": size.part}
     known = {
         f"cell-{of}-{percent}-{seed}": cell
         for percent in PERCENTS
@@ -229,7 +235,8 @@ def run(
     far = compute.engine == "ray"
     jobs = {
         name: CellJob(
-            [without_place(setting.to_json()), size.near, size.measured, size.readings], (make, setting, size, far)
+            [without_place(setting.to_json()), size.near, size.measured, size.readings, size.part],
+            (make, setting, size, far),
         )
         for name, (make, setting, size) in made.items()
     }
@@ -282,8 +289,10 @@ def _lines(result: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 HEAD = ("X", "symbol", "paper")
 
 
-def _over(seeds: int) -> str:
-    return f"mean ± deviation over {seeds} seeds" if seeds > 1 else "ours with one seed, the paper's with its deviation"
+def _caption(settings: Mapping[str, Any]) -> str:
+    seeds, part = settings["seeds"], settings.get("part")
+    over = f"mean ± deviation over {seeds} seeds" if seeds > 1 else "ours with one seed, the paper's with its deviation"
+    return f"{over}; measured with one in {part} of each worker's examples" if part else over
 
 
 def show(result: Mapping[str, Any]) -> None:
@@ -291,7 +300,7 @@ def show(result: Mapping[str, Any]) -> None:
     settings = result["settings"]
     title = f"Table 1, {settings['study']}, {settings['scale']} scale"
     head = (*HEAD, *_readings(result))
-    console.table(title, head, list(_lines(result)), _over(settings["seeds"]))
+    console.table(title, head, list(_lines(result)), _caption(settings))
     number = console.number
     for title, key, names in (
         (f"The same model at {VARIED_PERCENT}%, other steps and rates", "varied", ("local_steps", "gamma")),

@@ -105,10 +105,10 @@ def workloads(study: Study, scale: Scale, seeds: int | None = None) -> Iterator[
         return
     for percent in table1.PERCENTS:
         run = table1.experiment(study, scale, percent, 0)
-        everyone, examples = run.data.workers or 10, _examples(run)
+        everyone, examples = run.data.workers or 10, _examples(run) // (size.part or 1)
         steps = table1.LOCAL_STEPS * (size.near * _taking(run) + size.measured * everyone)
         records = math.ceil(size.near / table1.WINDOW) + 1
-        # Every measured round takes three passes over all examples, and the model itself one before them.
+        # Every measured round takes three passes over the measured examples, and the model itself one before them.
         images = records * _record(run, tested=False) + (3 * size.measured + 1) * examples
         yield Workload(study.name, f"Table 1, {percent}%", seeds, seeds * steps, round(seeds * images))
 
