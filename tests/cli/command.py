@@ -85,7 +85,7 @@ def _run_silently(arguments: list[str], cwd: Path) -> None:
 def run(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run ``fedgauge`` to its end."""
     with start(*arguments, cwd=cwd) as process:
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=600)  # the demo takes minutes on a machine that is busy
     return subprocess.CompletedProcess(process.args, process.returncode, out, without_progress(err))
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.cli.command import fork, start
+from tests.cli.command import fork, start, without_progress
 
 from fedgauge.cli import main
 from fedgauge.errors import MachineError
@@ -100,8 +100,9 @@ def test_a_full_disk_stops_the_run_and_leaves_it_readable(
         line[line.index("--checkpoint-every") + 1] = "1000"
     done = subprocess.run([sys.executable, "-c", code, *line], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr.startswith(f"fedgauge: The run in {tmp_path / 'run'} stopped: File too large;")
-    assert (done.stderr.count("\n"), done.stdout) == (1, "")
+    err = without_progress(done.stderr)
+    assert err.startswith(f"fedgauge: The run in {tmp_path / 'run'} stopped: File too large;")
+    assert (err.count("\n"), done.stdout) == (1, "")
     found = read_run(tmp_path / "run")
     assert found.status == "unfinished"
     assert len(found.rounds) > 2
