@@ -152,7 +152,7 @@ def test_spawned_processes_take_ones_own_steps(step: str) -> None:
     work = Work(federation(), replaced(STEPS[step]), 3, 0, 2)
     dealt, *arguments = _phase(work)
     expected, plain = (Inline(each).map("local_phase", dealt, *arguments) for each in (work, _work()))
-    with Processes(work, 1, method="spawn") as engine:
+    with Processes(work, 2, method="spawn") as engine:
         found = engine.map("local_phase", dealt, *arguments)
     for one, other, third in zip(found, expected, plain, strict=True):
         assert torch.equal(one.message["change"], other.message["change"])

@@ -34,8 +34,8 @@ def _pair(value: int | Sequence[int]) -> list[int]:
 _FEW_PIXELS = 64
 """Up to this many output pixels per image, one product is faster than the library's gradient of the weights.
 
-On one core with batches of 20, by 1.2 times for 8x8 pixels, 1.5 to 2 for 4x4, and 4 to 12 for 2x2; from 16x16 on it is
-slower for most widths.
+On one core of a busy machine, with batches of 20 and several widths: by 1.2 to 1.3 times for 8x8 pixels, 1.3 to 2.1
+for 4x4, and 4 to 12 for 2x2; from 16x16 on it is slower for most widths.
 """
 _Held = tuple[Any, Any]
 """A layer's weight and bias; ``None`` for what it does not have."""
