@@ -108,11 +108,16 @@ def test_panels_are_run_one_by_one_and_make_the_figure_together(data: Path, tmp_
     training_curves.show(first)
     runs = {path.parent: path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")}
     assert len(runs) == 2
-    # A curve of which one of two seeds has finished is left out.
+    # A curve is shown with the seeds that have finished, if any has, and wherever its data was.
     shutil.rmtree(next(path for path in runs if "local_steps=2" in path.name))
-    assert [e["values"]["local_steps"] for e in run(finished=True)["studies"]["cnn"]["combinations"]] == [1]
+    part = training_curves.Part(finished=True, seeds=2)
+    elsewhere = training_curves.run("fig2", "smoke", tmp_path, part)
+    assert elsewhere is not None
+    for shown in (run(finished=True, seeds=2), elsewhere):
+        (curve,) = shown["studies"]["cnn"]["combinations"]
+        assert (curve["values"]["local_steps"], len(curve["runs"])) == (1, 1)
     with pytest.raises(InputError, match="has finished"):
-        run(finished=True, seeds=2)
+        training_curves.run("fig2", "smoke", tmp_path, part, data=str(tmp_path))
     whole = run()
     assert len(whole["studies"]["cnn"]["combinations"]) == 4
     (kept,) = (place for place in runs if "local_steps=1," in place.name)
@@ -132,8 +137,15 @@ def test_a_figure_is_added_to_where_only_its_result_is_left(data: Path, tmp_path
             "fig2", "smoke", tmp_path / place, asked, data=str(data), compute=here, earlier=earlier
         )
 
+    def numbers(result: Any) -> dict[float, set[int]]:
+        """How many seeds the curves of each panel have."""
+        found: dict[float, set[int]] = {}
+        for each in result["studies"]["cnn"]["combinations"]:
+            found.setdefault(each["values"]["percent"], set()).add(len(each["runs"]))
+        return found
+
     def panels(result: Any) -> set[float]:
-        return {each["values"]["percent"] for each in result["studies"]["cnn"]["combinations"]}
+        return set(numbers(result))
 
     one = json.loads(json.dumps(run("one", None, percents=(75,))))
     both = run("both", one, percents=(50,))
@@ -142,9 +154,11 @@ def test_a_figure_is_added_to_where_only_its_result_is_left(data: Path, tmp_path
     kept = [each for each in both["studies"]["cnn"]["combinations"] if each["values"]["percent"] == 75]
     assert kept == one["studies"]["cnn"]["combinations"]
     seeds = run("seeds", both, percents=(75,), seeds=2)
-    assert panels(seeds) == {75.0}  # of 50% there is only one seed
     assert {path.name[-6:] for path in (tmp_path / "seeds").rglob("*seed=*")} == {"seed=1"}
-    assert all(len(each["runs"]) == 2 for each in seeds["studies"]["cnn"]["combinations"])
+    assert numbers(seeds) == {50.0: {1}, 75.0: {2}}
+    # Fewer seeds than there are take none away.
+    assert numbers(run("fewer", seeds, percents=(50,), seeds=1)) == {50.0: {1}, 75.0: {2}}
+    assert not (tmp_path / "fewer").exists()
     # What is of another experiment is not taken.
     one["studies"]["cnn"]["experiment"]["algorithm"]["gamma"] = 0.07
     assert panels(run("other", one, percents=(50,))) == {50.0}
@@ -164,7 +178,9 @@ def test_panels_that_a_figure_does_not_have_are_refused(part: Any, says: str) ->
         training_curves.Part(**part).panels("fig2")
 
 
-def test_table1_of_a_network_goes_on_where_it_was(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table1_of_a_network_goes_on_where_it_was(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(table1, "PERCENTS", (25, 100))
     result = table1.run(studies.study("cnn"), "smoke", data=str(data), keep=tmp_path)
     assert [row["percent"] for row in result["rows"]] == [25, 100]
@@ -191,6 +207,14 @@ def test_table1_of_a_network_goes_on_where_it_was(data: Path, tmp_path: Path, mo
     table = table1.run(studies.study("cnn"), "smoke", data=str(data), keep=place, percents=(25,), earlier=row)
     assert table["rows"] == result["rows"]
     assert [path.name for path in place.iterdir()] == ["cell-cnn-smoke-25-0.json"]
+    # A second seed of one row leaves the others as they are, and so do fewer seeds.
+    for seeds in (2, 1):
+        table = table1.run(studies.study("cnn"), "smoke", seeds, str(data), place, percents=(100,), earlier=table)
+        assert [len(each["rounds"]) for each in table["rows"]] == [1, 2]
+        assert table["rows"][0] == result["rows"][0]
+        assert table["settings"]["seeds"] == 2
+    table1.show(table)
+    assert "over 1 or 2 seeds" in " ".join(capsys.readouterr().out.split())
     row["cells"][0]["measured"]["settings"]["experiment"]["algorithm"]["gamma"] = 0.07
     alone = table1.run(studies.study("cnn"), "smoke", data=str(data), keep=place, percents=(25,), earlier=row)
     assert [each["percent"] for each in alone["rows"]] == [25]

@@ -86,6 +86,29 @@ def test_curves_are_compared_at_rounds_that_all_of_them_have() -> None:
     assert list(run.points) == [20, 40, 80]
 
 
+def test_curves_are_compared_over_the_seeds_that_all_of_them_have() -> None:
+    """The second seed of I = 5 is far better, and I = 1 has none: it does not count yet."""
+    result = _figure({1: _falling(0.9), 5: _falling(0.7)})
+    result["studies"]["vgg11"]["seeds"] = 3
+    one, five = result["studies"]["vgg11"]["combinations"]
+
+    def run(seed: int, loss: float) -> dict[str, Any]:
+        told = {"seed": seed, "status": "finished", "seconds": 1.0, "rounds": [0, 10], "accuracy": [0.1, 0.2]}
+        return {**told, "loss": [2.3, loss]}
+
+    one["runs"], five["runs"] = [run(0, 1.0)], [run(0, 1.5), run(1, 0.1)]
+    found = race(result, PANEL)
+    assert found is not None
+    assert (found.ends, found.seeds) == ({1: (1.0, 0.0), 5: (1.5, 0.0)}, 1)
+    one["runs"].append(run(1, 1.2))
+    found = race(result, PANEL)
+    assert found is not None
+    assert found.seeds == 2  # all have both, and their means are taken as they stand
+    assert found.ends[5][0] == pytest.approx(_falling(0.7)[-1])
+    one["runs"], five["runs"] = [run(0, 1.0)], [run(1, 0.1)]
+    assert race(result, PANEL) is None
+
+
 VALUES = st.lists(st.lists(st.floats(0.01, 2.0), min_size=21, max_size=21), min_size=2, max_size=4)
 
 

@@ -243,7 +243,8 @@ def test_table1_leaves_out_the_one_row_that_is_not_trained() -> None:
 def test_one_seed_does_not_say_whether_a_constant_stays_the_same() -> None:
     claims = {claim.text: claim for claim in CLAIMS if claim.result == "table1"}
     result = _deciding(next(iter(claims.values())))
-    result["settings"]["seeds"] = 1
+    for row in result["rows"]:
+        row["rounds"] = row["rounds"][:1]
     assert _verdict(claims["MLP, MNIST: L_g does not depend on X"], result) == "not run"
     grows = claims["MLP, MNIST: L_h grows with X"].judged({"table1": [result]}).found
     assert grows.verdict.startswith("reproduced")

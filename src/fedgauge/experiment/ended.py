@@ -9,8 +9,10 @@ from fedgauge.experiment.config import Experiment
 from fedgauge.values import Trace
 
 
-def ended_run(experiment: Experiment, directory: Path) -> Trace | None:
+def ended_run(experiment: Experiment, directory: Path, *, with_any_data: bool = False) -> Trace | None:
     """The run in a directory if it has ended and is a run of this experiment.
+
+    An experiment that names no directory of data may be given the one of the run, with ``with_any_data``.
 
     None says that only :func:`~fedgauge.execute` can decide: data or code may have changed under the same name,
     or the run began from a model that is not part of the experiment.
@@ -21,7 +23,10 @@ def ended_run(experiment: Experiment, directory: Path) -> Trace | None:
     from fedgauge.runs.finished import read_trace
 
     try:
-        if Experiment.read(directory / "experiment.toml") != experiment:
+        kept = Experiment.read(directory / "experiment.toml")
+        if with_any_data and experiment.data.dir is None:
+            experiment = experiment.changed({"data": kept.data.dir})
+        if kept != experiment:
             return None
         trace = read_trace(directory)
         if name.endswith(".json"):

@@ -172,7 +172,8 @@ def run_sweep(
         out: directory for the runs.
         jobs: number of runs at once; by default, one per core. With 1, runs are computed in this process.
         report: called with the progress.
-        only_finished: run nothing, and summarise the combinations of values whose runs have finished with every seed.
+        only_finished: run nothing, and summarise the runs that have finished, each combination with the seeds it has.
+            Without a directory of data in the experiment, it does not matter where the runs had theirs.
         known: what is known of runs that need not be in ``out``, by name, as an earlier summary has it.
 
     Returns:
@@ -184,7 +185,10 @@ def run_sweep(
     results = {cell.name: known[cell.name] for cell in cells if cell.name in known}
     try:
         for cell in cells:
-            if cell.name not in results and (trace := ended_run(cell.experiment, out / cell.name)) is not None:
+            if cell.name in results:
+                continue
+            trace = ended_run(cell.experiment, out / cell.name, with_any_data=only_finished)
+            if trace is not None:
                 results[cell.name] = _result(cell, trace)
         # The longest begin first, so that none of them is left for the end, when other processes have nothing to do.
         missing = sorted((cell for cell in cells if cell.name not in results), key=_length, reverse=True)
@@ -207,15 +211,13 @@ def run_sweep(
 
 
 def _summary(sweep: Sweep, results: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """All combinations whose runs have a result; all have, unless only finished ones were asked for."""
+    """All combinations that have a result; all have one with every seed, unless only finished ones were asked for."""
     cells = sweep.cells
     combinations = []
     for values in sweep.combinations:
-        mine = [cell.name for cell in cells if cell.values == values]
-        if not set(mine) <= set(results):
-            continue
-        runs = [results[name] for name in mine]
-        combinations.append({"values": values, **_over_seeds(runs), "runs": runs})
+        runs = [results[cell.name] for cell in cells if cell.values == values and cell.name in results]
+        if runs:
+            combinations.append({"values": values, **over_seeds(runs), "runs": runs})
     return {
         **SweepResult.heading(),
         "experiment": sweep.experiment.to_json(),
@@ -225,7 +227,7 @@ def _summary(sweep: Sweep, results: Mapping[str, dict[str, Any]]) -> dict[str, A
     }
 
 
-def _over_seeds(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def over_seeds(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Mean and standard deviation over seeds of the curves, at the rounds that all runs have recorded."""
     common = sorted(set.intersection(*(set(run["rounds"]) for run in runs)))
     found: dict[str, Any] = {

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from fedgauge.experiment.sweep import over_seeds
 from fedgauge.reproduce import training_curves
 from fedgauge.reproduce.studies import FIGURES, STUDIES, Panel
 from fedgauge.reproduce.trained import guess_loss, is_trained
@@ -24,7 +25,7 @@ class Race(NamedTuple):
 
     Attributes:
         points: of all curves, by round.
-        seeds: how many.
+        seeds: how many, which all curves have.
         guess: the loss of the best constant guess.
         reference: the last training loss of I = 1.
     """
@@ -43,17 +44,28 @@ class Race(NamedTuple):
 def race(result: ResultData, panel: Panel) -> Race | None:
     """A panel's curves at a quarter, half and all of the rounds; None where there are no two, or none of I = 1."""
     curves = dict(sorted(training_curves.of(result, panel).items()))
+    made = result["studies"].get(panel.study)
+    curves, seeds = _over_shared_seeds(curves, made["seeds"] if made else 0)
     common = sorted(set.intersection(*(set(each["rounds"]) for each in curves.values()))) if curves else []
     if len(curves) < 2 or 1 not in curves or not common or not all(each[panel.quantity] for each in curves.values()):
         return None
-    made = result["studies"][panel.study]
     marks = dict.fromkeys(min(r for r in common if r >= mark * common[-1]) for mark in MARKS)
     guess = guess_loss(made["experiment"]["data"], STUDIES[panel.study].classes, panel.percent)
     points = {
         mark: {steps: _point(each, panel, each["rounds"].index(mark)) for steps, each in curves.items()}
         for mark in marks
     }
-    return Race(points, made["seeds"], guess, curves[1]["loss"]["mean"][-1])
+    return Race(points, seeds, guess, curves[1]["loss"]["mean"][-1])
+
+
+def _over_shared_seeds(curves: dict[int, ResultData], seeds: int) -> tuple[dict[int, ResultData], int]:
+    """Curves over the seeds that all of them have, with their number, where some have more than others."""
+    held = [{run["seed"] for run in each.get("runs", ())} for each in curves.values()]
+    if all(each == held[0] for each in held):
+        return curves, len(held[0]) if held and held[0] else seeds  # older results have no single runs
+    shared = set.intersection(*held)
+    runs = {steps: [run for run in each["runs"] if run["seed"] in shared] for steps, each in curves.items()}
+    return {steps: over_seeds(mine) for steps, mine in runs.items() if mine}, len(shared)
 
 
 def _point(curve: ResultData, panel: Panel, place: int) -> Point:
@@ -133,12 +145,12 @@ def _judge(
     return judge
 
 
-def _cost(study: str) -> Callable[[ResultData], ResultCost]:
+def _cost(panel: Panel) -> Callable[[ResultData], ResultCost]:
     def cost(result: ResultData) -> ResultCost:
-        made = result["studies"].get(study)
-        if made is None:
+        made, run = result["studies"].get(panel.study), race(result, panel)
+        if made is None or run is None:
             return ResultCost("–", None, None)
-        return ResultCost(result["scale"], made["seeds"], sum(each["seconds"] for each in made["combinations"]))
+        return ResultCost(result["scale"], run.seeds, sum(each["seconds"] for each in made["combinations"]))
 
     return cost
 
@@ -152,7 +164,7 @@ def curve_claims() -> Iterator[Claim]:
 
 
 def _claims(name: str, panel: Panel, where: str) -> Sequence[Claim]:
-    study, cost = f"{STUDIES[panel.study].title}, {panel.percent}%", _cost(panel.study)
+    study, cost = f"{STUDIES[panel.study].title}, {panel.percent}%", _cost(panel)
     options = f"--model {panel.study}" if len({each.study for each in FIGURES[name]}) > 1 else ""
 
     def claim(text: str, paper: str, judge: Callable[[ResultData], Found | None]) -> Claim:

@@ -26,7 +26,8 @@ deviations over seeds; a constant is below another with every seed; and a consta
 never falls, and rises overall by more than the sum of the deviations at both ends. *In order but not in size* means
 that only the order holds. With two seeds, chance alone produces such a gap between curves in one comparison out of
 nine, so verdicts with two seeds are weak; with one seed there is no deviation: a verdict is about single runs, and
-whether a constant stays the same is left to a result with more seeds.
+whether a constant stays the same is left to a result with more seeds. Curves are compared over the seeds that all of
+them have; the column *seeds* has the fewest behind a claim.
 
 *Converges faster* means: after a quarter, half and all of the rounds, a curve with more local steps is never worse
 than the one with the next fewer, and better at least once. Curves that have met at a plateau, at the beginning or at

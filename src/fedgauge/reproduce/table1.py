@@ -190,7 +190,7 @@ def run(
     percents: Sequence[int] = (),
     earlier: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Measure cells, and make the table of all rows that are known then.
+    """Measure cells, and make the table of all that are known then; rows may differ in their number of seeds.
 
     Args:
         study: which of the paper's networks, on its data.
@@ -212,20 +212,22 @@ def run(
             )
     size = study.sizes[scale]
     seeds = count("seeds", size.seeds if seeds is None else seeds, most=MOST_RUNS)
+    most = max([seeds, *(cell["seed"] + 1 for cell in earlier["cells"])]) if earlier else seeds
     of = f"{study.name}-{scale}"
     settings = {"study": study.name, "scale": scale, "most": size.near, "rounds": size.measured, "part": size.part}
     known = {
         f"cell-{of}-{percent}-{seed}": cell
         for percent in PERCENTS
-        for seed in range(seeds)
+        for seed in range(most)
         if (cell := known_cell(earlier, percent, seed, experiment(study, scale, percent, seed).to_json(), **settings))
     }
-    rows = tuple(
-        percent
+    names = {
+        name: (percent, seed)
         for percent in PERCENTS
-        if percent in (percents or PERCENTS) or all(f"cell-{of}-{percent}-{seed}" in known for seed in range(seeds))
-    )
-    names = {f"cell-{of}-{percent}-{seed}": (percent, seed) for percent in rows for seed in range(seeds)}
+        for seed in range(most)
+        if (name := f"cell-{of}-{percent}-{seed}") in known or (percent in (percents or PERCENTS) and seed < seeds)
+    }
+    rows = tuple(dict.fromkeys(percent for percent, _ in names.values()))
     made = {name: (_cell, experiment(study, scale, *key, data), size) for name, key in names.items()}
     # Only the MLP is small enough to be measured again and again.
     if study.name == "mlp" and scale != "smoke" and VARIED_PERCENT in rows:
@@ -243,7 +245,12 @@ def run(
     found = run_cells(_made, jobs, keep, make_pool(compute.with_processes(None if far else 1)), progress, known)
     cells = [{"percent": key[0], "seed": key[1], "measured": found[name]} for name, key in names.items()]
     return Table1(
-        settings={**settings, "seeds": seeds, "local_steps": LOCAL_STEPS, "eta": ETA}
+        settings={
+            **settings,
+            "seeds": 1 + max(seed for _, seed in names.values()),
+            "local_steps": LOCAL_STEPS,
+            "eta": ETA,
+        }
         | {"gamma": study.keys["gamma"], "fall": FALL, "window": WINDOW},
         rows=tuple(_row(percent, cells, size.readings) for percent in rows),
         paper={symbol: {str(X): pair for X, pair in held.items()} for symbol, held in PAPER[study.name].items()},
@@ -289,9 +296,11 @@ def _lines(result: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 HEAD = ("X", "symbol", "paper")
 
 
-def _caption(settings: Mapping[str, Any]) -> str:
-    seeds, part = settings["seeds"], settings.get("part")
-    over = f"mean ± deviation over {seeds} seeds" if seeds > 1 else "ours with one seed, the paper's with its deviation"
+def _caption(result: Mapping[str, Any]) -> str:
+    seeds, part = {len(row["rounds"]) for row in result["rows"]}, result["settings"].get("part")
+    over = f"mean ± deviation over {' or '.join(map(str, sorted(seeds)))} seeds"
+    if seeds == {1}:
+        over = "ours with one seed, the paper's with its deviation"
     return f"{over}; measured with one in {part} of each worker's examples" if part else over
 
 
@@ -300,7 +309,7 @@ def show(result: Mapping[str, Any]) -> None:
     settings = result["settings"]
     title = f"Table 1, {settings['study']}, {settings['scale']} scale"
     head = (*HEAD, *_readings(result))
-    console.table(title, head, list(_lines(result)), _caption(settings))
+    console.table(title, head, list(_lines(result)), _caption(result))
     number = console.number
     for title, key, names in (
         (f"The same model at {VARIED_PERCENT}%, other steps and rates", "varied", ("local_steps", "gamma")),

@@ -25,9 +25,17 @@ def _column(result: ResultData, symbol: str) -> list[tuple[float, float]]:
     return [tuple(row["readings"]["trajectory"][symbol]) for row in result["rows"]]
 
 
-def _listed(values: Sequence[tuple[float, float]], seeds: int) -> str:
-    spreads = [f" ± {float(f'{deviation:.1g}'):g}" if seeds > 1 else "" for _, deviation in values]
-    return ", ".join(f"{value:.3g}{spread}" for (value, _), spread in zip(values, spreads, strict=True))
+def _seeds(result: ResultData) -> list[int]:
+    """The number of seeds at each X."""
+    return [len(row["rounds"]) for row in result["rows"]]
+
+
+def _listed(result: ResultData, symbol: str) -> str:
+    """A constant's means, with their deviations at those X that have several seeds."""
+    return ", ".join(
+        f"{value:.3g}" + (f" ± {float(f'{deviation:.1g}'):g}" if seeds > 1 else "")
+        for (value, deviation), seeds in zip(_column(result, symbol), _seeds(result), strict=True)
+    )
 
 
 def _sized(result: ResultData, symbol: str) -> bool:
@@ -46,7 +54,7 @@ def _grows(symbol: str) -> Judge:
             return None
         (first, low), (last, high) = values[0], values[-1]
         order = all(a <= b for (a, _), (b, _) in pairwise(values)) and last - first > low + high
-        return Found(verdict(order, _sized(result, symbol)), _listed(values, result["settings"]["seeds"]))
+        return Found(verdict(order, _sized(result, symbol)), _listed(result, symbol))
 
     return judge
 
@@ -87,13 +95,13 @@ def _shares(parts: Mapping[int, float]) -> str:
 
 def _same(result: ResultData) -> Found | None:
     """L_g is the same at every X, to within the spread over seeds, of which one seed says nothing."""
-    values, seeds = _column(result, "L_g"), result["settings"]["seeds"]
-    if len(values) < 2 or seeds < 2:
+    values = _column(result, "L_g")
+    if len(values) < 2 or min(_seeds(result)) < 2:
         return None
     order = max(value - deviation for value, deviation in values) <= min(
         value + deviation for value, deviation in values
     )
-    return Found(verdict(order, _sized(result, "L_g")), _listed(values, seeds))
+    return Found(verdict(order, _sized(result, "L_g")), _listed(result, "L_g"))
 
 
 def _untrained(result: ResultData) -> dict[int, tuple[float, float]]:
@@ -134,7 +142,7 @@ def _of_trained(judge: Judge) -> Judge:
 
 def _cost(result: ResultData) -> ResultCost:
     settings, cells = result["settings"], [cell["measured"] for cell in result["cells"]]
-    return ResultCost(settings["scale"], settings["seeds"], seconds_of(cells))
+    return ResultCost(settings["scale"], min(_seeds(result)), seconds_of(cells))
 
 
 def seconds_of(cells: Sequence[Mapping[str, Any]]) -> float | None:

@@ -7,6 +7,7 @@ resumes after an interruption, and can be repeated with more seeds.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +31,7 @@ class Part(NamedTuple):
         models: names of studies.
         percents: X.
         seeds: how many; None for the scale's own.
-        finished: run nothing, and take what has finished with all of these seeds.
+        finished: run nothing, and take what has finished.
     """
 
     models: tuple[str, ...] = ()
@@ -89,7 +90,7 @@ def run(
     progress: Progress = lambda what, done, total: None,
     earlier: Mapping[str, Any] | None = None,
 ) -> dict[str, Any] | None:
-    """Run a part of what a figure shows, and show all of it that has finished.
+    """Run a part of what a figure shows, and show all of it that has finished, each curve with all its seeds.
 
     Args:
         name: of the figure.
@@ -111,6 +112,8 @@ def run(
     found = {}
     for key, whole in Part(seeds=part.seeds).sweeps(name, scale, **where).items():
         place, known = runs / f"{key}-{scale}", known_runs(earlier, key, whole.experiment.to_json())
+        # Seeds that an earlier result has are kept, also where fewer are asked for now.
+        seeds = max([whole.seeds, *(run["seed"] + 1 - whole.experiment.run.seed for run in known.values())])
         if not part.finished and key in chosen:
             cells = len(chosen[key].cells)
 
@@ -119,7 +122,7 @@ def run(
 
             if run_sweep(chosen[key], place, compute.processes, tell, known=known) is None:
                 return None
-        made = run_sweep(whole, place, only_finished=True, known=known)
+        made = run_sweep(replace(whole, seeds=seeds), place, only_finished=True, known=known)
         if made is None:
             return None
         if made["combinations"]:
@@ -152,7 +155,7 @@ def show(result: Mapping[str, Any]) -> None:
                     str(steps),
                     str(each["rounds"][-1]) if each["rounds"] else "–",
                     panel.quantity,
-                    last(each, panel.quantity, study["seeds"]),
+                    last(each, panel.quantity, len(each.get("runs", ())) or study["seeds"]),
                 )
             )
     head = ("study", "X", "I", "round", "quantity", "mean ± deviation")
@@ -160,7 +163,7 @@ def show(result: Mapping[str, Any]) -> None:
 
 
 def last(each: Mapping[str, Any], quantity: str, seeds: int) -> str:
-    """The last value of a curve, with its deviation over seeds where there are several."""
+    """The last value of a curve, with its deviation over seeds where it has several."""
     curve = each[quantity]
     if not curve or not curve["mean"]:
         return "–"
