@@ -92,19 +92,23 @@ app = own_app(_Path("SHARDS"), misbehave)
 
 @pytest.fixture(scope="module")
 def fleet(zygote: Zygote, shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with Fleet(zygote, tmp_path_factory.mktemp("fleet"), database=True) as fleet:
-        for worker in range(3):
-            fleet.node(worker, shard=str(shards / f"{worker}.npz"))
+    with Fleet(zygote, tmp_path_factory.mktemp("fleet")) as fleet:
+        _start_nodes(fleet, shards)
         yield fleet
 
 
+def _start_nodes(fleet: Fleet, shards: Path) -> None:
+    for worker in range(3):
+        fleet.node(worker, shard=str(shards / f"{worker}.npz"))
+
+
 @pytest.fixture(scope="module")
-def app(experiment: Experiment, shards: Path, fleet: Fleet) -> Path:
+def app(experiment: Experiment, shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = {"source": "digits", "workers": 3, "gamma": 0.1, "eta": 1.0, "algorithm": "fedavg", "local-steps": 5}
     config |= {"rounds": 20, "seed": 3, "timeout": 30.0, "wait": 60.0, "out": "", "own.misbehave": False}
     config |= {"resume": False, "checkpoint-every": 1}
     config |= {"scheme": "dirichlet", "alpha": 0.5, "model-option.width": 16, "own.test": str(shards / "test.npz")}
-    place = write_app(fleet.place / "app", CLIENT, SERVER, config)
+    place = write_app(tmp_path_factory.mktemp("own") / "app", CLIENT, SERVER, config)
     _complete(place)
     return place
 
@@ -154,18 +158,20 @@ def test_a_strategy_of_flower_is_measured(fleet: Fleet, app: Path, shards: Path,
 
 
 def test_a_server_that_is_killed_goes_on_to_the_same_bits(
-    experiment: Experiment, fleet: Fleet, app: Path, tmp_path: Path
+    experiment: Experiment, zygote: Zygote, shards: Path, app: Path, tmp_path: Path
 ) -> None:
     """The SuperLink and its ServerApp are killed in the middle of a round and started again; the nodes stay."""
     out, asked = tmp_path / "run", {"out": str(tmp_path / "run"), "rounds": 5}
-    fleet.run(app, asked)
-    until(lambda: _recorded(out) >= 2, 180, "two records")
-    fleet.kill_link()
-    before = _recorded(out)
-    assert before < 6
-    fleet.start_link()
-    fleet.run(app, {**asked, "resume": True})
-    fleet.finished(out, 300)
+    with Fleet(zygote, tmp_path, database=True) as fleet:
+        _start_nodes(fleet, shards)
+        fleet.run(app, asked)
+        until(lambda: _recorded(out) >= 2, 180, "two records")
+        fleet.kill_link()
+        before = _recorded(out)
+        assert before < 6
+        fleet.start_link()
+        fleet.run(app, {**asked, "resume": True})
+        fleet.finished(out, 300)
     whole = execute(experiment.changed({"rounds": 5, "processes": 1, "chunk": 1}))
     assert read_trace(out).rounds == whole.rounds
     assert np.array_equal(read_trace(out).model, whole.model)

@@ -12,6 +12,7 @@ Requests come as lines of JSON: ``{"argv": [...], "log": path, "home": path}``; 
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib
 import json
 import os
@@ -34,7 +35,8 @@ def mains() -> dict[str, Any]:
 
     for name in ("client", "gauge", "mod", "server"):
         importlib.import_module(f"fedgauge.flower.{name}")
-    importlib.import_module("sklearn.datasets")
+    for name in ("sklearn.datasets", "torch._dynamo"):  # torch's optimisers import the latter when they are first made
+        importlib.import_module(name)
     return {
         "flower-superlink": flower_superlink,
         "flower-supernode": flower_supernode,
@@ -97,6 +99,7 @@ def _launch(self: Any, spec: Any) -> Any:
 
 def main() -> None:
     MAINS.update(mains())
+    gc.freeze()  # a collection in a forked process would copy the memory of everything that is imported here
     import flwr.supernode.start_client_internal as supernode
     from flwr.supercore.superexec.executor.subprocess_executor import SubprocessExecutor
 
