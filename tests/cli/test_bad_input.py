@@ -352,7 +352,7 @@ def test_more_than_the_memory_is_the_machines_limit_and_one_sentence(
 
 
 def test_a_module_of_ones_own_does_not_shadow_an_installed_one(tmp_path: Path) -> None:
-    (tmp_path / "sklearn.py").write_text("raise SystemExit('shadowed')\n")
+    (tmp_path / "torch.py").write_text("raise SystemExit('shadowed')\n")
     (tmp_path / "mine.py").write_text("from torch import nn\n\ndef tiny(shape, classes):\n    return nn.Flatten()\n")
     code = (
         "import sys; sys.path.remove('') if '' in sys.path else None; from fedgauge.cli import main; sys.exit(main())"

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from tests.data import made
 
-from fedgauge.data import catalogue
+from fedgauge.data import catalogue, loading
 from fedgauge.data.catalogue import ENTRIES, Status, data_directory, status
 from fedgauge.data.idx import read_idx
 from fedgauge.data.loading import load_dataset
@@ -132,8 +132,25 @@ def test_digits_are_split_once_and_for_all() -> None:
     assert digits.train_inputs.max() == 16
 
 
+@pytest.mark.parametrize("known", [True, False], ids=["its file", "its loader"])
+def test_digits_are_scikit_learns_wherever_it_keeps_them(known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sklearn.datasets import load_digits
+
+    theirs = load_digits()
+    if not known:
+        monkeypatch.setattr(loading, "find_spec", lambda name: None)
+    else:
+        monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    ours, test = load_dataset("digits"), np.arange(len(theirs.target)) % 5 == 4
+    assert np.array_equal(ours.train_inputs[:, 0], theirs.images[~test])
+    assert np.array_equal(ours.test_inputs[:, 0], theirs.images[test])
+    assert np.array_equal(ours.train_labels, theirs.target[~test])
+    assert np.array_equal(ours.test_labels, theirs.target[test])
+
+
 def test_without_scikit_learn_the_way_to_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    for name in ("sklearn", "sklearn.datasets"):
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(InputError, match=r"run: pip install 'fedgauge\[data\]'\.$"):
         load_dataset("digits")
 

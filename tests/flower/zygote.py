@@ -35,8 +35,7 @@ def mains() -> dict[str, Any]:
 
     for name in ("client", "gauge", "mod", "server"):
         importlib.import_module(f"fedgauge.flower.{name}")
-    for name in ("sklearn.datasets", "torch._dynamo"):  # torch's optimisers import the latter when they are first made
-        importlib.import_module(name)
+    importlib.import_module("torch._dynamo")  # torch's optimisers import it when the first of them is made
     return {
         "flower-superlink": flower_superlink,
         "flower-supernode": flower_supernode,

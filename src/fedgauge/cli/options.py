@@ -106,7 +106,7 @@ def participation_from(
 def allow_own_modules() -> None:
     """Let Python find the user's own modules in the current directory, after everything that is installed.
 
-    A file called ``sklearn.py`` there must not be taken for the package.
+    A file called ``torch.py`` there must not be taken for the package.
     """
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
