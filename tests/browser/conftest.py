@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, Request, sync_playwright
 
 from fedgauge.cli import main
 
@@ -23,6 +24,7 @@ _ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+_WIDE = {"width": 1280, "height": 900}
 
 
 @pytest.fixture(scope="session")
@@ -47,30 +49,48 @@ def explorer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def shared(browser: Browser) -> Page:
+    """A page for every test in turn, because a new one takes a second of a core before it shows anything."""
+    return browser.new_page()
+
+
 @pytest.fixture
-def visit(browser: Browser) -> Iterator[Callable[..., Page]]:
-    """Open a file or an address; whatever the page then requests or complains about fails the test."""
-    contexts = []
+def visit(browser: Browser, shared: Page) -> Iterator[Callable[..., Page]]:
+    """Open a file or an address; whatever the page then requests or complains about fails the test.
+
+    The first visit without settings of its own is to the shared page, which keeps nothing of the test before: our pages
+    store nothing, and its size, colours and pointer are put back.
+    """
+    free, leave = [shared], ExitStack()
     unwanted: list[str] = []
 
-    def opened(where: Path | str, **settings: Any) -> Page:
+    def opened(where: Path | str, viewport: Any = _WIDE, color_scheme: Any = "light", **settings: Any) -> Page:
         address = where.as_uri() if isinstance(where, Path) else where
-        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **settings})
-        contexts.append(context)
-        page = context.new_page()
+        if settings or not free:
+            page = leave.enter_context(browser.new_context(**settings)).new_page()
+        else:
+            page = free.pop()
+            page.goto("about:blank")
+            page.mouse.move(0, 0)
+        page.set_viewport_size(viewport)
+        page.emulate_media(media="null", color_scheme=color_scheme)
         own = address.partition("#")[0]
 
-        def look(url: str) -> None:
-            if url.partition("#")[0] != own and not url.startswith("data:"):
-                unwanted.append(f"requested {url}")
+        def look(request: Request) -> None:
+            if request.url.partition("#")[0] != own and not request.url.startswith("data:"):
+                unwanted.append(f"requested {request.url}")
 
-        page.on("request", lambda request: look(request.url))
-        page.on("console", lambda message: unwanted.append(f"console: {message.text}"))
-        page.on("pageerror", lambda error: unwanted.append(f"error: {error}"))
+        for event, heard in (
+            ("request", look),
+            ("console", lambda message: unwanted.append(f"console: {message.text}")),
+            ("pageerror", lambda error: unwanted.append(f"error: {error}")),
+        ):
+            page.on(event, heard)  # type: ignore[call-overload]  # one of its words
+            leave.callback(page.remove_listener, event, heard)
         page.goto(address)
         return page
 
-    yield opened
-    for context in contexts:
-        context.close()
+    with leave:
+        yield opened
     assert unwanted == []
