@@ -39,6 +39,7 @@ from fedgauge.cli.unexpected import out_of_memory, save_traceback
 from fedgauge.errors import InputError, InterruptedCommandError, MachineError
 from fedgauge.system.files import remedy
 from fedgauge.system.interrupts import as_interrupts
+from fedgauge.system.memory import keep_freed_memory
 from fedgauge.system.notices import forget_notices
 from fedgauge.system.terminal import say
 
@@ -109,6 +110,8 @@ def main(arguments: list[str] | None = None) -> int:
     0; 2 for a user's mistake; 1 for the machine's failure; 70 for what nobody expected; 130 for Ctrl-C, and 143 and 129
     for SIGTERM and SIGHUP, which are handled in the same way.
     """
+    if arguments is None:  # the process is this command, and no program that calls it
+        keep_freed_memory()
     log, notices = logging.getLogger("fedgauge"), _Notices(arguments)
     forget_notices()
     log.addHandler(notices)

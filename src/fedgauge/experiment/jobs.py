@@ -24,6 +24,7 @@ from fedgauge.errors import InputError, MachineError
 from fedgauge.simulation.options import HERE, Compute
 from fedgauge.system.files import make_directories, read_file, write_atomically
 from fedgauge.system.interrupts import ENDING, held_back
+from fedgauge.system.memory import keep_freed_memory
 
 Key = TypeVar("Key")
 Report = Callable[[int], None]
@@ -138,6 +139,7 @@ def _begin_process(counter: Any, leave: Any, parent: int, patience: float) -> No
             time.sleep(patience)
         os._exit(1)
 
+    keep_freed_memory()
     _report_to(count)
     # A scheduler sends SIGTERM to all processes of a job, and a closing terminal SIGHUP.
     for number in ENDING:

@@ -21,6 +21,7 @@ from fedgauge.errors import MachineError
 from fedgauge.federation.protocols import Federation
 from fedgauge.simulation.options import Compute
 from fedgauge.system.interrupts import ENDING
+from fedgauge.system.memory import keep_freed_memory
 
 
 class LaneWork(Protocol):
@@ -138,6 +139,7 @@ def _serve(work: LaneWork, line: _Line, inherited: Sequence[Connection]) -> None
     for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
     torch.set_num_threads(1)
+    keep_freed_memory()
     # The parent may close its end while this process waits for a message, or while it computes an answer.
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
