@@ -313,6 +313,12 @@ class SupervisedFederation:
         """The columns that the l2 term is about: the parameters."""
         return rows[..., : self.num_trained] if self.statistics else rows
 
+    def _with_penalty(self, losses: torch.Tensor, models: torch.Tensor) -> torch.Tensor:
+        """Add the l2 term's part of losses, if it has any: squares of a large model take longer than a few samples."""
+        if not self.l2:
+            return losses
+        return losses + self.l2 / 2 * self._penalised(models).double().square().sum(dim=1)
+
     def _with_l2(self, rows: torch.Tensor, models: torch.Tensor, weight: float = 1.0) -> torch.Tensor:
         """Add the l2 term's part of gradients or of products with Hessians, in place."""
         if self.l2:
@@ -324,10 +330,7 @@ class SupervisedFederation:
         losses, gradients = per_row(
             self._data, models, workers, lambda rows, x, y: self._rows.evaluate(models[rows], x, y)
         )
-        if self.l2:
-            losses = losses + self.l2 / 2 * self._penalised(models).double().square().sum(dim=1)
-            self._penalised(gradients).add_(self._penalised(models), alpha=self.l2)
-        return losses, gradients
+        return self._with_penalty(losses, models), self._with_l2(gradients, models)
 
     def pooled(
         self, model: torch.Tensor, workers: Indices, weights: npt.NDArray[np.float64]
@@ -348,15 +351,18 @@ class SupervisedFederation:
 
     def pooled_loss(self, model: torch.Tensor, workers: Indices, weights: npt.NDArray[np.float64]) -> float:
         """Weighted sum of the workers' losses at one model, by forward passes alone."""
-        row, wide = model.unsqueeze(0), self._penalised(model).double()
+        row = model.unsqueeze(0)
         parts = pooled(self._data, workers, weights, lambda _, x, y: (self._rows.losses(row, x, y),))
         loss = sum(weight * float(value) for weight, (value,) in parts)
-        return loss + float(weights.sum()) * self.l2 / 2 * float(wide @ wide)
+        if self.l2:
+            wide = self._penalised(model).double()
+            loss += float(weights.sum()) * self.l2 / 2 * float(wide @ wide)
+        return loss
 
     def losses(self, models: torch.Tensor, workers: Indices) -> torch.Tensor:
         """F_i(x_i), one number per row, exact."""
         (losses,) = per_row(self._data, models, workers, lambda rows, x, y: (self._rows.losses(models[rows], x, y),))
-        return losses + self.l2 / 2 * self._penalised(models).double().square().sum(dim=1)
+        return self._with_penalty(losses, models)
 
     def gradients(self, models: torch.Tensor, workers: Indices) -> torch.Tensor:
         """The exact local gradients, one row each."""
