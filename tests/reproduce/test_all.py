@@ -182,8 +182,16 @@ def test_table1_of_a_network_goes_on_where_it_was(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(table1, "PERCENTS", (25, 100))
-    result = table1.run(studies.study("cnn"), "smoke", data=str(data), keep=tmp_path)
+    told: list[tuple[str, int, int]] = []
+    result = table1.run(
+        studies.study("cnn"), "smoke", data=str(data), keep=tmp_path, progress=lambda *what: told.append(what)
+    )
     assert [row["percent"] for row in result["rows"]] == [25, 100]
+    # While a cell takes its minutes, it says that it moves: its training has two rounds, its measurement some passes.
+    within = [(int(what.split()[0]), cells) for what, cells, _ in told if "rounds and passes" in what]
+    assert within == sorted(within)
+    assert {(1, 0), (2, 0)} <= set(within)
+    assert {cells for steps, cells in within if steps > 2} == {0, 1}
     # The tight constants are ordered; so are secants at one and the same model, of which both are made.
     for cell in result["cells"]:
         found = {e["symbol"]: e["value"] for e in cell["measured"]["readings"][0]["estimates"]}

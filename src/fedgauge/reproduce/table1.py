@@ -21,6 +21,7 @@ from fedgauge.algorithms import fedavg
 from fedgauge.errors import MOST_RUNS, InputError, count
 from fedgauge.experiment.config import Experiment
 from fedgauge.experiment.jobs import make_pool
+from fedgauge.experiment.jobs import progress as took
 from fedgauge.experiment.prepare import prepare
 from fedgauge.report import figures
 from fedgauge.report.terminal import console
@@ -95,11 +96,27 @@ def _cell(setting: Experiment, size: Size) -> dict[str, Any]:
     if size.part is not None:
         # A network's workers have samples.
         setup = replace(setup, federation=cast("SupervisedFederation", setup.federation).every(size.part, 0))
-    made = whole(measure(setup, model=model, origin=how.pop("origin"), options=options)).to_json()
+    passes = _steps()
+    found = measure(
+        setup, model=model, origin=how.pop("origin"), options=options, progress=lambda what, done, total: passes(done)
+    )
+    made = whole(found).to_json()
     made["point"] |= {**how, "part": size.part}
     # A result that is passed on does not say where the data is on this machine.
     made["settings"]["experiment"]["data"].pop("dir", None)
     return {**made, "seconds": time.monotonic() - began}
+
+
+def _steps() -> Callable[[int], None]:
+    """Reports what a part of a cell has done so far, of which it is called with the number, as further steps."""
+    before = 0
+
+    def so_far(done: int) -> None:
+        nonlocal before
+        took(done - before if done > before else 0)
+        before = done
+
+    return so_far
 
 
 def _train(setup: Setup, most: int, sample: int | None) -> tuple[torch.Tensor, dict[str, Any]]:
@@ -119,6 +136,7 @@ def _train(setup: Setup, most: int, sample: int | None) -> tuple[torch.Tensor, d
     def near(records: Sequence[Round]) -> bool:
         return settled(records, FALL) and records[-1].loss <= (1 - BEFORE) * records[0].loss
 
+    rounds = _steps()
     trace = simulate(
         setup.federation,
         setup.algorithm,
@@ -126,7 +144,7 @@ def _train(setup: Setup, most: int, sample: int | None) -> tuple[torch.Tensor, d
         rounds=most,
         participation=setup.participation,
         seed=setup.seed,
-        record=Recording(every=WINDOW, watch=False, sample=sample),
+        record=Recording(every=WINDOW, watch=False, sample=sample, observer=lambda done, record: rounds(done)),
         stop=StopAt(when=near),
         compute=setup.compute,
     )
@@ -242,7 +260,18 @@ def run(
         )
         for name, (make, setting, size) in made.items()
     }
-    found = run_cells(_made, jobs, keep, make_pool(compute.with_processes(None if far else 1)), progress, known)
+    done = 0
+
+    def tell(what: str, cells: int, total: int) -> None:
+        nonlocal done
+        done = cells
+        progress(what, cells, total)
+
+    def within(steps: int) -> None:
+        progress(f"{steps:,} rounds and passes, cells", done, len(jobs))
+
+    pool = make_pool(compute.with_processes(None if far else 1), within)
+    found = run_cells(_made, jobs, keep, pool, tell, known)
     cells = [{"percent": key[0], "seed": key[1], "measured": found[name]} for name, key in names.items()]
     return Table1(
         settings={
