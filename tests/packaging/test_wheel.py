@@ -56,22 +56,28 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python
 
 
-def check(python: Path, program: Path, place: Path) -> subprocess.CompletedProcess[str]:
-    """Type-check a program with mypy, strictly, as its author would: in another directory, without our settings."""
+def check(python: Path, *programs: Path) -> subprocess.CompletedProcess[str]:
+    """Type-check programs with mypy, strictly, as their author would: in another directory, without our settings."""
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file", "", "--python-executable", str(python)]
     cache = ROOT / ".mypy_cache" / "installed"
+    names = [program.name for program in programs]
     return subprocess.run(
-        [*command, "--cache-dir", str(cache), str(program)], cwd=place, capture_output=True, text=True, check=False
+        [*command, "--cache-dir", str(cache), *names],
+        cwd=programs[0].parent,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
 def test_a_users_program_is_checked_against_the_types_of_the_installed_package(installed: Path, tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(Path(__file__).with_name("user_program.py").read_text())
-    answer = check(installed, program, tmp_path)
-    assert answer.returncode == 0, answer.stdout + answer.stderr
+    right, wrong = tmp_path / "right.py", tmp_path / "wrong.py"
+    right.write_text(Path(__file__).with_name("user_program.py").read_text())
     # Had the package no types, everything would pass.
-    program.write_text(program.read_text().replace("num_workers: int", "num_workers: str"))
-    answer = check(installed, program, tmp_path)
-    assert answer.returncode == 1
-    assert 'Argument 1 to "random_quadratics" has incompatible type "str"' in answer.stdout
+    wrong.write_text(right.read_text().replace("num_workers: int", "num_workers: str"))
+    answer = check(installed, right, wrong)
+    assert answer.returncode == 1, answer.stdout + answer.stderr
+    *mistakes, summary = answer.stdout.splitlines()
+    assert [line.split(":")[0] for line in mistakes] == ["wrong.py"] * len(mistakes)
+    assert 'Argument 1 to "random_quadratics" has incompatible type "str"' in mistakes[0]
+    assert summary.endswith("in 1 file (checked 2 source files)")

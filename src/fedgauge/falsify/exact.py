@@ -141,17 +141,23 @@ def measure_adam(problem: QuadraticProblem, gamma: float, runs: int = RUNS) -> M
     noise = Streams(problem.noise_seed, Purpose.NOISE).at()
     x, v = np.zeros((runs, d)), np.zeros((runs, d))
     path, G, zeta2 = [], 0.0, 0.0
+    # A round's local models and gradients, one entry per step: they are looked at together, because a reduction of so
+    # few numbers takes longer than the step itself.
+    models, gradients = (np.empty((problem.I, len(A), runs, d)) for _ in range(2))
     for _ in range(problem.R):
         path.append(x)
         local = np.broadcast_to(x, (len(A), runs, d))
-        for _ in range(problem.I):
-            gap = local @ off + off_b
-            zeta2 = max(zeta2, float(np.mean(np.sum(gap * gap, axis=-1))))
+        for step in range(problem.I):
+            models[step] = local
             gradient = local @ A + b
             if deviation:
                 gradient = gradient + deviation * noise.standard_normal(gradient.shape)
-            G = max(G, float(np.abs(gradient).max()))
+            gradients[step] = gradient
             local = local - gamma * gradient
+        gap = models @ off + off_b
+        # What is no number any more comes after what was infinite, and is passed over.
+        zeta2 = float(np.fmax.reduce(np.sum(gap * gap, axis=-1).mean(axis=(1, 2)), initial=zeta2))
+        G = float(np.fmax.reduce(np.abs(gradients), axis=None, initial=G))
         change = x - local.mean(axis=0)
         v = problem.beta2 * v + (1 - problem.beta2) * change * change
         x = x - problem.eta * change / (np.sqrt(v) + problem.tau)

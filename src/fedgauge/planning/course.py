@@ -95,6 +95,7 @@ class Course:
         self._run, self.target, self.budget = run, target, budget
         self.limit = limit if budget is None else budget
         self.curves: dict[Trial, Curve] = {}
+        self._trials: dict[Candidate, list[Trial]] = {}
         self.fates: dict[Candidate, str] = {}
         self.forecasts: dict[Candidate, float] = {}
         self.gauge_steps = 0
@@ -102,7 +103,10 @@ class Course:
     def run(self, trials: Sequence[Trial], seconds: Sequence[float]) -> None:
         """Run trials up to a number of seconds each."""
         within = [min(wanted, self.limit) for wanted in seconds]
-        self.curves.update(zip(trials, self._run(trials, within), strict=True))
+        for trial, curve in zip(trials, self._run(trials, within), strict=True):
+            if trial not in self.curves:
+                self._trials.setdefault(trial.candidate, []).append(trial)
+            self.curves[trial] = curve
 
     def curve(self, candidate: Candidate) -> Curve:
         """The candidate's curve with the first seed."""
@@ -124,7 +128,7 @@ class Course:
 
     def scores(self, candidate: Candidate) -> list[float]:
         """The scores of a candidate, one per seed; those of runs that have not ended are forecasts."""
-        return [self._score(trial) for trial in self.curves if trial.candidate == candidate]
+        return [self._score(trial) for trial in self._trials[candidate]]
 
     def _score(self, trial: Trial) -> float:
         curve = self.curves[trial]
@@ -153,33 +157,16 @@ class Course:
 
     def running(self) -> list[Candidate]:
         """The candidates that may run on, best forecast first; notes the fate of those that are dominated."""
-        left = []
-        for candidate in self.field:
+        left, field = [], {candidate: self.curve(candidate) for candidate in self.field}
+        for candidate, curve in field.items():
             if candidate in self.fates or self.done(candidate):
                 continue
-            better = next((other for other in self.field if self._dominates(other, candidate)), None)
+            better = next((other for other in field if _below(other, candidate) and _ahead(field[other], curve)), None)
             if better is not None:
                 self.fates[candidate] = f"behind I = {better.I}, gamma = {better.gamma:.3g}"
             else:
                 left.append(candidate)
-        return sorted(left, key=lambda c: (self.score(c), self.curve(c).errors[-1]))
-
-    def _dominates(self, other: Candidate, candidate: Candidate) -> bool:
-        """Whether another candidate is clearly ahead at the same time, and by every theorem has no higher floor."""
-        if other == candidate or not (
-            other.I <= candidate.I
-            and other.gamma <= candidate.gamma
-            and other.eta <= candidate.eta
-            and other.M >= candidate.M
-        ):
-            return False
-        mine, theirs = self.curve(candidate), self.curve(other)
-        # Nobody is eliminated by one that diverged, or that has not come as far.
-        if theirs.diverged or min(theirs.errors) > min(mine.errors):
-            return False
-        when = min(mine.end, theirs.end)
-        ahead = mine.level(when) - theirs.level(when)
-        return ahead > _SURE * math.hypot(_doubt(mine), _doubt(theirs)) + 1e-9
+        return sorted(left, key=lambda c: (self.score(c), field[c].errors[-1]))
 
     @property
     def spent(self) -> float:
@@ -213,7 +200,7 @@ class Course:
             standing, curve = finalists.get(candidate), self.curve(candidate)
             score = standing.score if standing else self.score(candidate)
             if not standings:
-                return (float(curve.diverged), min(curve.errors), float(candidate in self.fates), score)
+                return (float(curve.diverged), curve.least, float(candidate in self.fates), score)
             return (0.0 if standing else 2.0 if curve.diverged else 1.0, score, curve.errors[-1])
 
         entries = tuple(
@@ -231,6 +218,27 @@ class Course:
 def mean(scores: Sequence[float]) -> float:
     """The geometric mean; infinite if one of the scores is."""
     return math.exp(sum(math.log(max(score, 1e-300)) for score in scores) / len(scores))
+
+
+def _below(other: Candidate, candidate: Candidate) -> bool:
+    """Whether another candidate by every theorem has no higher floor."""
+    return (
+        other.I <= candidate.I
+        and other.gamma <= candidate.gamma
+        and other.eta <= candidate.eta
+        and other.M >= candidate.M
+        and other != candidate
+    )
+
+
+def _ahead(theirs: Curve, mine: Curve) -> bool:
+    """Whether another candidate's curve is clearly ahead at the same time."""
+    # Nobody is eliminated by one that diverged, or that has not come as far.
+    if theirs.diverged or theirs.least > mine.least:
+        return False
+    when = min(mine.end, theirs.end)
+    ahead = mine.level(when) - theirs.level(when)
+    return ahead > _SURE * math.hypot(_doubt(mine), _doubt(theirs)) + 1e-9
 
 
 def _doubt(curve: Curve) -> float:

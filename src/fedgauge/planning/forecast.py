@@ -71,12 +71,19 @@ class Curve(Value):
         """Whether the run diverged."""
         return self.status == "diverged"
 
+    @cached_property
+    def least(self) -> float:
+        """The smallest error of all records."""
+        return min(self.errors)
+
     def when(self, target: float) -> float | None:
         """The seconds at the first of two records in a row with an error of at most the target; None if there are none.
 
         >>> Curve((0.0, 1.0, 2.0, 3.0, 4.0), (1.0, 0.4, 0.6, 0.4, 0.3), 1.0, "stopped").when(0.5)
         3.0
         """
+        if self.least > target:
+            return None
         held = 0
         for at, error in enumerate(self.errors):
             held = held + 1 if error <= target else 0
