@@ -156,6 +156,43 @@ def test_the_longest_runs_begin_first_and_one_alone_has_all_processes(
     assert alone["combinations"][-1]["loss"] == there["combinations"][0]["loss"]
 
 
+def test_a_long_run_that_is_left_alone_is_resumed_with_all_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pools: list[tuple[int | None, list[int | None]]] = []
+
+    def make_pool(compute: Compute, report: Any) -> Any:
+        pool = jobs.make_pool(compute, report)
+        begin = pool.map
+
+        def watched(function: Any, cells: Any, directories: Any = None) -> Any:
+            pools.append((compute.processes, [cell.experiment.run.processes for (cell,) in cells.values()]))
+            return begin(function, cells, directories)
+
+        monkeypatch.setattr(pool, "map", watched)
+        return pool
+
+    monkeypatch.setattr(sweep, "make_pool", make_pool)
+    monkeypatch.setattr(sweep, "_WORTH", 0.0)
+    said: list[int] = []
+    base = Experiment.of({"source": "digits", "gamma": 0.1, "watch": False, "record_every": 50})
+    over = {"rounds": [2, 400], "local_steps": [2]}
+    found = run_sweep(Sweep(base, over), tmp_path / "two", 2, report=lambda done, total, ended: said.append(done))
+    assert pools == [(2, [1, 1]), (1, [2])]
+    assert (said[0], said[-1], said == sorted(said)) == (0, 402, True)
+    # Where it was interrupted, and by how many processes it was computed, changes no bit.
+    alone = run_sweep(Sweep(base, over), tmp_path / "one", 1)
+    assert [each["loss"] for each in found["combinations"]] == [each["loss"] for each in alone["combinations"]]
+
+
+def test_how_long_the_last_run_takes_is_told_by_the_steps_of_all() -> None:
+    base = Experiment.of({"source": "digits", "gamma": 0.1})
+    cells = Sweep(base, {"rounds": [10, 100], "local_steps": [4]}).cells
+    # 40 steps and 200 of 400 took 24 seconds, so that 200 more take 20; at the end there is nothing left.
+    assert sweep._seconds_left(cells, cells[1], 60, 24.0) == pytest.approx(20.0)
+    assert sweep._seconds_left(cells, cells[1], 110, 24.0) == 0.0
+
+
 def test_a_file_that_has_changed_is_not_what_was_run(tmp_path: Path) -> None:
     federation, runs = tmp_path / "fed.json", tmp_path / "runs"
     random_quadratics(4, 3, seed=0).write(federation)

@@ -1,8 +1,8 @@
 """Many runs of one experiment: every combination of the values of some keys, each with several seeds.
 
 Every run has its own directory. So a sweep can be resumed after an interruption, or extended with more values or seeds,
-without repeating finished runs. Runs are computed in parallel, one process each, here or on a cluster; one that is left
-alone is shared by all processes.
+without repeating finished runs. Runs are computed in parallel, one process each, here or on a cluster. One that is left
+alone is shared by all processes: it is interrupted and resumed, which changes no bit of it.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -25,10 +26,14 @@ from fedgauge.experiment.ended import ended_run
 from fedgauge.experiment.jobs import make_pool, progress
 from fedgauge.experiment.sections import keys
 from fedgauge.experiment.sweep_result import SweepResult
+from fedgauge.simulation.options import Compute
 from fedgauge.values import Round, Trace
 
 _WHOLE = ("seed", "model_option", "algorithm_option", "engine", "address")
 """Keys that are the same for all runs, or that a sweep varies under another name."""
+_WORTH = 60.0
+"""A run that is left alone is resumed with all processes if it would take this many seconds more by itself: new
+processes have to import torch and to load the data."""
 Progress = Callable[[int, int, int], None]
 """Called with the numbers of finished rounds, of all rounds, and of runs that have ended."""
 
@@ -139,6 +144,57 @@ def _with_all_processes(cell: Cell, processes: int | None) -> Cell:
     return cell._replace(experiment=cell.experiment.changed({"processes": processes}))
 
 
+def _run_all(
+    cells: Sequence[Cell], out: Path, compute: Compute, report: Callable[[int], None]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Run cells side by side, and one that is left alone with all processes; yield their names and results.
+
+    Args:
+        cells: the runs, in the order in which they begin.
+        out: directory for the runs.
+        compute: where; its ``processes`` is the number of runs at once, by default one per core.
+        report: called with the number of rounds that all runs together have done.
+    """
+    here, at_once = compute.engine != "ray", compute.processes
+    if here:
+        if len(cells) == 1 and at_once != 1:
+            cells = [_with_all_processes(cells[0], at_once)]
+        at_once = min(at_once or os.cpu_count() or 1, len(cells))
+    shares = here and at_once != 1 and "processes" not in cells[0].values
+    left, done, began = {cell.name: cell for cell in cells}, 0, time.monotonic()
+
+    def count(rounds: int) -> None:
+        nonlocal done
+        done = rounds
+        report(rounds)
+
+    with make_pool(compute.with_processes(at_once), count) as pool:
+        arguments = {name: (cell,) for name, cell in left.items()}
+        for name, result in pool.map(_run, arguments, {name: out / name for name in left}):
+            del left[name]
+            yield name, result
+            spent = (at_once or 1) * (time.monotonic() - began)
+            if shares and len(left) == 1 and _seconds_left(cells, next(iter(left.values())), done, spent) > _WORTH:
+                break  # the pool interrupts it, and it saves its state
+    if left:
+        others = sum(cell.experiment.run.rounds for cell in cells if cell.name not in left)
+        yield from _run_all([*left.values()], out, compute, lambda rounds: report(others + rounds))
+
+
+def _seconds_left(cells: Sequence[Cell], last: Cell, done: int, spent: float) -> float:
+    """About how many more seconds the last of some cells takes by itself.
+
+    Args:
+        cells: all of them.
+        last: the one that has not ended.
+        done: the rounds that all of them together have done.
+        spent: the seconds that all processes together have spent on that.
+    """
+    rounds = sum(cell.experiment.run.rounds for cell in cells) - done
+    steps = rounds * _length(last) / last.experiment.run.rounds
+    return spent * steps / max(sum(map(_length, cells)) - steps, 1.0)
+
+
 def _result(cell: Cell, trace: Trace) -> dict[str, Any]:
     """The part of a run that the result of a sweep contains."""
     return {
@@ -192,19 +248,17 @@ def run_sweep(
                 results[cell.name] = _result(cell, trace)
         # The longest begin first, so that none of them is left for the end, when other processes have nothing to do.
         missing = sorted((cell for cell in cells if cell.name not in results), key=_length, reverse=True)
-        if len(missing) == 1 and jobs != 1 and sweep.experiment.run.engine != "ray":
-            missing = [_with_all_processes(missing[0], jobs)]
         before = total - sum(cell.experiment.run.rounds for cell in missing)
         report(before, total, len(results))
         # Starting processes and loading the data in each takes longer than reading many finished runs.
         if missing and not only_finished:
-            run = sweep.experiment.run
-            number = min(jobs or os.cpu_count() or 1, len(missing)) if run.engine != "ray" else jobs
-            compute = run.compute.with_processes(number)
-            with make_pool(compute, lambda done: report(before + done, total, len(results))) as pool:
-                arguments = {cell.name: (cell,) for cell in missing}
-                for name, result in pool.map(_run, arguments, {cell.name: out / cell.name for cell in missing}):
-                    results[name] = result
+            compute = sweep.experiment.run.compute.with_processes(jobs)
+
+            def tell(done: int) -> None:
+                report(before + done, total, len(results))
+
+            for name, result in _run_all(missing, out, compute, tell):
+                results[name] = result
     except KeyboardInterrupt:
         return None
     return _summary(sweep, results)
