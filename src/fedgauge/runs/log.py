@@ -12,6 +12,7 @@ from typing import IO, Any, NoReturn
 
 from fedgauge.errors import MachineError
 from fedgauge.system.files import open_file, write_atomically
+from fedgauge.system.interrupts import held_back
 
 logger = logging.getLogger(__name__)
 
@@ -52,10 +53,12 @@ class Log:
     def append(self, round: int, data: Any) -> None:
         """Add a line; when this returns, the operating system has it."""
         line = json.dumps(data).encode() + b"\n"
-        _write(self._file, line)
-        self._sha.update(line)
-        self._size += len(line)
-        self._digests.append((round, self._sha.hexdigest()))
+        # Ctrl-C between the line and its size would make the line look like that of another program.
+        with held_back():
+            _write(self._file, line)
+            self._sha.update(line)
+            self._size += len(line)
+            self._digests.append((round, self._sha.hexdigest()))
 
     def content(self) -> bytes:
         """What the file holds."""

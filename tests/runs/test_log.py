@@ -1,0 +1,49 @@
+"""A log knows its own lines, whenever it is interrupted."""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from fedgauge.errors import MachineError
+from fedgauge.runs import log
+from fedgauge.runs.log import Log
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Log:
+    made = Log(tmp_path / "rounds.jsonl")
+    made.append(0, {"round": 0})
+    return made
+
+
+def test_ctrl_c_while_a_line_is_written_is_not_taken_for_another_program(
+    lines: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between a line and its size it took effect in one of a hundred runs, which then ended with status 1."""
+    write = log._write
+
+    def interrupted(file: IO[bytes], content: bytes) -> None:
+        write(file, content)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(log, "_write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        lines.append(1, {"round": 1})
+    lines.sync()
+    assert lines.content() == b'{"round": 0}\n{"round": 1}\n'
+    assert lines.digest == hashlib.sha256(lines.content()).hexdigest()
+    assert lines.digest_before(1) == hashlib.sha256(b'{"round": 0}\n').hexdigest()
+    lines.close()
+
+
+def test_a_line_of_another_program_is_refused(lines: Log) -> None:
+    with lines.path.open("ab") as other:
+        other.write(b"{}\n")
+    with pytest.raises(MachineError, match="was changed by another program"):
+        lines.sync()
+    lines.close()
