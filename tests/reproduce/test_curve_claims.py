@@ -109,6 +109,15 @@ def test_curves_are_compared_over_the_seeds_that_all_of_them_have() -> None:
     assert race(result, PANEL) is None
 
 
+def test_a_panel_took_the_time_of_its_own_curves() -> None:
+    """A study has runs at 50% and 75%, each of which is a panel of its own."""
+    result = _figure({1: _falling(0.9), 5: _falling(0.7)})
+    combinations = result["studies"]["vgg11"]["combinations"]
+    combinations += [{**each, "values": {**each["values"], "percent": 75.0}, "seconds": 1e6} for each in combinations]
+    costs = {claim.cost(result) for claim in curve_claims() if claim.where == "Figure 4(a)"}
+    assert costs == {("workstation", 2, 120.0)}
+
+
 VALUES = st.lists(st.lists(st.floats(0.01, 2.0), min_size=21, max_size=21), min_size=2, max_size=4)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from fedgauge.cli import main
 from fedgauge.errors import InputError
-from fedgauge.reproduce import ledger
+from fedgauge.reproduce import glance, ledger
 from fedgauge.reproduce.claims import CLAIMS
 from fedgauge.reproduce.verdicts import Claim, ResultData
 
@@ -35,6 +35,20 @@ def test_the_page_is_made_from_the_results() -> None:
     notes = ledger.notes_in(RESULTS)
     page = ledger.page(ledger.rows(KEPT, notes), ledger.pictures_in(RESULTS), notes.page)
     assert (RESULTS / "ledger.md").read_text(encoding="utf-8") == page
+
+
+def test_at_a_glance_every_claim_counts_once_under_its_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = ledger.rows(KEPT)
+    counted = dict.fromkeys(glance.STANDINGS, 0)
+    for line in glance.lines(rows):
+        for name, number in zip(glance.STANDINGS, line[-len(glance.STANDINGS) :], strict=True):
+            counted[name] += 0 if number == "–" else int(number)
+    expected = {name: sum(row["verdict"].startswith(name) for row in rows) for name in glance.STANDINGS}
+    expected["reproduced"] -= expected["reproduced in order but not in size"]  # which begins with the same word
+    assert counted == expected
+    assert len({line[:2] for line in glance.lines(rows)}) == len(glance.lines(rows))
+    ledger.show(rows)
+    assert glance.summary(rows) in " ".join(capsys.readouterr().out.split())
 
 
 def test_every_picture_of_the_page_is_there() -> None:

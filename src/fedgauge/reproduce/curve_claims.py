@@ -147,10 +147,11 @@ def _judge(
 
 def _cost(panel: Panel) -> Callable[[ResultData], ResultCost]:
     def cost(result: ResultData) -> ResultCost:
-        made, run = result["studies"].get(panel.study), race(result, panel)
-        if made is None or run is None:
+        run = race(result, panel)
+        if run is None:
             return ResultCost("–", None, None)
-        return ResultCost(result["scale"], run.seeds, sum(each["seconds"] for each in made["combinations"]))
+        curves = training_curves.of(result, panel).values()
+        return ResultCost(result["scale"], run.seeds, sum(each["seconds"] for each in curves))
 
     return cost
 

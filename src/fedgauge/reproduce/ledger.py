@@ -10,24 +10,29 @@ from typing import Any
 
 from fedgauge.errors import InputError
 from fedgauge.report.terminal import console
+from fedgauge.reproduce import glance
 from fedgauge.reproduce.claims import CLAIMS
 from fedgauge.reproduce.notes import Notes, read_notes
 from fedgauge.reproduce.studies import SCALES
 from fedgauge.reproduce.verdicts import Claim, ResultCost, ResultData
 
-_ABOUT = """# Ledger: the paper's claims, one by one
+_TITLE = """# Ledger: the paper's claims, one by one
 
     fedgauge reproduce ledger DIR
 
 This command makes the page from the JSON results in DIR, and from nothing else; reasons behind "because" and remarks
-about data are written by hand (`notes.json`). *Reproduced* requires sizes within a factor of two where the paper
-prints any, and an order that is not due to chance: a curve is better than another by more than the sum of their
-deviations over seeds; a constant is below another with every seed; and a constant that grows with X has a mean that
-never falls, and rises overall by more than the sum of the deviations at both ends. *In order but not in size* means
-that only the order holds. With two seeds, chance alone produces such a gap between curves in one comparison out of
-nine, so verdicts with two seeds are weak; with one seed there is no deviation: a verdict is about single runs, and
-whether a constant stays the same is left to a result with more seeds. Curves are compared over the seeds that all of
-them have; the column *seeds* has the fewest behind a claim.
+about data are written by hand (`notes.json`).
+"""
+
+_ABOUT = """## What the verdicts mean
+
+*Reproduced* requires sizes within a factor of two where the paper prints any, and an order that is not due to chance:
+a curve is better than another by more than the sum of their deviations over seeds; a constant is below another with
+every seed; and a constant that grows with X has a mean that never falls, and rises overall by more than the sum of the
+deviations at both ends. *In order but not in size* means that only the order holds. With two seeds, chance alone
+produces such a gap between curves in one comparison out of nine, so verdicts with two seeds are weak; with one seed
+there is no deviation: a verdict is about single runs, and whether a constant stays the same is left to a result with
+more seeds. Curves are compared over the seeds that all of them have; the column *seeds* has the fewest behind a claim.
 
 *Converges faster* means: after a quarter, half and all of the rounds, a curve with more local steps is never worse
 than the one with the next fewer, and better at least once. Curves that have met at a plateau, at the beginning or at
@@ -43,8 +48,8 @@ was added when two of the workstation's rows had been measured, both of trained 
 claim about every X and not confirm it.
 
 Scale is the value of `--scale` (what each changes is listed under [choices](#choices)), and a verdict is about that
-setting; where there are results of several scales, the largest that has the claim decides. Time is the sum over all
-runs, one core each.
+setting; where there are results of several scales, the largest that has the claim decides. Time is the sum over the
+runs of a panel, each on one core, or over the rows of Table 1, each on all cores (two here).
 """
 
 _CHOICES = """## Choices
@@ -184,13 +189,10 @@ def page(made: list[dict[str, Any]], pictures: Mapping[str, str] | None = None, 
         remark: a paragraph about these results, from their notes.
     """
     head = ("claim", "in", "paper", "ours", "scale", "seeds", "time", "verdict", "command")
-    lines = [
-        _ABOUT,
-        *([remark, ""] if remark else []),
-        ", ".join(f"**{number}** {verdict}" for verdict, number in counts(made).items()) + ".",
-        "",
-    ]
-    lines += ["| " + " | ".join(head) + " |", "| " + " | ".join("---" for _ in head) + " |"]
+    counted = ", ".join(f"**{number}** {verdict}" for verdict, number in counts(made).items())
+    lines = [_TITLE, f"{counted}. {glance.summary(made)}", "", *_head(glance.HEAD)]
+    lines += ["| " + " | ".join(line) + " |" for line in glance.lines(made)]
+    lines += ["", _ABOUT, *([remark, ""] if remark else []), "## Claims", "", *_head(head)]
     for row in made:
         seeds = "–" if row["seeds"] is None else str(row["seeds"])
         verdict = row["verdict"] if row["verdict"] in ("reproduced", "not run") else f"**{row['verdict']}**"
@@ -203,6 +205,10 @@ def page(made: list[dict[str, Any]], pictures: Mapping[str, str] | None = None, 
         for path, title in pictures.items():
             lines += [f"![{title}]({path})", ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _head(names: Sequence[str]) -> tuple[str, str]:
+    return "| " + " | ".join(names) + " |", "| " + " | ".join("---" for _ in names) + " |"
 
 
 def _time(seconds: float | None) -> str:
@@ -234,5 +240,8 @@ def show(made: list[dict[str, Any]]) -> None:
         )
         for row in made
     ]
+    console.table("The paper's claims", ("in", "claim", "paper", "ours", "verdict"), cells)
     caption = ", ".join(f"{number} {verdict}" for verdict, number in counts(made).items())
-    console.table("The paper's claims", ("in", "claim", "paper", "ours", "verdict"), cells, caption)
+    lines = [(", ".join(filter(None, line[:2])), *line[4:]) for line in glance.lines(made)]
+    heads = ("in", *(name.replace(" ", "\n") for name in glance.HEAD[4:]))  # no wider than a word
+    console.table("At a glance", heads, lines, f"{caption}. {glance.summary(made)}", padding=0)
