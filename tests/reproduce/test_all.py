@@ -252,6 +252,24 @@ def test_a_part_of_the_examples_is_measured_at_the_same_model(
     assert "one in 2 of each worker's examples" in " ".join(capsys.readouterr().out.split())
 
 
+def test_where_training_may_not_settle_every_row_has_all_rounds(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table1, "BEFORE", 0.0)
+    monkeypatch.setattr(table1, "FALL", 0.99)  # nearly any fall will do
+    mlp = studies.study("mlp")
+    size = replace(mlp.sizes["smoke"], near=20)
+    early, late = (
+        replace(mlp, sizes={**mlp.sizes, "smoke": replace(size, settles=settles)}) for settles in (True, False)
+    )
+    settled = table1.run(early, "smoke", data=str(data), percents=(50,))
+    assert settled["rows"][0]["rounds"] == [10]
+    assert settled["cells"][0]["measured"]["point"]["reached"]
+    # The row that ended early is not taken for one of all rounds; one of all rounds is.
+    whole = table1.run(late, "smoke", data=str(data), percents=(50,), earlier=settled)
+    assert whole["rows"][0]["rounds"] == [20]
+    assert whole["cells"][0]["measured"]["point"]["origin"] == "after 20 rounds"
+    assert table1.run(late, "smoke", percents=(50,), earlier=whole) == whole
+
+
 def test_the_sketch_is_what_workers_do() -> None:
     """The paths are FedAvg's and gradient descent's, as the simulation takes them."""
     from fedgauge import fedavg

@@ -88,7 +88,7 @@ def _taking(run: Experiment) -> int:
 def workloads(study: Study, scale: Scale, seeds: int | None = None) -> Iterator[Workload]:
     """The work of a network's curves, percentage by percentage, and of its rows of Table 1, where it has any.
 
-    For Table 1 this is the most: training ends earlier near convergence.
+    For Table 1 this is the most: where it may settle, training ends earlier near convergence.
 
     >>> [work.steps for work in workloads(STUDIES["vgg11"], "workstation", seeds=1)][:2]
     [65000, 65000]
