@@ -116,7 +116,7 @@ def _vgg(name: str, title: str, **keys: Any) -> Study:
     # From pilots: plain SGD at the rate of one local step leaves the plateau after some 400 steps with VGG-16, and 100
     # with VGG-11. That these rounds suffice for I = 1 is expected from them, and the ledger checks it.
     deep = keys["model"] == "vgg16"
-    narrow, rounds, every, part = (8, 1200, 50, None) if deep else (2, 250, 10, 5)
+    narrow, rounds, every, near, part = (8, 1200, 50, 200, None) if deep else (2, 250, 10, 100, 5)
     # An exact record of VGG-11 would take the time of 40 rounds with I = 5.
     long = {"model_option": {"narrow": narrow}, "record_every": every, "record_sample": 200, **_LONG, **many}
     return Study(
@@ -127,7 +127,7 @@ def _vgg(name: str, title: str, **keys: Any) -> Study:
             "smoke": Size((1, 2), 2, 1, {**_SMOKE, **_NARROW, "per_worker": 6}, near=2, measured=1, readings=_SEEN),
             "laptop": Size((1, 5, 20), 20, 2, small, near=10, measured=3, readings=_SEEN),
             "workstation": Size(
-                (1, 5, 20), rounds, 2, long, near=200, settles=False, measured=3, readings=_SEEN, part=part
+                (1, 5, 20), rounds, 2, long, near=near, settles=False, measured=3, readings=_SEEN, part=part
             ),
             "paper": Size((1, 5, 10, 20, 40), 500, 5, {"record_every": 10, **many}),
         },
