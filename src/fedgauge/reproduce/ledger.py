@@ -67,9 +67,9 @@ What the paper leaves open and is chosen here, and what the smaller scales chang
   at the laptop scale, after at most 10 rounds of training. At the workstation scale it is after the same number of
   rounds at every X: 100 for VGG-11, 200 for the others. There the rule was used at first, but the loss of a sample now
   and then stands still by chance: training ended after 40 rounds for VGG-11 at 75%, after 100 for the CNN at 100%, and
-  after 170 and 180 for VGG-16 at 50% and 75%. These rows had been seen when the rule was given up; VGG-16's are as
-  they were, the others were measured again. I = 10, with the rates and the participation of the model's figure. All
-  workers take part while constants are measured.
+  after 170 and 180 for VGG-16 at 50% and 75%. These rows had been seen when the rule was given up, and were measured
+  again. I = 10, with the rates and the participation of the model's figure. All workers take part while constants are
+  measured.
 - **VGG** has no BatchNorm, because with it F_i is not a function of the model. GroupNorm is an option, which only the
   laptop scale uses.
 - **Workstation**: all of CIFAR-10; N, M, batch sizes and rates as printed; as many rounds as one local step is
