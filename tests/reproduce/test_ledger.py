@@ -41,7 +41,7 @@ def test_at_a_glance_every_claim_counts_once_under_its_verdict(capsys: pytest.Ca
     rows = ledger.rows(KEPT)
     counted = dict.fromkeys(glance.STANDINGS, 0)
     for line in glance.lines(rows):
-        for name, number in zip(glance.STANDINGS, line[-len(glance.STANDINGS) :], strict=True):
+        for name, number in zip(glance.STANDINGS, line.counts, strict=True):
             counted[name] += 0 if number == "–" else int(number)
     expected = {name: sum(row["verdict"].startswith(name) for row in rows) for name in glance.STANDINGS}
     expected["reproduced"] -= expected["reproduced in order but not in size"]  # which begins with the same word

@@ -194,7 +194,7 @@ def page(made: list[dict[str, Any]], pictures: Mapping[str, str] | None = None, 
     head = ("claim", "in", "paper", "ours", "scale", "seeds", "time", "verdict", "command")
     counted = ", ".join(f"**{number}** {verdict}" for verdict, number in counts(made).items())
     lines = [_TITLE, f"{counted}. {glance.summary(made)}", "", *_head(glance.HEAD)]
-    lines += ["| " + " | ".join(line) + " |" for line in glance.lines(made)]
+    lines += ["| " + " | ".join(line.cells) + " |" for line in glance.lines(made)]
     lines += ["", _ABOUT, *([remark, ""] if remark else []), "## Claims", "", *_head(head)]
     for row in made:
         seeds = "–" if row["seeds"] is None else str(row["seeds"])
@@ -245,6 +245,6 @@ def show(made: list[dict[str, Any]]) -> None:
     ]
     console.table("The paper's claims", ("in", "claim", "paper", "ours", "verdict"), cells)
     caption = ", ".join(f"{number} {verdict}" for verdict, number in counts(made).items())
-    lines = [(", ".join(filter(None, line[:2])), *line[4:]) for line in glance.lines(made)]
-    heads = ("in", *(name.replace(" ", "\n") for name in glance.HEAD[4:]))  # no wider than a word
+    lines = [(", ".join(filter(None, (line.where, line.about))), *line.counts) for line in glance.lines(made)]
+    heads = ("in", *(name.replace(" ", "\n") for name in glance.COUNTS))  # no wider than a word
     console.table("At a glance", heads, lines, f"{caption}. {glance.summary(made)}", padding=0)
