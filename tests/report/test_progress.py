@@ -16,8 +16,9 @@ from rich.markup import escape
 from rich.progress import Progress
 
 from fedgauge.cli import main
-from fedgauge.report.terminal import console, waiting
-from fedgauge.report.terminal.waiting import Clock, Count, PlainLines
+from fedgauge.report.terminal import console
+from fedgauge.system import waiting
+from fedgauge.system.waiting import Clock, Count, PlainLines
 
 
 def test_plain_lines_come_first_after_a_while_and_then_now_and_then() -> None:
@@ -42,7 +43,7 @@ def test_a_quick_command_writes_no_line() -> None:
 
 def test_a_long_command_whose_errors_are_piped_is_not_silent(tmp_path: Path) -> None:
     code = (
-        "import sys; from fedgauge.report.terminal import waiting; waiting.FIRST, waiting.EVERY = 0.2, 0.2\n"
+        "import sys; from fedgauge.system import waiting; waiting.FIRST, waiting.EVERY = 0.2, 0.2\n"
         "from fedgauge.cli import main\n"
         "sys.exit(main(sys.argv[1:]))"
     )

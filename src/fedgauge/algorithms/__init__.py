@@ -172,7 +172,9 @@ def with_schedules(
         hash(items)
     except TypeError:
         raise InputError(f"A schedule needs parameters of {algorithm.name} that are numbers or text.") from None
-    return schedules.scheduled(algorithm, _Remake(algorithm.name, items), gamma, eta)
+    made = schedules.scheduled(algorithm, _Remake(algorithm.name, items), gamma, eta)
+    synchronous = algorithm.synchronous
+    return replace(made, synchronous=synchronous and with_schedules(synchronous, gamma))
 
 
 def _schedule(given: str | Schedule | None) -> Schedule | None:
@@ -226,4 +228,5 @@ def fingerprint(algorithm: Algorithm) -> str | None:
 
 
 def _content(algorithm: Algorithm) -> dict[str, Any]:
-    return {field.name: getattr(algorithm, field.name) for field in fields(algorithm)}
+    # What an algorithm is compared with determines no bit of its runs.
+    return {field.name: getattr(algorithm, field.name) for field in fields(algorithm) if field.name != "synchronous"}

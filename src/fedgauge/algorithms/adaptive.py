@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fedgauge.algorithms.base import Algorithm, SgdStep, Tensors
+from fedgauge.algorithms.fedavg import fedavg
 from fedgauge.errors import fraction, positive
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def _adaptive(
         return model - eta * m / (v.sqrt() + tau), {"m": m, "v": v}
 
     parameters = {"gamma": gamma, "eta": eta, "tau": tau, "beta1": beta1, **parameters}
-    return Algorithm(name, parameters, step=SgdStep(gamma), update=update, init=init)
+    return Algorithm(name, parameters, step=SgdStep(gamma), update=update, init=init, synchronous=fedavg(gamma))
 
 
 def fedadam(gamma: float, eta: float = 0.1, tau: float = 1e-3, beta1: float = 0.9, beta2: float = 0.99) -> Algorithm:

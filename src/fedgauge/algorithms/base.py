@@ -96,6 +96,9 @@ class Algorithm:
         finish: (messages, memories) from (model, local state, steps taken by each row as a column).
         update: (model, server state) from (model, server state, averaged messages, fraction M/N of participants).
         repeats: whether one worker may run several times in a round; not where workers remember.
+        synchronous: the algorithm whose rounds of one local step are synchronous training with the same local
+            optimiser and rates; None where this one's own are. They are not where the server does more than average,
+            or where the local optimiser begins every round anew.
     """
 
     name: str
@@ -107,6 +110,7 @@ class Algorithm:
     begin: Callable[[torch.Tensor, Tensors, Tensors], Tensors] = begin_at_model
     finish: Callable[[torch.Tensor, Tensors, torch.Tensor], tuple[Tensors, Tensors]] = send_change
     repeats: bool = True
+    synchronous: Algorithm | None = None
 
     @property
     def sgd_rate(self) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fedgauge.algorithms.base import Algorithm, SgdStep, Tensors
+from fedgauge.algorithms.fedavg import fedavg
 from fedgauge.errors import InputError, fraction, positive
 
 if TYPE_CHECKING:
@@ -44,4 +45,4 @@ def fedavgm(gamma: float, eta: float = 1.0, beta: float = 0.9, nesterov: bool = 
         return model.sub(move, alpha=eta), {"u": u}
 
     parameters = {"gamma": gamma, "eta": eta, "beta": beta, "nesterov": nesterov}
-    return Algorithm("fedavgm", parameters, step=SgdStep(gamma), update=update, init=init)
+    return Algorithm("fedavgm", parameters, step=SgdStep(gamma), update=update, init=init, synchronous=fedavg(gamma))

@@ -48,7 +48,8 @@ def with_optimiser(
     >>> made.parameters["local_momentum"], made.repeats
     (0.9, False)
     """
-    made = make_optimiser(optimiser, **parameters)
+    options = dict(parameters)
+    made = make_optimiser(optimiser, **options)
     if optimiser_state is not None and optimiser_state not in STATES:
         raise InputError(f"There is no optimiser_state {optimiser_state!r}; {nearest(str(optimiser_state), STATES)}")
     if not made.has_state and optimiser_state is not None:
@@ -76,7 +77,10 @@ def with_optimiser(
 
     extra = {} if state is None else {"optimiser_state": state}
     parameters = {**algorithm.parameters, **made.parameters, **extra}
-    plain = replace(algorithm, parameters=parameters, step=optimise)
+    base = algorithm.synchronous or (algorithm if state == "reset" else None)
+    together = "averaged" if made.has_state else None
+    synchronous = None if base is None else with_optimiser(base, optimiser, optimiser_state=together, **options)
+    plain = replace(algorithm, parameters=parameters, step=optimise, synchronous=synchronous)
     return plain if state is None else _STATEFUL[state](plain, made.init)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fedgauge.algorithms.base import Algorithm, SgdStep, Tensors
+from fedgauge.algorithms.fedavg import fedavg
 from fedgauge.errors import fraction, positive
 
 if TYPE_CHECKING:
@@ -35,4 +36,4 @@ def slowmo(gamma: float, beta: float = 0.5, eta: float = 1.0) -> Algorithm:
         return model - eta * gamma * u, {"u": u}
 
     parameters = {"gamma": gamma, "beta": beta, "eta": eta}
-    return Algorithm("slowmo", parameters, step=SgdStep(gamma), update=update, init=init)
+    return Algorithm("slowmo", parameters, step=SgdStep(gamma), update=update, init=init, synchronous=fedavg(gamma))

@@ -41,6 +41,7 @@ from fedgauge.system.files import remedy
 from fedgauge.system.interrupts import as_interrupts
 from fedgauge.system.memory import keep_freed_memory
 from fedgauge.system.notices import forget_notices
+from fedgauge.system.progress import reported
 from fedgauge.system.terminal import say
 
 # What the parser raises: click's exception up to typer 0.20, which Flower needs; later versions have their own.
@@ -116,7 +117,7 @@ def main(arguments: list[str] | None = None) -> int:
     forget_notices()
     log.addHandler(notices)
     try:
-        with as_interrupts() as asked:
+        with as_interrupts() as asked, reported(None):  # the commands have bars of their own
             status = _answered(arguments)
         return status if asked.signal is None else asked.status
     finally:

@@ -14,6 +14,7 @@ from fedgauge.experiment.config import Experiment
 from fedgauge.system.terminal import say
 
 if TYPE_CHECKING:
+    from fedgauge.algorithms.base import Algorithm
     from fedgauge.measurement.gauge.result import GaugeResult
     from fedgauge.simulation.setup import Setup
 
@@ -50,6 +51,14 @@ def gauge(
         typer.Option(
             metavar="I,I,...",
             help="Measure these numbers of local steps \\[default: about four, chosen by what is seen].",
+            show_default=False,
+        ),
+    ] = None,
+    reference_gamma: Annotated[
+        float | None,
+        typer.Option(
+            metavar="RATE",
+            help="Compare with synchronous training at this rate \\[default: the same gamma].",
             show_default=False,
         ),
     ] = None,
@@ -91,8 +100,8 @@ def gauge(
 ) -> None:
     """Measure how many local steps a federation affords: how many of them count, and how many are lost to drift.
 
-    A base run with one local step per round is the reference. Short probes from places along it then show how far I
-    local steps get.
+    A base run of synchronous training, with one local step per round, is the reference. Short probes from places along
+    it then show how far I local steps get; for algorithms whose server does more than average, runs from the start do.
 
     With --out, repeating the same command resumes a gauge that was interrupted.
 
@@ -102,6 +111,9 @@ def gauge(
     Example: fedgauge gauge runs/first --at runs/first
     """
     from fedgauge.errors import InterruptedCommandError
+    from fedgauge.measurement.gauge.gauge import gauge as take
+    from fedgauge.measurement.gauge.gauge import read_goal
+    from fedgauge.measurement.gauge.options import GaugeOptions
     from fedgauge.pace.cost import Cost
     from fedgauge.report.terminal import console
 
@@ -110,17 +122,17 @@ def gauge(
         options.check_directory(out)
     options.allow_own_modules()
     price = None if cost is None else Cost.parse(cost)
+    value = read_goal(goal)
     rates = _rates(over)
     found: dict[float | None, GaugeResult] = {}
     with console.steps() as progress:
-        from fedgauge.measurement.gauge.gauge import gauge as take
-        from fedgauge.measurement.gauge.options import GaugeOptions
-
         chosen = GaugeOptions(_numbers(measure), threshold, steps, budget, at is not None, sample)
         for rate in rates:
+            source = _source(experiment if rate is None else experiment.changed({"gamma": rate}), run, at)
             found[rate] = take(
-                _source(experiment if rate is None else experiment.changed({"gamma": rate}), run, at),
-                goal=_loss(goal),
+                source,
+                goal=value,
+                reference=None if reference_gamma is None else _synchronous(source, reference_gamma),
                 cost=price,
                 options=chosen,
                 directory=_place(out, rate) / "parts" if out else None,
@@ -185,19 +197,14 @@ def _rates(text: str | None) -> list[float | None]:
     raise InputError(f"--over of the gauge must be rates, as in gamma=0.05,0.1, not {text!r}.")
 
 
-def _loss(text: str | None) -> float | None:
-    """The value of a goal such as loss=0.3."""
-    from fedgauge.errors import InputError
+def _synchronous(source: Experiment | Setup, gamma: float) -> Algorithm:
+    """Synchronous training with the optimiser of an experiment's algorithm, at another rate."""
+    from fedgauge.algorithms import make_algorithm
+    from fedgauge.experiment.prepare import setup_of
 
-    if text is None:
-        return None
-    name, _, value = (part.strip() for part in text.partition("="))
-    try:
-        if name == "loss":
-            return float(value)
-    except ValueError:
-        pass
-    raise InputError(f"--goal of the gauge must be a loss, as in loss=0.3, not {text!r}.")
+    algorithm = setup_of(source, None).algorithm
+    reference = algorithm.synchronous or algorithm
+    return make_algorithm(reference.name, **{**reference.parameters, "gamma": gamma})
 
 
 def _numbers(text: str | None) -> tuple[int, ...] | None:

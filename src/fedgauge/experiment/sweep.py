@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from fedgauge.experiment.jobs import make_pool, progress
 from fedgauge.experiment.sections import keys
 from fedgauge.experiment.sweep_result import SweepResult
 from fedgauge.simulation.options import Compute
+from fedgauge.system.progress import reported
 from fedgauge.values import Round, Trace
 
 _WHOLE = ("seed", "model_option", "algorithm_option", "engine", "address")
@@ -214,7 +215,7 @@ def run_sweep(
     sweep: Sweep,
     out: Path,
     jobs: int | None = None,
-    report: Progress = lambda done, total, ended: None,
+    report: Progress | Literal["auto"] | None = "auto",
     *,
     only_finished: bool = False,
     known: Mapping[str, dict[str, Any]] = MappingProxyType({}),
@@ -227,7 +228,8 @@ def run_sweep(
         sweep: the sweep to run.
         out: directory for the runs.
         jobs: number of runs at once; by default, one per core. With 1, runs are computed in this process.
-        report: called with the progress.
+        report: called with the progress. By default, a bar is shown on a terminal and in a notebook; None shows
+            nothing.
         only_finished: run nothing, and summarise the runs that have finished, each combination with the seeds it has.
             Without a directory of data in the experiment, it does not matter where the runs had theirs.
         known: what is known of runs that need not be in ``out``, by name, as an earlier summary has it.
@@ -236,6 +238,26 @@ def run_sweep(
         ``None`` if it was interrupted; otherwise a JSON object with one entry per combination, and the curves of all
         runs.
     """
+    with reported(report if report == "auto" else None) as bar:
+        if callable(report):
+            said = report
+        else:
+
+            def said(done: int, total: int, ended: int) -> None:
+                bar("rounds", done, total)
+
+        return _sweep_all(sweep, out, jobs, said, only_finished, known)
+
+
+def _sweep_all(
+    sweep: Sweep,
+    out: Path,
+    jobs: int | None,
+    report: Progress,
+    only_finished: bool,
+    known: Mapping[str, dict[str, Any]],
+) -> dict[str, Any] | None:
+    """Run the cells, and summarise them; None if it was interrupted."""
     cells = sweep.cells
     total = sum(cell.experiment.run.rounds for cell in cells)
     results = {cell.name: known[cell.name] for cell in cells if cell.name in known}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,19 +12,21 @@ from fedgauge.federation.first_model import check_model, digest_of
 from fedgauge.federation.protocols import Federation, HasLosses
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.measurement.worker_evaluation import WorkerEvaluation
+from fedgauge.system.progress import Wanted, reported
 
 
 def evaluate_workers(
     federation: Federation,
     model: torch.Tensor,
-    progress: Callable[[str, int, int | None], None] = lambda what, done, total: None,
+    progress: Wanted = "auto",
 ) -> WorkerEvaluation:
     """Evaluate a model on each worker's own examples, one pass over all of them.
 
     Args:
         federation: the workers.
         model: the flat model.
-        progress: called after every worker.
+        progress: called after every worker. By default, a bar is shown on a terminal and in a notebook; None shows
+            nothing.
 
     >>> from fedgauge import random_quadratics
     >>> federation = random_quadratics(4, 3)
@@ -40,12 +41,13 @@ def evaluate_workers(
     model = check_model(federation, model)
     losses, right = [], []
     labelled = isinstance(federation, SupervisedFederation) and _has_labels(federation, model)
-    for worker in range(federation.num_workers):
-        losses.append(float(federation.losses(model.unsqueeze(0), np.array([worker]))[0]))
-        if labelled:
-            assert isinstance(federation, SupervisedFederation)
-            right.append(_accuracy(federation, model, worker))
-        progress("workers", worker + 1, federation.num_workers)
+    with reported(progress) as tell:
+        for worker in range(federation.num_workers):
+            losses.append(float(federation.losses(model.unsqueeze(0), np.array([worker]))[0]))
+            if labelled:
+                assert isinstance(federation, SupervisedFederation)
+                right.append(_accuracy(federation, model, worker))
+            tell("workers", worker + 1, federation.num_workers)
     sizes: Any = federation.sizes(np.arange(federation.num_workers)) if hasattr(federation, "sizes") else None
     return WorkerEvaluation(
         tuple(losses),

@@ -6,7 +6,7 @@ So one can compare federations that zeta cannot tell apart.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import get_args
 
@@ -25,8 +25,7 @@ from fedgauge.measurement.lenses import lenses
 from fedgauge.measurement.passes import Meter
 from fedgauge.pace.adaptive import Pace
 from fedgauge.simulation.setup import Setup
-
-Progress = Callable[[str, int, int | None], None]
+from fedgauge.system.progress import Progress, Wanted, reported
 
 _BELOW = 0.9
 """The default zeta_rms, as a fraction of the largest that every kind reaches."""
@@ -65,7 +64,7 @@ def design(
     kinds: Sequence[str] = ("label", "mixing", "swap"),
     *,
     options: DesignOptions | None = None,
-    progress: Progress = lambda what, done, total: None,
+    progress: Wanted = "auto",
 ) -> Design:
     """Find the strength of each kind at which the federation has the same zeta_rms, and measure what differs.
 
@@ -74,7 +73,8 @@ def design(
         kinds: ``label`` (the paper's partition, with 100 · strength percent of one label) or shifts, see
             :data:`~fedgauge.SHIFTS`.
         options: what to make alike, and how.
-        progress: called with what is being done, how far it is, and the total if that is known.
+        progress: called with what is being done, how far it is, and the total if that is known. By default, a bar is
+            shown on a terminal and in a notebook; None shows nothing.
 
     >>> plain = Experiment.of({"source": "digits", "model": "softmax", "gamma": 0.1, "scheme": "iid", "rounds": 6})
     >>> found = design(plain, ["label", "swap"], options=DesignOptions(curvature=False))
@@ -91,7 +91,8 @@ def design(
         raise InputError(
             "Quadratics have no data to shift; 'fedgauge generate' makes them with the spreads you choose."
         )
-    return _Designing(experiment, options, progress).run(kinds)
+    with reported(progress) as tell:
+        return _Designing(experiment, options, tell).run(kinds)
 
 
 class _Designing:

@@ -34,10 +34,8 @@ from fedgauge.measurement.sampled import sampled_deviation, sampled_divergence
 from fedgauge.measurement.trajectory import near_convergence, trajectory
 from fedgauge.simulation.options import Compute, Observer
 from fedgauge.simulation.setup import Setup
+from fedgauge.system.progress import Progress, Wanted, reported
 from fedgauge.values import Estimate, Round
-
-Progress = Callable[[str, int, int | None], None]
-"""A function that is called with what is being done, how far it is, and the total if that is known."""
 
 
 @dataclass(frozen=True)
@@ -263,7 +261,7 @@ def measure(
     model: torch.Tensor | None = None,
     origin: str = "given",
     options: MeasureOptions | None = None,
-    progress: Progress = lambda what, done, total: None,
+    progress: Wanted = "auto",
     keep: Callable[[Measurement], None] = lambda found: None,
 ) -> Measurement:
     """Measure the constants of a federation.
@@ -278,7 +276,8 @@ def measure(
         model: the flat model at which to measure; by default, one that is trained until near convergence.
         origin: a description of where that model comes from, for the record.
         options: which readings to take, and how much they may cost.
-        progress: a function that is called with what is being done and how far it is.
+        progress: a function that is called with what is being done and how far it is. By default, a bar is shown on a
+            terminal and in a notebook; None shows nothing.
         keep: a function that is called after every reading with all readings so far, to save them at once.
 
     Returns:
@@ -295,11 +294,23 @@ def measure(
     setup = setup_of(
         source, algorithm, local_steps=local_steps, participation=participation, seed=seed, compute=compute
     )
+    with reported(progress) as tell:
+        return _measured(setup, model, origin, options or MeasureOptions(), tell, keep)
+
+
+def _measured(
+    setup: Setup,
+    model: torch.Tensor | None,
+    origin: str,
+    options: MeasureOptions,
+    progress: Progress,
+    keep: Callable[[Measurement], None],
+) -> Measurement:
+    """Take the readings, one after the other."""
     steps = setup.fixed_steps  # raises an error for adaptive local steps, before anything is computed
     digest, began = setup.federation.digest, time.monotonic()
     setup, model = _with_fixed_statistics(setup, model)
     federation = setup.federation
-    options = options or MeasureOptions()
     options = replace(options, readings=options.readings or _default(federation))
     until = began + (float("inf") if options.seconds is None else options.seconds)
     point: dict[str, Any] = {"origin": origin}

@@ -41,6 +41,7 @@ from fedgauge.planning.theory_plan import TheoryPlan
 from fedgauge.simulation.loop import simulate
 from fedgauge.simulation.options import Compute, Recording
 from fedgauge.simulation.setup import Setup
+from fedgauge.system.progress import Progress, Wanted, reported
 from fedgauge.values import Constants, Round
 from fedgauge.values.text import short
 
@@ -50,9 +51,6 @@ _LONG = 2000  # steps of a way from which on the gauge costs less than runs
 _PATIENCE = 20.0  # a candidate has failed after this many times the time of the user's own experiment
 _ROOM = 1.5  # the planned experiment gets this many times the rounds of its slowest seed
 _LOOKED = 3  # number of rounds that are watched to explain the choice
-
-Progress = Callable[[str, int, int | None], None]
-"""Called with what is being done, how much of it is done, and the total if it is known."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +106,7 @@ def plan(
     setup: Mapping[str, Any] | None = None,
     options: PlanOptions | None = None,
     directory: str | Path | None = None,
-    progress: Progress = lambda what, done, total: None,
+    progress: Wanted = "auto",
 ) -> Plan:
     """Plan the local steps, rates and participants of a federation, by pilot runs from its first model.
 
@@ -122,7 +120,8 @@ def plan(
         options: how much effort to spend on planning.
         directory: directory for the pilots, so that planning can be interrupted and resumed; by default, a temporary
             one.
-        progress: called with what is being done and how much of it is done.
+        progress: called with what is being done and how much of it is done. By default, a bar is shown on a terminal
+            and in a notebook; None shows nothing.
 
     Returns:
         The plan. If no candidate reaches the goal, it says so, and how close the best one got.
@@ -134,11 +133,25 @@ def plan(
     >>> found.choice.I, found.reached
     (128, True)
     """
-    options, began = options or PlanOptions(), time.monotonic()
     if isinstance(source, Experiment):
         refuse_other_targets(source, goal)
-    progress("measuring", 0, None)
-    shared = setup_of(source, algorithm, **(setup or {}))
+    with reported(progress) as tell:
+        tell("measuring", 0, None)
+        shared = setup_of(source, algorithm, **(setup or {}))
+        return _planned(shared, goal, cost, over, options or PlanOptions(), directory, tell)
+
+
+def _planned(
+    shared: Setup,
+    goal: Goal,
+    cost: Cost,
+    over: Mapping[str, Sequence[Any]] | None,
+    options: PlanOptions,
+    directory: str | Path | None,
+    progress: Progress,
+) -> Plan:
+    """Measure, search, and explain what was found."""
+    began = time.monotonic()
     if goal.quantity == "accuracy" and shared.evaluator is None:
         raise InputError("The goal accuracy needs test examples, but there are none; choose a loss.")
     cost = cost.completed(shared.federation)
@@ -206,7 +219,8 @@ def _long_way(
     """Measure the way to the goal with several I by the gauge, where it is so long that runs would cost more."""
 
     def measured(base: Candidate, steps: int) -> dict[int, float]:
-        if base.I != 1 or steps < _LONG:
+        # The way of synchronous training says nothing about one local step of an algorithm with another server.
+        if base.I != 1 or steps < _LONG or shared.algorithm.synchronous is not None:
             return {}
         directory = place / "gauge" / base.name if place else None
         try:

@@ -30,6 +30,7 @@ from fedgauge.simulation.rounds import Pacing, Rounds
 from fedgauge.simulation.settings import Settings
 from fedgauge.simulation.setup import check_steps
 from fedgauge.simulation.workers import Work
+from fedgauge.system.progress import Progress, Wanted, reported
 from fedgauge.system.threads import one_thread
 from fedgauge.values import Round, Status, Trace
 
@@ -61,6 +62,7 @@ def simulate(
     record: Recording = USUAL,
     compute: Compute = HERE,
     keep: Keep | str | Path | None = None,
+    progress: Wanted = "auto",
 ) -> Trace:
     """Run an algorithm on a federation.
 
@@ -79,6 +81,8 @@ def simulate(
         compute: where the workers' part of a round is computed.
         keep: the directory in which to save the run, or a :class:`Keep` with further options; by default, nothing is
             written.
+        progress: called with what is being done, and how many rounds of how many are done. By default, a bar is shown
+            on a terminal and in a notebook; None shows nothing.
 
     Returns:
         The trace. Its status is ``diverged`` if the loss or the model became infinite or NaN; it then has all rounds
@@ -132,7 +136,9 @@ def simulate(
         engine = stack.enter_context(make_engine(work, compute))
         loop = Rounds(work, engine, participation, settings.seed, start)
         loop.during = record.during if planned.long else None
-        trace = _run(loop, settings, stop, record, pace, directory, keep.checkpoint_every if keep else 1)
+        tell = stack.enter_context(reported(progress))
+        watched = _observing(tell, algorithm.name, settings.rounds, record.observer)
+        trace = _run(loop, settings, stop, record, watched, pace, directory, keep.checkpoint_every if keep else 1)
         if directory and trace.status != "stopped":
             directory.finish(trace, _named(federation, trace))
         return trace
@@ -200,6 +206,17 @@ def _settings(
     )
 
 
+def _observing(tell: Progress, name: str, rounds: int, observer: Observer | None) -> Observer:
+    """An observer that reports progress, and then calls the user's own."""
+
+    def observe(done: int, record: Round | None) -> None:
+        tell(name, done, rounds)
+        if observer is not None:
+            observer(done, record)
+
+    return observe
+
+
 def _named(federation: Federation, trace: Trace) -> dict[str, torch.Tensor]:
     """The final model as its module's ``state_dict``; empty if the federation has no module."""
     if not isinstance(federation, HasModule):
@@ -214,11 +231,11 @@ def _run(
     settings: Settings,
     stop: StopAt,
     recording: Recording,
+    observer: Observer,
     pace: Pace | None,
     directory: RunDirectory | None,
     checkpoint_every: int,
 ) -> Trace:
-    observer: Observer = recording.observer or (lambda done, record: None)
     evaluator, every = recording.evaluator, settings.record_every
     if settings.record_tests is not None and isinstance(evaluator, HasParts):
         evaluator = evaluator.part(settings.record_tests)

@@ -34,5 +34,6 @@ def next_number(found: Mapping[int, float], unpaid: Collection[int] = (), thresh
     if found[most] >= _STILL_PAYS and most * FACTOR <= MOST:
         further.append(most * FACTOR)
     if found[least] < max(threshold, _NEARLY_ALL) and least > 2:
-        further.append(max(least // FACTOR, 2))
+        # Where even the least loses too much, the answer lies below it, and the budget goes there first.
+        further.insert(0 if found[least] < threshold else len(further), max(least // FACTOR, 2))
     return next((each for each in further if each not in unpaid), None)

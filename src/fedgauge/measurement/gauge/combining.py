@@ -97,5 +97,7 @@ def falling(found: Sequence[Efficiency]) -> list[Efficiency]:
         each = found[index]
         assert each.value is not None
         shift = float(value) - each.value
-        result[index] = replace(each, value=float(value), low=max(each.low + shift, 0.0), high=each.high + shift)
+        # What was pooled may be noise or not, so that the interval holds both the value as measured and as pooled.
+        low, high = min(each.low, each.low + shift), max(each.high, each.high + shift)
+        result[index] = replace(each, value=float(value), low=max(low, 0.0), high=high)
     return result

@@ -3,16 +3,18 @@
 A base run with one local step per round says how many steps each way down in f takes when workers stay together. From
 places along it, short probes with I local steps say how far they get with the same number of steps. First the drift
 settles for as many rounds as are measured afterwards: the first round after a synchronous state is a shock. On a short
-way, runs from the first model say more for the same steps.
+way, runs from the first model say more for the same steps; and where the base run has another algorithm
+(:mod:`~fedgauge.measurement.gauge.reference`), only they can begin with a state of the algorithm's own.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
@@ -23,7 +25,6 @@ from fedgauge.experiment.config import Experiment
 from fedgauge.experiment.prepare import setup_of
 from fedgauge.federation.first_model import digest_of
 from fedgauge.federation.protocols import Federation, HasSampleNoise
-from fedgauge.measurement.gauge.allowed import check_algorithm
 from fedgauge.measurement.gauge.causes import PLAIN, Sight, explained
 from fedgauge.measurement.gauge.choosing import next_number
 from fedgauge.measurement.gauge.combining import between, combined, falling, measured, part
@@ -32,6 +33,7 @@ from fedgauge.measurement.gauge.keeping import Kept
 from fedgauge.measurement.gauge.looks import sample_of_looks
 from fedgauge.measurement.gauge.options import AROUND, GaugeOptions
 from fedgauge.measurement.gauge.probes import Base, Probe, Runner
+from fedgauge.measurement.gauge.reference import check_base, check_efficiencies, reference_for
 from fedgauge.measurement.gauge.result import Cause, Efficiency, GaugeResult, Phase, Spent, affordable, recommended
 from fedgauge.measurement.gauge.runs import Run, efficiency_of, has_stalled, phases_of
 from fedgauge.measurement.noise import noise
@@ -39,9 +41,12 @@ from fedgauge.measurement.passes import Meter
 from fedgauge.pace.adaptive import Pace
 from fedgauge.pace.cost import Cost
 from fedgauge.simulation.setup import Setup
+from fedgauge.system.progress import Progress, Wanted, reported
 from fedgauge.values.text import counted
 
-Progress = Callable[[str, int, int | None], None]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 T = TypeVar("T", Probe, Run)
 
 PLACES = (3, 6)
@@ -59,17 +64,19 @@ _RECORDS = 48
 _PHASES = ("early", "middle", "late")
 _KEPT = 24
 """How many states of the base run are kept for probes to start from."""
+_OPTIONS = tuple(field.name for field in fields(GaugeOptions) if field.name != "local_steps")
 
 
 def gauge(
     source: Federation | Experiment | Setup,
     algorithm: Algorithm | None = None,
     *,
-    goal: float | None = None,
-    cost: Cost | None = None,
+    goal: float | str | None = None,
+    cost: Cost | str | None = None,
+    reference: Algorithm | None = None,
     options: GaugeOptions | None = None,
     directory: str | Path | None = None,
-    progress: Progress = lambda what, done, total: None,
+    progress: Wanted = "auto",
     **setup: Any,
 ) -> GaugeResult:
     """Measure the efficiency of local steps, and how many of them a federation affords.
@@ -77,12 +84,18 @@ def gauge(
     Args:
         source: a federation; or an experiment or set-up, which already contains the algorithm and everything else.
         algorithm: the algorithm, with the rate at which local steps are gauged.
-        goal: the value of f at which the way ends; by default, where the base run ends.
-        cost: the cost of a round, for the recommended number of local steps.
+        goal: the value of f at which the way ends, as a number or as in ``loss=0.3``; by default, where the base run
+            ends.
+        cost: the cost of a round, for the recommended number of local steps, or its name, as in ``cross-device``.
+        reference: the algorithm of the base run, which local steps are compared with. By default, it is the algorithm
+            itself with one local step per round; for one whose server does more than average, it is synchronous
+            training with the same local optimiser and rate.
         options: what to measure, and how much it may cost.
         directory: a directory for finished parts, so that an interrupted gauge is resumed; by default, none is kept.
-        progress: called with what is being done, and how many steps of how many are done.
-        setup: further fields of :class:`~fedgauge.Setup`, such as ``participation`` and ``seed``.
+        progress: called with what is being done, and how many steps of how many are done. By default, a bar is shown on
+            a terminal and in a notebook; None shows nothing.
+        setup: further fields of :class:`~fedgauge.Setup`, such as ``participation`` and ``seed``, and of
+            :class:`~fedgauge.GaugeOptions`, except for ``local_steps``.
 
     Returns:
         The result. If it was interrupted, it has what was measured before, and ``complete`` is false.
@@ -93,10 +106,29 @@ def gauge(
     >>> [round(each.value, 2) for each in found.efficiency]
     [1.0, 1.0, 1.0]
     """
-    options = options or GaugeOptions()
+    chosen = {name: setup.pop(name) for name in _OPTIONS if name in setup}
+    options = replace(options or GaugeOptions(), **chosen)
     shared = setup_of(source, algorithm, **setup)
-    check_algorithm(shared.algorithm)
-    return _Gauge(shared, goal, cost, options, directory, progress).run()
+    wanted = Cost.parse(cost) if isinstance(cost, str) else cost
+    with reported(progress) as tell:
+        return _Gauge(shared, read_goal(goal), wanted, reference, options, directory, tell).run()
+
+
+def read_goal(goal: float | str | None) -> float | None:
+    """The value of f that a goal such as ``loss=0.3`` names.
+
+    >>> read_goal("loss=0.3"), read_goal(0.3)
+    (0.3, 0.3)
+    """
+    name, _, value = ("loss", "", goal) if not isinstance(goal, str) else (part.strip() for part in goal.partition("="))
+    try:
+        if name == "loss":
+            found = None if value is None else float(cast(Any, value))
+            if found is None or math.isfinite(found):
+                return found
+    except (TypeError, ValueError):
+        pass
+    raise InputError(f"The goal of the gauge must be a loss, as in loss=0.3, not {goal!r}.")
 
 
 class _Gauge:
@@ -107,24 +139,27 @@ class _Gauge:
         setup: Setup,
         goal: float | None,
         cost: Cost | None,
+        reference: Algorithm | None,
         options: GaugeOptions,
         directory: str | Path | None,
         progress: Progress,
     ) -> None:
         self._setup, self._goal, self._options, self._progress = setup, goal, options, progress
+        self._reference, self._notes = reference_for(setup.algorithm, reference)
+        self._is_other = self._reference is not setup.algorithm
         self._cost = None if cost is None else cost.completed(setup.federation)
         steps = setup.local_steps
         each = 1 if isinstance(steps, Pace) else round(float(np.mean(steps)))
         self._steps = options.steps or (AROUND if options.around else setup.rounds * each)
-        algorithm = {"name": setup.algorithm.name, **setup.algorithm.parameters}
-        code = fingerprint(setup.algorithm)
         self._settings: dict[str, Any] = {
             "experiment": dict(setup.experiment),
             "federation": setup.federation.digest,
-            "algorithm": algorithm if code is None else {**algorithm, "code": code},
+            "algorithm": _described(setup.algorithm),
             "participation": setup.participation.to_json(),
             "seed": setup.seed,
         }
+        if self._is_other:
+            self._settings["reference"] = _described(self._reference)
         if setup.start is not None:
             self._settings["start"] = digest_of(setup.first_model)
         self._sample = sample_of_looks(setup, options, self._steps)
@@ -140,7 +175,6 @@ class _Gauge:
         self._parts: dict[int, list[Efficiency]] = {}
         self._seen: dict[int, Sight] = {}
         self._cause: Cause | None = None
-        self._notes: list[str] = []
         if not isinstance(steps, int | Pace):
             self._notes.append("The workers' own numbers of local steps differ; here all workers take the same number.")
         if self._sample is not None:
@@ -151,61 +185,72 @@ class _Gauge:
 
     def _advanced(self, steps: int) -> None:
         self._done += steps
-        self._progress(self._what, self._done, None)
+        self._progress(self._what, self._done, self._steps if self._what == "base run" else None)
 
     def run(self) -> GaugeResult:
-        complete = True
-        with Runner(self._setup, self._advanced, self._sample) as runner:
-            kept = 1 if self._options.around else _KEPT
-            marks = sorted({round(self._steps * k / kept) for k in range(kept)})
-            if not self._options.around:
-                marks.append(self._steps)
-            base = runner.base(self._steps, marks, self._goal, self._kept)
-            if not math.isfinite(base.losses[-1]):
-                raise InputError(
-                    "The base run with one local step diverges at this rate; choose a smaller gamma or eta."
-                )
-            curve, goal = self._way(base)
-            steps = base.steps[-1]
-            self._budget = self._options.budget_of(steps)
-            self._share = self._budget / 4 * _PROBED
-            runner.gradient_steps = runner.rounds = 0
-            try:
-                self._measure(runner, base, curve, goal)
-                if self._seen:
-                    sigma2 = self._kept.once("sigma2", partial(self._sigma2, base))
-                    self._cause = explained(self._setup, self._found, self._seen, sigma2, self._options.threshold)
-            except KeyboardInterrupt:
-                self._notes.append("The gauge was interrupted; it has what was measured before.")
-                complete = False
+        try:
+            with ExitStack() as stack:
+                return self._run_all(stack)
+        finally:
+            self._kept.close()
+
+    def _run_all(self, stack: ExitStack) -> GaugeResult:
+        """Take the base run, then measure; the runners' processes live as long as the stack."""
+        setup, complete = replace(self._setup, algorithm=self._reference), True
+        runner = stack.enter_context(Runner(setup, self._advanced, self._sample))
+        kept = 1 if self._options.around else _KEPT
+        marks = sorted({round(self._steps * k / kept) for k in range(kept)})
+        if not self._options.around:
+            marks.append(self._steps)
+        base = runner.base(self._steps, marks, self._goal, self._kept)
+        passes = runner.passes = len(base.losses)
+        if not base.complete:
+            self._notes.append(f"The gauge was interrupted after {base.steps[-1]} steps of its base run.")
+            return self._result(runner, base, base.losses[-1], False)
+        if not math.isfinite(base.losses[-1]):
+            raise InputError("The base run with one local step diverges at this rate; choose a smaller gamma or eta.")
+        curve = BaseCurve(base.steps, base.losses)
+        goal = check_base(curve, self._goal)
+        if self._is_other:
+            stack.close()
+            runner = stack.enter_context(Runner(self._setup, self._advanced, self._sample))
+        self._budget = self._options.budget_of(base.steps[-1])
+        self._share = self._budget / 4 * _PROBED
+        runner.gradient_steps = runner.rounds = 0
+        runner.passes = passes
+        try:
+            self._measure(runner, base, curve, goal)
+            self._cause = self._explained(base)
+        except KeyboardInterrupt:
+            self._notes.append("The gauge was interrupted; it has what was measured before.")
+            complete = False
+        self._notes += check_efficiencies(self._found.values(), self._setup.algorithm, self._reference)
         if complete:
             self._kept.forget_states()
         return self._result(runner, base, goal, complete)
 
+    def _explained(self, base: Base) -> Cause | None:
+        """Why local steps are lost; no explanation is worth an answer, so what cannot be measured is left out."""
+        if not self._seen:
+            return None
+        try:
+            sigma2 = self._kept.once("sigma2", partial(self._sigma2, base))
+        except InputError as error:
+            self._notes.append(
+                f"Why local steps are lost cannot be said, because sigma cannot be measured here: {error}"
+            )
+            return None
+        return explained(self._setup, self._found, self._seen, sigma2, self._options.threshold)
+
     def _sigma2(self, base: Base) -> float:
         """The variance of a stochastic gradient halfway along the base run, averaged over workers."""
         setup, states = self._setup, sorted(base.states)
-        samples = _SAMPLES if isinstance(setup.federation, HasSampleNoise) else None
-        weights = setup.participation.weights
-        with Meter(setup.federation, weights=weights, seed=setup.seed, compute=setup.compute) as meter:
+        federation, weights = setup.federation, setup.participation.weights
+        # Where examples do not add up to a gradient (dropout, batch normalisation), whole gradients are drawn.
+        samples = _SAMPLES if isinstance(federation, HasSampleNoise) and federation.averages_samples else None
+        with Meter(federation, weights=weights, seed=setup.seed, compute=setup.compute) as meter:
             found = noise(meter, base.states[states[len(states) // 2]].model, samples=samples)
         return float(found.constants["sigma_rms"].value) ** 2
-
-    def _way(self, base: Base) -> tuple[BaseCurve, float]:
-        """The curve of the base run, and where its way ends."""
-        curve = BaseCurve(base.steps, base.losses)
-        end = curve.loss_at(base.steps[-1])
-        if self._goal is not None and end > self._goal:
-            raise InputError(
-                f"The base run with one local step reaches f = {end:.4g} in {base.steps[-1]} steps, not"
-                f" {self._goal:.4g}; give it more rounds, or choose a larger loss as the goal."
-            )
-        if not end < base.losses[0]:
-            raise InputError(
-                f"f does not fall within {base.steps[-1]} steps of the base run with one local step, so there is no way"
-                " to gauge; give it more rounds, or choose another gamma."
-            )
-        return curve, end if self._goal is None else self._goal
 
     def _measure(self, runner: Runner, base: Base, curve: BaseCurve, goal: float) -> None:
         given = self._options.local_steps
@@ -241,7 +286,8 @@ class _Gauge:
             local_steps: the number.
             others: how many numbers are still to be measured after it; None if that depends on what is seen.
         """
-        if self._options.around or self._share / (2 * PLACES[0]) >= _SHORT:
+        long = self._options.around or self._share / (2 * PLACES[0]) >= _SHORT
+        if long and not self._is_other:
             return self._probe(runner, base, curve, goal, local_steps)
         way, left = base.steps[-1], self._budget - runner.gradient_steps
         most = max(left // 2, min(left, way)) if others is None else left // (others + 1)
@@ -349,22 +395,27 @@ class _Gauge:
 
     def _once(self, runner: Runner, name: str, compute: Callable[[], T]) -> T:
         """A probe or a run: the one that is kept, with what it cost, or a new one."""
-        before = runner.gradient_steps, runner.rounds
+        before = runner.gradient_steps, runner.rounds, runner.passes
         known = self._kept.read(name)
         if known is not None:
             runner.gradient_steps += known["gradient_steps"]
             runner.rounds += known["rounds"]
+            runner.passes += known["passes"]
             kind = Run if "losses" in known["found"] else Probe
             return cast(T, kind.from_json(known["found"]))
         found = compute()
-        cost = {"gradient_steps": runner.gradient_steps - before[0], "rounds": runner.rounds - before[1]}
+        after = runner.gradient_steps, runner.rounds, runner.passes
+        names = ("gradient_steps", "rounds", "passes")
+        cost = {name: now - then for name, now, then in zip(names, after, before, strict=True)}
         self._kept.write(name, {"found": found.to_json(), **cost})
         return found
 
     def _result(self, runner: Runner, base: Base, goal: float, complete: bool) -> GaugeResult:
         options = self._options
         reference = Efficiency(1, 1.0, 1.0, 1.0, "reference")
-        found = tuple(between([reference, *falling([self._found[each] for each in sorted(self._found)])]))
+        measured = [self._found[each] for each in sorted(self._found)]
+        # Only of one and the same algorithm are more local steps never more efficient.
+        found = (reference, *measured) if self._is_other else tuple(between([reference, *falling(measured)]))
         end, number = base.steps[-1], len(_PHASES)
         phases = tuple(
             Phase(
@@ -375,10 +426,11 @@ class _Gauge:
             )
             for k, name in enumerate(_PHASES if self._parts else ())
         )
+        curve = [each for each in found if each.value and each.how != "reference"] if self._is_other else found
         best = None
         if self._cost is not None:
             M = self._setup.participation.num_participants(self._setup.num_workers)
-            best = recommended(found, self._cost.communication(M), self._cost.step or 0.0)
+            best = recommended(curve or found, self._cost.communication(M), self._cost.step or 0.0)
         thresholds = sorted({options.threshold, 0.8, 0.5}, reverse=True)
         return GaugeResult(
             settings=self._settings,
@@ -386,7 +438,7 @@ class _Gauge:
             reference=1,
             goal=goal,
             efficiency=found,
-            affordable={f"{each:g}": affordable(found, each) for each in thresholds},
+            affordable={f"{each:g}": affordable(curve, each) for each in thresholds},
             recommended=best,
             phases=phases,
             spent=Spent(runner.gradient_steps, runner.rounds, end, runner.passes),
@@ -396,4 +448,11 @@ class _Gauge:
             notes=tuple(self._notes),
             complete=complete,
             cause=self._cause,
+            base=_described(self._reference) if self._is_other else None,
         )
+
+
+def _described(algorithm: Algorithm) -> dict[str, Any]:
+    """Name and parameters of an algorithm, with a fingerprint of its code if they do not identify it."""
+    code = fingerprint(algorithm)
+    return {"name": algorithm.name, **algorithm.parameters, **({} if code is None else {"code": code})}

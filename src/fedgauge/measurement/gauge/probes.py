@@ -29,11 +29,15 @@ RECORDS = 96
 
 @dataclass(frozen=True)
 class Base:
-    """The base run: f after some of its steps, and its states at the places from which probes start."""
+    """The base run: f after some of its steps, and its states at the places from which probes start.
+
+    It is not complete if it was interrupted.
+    """
 
     steps: Sequence[int]
     losses: Sequence[float]
     states: Mapping[int, State]
+    complete: bool = True
 
 
 @dataclass(frozen=True)
@@ -118,21 +122,27 @@ class Runner:
         if len(at) < len(wanted):
             taken, losses, at = [], [], []  # a state is missing, so they are all computed again
         state = (kept.read_state(max(at)) if at else None) or self.first_state()
-        for mark in marks:
-            ended = bool(losses) and (not math.isfinite(losses[-1]) or (goal is not None and losses[-1] <= goal))
-            if ended:
-                break
-            if mark in taken:
-                continue
-            state = self.advance(state, 1, mark - state.round)
-            taken.append(mark)
-            losses.append(self.loss(state))
-            if mark in places:
-                at.append(mark)
-                kept.write_state(mark, state)
-                kept.write("base", {"steps": taken, "losses": losses})
-        kept.write("base", {"steps": taken, "losses": losses})
-        return Base(taken, losses, KeptStates(kept, at))
+        complete = True
+        try:
+            for mark in marks:
+                if losses and (not math.isfinite(losses[-1]) or (goal is not None and losses[-1] <= goal)):
+                    break
+                if mark in taken:
+                    continue
+                state = self.advance(state, 1, mark - state.round)
+                loss = self.loss(state)
+                taken, losses = [*taken, mark], [*losses, loss]
+                if mark in places:
+                    at.append(mark)
+                    kept.write_state(mark, state)
+                    kept.write("base", {"steps": taken, "losses": losses})
+        except KeyboardInterrupt:
+            if not losses:
+                raise
+            complete = False
+        else:
+            kept.write("base", {"steps": taken, "losses": losses})
+        return Base(taken, losses, KeptStates(kept, at), complete)
 
     def probe(self, state: State, local_steps: int, settle: int, measured: int, watch: bool = False) -> Probe:
         """Let the drift settle for some rounds, and then measure f before and after some more; watch one of these."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from fedgauge.errors import InputError
-from fedgauge.measurement.gauge.gauge import Progress, gauge
+from fedgauge.measurement.gauge.gauge import gauge
 from fedgauge.measurement.gauge.options import GaugeOptions
 from fedgauge.measurement.reading import Reading
 from fedgauge.simulation.setup import Setup
+from fedgauge.system.progress import Progress, silent
 from fedgauge.values import Estimate
 
 MEANING = "What share of the local steps counts around this model, measured directly."
 
 
-def gauge_reading(setup: Setup, progress: Progress = lambda what, done, total: None) -> Reading:
+def gauge_reading(setup: Setup, progress: Progress = silent) -> Reading:
     """Gauge around the set-up's first model, with its own number of local steps."""
     steps = setup.fixed_steps
     if not isinstance(steps, int):

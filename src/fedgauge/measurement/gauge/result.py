@@ -47,16 +47,47 @@ class Efficiency(Value):
 
     @property
     def share(self) -> str:
-        """The efficiency for a reader: a percentage, or what it is at most.
+        """The efficiency for a reader: a percentage of at most 100, or what it is at most; 1.3× if it is above 1.
 
         >>> [each.share for each in (Efficiency(4, 0.84, 0.8, 0.9), Efficiency(64, None, 0.0, 0.1))]
         ['84%', 'at most 10%']
         >>> Efficiency(4, 0.84, 0.6, 1.0, "between").share
         'about 84%'
+        >>> [Efficiency(4, 1.3, low, 1.4).share for low in (0.9, 1.2)]
+        ['100%', '1.3×']
         """
         if self.value is None:
-            return f"at most {self.high:.0%}" if self.high < 1 else "unknown"
-        return f"{'about ' if self.is_inferred else ''}{self.value:.0%}"
+            if self.high < 1:
+                return f"at most {self.high:.0%}"
+            return f"at least {min(self.low, 1.0):.0%}" if self.low > 0 else "unknown"
+        if self.is_above_one:
+            return f"{self.value:.2g}×"
+        return f"{'about ' if self.is_inferred else ''}{min(self.value, 1.0):.0%}"
+
+    @property
+    def interval(self) -> str:
+        """The interval for a reader, of shares up to 100%.
+
+        >>> Efficiency(4, 0.9, 0.8, 1.1).interval, Efficiency(4, 1.5, 1.3, 1.7).interval
+        ('80% to 100%', '1.3× to 1.7×')
+        """
+        if self.value is None or self.how == "reference":
+            return "–"
+        if self.is_above_one:
+            return f"{self.low:.2g}× to {self.high:.2g}×"
+        return f"{min(self.low, 1.0):.0%} to {min(self.high, 1.0):.0%}"
+
+    @property
+    def counted_as(self) -> str:
+        """The share as the end of a sentence on these local steps."""
+        if self.is_above_one:
+            return f"each gets as far as {self.value:.2g} steps of the base run"
+        return f"{self.share} do"
+
+    @property
+    def is_above_one(self) -> bool:
+        """Whether it is certainly above 1: a step then gets further than one of the base run."""
+        return self.value is not None and self.low > 1.02
 
     @property
     def is_inferred(self) -> bool:
@@ -158,6 +189,7 @@ class GaugeResult(Result, Displayed):
         notes: what a reader should know, one sentence each.
         complete: false if the gauge was interrupted or ran out of its budget.
         cause: why local steps are lost; None if the measured numbers do not explain it.
+        base: name and parameters of the algorithm of the base run; None if it is the one that is gauged.
     """
 
     kind, written_by = "gauge", "gauge --out"
@@ -177,20 +209,29 @@ class GaugeResult(Result, Displayed):
     notes: tuple[str, ...] = ()
     complete: bool = True
     cause: Cause | None = None
+    base: Mapping[str, Any] | None = None
 
     def at(self, local_steps: float) -> float:
         """The efficiency of any number of local steps up to the largest that was measured.
 
         Between two measured numbers it is a straight line in log I.
         """
-        known = [each for each in self.efficiency if each.value is not None]
+        known = self.curve
         if not known or not known[0].local_steps <= local_steps <= known[-1].local_steps:
             raise InputError(f"The efficiency of {local_steps} local steps was not measured; gauge up to that number.")
         return float(interpolated(known, local_steps))
 
     @property
+    def curve(self) -> list[Efficiency]:
+        """The efficiencies that are known, growing in I; the base run is among them if it has the same algorithm."""
+        known = [each for each in self.efficiency if each.value is not None]
+        return known if self.base is None else [each for each in known if each.how != "reference"] or known
+
+    @property
     def sentence(self) -> str:
         """The answer, in one or two sentences."""
+        if not self.complete and len(self.efficiency) == 1:
+            return "The gauge was interrupted before anything could be compared with its base run."
         algorithm = self.settings.get("algorithm") or {}
         rate = f"At gamma {algorithm['gamma']:g} this" if "gamma" in algorithm else "This"
         afforded = self.affordable[f"{self.threshold:g}"]
@@ -201,20 +242,52 @@ class GaugeResult(Result, Displayed):
             worse = next((each for each in told if each.local_steps > self.reference), None)
             if worse is None:
                 return f"{lead}."
-            return f"{lead}: with {worse.local_steps}, only {worse.share} do."
+            return f"{lead}: with {worse.local_steps}, only {worse.counted_as}."
         beyond = "at least " if afforded >= self.efficiency[-1].local_steps else ""
         nearest = min(measured, key=lambda each: abs(math.log(each.local_steps / afforded)))
         exact = nearest.local_steps == afforded
         about = "about " if not exact or nearest.is_inferred else ""
-        share = f"{about}{self.at(afforded):.0%} of them count"
-        if exact:
-            share += f" ({100 * nearest.low:.0f} to {100 * nearest.high:.0f})"
+        if exact and nearest.is_above_one:
+            share = nearest.counted_as
+        else:
+            share = f"{about}{min(self.at(afforded), 1.0):.0%} of them count"
+            if exact:
+                share += f" ({100 * nearest.low:.0f} to {100 * min(nearest.high, 1.0):.0f})"
         first = f"{rate} federation affords {beyond}{counted(afforded, 'local step')}: {share}."
         further = [each for each in self.efficiency if each.local_steps > afforded and each.share != "unknown"]
-        return first if not further else f"{first} At {further[-1].local_steps}, {further[-1].share} do."
+        return first if not further else f"{first} At {further[-1].local_steps}, {further[-1].counted_as}."
+
+    @property
+    def compared_with(self) -> str:
+        """What the efficiencies are compared with, in one sentence."""
+        return describe(self.base, (self.settings.get("algorithm") or {}).get("gamma"))
 
     def __str__(self) -> str:
         return self.sentence
+
+
+def describe(reference: Mapping[str, Any] | None, gamma: object) -> str:
+    """What the efficiencies are compared with, in one sentence.
+
+    Args:
+        reference: name and parameters of the base run's algorithm; None if it is the algorithm itself.
+        gamma: the rate of the algorithm itself.
+
+    >>> describe(None, 0.1)
+    'Compared with the same algorithm at one local step per round.'
+    >>> describe({"name": "fedavg", "gamma": 0.1, "eta": 1.0}, 0.1)
+    'Compared with synchronous training: one local step per round and plain averaging, at the same gamma.'
+    """
+    if reference is None:
+        return "Compared with the same algorithm at one local step per round."
+    rate = "the same gamma" if reference.get("gamma") == gamma else f"gamma {reference.get('gamma')}"
+    optimiser = reference.get("optimiser")
+    who = {None: "", "adamw": ", AdamW", "sgd": ", SGD with momentum"}.get(optimiser, f", {optimiser}")
+    if who and reference.get("optimiser_state") == "averaged":
+        who += " with averaged state"
+    if reference.get("name") in ("fedavg", "fedprox") and reference.get("eta") == 1.0:
+        return f"Compared with synchronous training: one local step per round and plain averaging{who}, at {rate}."
+    return f"Compared with {reference.get('name')} at one local step per round{who}, at {rate}."
 
 
 def interpolated(known: Sequence[Efficiency], local_steps: Any) -> Any:
@@ -230,12 +303,15 @@ def affordable(efficiency: Sequence[Efficiency], threshold: float) -> int:
     8
     """
     known = [each for each in efficiency if each.value is not None]
-    found = known[0].local_steps
+    # Without the base run among them, even the first may be too few.
+    found = known[0].local_steps if known and (known[0].value or 0.0) >= threshold else 1
     for one, other in itertools.pairwise(known):
         assert one.value is not None
         assert other.value is not None
         if other.value >= threshold:
             found = other.local_steps
+            continue
+        if one.value < threshold:
             continue
         share = (one.value - threshold) / (one.value - other.value)
         return max(found, int(one.local_steps * (other.local_steps / one.local_steps) ** share * (1 + 1e-9)))

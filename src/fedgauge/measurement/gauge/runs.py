@@ -52,7 +52,13 @@ def efficiency_of(run: Run, curve: BaseCurve, goal: float) -> Efficiency:
     if math.isfinite(needed):
         # The run ends where f first touches the goal, and so does the base run.
         value = min(crossing(curve.steps.tolist(), curve.losses.tolist(), goal), way) / needed
-        return measured(run.local_steps, value, value * end, how="run")
+        at = int(np.searchsorted(run.steps, needed))
+        if at <= 1:
+            # Somewhere within its first record it passed the goal: only the steps up to there are certain.
+            return Efficiency(run.local_steps, None, min(way / run.steps[min(at, len(run.steps) - 1)], 1.0), 1.0, "run")
+        # Where f is between two records is known to their distance only.
+        between = (run.steps[at] - run.steps[at - 1]) / needed / math.sqrt(12)
+        return measured(run.local_steps, value, value * math.hypot(end, between), how="run")
     taken = run.steps[-1]
     nothing = Efficiency(run.local_steps, None, 0.0, min(way / taken, 1.0), "run")
     steps, come = _late(run, curve)

@@ -26,9 +26,9 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from fedgauge.exact.expectation import Expectation
-from fedgauge.report.terminal import waiting
 from fedgauge.runs.reader import source_of
 from fedgauge.symbols import symbol
+from fedgauge.system import waiting
 from fedgauge.system.terminal import printable
 from fedgauge.values import Estimate, Round, Trace
 from fedgauge.values.text import counted

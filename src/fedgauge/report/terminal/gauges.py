@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedgauge.measurement.gauge.result import Efficiency, GaugeResult, interpolated
+from fedgauge.measurement.gauge.result import GaugeResult, interpolated
 from fedgauge.report import figures
 from fedgauge.report.terminal import console
 from fedgauge.system.files import write_json
@@ -24,9 +24,9 @@ def show(found: GaugeResult) -> None:
         slowdown = "–" if each.slowdown is None else f"{each.slowdown:.2f}"
         rows.append(
             (
-                str(each.local_steps),
+                str(each.local_steps) if each.how != "reference" or found.base is None else "sync",
                 each.share,
-                _interval(each),
+                each.interval,
                 slowdown,
                 *(part.share if part else "–" for part in parts),
             )
@@ -38,6 +38,7 @@ def show(found: GaugeResult) -> None:
         )
     if found.cause is not None:
         console.out.print(found.cause.sentence, soft_wrap=True)
+    console.out.print(found.compared_with, soft_wrap=True)
     spent = found.spent
     console.out.print(
         f"Spent: {spent.gradient_steps} steps of each worker beyond the base run's {spent.base_gradient_steps}, in"
@@ -47,10 +48,6 @@ def show(found: GaugeResult) -> None:
     )
     for note in found.notes:
         console.out.print(note, soft_wrap=True)
-
-
-def _interval(each: Efficiency) -> str:
-    return "–" if each.value is None or each.how == "reference" else f"{each.low:.0%} to {each.high:.0%}"
 
 
 def save(found: GaugeResult, directory: Path) -> list[Path]:
@@ -67,7 +64,7 @@ def draw(results: Sequence[GaugeResult], path: figures.Target) -> None:
     with figures.figure(path, panels=1, width=6.0, height=3.6) as (axes,):
         tops = [1.1]
         for number, found in enumerate(results):
-            colour, known = f"C{number}", [each for each in found.efficiency if each.value is not None]
+            colour, known = f"C{number}", found.curve
             places, afforded = [each.local_steps for each in known], found.affordable[f"{found.threshold:g}"]
             rate = (found.settings.get("algorithm") or {}).get("gamma")
             name = f"gamma {rate:g}: " if len(results) > 1 and rate is not None else ""

@@ -25,7 +25,7 @@ def _gauge(given: ReportInput) -> GaugeResult:
 
 def _show(given: ReportInput) -> Mapping[str, Any]:
     found = _gauge(given)
-    known = [each for each in found.efficiency if each.value is not None]
+    known = found.curve
     steps = [float(each.local_steps) for each in known]
     marks = [Mark(found.affordable[f"{found.threshold:g}"], "affordable")]
     entries: dict[str, CellValue] = {
@@ -62,9 +62,11 @@ def _show(given: ReportInput) -> Mapping[str, Any]:
     for each in found.efficiency:
         parts = [next((e for e in p.efficiency if e.local_steps == each.local_steps), None) for p in found.phases]
         slowdown = "–" if each.slowdown is None else f"{each.slowdown:.2f}"
-        rows.append([each.local_steps, each.share, slowdown, *(part.share if part else "–" for part in parts)])
+        name = each.local_steps if each.how != "reference" or found.base is None else "synchronous"
+        rows.append([name, each.share, slowdown, *(part.share if part else "–" for part in parts)])
     remarks = [
         *([found.cause.sentence] if found.cause else []),
+        found.compared_with,
         "This is an instrument: it was measured on this federation, at this rate, along the way from"
         f" f = {found.losses[0]:.4g} to {found.goal:.4g}."
         f" It took {found.spent.gradient_steps} steps of each worker beyond the {found.spent.base_gradient_steps} of"

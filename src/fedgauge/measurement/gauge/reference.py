@@ -1,0 +1,126 @@
+"""What local steps are compared with: synchronous training with the workers' own optimiser and rates.
+
+For an algorithm whose server averages, that is the algorithm itself with one local step per round. Where the server
+does more (momentum, Adam, DiLoCo), one local step per round is no yardstick: such a server hardly trains when it is
+called after every step. The reference is then plain averaging after every step, with the same local optimiser and rate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from fedgauge.algorithms import ALGORITHMS
+from fedgauge.algorithms.base import Algorithm, no_state
+from fedgauge.algorithms.schedules import refuse_round_schedules
+from fedgauge.errors import InputError
+from fedgauge.measurement.gauge.curve import BaseCurve
+from fedgauge.measurement.gauge.result import Efficiency
+from fedgauge.values.text import counted
+
+FAR = 3.0
+"""The base run is no yardstick for local steps that are certainly more than so many times as efficient."""
+_LOST = 0.5
+"""The way's end must be known to this part of the way, or noise hides where it is."""
+_RISEN = 0.1
+"""The part of the fall of f that the end of a base run may give back; noise is allowed for beside it."""
+
+
+def reference_for(algorithm: Algorithm, given: Algorithm | None) -> tuple[Algorithm, list[str]]:
+    """The algorithm of the base run, and what a reader should know about it.
+
+    Args:
+        algorithm: the one that is gauged.
+        given: the reference that the user wants, if any.
+    """
+    refuse_round_schedules(algorithm.parameters, "The gauge")
+    if given is not None:
+        refuse_round_schedules(given.parameters, "The gauge")
+        return given, []
+    reference = algorithm.synchronous or algorithm
+    notes = []
+    if reference is algorithm and algorithm.name not in ALGORITHMS and algorithm.init is not no_state:
+        notes.append(
+            f"{algorithm.name} is compared with itself at one local step per round; if its server does more than"
+            " average, name another reference (reference=)."
+        )
+    return reference, notes
+
+
+def check_base(curve: BaseCurve, goal: float | None) -> float:
+    """The value of f at which the way ends; a base run that cannot serve as a yardstick is refused.
+
+    Args:
+        curve: of the base run.
+        goal: the value that the user wants, if any.
+    """
+    steps, losses = curve.steps, curve.losses
+    last, end = int(steps[-1]), curve.loss_at(steps[-1])
+    if goal is not None and end > goal:
+        raise InputError(
+            f"The base run with one local step reaches f = {end:.4g} in {last} steps, not {goal:.4g}; give it more"
+            " rounds, or choose a larger loss as the goal."
+        )
+    if not end < losses[0]:
+        raise InputError(
+            f"f does not fall within {last} steps of the base run with one local step, so there is no way to gauge;"
+            " give it more rounds, or choose another gamma."
+        )
+    if goal is not None:
+        return goal
+    few = max(len(losses) // 8, 1)
+    means = np.convolve(losses, np.full(few, 1 / few), "valid")
+    lowest, closing = int(np.argmin(means)), float(means[-1])
+    risen, noise = closing - float(means[lowest]), 3 * curve.scatter_at(last) * math.sqrt(2 / few)
+    if risen > _RISEN * (losses[0] - means[lowest]) + noise:
+        raise InputError(
+            f"f rises again in the base run with one local step: from {means[lowest]:.4g} around step"
+            f" {steps[lowest + few // 2]:.0f} to {closing:.4g} at its end, so it is no yardstick; choose a smaller"
+            " gamma, or end it earlier with fewer steps or a goal."
+        )
+    way = curve.steps_at(end)
+    if curve.error_at(way) > _LOST * way:
+        flat = next(step for step in steps if curve.loss_at(step) <= end + 2 * curve.scatter_at(last))
+        raise InputError(
+            f"The base run with one local step has stalled: after {flat:.0f} of its {last} steps f falls by less than"
+            " its noise, so that nothing later can be compared with it; end it there with steps or a goal, choose"
+            " another gamma, or evaluate f with more examples."
+        )
+    return end
+
+
+def check_efficiencies(found: Iterable[Efficiency], algorithm: Algorithm, reference: Algorithm) -> list[str]:
+    """Refuse a base run that is far slower than what it is compared with, and explain efficiencies above 1.
+
+    Returns:
+        The explanations.
+    """
+    notes = []
+    for each in sorted(found, key=lambda each: each.local_steps):
+        if each.value is None or not each.is_above_one:
+            continue
+        steps, times = counted(each.local_steps, "local step"), f"{each.value:.2g} times"
+        if each.low > FAR or (reference is algorithm and each.low > FAR / 2):
+            raise InputError(
+                f"With {steps} per round, f falls {times} as far per step as in the base run"
+                f" ({reference.name}, one local step per round, gamma {reference.parameters.get('gamma')}), which is"
+                " too slow to compare with; " + _remedy(algorithm, reference) + "."
+            )
+        why = (
+            "averaging less often does not hold this federation back"
+            if reference is algorithm
+            else f"the server of {algorithm.name} takes the model further than averaging does"
+        )
+        notes.append(f"With {steps} per round, a step brings f down {times} as far as in the base run: {why}.")
+    return notes
+
+
+def _remedy(algorithm: Algorithm, reference: Algorithm) -> str:
+    if reference is algorithm:
+        return "give it more steps, or choose another gamma"
+    return (
+        f"the server of {algorithm.name} moves the model much further than averaging does, so name a reference with a"
+        " larger rate (reference=fg.fedavg(gamma=…); --reference-gamma on the command line)"
+    )

@@ -1,0 +1,103 @@
+"""Calls from Python show a bar where a person would see it, and nothing elsewhere."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from fedgauge.system import progress
+
+SCRIPT = """
+import fedgauge as fg
+from fedgauge.system import progress
+progress.DELAY = 0.0
+federation = fg.random_quadratics(4, 3)
+"""
+CALLS = {
+    "simulate": "fg.simulate(federation, fg.fedavg(gamma=0.1), local_steps=2, rounds=300{})",
+    "gauge": "fg.gauge(federation, fg.fedavg(gamma=0.02), options=fg.GaugeOptions(steps=200, local_steps=[4]){})",
+    "measure": "fg.measure(federation, fg.fedavg(gamma=0.1), options=fg.MeasureOptions(rounds=2){})",
+}
+
+
+def on_a_terminal(*lines: str) -> str:
+    """What a script writes to a terminal."""
+    parent, child = pty.openpty()
+    program = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT + "\n".join(lines)], stdout=subprocess.DEVNULL, stderr=child, stdin=child
+    )
+    os.close(child)
+    written = b""
+    while True:
+        try:
+            some = os.read(parent, 65536)
+        except OSError:  # the terminal's other end is closed
+            break
+        if not some:
+            break
+        written += some
+    os.close(parent)
+    assert program.wait() == 0, written.decode()
+    return written.decode()
+
+
+def test_a_terminal_shows_one_bar_for_each_call_and_none_when_told_so() -> None:
+    shown = on_a_terminal(*(call.format("") for call in CALLS.values()))
+    assert "fedavg" in shown
+    assert "300/300" in shown
+    assert "base run" in shown
+    assert "4 local steps" in shown
+    assert "trajectory" in shown
+    assert "Traceback" not in shown
+    assert on_a_terminal(*(call.format(", progress=None") for call in CALLS.values())) == ""
+
+
+def test_calls_inside_a_call_are_silent() -> None:
+    """A user's function speaks for the whole call: the runs inside it show no bars of their own."""
+    told = on_a_terminal(
+        "told = []",
+        CALLS["measure"].format(", progress=lambda what, done, total: told.append(what)"),
+        "assert told",
+    )
+    assert told == ""
+
+
+def test_nothing_is_written_where_nobody_looks() -> None:
+    script = SCRIPT + "\n".join(call.format("") for call in CALLS.values())
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True)
+    assert found.stdout + found.stderr == ""
+
+
+def test_a_notebook_shows_a_bar_that_goes_away(tmp_path: Path) -> None:
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(SCRIPT + CALLS["simulate"].format("") + ";")])
+    updates: list[str] = []
+
+    class Client(NotebookClient):  # type: ignore[misc]
+        def process_message(self, msg, cell, cell_index):  # type: ignore[no-untyped-def]
+            if msg["msg_type"] in ("display_data", "update_display_data"):
+                updates.append(msg["content"]["data"].get("text/html", ""))
+            return super().process_message(msg, cell, cell_index)
+
+    book.cells[0].source = book.cells[0].source.replace("progress.DELAY = 0.0", "progress.DELAY = progress._OFTEN = 0")
+    Client(book, timeout=60, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
+    assert any('<progress value="150" max="300">' in update for update in updates)
+    assert updates[-1] == ""
+    (last,) = [output for output in book.cells[0].outputs if output.output_type == "display_data"]
+    assert last.data["text/html"] == ""
+
+
+def test_threads_share_one_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_is_watched", lambda: True)
+    with progress.reported("auto") as first:
+        assert first is not progress.silent
+        with progress.reported("auto") as inner:
+            assert inner is progress.silent
+    with progress._one_at_a_time, progress.reported("auto") as other:
+        assert other is progress.silent
