@@ -32,7 +32,7 @@ from fedgauge import (
 from fedgauge.algorithms.base import move_by
 from fedgauge.errors import InputError
 from fedgauge.measurement.gauge.curve import BaseCurve
-from fedgauge.measurement.gauge.reference import check_base, check_efficiencies
+from fedgauge.measurement.gauge.reference import check_base, check_efficiencies, stalled_at
 from fedgauge.measurement.gauge.result import Efficiency
 
 QUADRATICS = random_quadratics(4, 3, hessian_spread=0.2, seed=1)
@@ -145,11 +145,22 @@ def test_a_base_run_that_rises_is_refused() -> None:
     assert check_base(noisy([*down, *np.linspace(1, 0.9, 40)], 0.01), None) < 1
 
 
-def test_a_base_run_that_stalls_is_refused() -> None:
+def test_a_base_run_that_stalls_at_once_is_refused() -> None:
     with pytest.raises(InputError, match=r"has stalled: after \d of its 99 steps"):
-        check_base(noisy([3, 2, 1.1, *np.full(97, 1.0)], 0.05), None)
-    # Without noise every fall tells, however small.
-    assert check_base(BaseCurve(range(100), 0.9 ** np.arange(100.0)), None) > 0
+        stalled_at(noisy([3, 2, 1.1, *np.full(97, 1.0)], 0.05))
+    # Without noise every fall tells, however small; and of a few records nobody can tell.
+    assert stalled_at(BaseCurve(range(100), 0.9 ** np.arange(100.0))) is None
+    assert stalled_at(noisy([3, 2, 1, 1, 1, 1, 1, 1], 0.05)) is None
+
+
+def test_the_way_ends_where_the_base_run_stalls_later() -> None:
+    """With noise there is a level below which f does not get: the steps there tell nothing about local steps."""
+    federation = QuadraticFederation([[[0.9]], [[1.1]]], [[1.0], [-1.0]], sigma2=1.0, start=[1e4])
+    found = gauge(federation, fedavg(0.02), options=GaugeOptions(steps=2000, local_steps=[4]))
+    note = next(note for note in found.notes if "falls by less than its noise" in note)
+    assert 400 < found.steps[-1] == int(note.split()[1]) < 1000
+    assert found.spent.base_gradient_steps == 2000
+    assert found.efficiency[1].value == pytest.approx(1.0, abs=0.3)
 
 
 def test_a_base_run_that_is_far_slower_is_refused_with_the_reason() -> None:

@@ -33,7 +33,7 @@ from fedgauge.measurement.gauge.keeping import Kept
 from fedgauge.measurement.gauge.looks import sample_of_looks
 from fedgauge.measurement.gauge.options import AROUND, GaugeOptions
 from fedgauge.measurement.gauge.probes import Base, Probe, Runner
-from fedgauge.measurement.gauge.reference import check_base, check_efficiencies, reference_for
+from fedgauge.measurement.gauge.reference import check_base, check_efficiencies, reference_for, stalled_at
 from fedgauge.measurement.gauge.result import Cause, Efficiency, GaugeResult, Phase, Spent, affordable, recommended
 from fedgauge.measurement.gauge.runs import Run, efficiency_of, has_stalled, phases_of
 from fedgauge.measurement.noise import noise
@@ -203,18 +203,27 @@ class _Gauge:
         if not self._options.around:
             marks.append(self._steps)
         base = runner.base(self._steps, marks, self._goal, self._kept)
-        passes = runner.passes = len(base.losses)
+        passes, self._taken = len(base.losses), base.steps[-1]
         if not base.complete:
+            runner.gradient_steps = runner.rounds = 0
             self._notes.append(f"The gauge was interrupted after {base.steps[-1]} steps of its base run.")
             return self._result(runner, base, base.losses[-1], False)
         if not math.isfinite(base.losses[-1]):
             raise InputError("The base run with one local step diverges at this rate; choose a smaller gamma or eta.")
         curve = BaseCurve(base.steps, base.losses)
         goal = check_base(curve, self._goal)
+        if self._goal is None and (flat := stalled_at(curve)) is not None:
+            self._notes.append(
+                f"After {flat} of the {self._taken} steps of the base run f falls by less than its noise, so the"
+                " comparison ends there."
+            )
+            base = base.until(flat)
+            curve = BaseCurve(base.steps, base.losses)
+            goal = check_base(curve, None)
         if self._is_other:
             stack.close()
             runner = stack.enter_context(Runner(self._setup, self._advanced, self._sample))
-        self._budget = self._options.budget_of(base.steps[-1])
+        self._budget = self._options.budget_of(self._taken)
         self._share = self._budget / 4 * _PROBED
         runner.gradient_steps = runner.rounds = 0
         runner.passes = passes
@@ -441,7 +450,7 @@ class _Gauge:
             affordable={f"{each:g}": affordable(curve, each) for each in thresholds},
             recommended=best,
             phases=phases,
-            spent=Spent(runner.gradient_steps, runner.rounds, end, runner.passes),
+            spent=Spent(runner.gradient_steps, runner.rounds, self._taken, runner.passes),
             steps=tuple(base.steps),
             losses=tuple(base.losses),
             cost=self._cost,

@@ -168,6 +168,10 @@ class KeptStates(Mapping[int, State]):
             raise InputError(f"The state of the base run after {step} steps can no longer be read; gauge again.")
         return found
 
+    def until(self, step: int) -> KeptStates:
+        """The states after steps up to this one."""
+        return KeptStates(self._kept, [each for each in self._steps if each <= step])
+
     def __iter__(self) -> Iterator[int]:
         return iter(self._steps)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
@@ -36,8 +36,13 @@ class Base:
 
     steps: Sequence[int]
     losses: Sequence[float]
-    states: Mapping[int, State]
+    states: KeptStates
     complete: bool = True
+
+    def until(self, step: int) -> Base:
+        """The base run up to a step."""
+        number = sum(each <= step for each in self.steps)
+        return Base(self.steps[:number], self.losses[:number], self.states.until(step))
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,13 @@ from fedgauge.values.text import counted
 
 FAR = 3.0
 """The base run is no yardstick for local steps that are certainly more than so many times as efficient."""
-_LOST = 0.5
-"""The way's end must be known to this part of the way, or noise hides where it is."""
+_SIGMAS = 2.0
+"""The fall of f over the last quarter of a base run, in standard errors, below which it has stalled; on digits it is in
+the hundreds."""
+_ALIKE = 0.9
+"""The correlation of neighbouring records is not taken to be more than this."""
+_FEW, _EARLY = 6, 0.2
+"""Records in a quarter of a base run that tell whether it has stalled, and the part of it before which it must not."""
 _RISEN = 0.1
 """The part of the fall of f that the end of a base run may give back; noise is allowed for beside it."""
 
@@ -50,7 +55,7 @@ def reference_for(algorithm: Algorithm, given: Algorithm | None) -> tuple[Algori
 
 
 def check_base(curve: BaseCurve, goal: float | None) -> float:
-    """The value of f at which the way ends; a base run that cannot serve as a yardstick is refused.
+    """The value of f at which the way ends; a base run that rises or never gets there is refused.
 
     Args:
         curve: of the base run.
@@ -80,15 +85,38 @@ def check_base(curve: BaseCurve, goal: float | None) -> float:
             f" {steps[lowest + few // 2]:.0f} to {closing:.4g} at its end, so it is no yardstick; choose a smaller"
             " gamma, or end it earlier with fewer steps or a goal."
         )
-    way = curve.steps_at(end)
-    if curve.error_at(way) > _LOST * way:
-        flat = next(step for step in steps if curve.loss_at(step) <= end + 2 * curve.scatter_at(last))
-        raise InputError(
-            f"The base run with one local step has stalled: after {flat:.0f} of its {last} steps f falls by less than"
-            " its noise, so that nothing later can be compared with it; end it there with steps or a goal, choose"
-            " another gamma, or evaluate f with more examples."
-        )
     return end
+
+
+def stalled_at(curve: BaseCurve) -> int | None:
+    """The step after which f only goes up and down; None if it falls to the end, or if too few records tell.
+
+    A base run that has stalled early is refused.
+
+    >>> stalled_at(BaseCurve(range(60), 0.9 ** np.arange(60.0))) is None
+    True
+    """
+    steps, losses = curve.steps, curve.losses
+    quarter, last = len(losses) // 4, int(steps[-1])
+    if quarter < _FEW:
+        return None
+    late, half = losses[-2 * quarter :], steps[-2 * quarter :]
+    residuals = late - np.polyval(np.polyfit(half, late, 1), half)
+    scatter = float(residuals.std(ddof=2))
+    # f goes up and down slowly, so that neighbouring records tell less than as many independent ones.
+    alike = float(residuals[1:] @ residuals[:-1] / max(residuals @ residuals, 1e-300))
+    error = scatter * math.sqrt(2 / quarter * (1 + max(alike, 0.0)) / (1 - min(alike, _ALIKE)))
+    if late[:quarter].mean() - late[quarter:].mean() >= _SIGMAS * error:
+        return None
+    level = float(late.mean()) + 2 * scatter
+    flat = int(next(step for step, loss in zip(steps, losses, strict=True) if loss <= level))
+    if flat < _EARLY * last:
+        raise InputError(
+            f"The base run with one local step has stalled: after {flat} of its {last} steps f falls by less than its"
+            " noise, so that nothing later can be compared with it; end it there with fewer steps, choose another"
+            " gamma, or evaluate f with more examples."
+        )
+    return flat
 
 
 def check_efficiencies(found: Iterable[Efficiency], algorithm: Algorithm, reference: Algorithm) -> list[str]:
