@@ -78,7 +78,7 @@ def test_a_part_that_is_not_what_was_written_is_computed_again(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    taken(tmp_path, until=150)
+    taken(tmp_path, until=230)
     path = next(path for path in sorted(tmp_path.iterdir()) if path.name.startswith(name))
     damage(path)
     with caplog.at_level(logging.WARNING, "fedgauge"):
@@ -107,7 +107,7 @@ def stop_at(steps: int) -> Callable[[str, int, int | None], None]:
     return progress
 
 
-@pytest.mark.parametrize("until", [60, 150])
+@pytest.mark.parametrize("until", [60, 230])
 def test_what_it_cost_is_the_same_after_a_resume(until: int, whole: GaugeResult, tmp_path: Path) -> None:
     taken(tmp_path, until)
     again = taken(tmp_path)
