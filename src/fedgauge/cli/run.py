@@ -145,7 +145,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Directory for the runs, the pictures and the JSON result.")] = Path("demo"),
     json: options.Json = False,
 ) -> None:
-    """Show the main idea in half a minute, on a network and on quadratics: how L_h limits local steps.
+    """Show in half a minute what limits local steps: L_h on quadratics, and on a network what the gauge measures.
 
     Example: fedgauge demo --out demo
     """

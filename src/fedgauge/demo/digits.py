@@ -1,7 +1,7 @@
 """The paper's MLP on scikit-learn's digits, divided among ten workers, with FedAvg at several I.
 
 Half of each worker's data has one label, so the workers' gradients differ a lot. Yet more local steps make more
-progress per round, because the L_h that is seen during the runs is small.
+progress per round. How many of them count, the gauge measures: on networks no constant tells it.
 """
 
 from __future__ import annotations

@@ -159,14 +159,14 @@ _ROWS = (
     Lens(
         "B",
         "Workers' gradients are long compared with their mean.",
-        "Li et al. 2020 (FedProx), Definition 3",
+        "Li et al. 2020 (FedProx)",
         "gradients",
         _dissimilarity,
     ),
     Lens(
         "diversity",
         "Workers' gradients cancel in their sum.",
-        "Yin et al. 2018, Definition 1",
+        "Yin et al. 2018",
         "gradients",
         _diversity,
     ),
@@ -181,7 +181,7 @@ _ROWS = (
     Lens(
         "alpha_h",
         "The errors that local steps make add up instead of cancelling.",
-        "Das et al. 2022 (FedGLOMO), heterogeneity assumption",
+        "after Das et al. 2022 (FedGLOMO)",
         "local models",
         _alpha,
     ),
@@ -196,7 +196,7 @@ _ROWS = (
     Lens(
         "delta",
         "Some worker's Hessian is far from f's.",
-        "Karimireddy et al. 2021 (MIME), (A2); Shamir et al. 2014",
+        "Karimireddy et al. 2021 (MIME); Shamir et al. 2014",
         "Hessians",
         _delta,
     ),

@@ -1,0 +1,114 @@
+"""A number that a page boasts of is what the kept results say: each is computed here, and compared with every page."""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from benchmarks.plans.federations import CASES
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "docs" / "results"
+WORDS = {"three": 3, "nine": 9, "eight": 8}
+
+
+def kept(name: str) -> Any:
+    return json.loads((RESULTS / name).read_text())
+
+
+def plans(fresh: bool) -> tuple[int, int]:
+    """How many plans there are, and how many of them are within 1.25 of the best cell."""
+    wanted = {case.name for case in CASES.values() if case.fresh == fresh}
+    rows = [row for row in kept("plan/numbers.json")["rows"] if row["case"] in wanted]
+    return len(rows), sum(row["plan_judged"] <= 1.25 * row["best_judged"] for row in rows)
+
+
+def sharpness() -> tuple[int, int]:
+    """How many times sharper the star versions are on digits: the most, and the median."""
+    versions = [line["versions"] for line in kept("certified/digits.json")["lines"]]
+    # Where there is no sharp version, it is the corrected one.
+    ratios = [each.get("sharp", each["corrected"])["bound"] / each["star"]["bound"] for each in versions]
+    return round(max(ratios)), round(statistics.median(ratios))
+
+
+def gauge_steps() -> tuple[int]:
+    """The steps of a gauge at its default budget, base run included, in base runs."""
+    return (round(1 + kept("gauge/numbers.json")["fresh"]["summary"]["spent, in base runs"]),)
+
+
+def gauge_errors() -> tuple[int, int, int]:
+    """Median error, the error that nine of ten stay within, in percent, and how many predictions, all of them fresh."""
+    numbers = kept("gauge/numbers.json")
+    fresh = [part for name, part in numbers.items() if "developed" not in name]
+    errors = []
+    for part in fresh:
+        for cell in part["cells"]:
+            for found in cell["gauge"]:
+                for each in found["efficiency"] if isinstance(found, dict) else found:
+                    truth = cell["truth"][str(each["local_steps"])]
+                    if truth < 6:
+                        errors.append(abs(1 / each["value"] / truth - 1) if each["value"] else None)
+    known = sorted(error for error in errors if error is not None)
+    return round(100 * statistics.median(known)), round(100 * known[-(-9 * len(known) // 10) - 1]), len(errors)
+
+
+class Headline(NamedTuple):
+    """A sentence with numbers, as a pattern with one group for each; the pages that have it; and what is true."""
+
+    pattern: str
+    pages: tuple[str, ...]
+    truth: Callable[[], tuple[int, ...]]
+
+
+HEADLINES = (
+    Headline(r"up to (\d+) times sharper on digits \(median (\d+)\)", ("README.md",), sharpness),
+    Headline(r"for about (\w+) runs' worth of steps in all", ("README.md",), gauge_steps),
+    Headline(
+        r"Of (\d+) plans on (?:10 )?federations that it was not developed on, (?:three costs and two seeds, )?(\d+)",
+        ("README.md", "docs/results/plan.md"),
+        lambda: plans(fresh=True),
+    ),
+    Headline(r"of (\d+) on the 14 that it was developed on, all", ("docs/results/plan.md",), lambda: plans(False)[:1]),
+    Headline(
+        r"its median error is (\d+)%, nine of ten of \d+ predictions are within (\d+)%",
+        ("docs/results/gauge.md",),
+        lambda: gauge_errors()[:2],
+    ),
+    Headline(r"nine of ten of (\d+) predictions", ("docs/results/gauge.md",), lambda: gauge_errors()[2:]),
+)
+
+
+@pytest.mark.parametrize("headline", HEADLINES, ids=lambda each: each.pattern[:30])
+def test_a_headline_is_what_the_results_say(headline: Headline) -> None:
+    for page in headline.pages:
+        text = " ".join((ROOT / page).read_text().split())
+        found = re.findall(headline.pattern, text)
+        assert found, f"{page} no longer says {headline.pattern}"
+        for numbers in found:
+            said = (numbers,) if isinstance(numbers, str) else numbers
+            assert tuple(WORDS.get(each) or int(each) for each in said) == headline.truth(), page
+
+
+def test_what_was_developed_on_was_planned_well() -> None:
+    number, good = plans(fresh=False)
+    assert good == number
+
+
+WITHDRAWN = (
+    r"\b144 plans",
+    r"4 to 20 times sharper",
+    r"about two runs' worth",
+    r"from memory",
+    r"many local steps are safe",
+)
+
+
+@pytest.mark.parametrize("claim", WITHDRAWN)
+def test_what_was_withdrawn_stays_so(claim: str) -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "src").rglob("*.py")]
+    assert not [page for page in pages if re.search(claim, " ".join(page.read_text().split()))]
