@@ -65,8 +65,10 @@ def _show(given: ReportInput) -> Mapping[str, Any] | None:
         ]
         for version, one in found.answers.items()
     ]
+    is_finite = math.isfinite(float(answer.bound.total))
     terms: list[list[CellValue]] = [
-        [t.name, float(t.value), (share, percent(share)), formula(t.formula)]
+        # Of an infinite whole there are no shares.
+        [t.name, float(t.value), (share, percent(share)) if is_finite else None, formula(t.formula)]
         for t, share in zip(answer.bound.terms, answer.shares, strict=True)
     ]
     return {
