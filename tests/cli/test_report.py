@@ -52,6 +52,17 @@ def test_a_run_with_its_constants(place: Path, capsys: Capture) -> None:
     assert told["bound"]["least"] == min(record["grad2"] for record in records[:-1])
 
 
+def test_a_run_whose_records_are_made_from_a_sample(place: Path, capsys: Capture) -> None:
+    line = "simulate digits --workers 4 --per-worker 60 --model softmax --batch-size 10 --gamma 0.1 --local-steps 3"
+    assert main(f"{line} --rounds 4 --record-sample 20 --out sampled".split()) == 0
+    assert main(["measure", "sampled", "--readings", "divergence", "--out", "sampled"]) == 0
+    capsys.readouterr()
+    told = answer(capsys, "report sampled --out r.html")
+    assert "from a sample of 64 examples" in told["verdict"] + told["summary"]
+    assert told["bound"] is None
+    assert "a bound is about all of them" in (place / "r.html").read_text()
+
+
 def test_the_bound_is_what_the_command_bound_says(place: Path, capsys: Capture) -> None:
     told = answer(capsys, "report run --measure measured/measure.json --out r.html")
     first = json.loads((place / "run" / "rounds.jsonl").read_text().splitlines()[0])["loss"]

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from tests.report.made import measurement, write_measurement
 
 import fedgauge as fg
@@ -14,7 +15,7 @@ from fedgauge.federation.participation import Participation
 from fedgauge.measurement.reading import Measurement
 from fedgauge.reproduce import sampling, sketch
 from fedgauge.results.kinds import RESULTS, kind_of
-from fedgauge.results.reading import SETTINGS, read_results
+from fedgauge.results.reading import read_results
 
 RESULTS_PAGES = Path(__file__).parents[2] / "docs" / "results"
 # What is stored was written before results named their kind.
@@ -94,7 +95,12 @@ def test_an_older_measurement_is_read(tmp_path: Path) -> None:
 
 
 def test_a_report_knows_every_setting_that_a_run_writes(tmp_path: Path) -> None:
-    federation = fg.random_quadratics(3, 2)
+    federation = fg.federate(
+        lambda: torch.nn.Linear(2, 2),
+        torch.nn.functional.cross_entropy,
+        [(torch.randn(30, 2), torch.randint(0, 2, (30,))) for _ in range(3)],
+        batch_size=5,
+    )
     fg.simulate(
         federation,
         fg.fedavg(0.1),
@@ -102,9 +108,12 @@ def test_a_report_knows_every_setting_that_a_run_writes(tmp_path: Path) -> None:
         rounds=2,
         participation=Participation("with-replacement", 2),
         start=federation.start(0) + 1,
-        record=fg.Recording(watch=False),
+        record=fg.Recording(watch=False, sample=10),
         stop=fg.StopAt(loss=-1e9, grad2=0.0),
         keep=tmp_path / "run",
     )
     written = json.loads((tmp_path / "run" / "settings.json").read_text())
-    assert {"target_grad2", "watch", "start"} <= set(written) <= SETTINGS
+    assert {"target_grad2", "watch", "start", "record_sample"} <= set(written)
+    run = read_results(tmp_path / "run").run
+    assert run is not None
+    assert run.settings == written
