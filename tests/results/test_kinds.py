@@ -16,6 +16,7 @@ from fedgauge.measurement.reading import Measurement
 from fedgauge.reproduce import sampling, sketch
 from fedgauge.results.kinds import RESULTS, kind_of
 from fedgauge.results.reading import read_results
+from fedgauge.values.results import sealed
 
 RESULTS_PAGES = Path(__file__).parents[2] / "docs" / "results"
 # What is stored was written before results named their kind.
@@ -79,7 +80,7 @@ def test_another_version_or_kind_is_refused_in_one_sentence(
     entries: dict[str, object], words: str, tmp_path: Path
 ) -> None:
     path = write_measurement(tmp_path / "measure.json", measurement())
-    path.write_text(json.dumps({**json.loads(path.read_text()), **entries}))
+    path.write_text(json.dumps(sealed({**json.loads(path.read_text()), **entries})))
     with pytest.raises(InputError, match=words) as caught:
         read_results(path)
     assert "\n" not in str(caught.value)
@@ -88,7 +89,7 @@ def test_another_version_or_kind_is_refused_in_one_sentence(
 def test_an_older_measurement_is_read(tmp_path: Path) -> None:
     data = measurement().to_json()
     del data["kind"], data["version"]
-    (tmp_path / "measure.json").write_text(json.dumps(data))
+    (tmp_path / "measure.json").write_text(json.dumps(sealed(data)))
     found = read_results(tmp_path).measurement
     assert isinstance(found, Measurement)
     assert found.to_json() == measurement().to_json()

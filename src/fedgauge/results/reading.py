@@ -25,6 +25,7 @@ from fedgauge.runs.reader import FoundRun, read_run, source_of
 from fedgauge.simulation.settings import Settings
 from fedgauge.system.files import read_file
 from fedgauge.values import Result, Round
+from fedgauge.values.results import AlteredError
 
 RUN = "run"
 """The kind of a run's directory, which is no single file."""
@@ -164,6 +165,11 @@ def _decode(kind: type[Result], path: Path, data: Mapping[str, Any]) -> Any:
             _check_theory(made)
         elif isinstance(made, GaugeResult):
             _ = made.sentence
+    except AlteredError:
+        raise InputError(
+            f"{path} has changed since fedgauge wrote it: its contents do not fit its digest; write it again with"
+            f" 'fedgauge {kind.written_by}'."
+        ) from None
     except InputError as error:
         raise InputError(_misfit(path, error)) from None
     # Deep inside what a value holds.

@@ -160,7 +160,7 @@ class GaugeResult(Result, Displayed):
         cause: why local steps are lost; None if the measured numbers do not explain it.
     """
 
-    kind, written_by = "gauge", "gauge --out"
+    kind, written_by, is_sealed = "gauge", "gauge --out", True
 
     settings: Mapping[str, Any]
     threshold: float

@@ -45,7 +45,8 @@ def build(
     given = ReportInput(found, background, command, tuple(headings.values()))
     main = given.headings[0]
     answer = next((heading for heading in given.headings if heading.is_answer), main)
-    verdict, summary = answer.verdict(given), main.verdict(given) if answer is not main else ""
+    others = [main.verdict(given)] if answer is not main else []
+    verdict, summary = answer.verdict(given), " ".join(filter(None, [*others, main.summary(given)]))
     shown = _rendered(given, sections)
     # JSON has no infinity; the page's data has text instead of an infinite number.
     data: dict[str, Any] = finite(
@@ -102,7 +103,8 @@ def _title(found: FoundResults) -> str:
 
 def _warnings(given: ReportInput) -> list[str]:
     """What a reader must know first: that a run is incomplete, or that something could not be shown."""
-    run, warnings = given.found.run, list(given.background.notes)
+    run, comparison = given.found.run, given.background.comparison
+    warnings = [*(comparison.answer.contradictions if comparison else ()), *given.background.notes]
     if run is None:
         return warnings
     warnings += run.incidents
