@@ -14,7 +14,7 @@ from fedgauge.results.kinds import RESULTS
 from fedgauge.results.reading import FoundResults
 from fedgauge.web.elements import page_environment
 from fedgauge.web.templates import finite, render_page
-from fedgauge.web.writing import resource
+from fedgauge.web.writing import math_font, resource
 
 _PACKAGE = "fedgauge.report.page"
 
@@ -62,7 +62,7 @@ def build(
     html = render_page(
         page_environment(_PACKAGE),
         "report.html",
-        style=resource("palette.css") + resource("page.css", _PACKAGE),
+        style=math_font() + resource("palette.css") + resource("page.css", _PACKAGE),
         script=f'(()=>{{"use strict";\n{resource("writing.js")}\n{resource("page.js", _PACKAGE)}}})();',
         data=data,
         heading=_title(found),
