@@ -54,7 +54,8 @@ nitpick_ignore_regex = [
 
 html_theme = "furo"
 html_title = f"fedgauge {release}"
-html_static_path = ["_static"]
+# The pages' own font for formulas is the one of the report and the explorer.
+html_static_path = ["_static", "../src/fedgauge/web/fonts"]
 html_css_files = ["docs.css"]
 html_copy_source = False
 html_show_sphinx = False

@@ -101,6 +101,8 @@ _ROWS = (
 )
 
 SYMBOLS: dict[str, Symbol] = {row.name: row for row in _ROWS}
+SIGNED = frozenset(("mu", "x_star", "f_star", "loss", "rho", "drift", "alpha_h", "E"))
+"""The constants that may be negative, or whose estimates may; no other number can be what its symbol means."""
 
 
 def symbol(name: str) -> Symbol:

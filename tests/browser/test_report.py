@@ -19,6 +19,7 @@ from fedgauge.pace.cost import Cost
 from fedgauge.planning.goal import Goal
 from fedgauge.planning.planner import PlanOptions, plan
 from fedgauge.report.page.grids import IntervalRow, intervals
+from fedgauge.values.results import sealed
 from fedgauge.web.writing import resource, shown
 
 Visit = Callable[..., Page]
@@ -66,7 +67,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     )
     planned = found.to_json()
     planned["experiment"]["data"]["name"] = "digits"  # as the run's; a plan for something else is refused beside it
-    (place / "plan.json").write_text(json.dumps(planned))
+    (place / "plan.json").write_text(json.dumps(sealed(planned)))
     from contextlib import redirect_stdout
     from io import StringIO
 

@@ -16,6 +16,7 @@ from fedgauge.cli import main
 from fedgauge.results.background import background_of
 from fedgauge.results.comparison import Comparison
 from fedgauge.results.reading import read_results
+from fedgauge.values.results import sealed
 
 DIGITS = "digits --model softmax --workers 4 --per-worker 50 --percent 50 --partition-seed 0 --local-steps 2"
 RATE = "--gamma 0.004"
@@ -49,7 +50,7 @@ def changed(name: str, change: Any) -> str:
     data = json.loads(Path("s0/measure.json").read_text())
     for entry in (*data["constants"].values(), *data["readings"][0]["estimates"]):
         change(entry)
-    Path(name).write_text(json.dumps(data))
+    Path(name).write_text(json.dumps(sealed(data)))
     return name
 
 
@@ -91,6 +92,74 @@ def test_a_file_of_an_earlier_version_is_read_and_checked_as_far_as_it_says(plac
     found = compared("far", changed("older.json", lambda entry: entry.pop("scope", None)))
     assert found.reached <= found.answer.bound.total
     assert "does not say to which first model it belongs" in found.notes[0]
+
+
+def _times(share: float, *symbols: str) -> Any:
+    """Constants that are a part of what they were, and are said to be as safe as before."""
+
+    def change(entry: dict[str, Any]) -> None:
+        if entry["symbol"] in symbols or not symbols:
+            for name in ("value", "low", "high"):
+                entry[name] *= share
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "why"),
+    [
+        ("gap.json", _times(1e-9, "F"), "F cannot be"),
+        ("smooth.json", _times(1e-6, "L_g", "L_h", "L_tilde"), "L_tilde cannot be"),
+        ("all.json", _times(1e-6), "F cannot be"),
+    ],
+)
+def test_a_bound_that_the_run_contradicts_is_called_so_and_never_certified(
+    place: Path, name: str, change: Any, why: str, capsys: Capture
+) -> None:
+    assert compared("near").answer.standing == "certified"
+    found = compared("near", changed(name, change))
+    assert {one.standing for one in found.answers.values()} == {"contradicted"}
+    line = f"report near --measure {name} --out near.html"
+    told = answer(capsys, line)
+    assert not any(version["certified"] for version in told["bound"]["versions"].values())
+    assert why in told["summary"]
+    page = Path("near.html").read_text()
+    assert "Contradicted by the run" in page
+    assert 'data-standing="certified"' not in page.partition("<body>")[2]
+    assert main(line.split()) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert why in said
+    assert "ertified" not in said + told["verdict"] + told["summary"]
+
+
+def test_a_run_far_above_a_bound_on_the_expectation_contradicts_it(place: Path) -> None:
+    found = compared("near", changed("noise.json", _times(1e-3, "F", "L_g", "L_h", "L_tilde", "f_star")))
+    surpassed = [sentence for sentence in found.answer.contradictions if "The run contradicts" in sentence]
+    assert len(surpassed) == (found.reached > 1.01 * found.answer.bound.total)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"symbol": "sigma", "value": -1.0, "low": -1.0, "high": -1.0}, "sigma must be at least 0, not -1.0"),
+        ({"symbol": "L_g", "value": float("nan")}, "L_g = nan must lie in its interval"),
+        ({"symbol": "L_h", "low": 3.0, "value": 2.0, "high": 1.0}, "L_h = 2.0 must lie in its interval"),
+        ({"symbol": "L_tilde", "low": 0.0, "value": 0.0, "high": 0.0, "kind": "exact"}, "cannot both be exact"),
+    ],
+)
+def test_constants_that_nothing_can_have_are_refused(
+    place: Path, change: dict[str, Any], words: str, capsys: Capture
+) -> None:
+    data = json.loads(Path("s0/measure.json").read_text())
+    for entry in data["readings"][0]["estimates"]:
+        if entry["symbol"] == "L_g" and "exact" in change.values():
+            entry["kind"] = "exact"
+        if entry["symbol"] == change["symbol"]:
+            entry |= change
+    Path("odd.json").write_text(json.dumps(sealed(data)))
+    capsys.readouterr()
+    assert main(["report", "near", "--measure", "odd.json", "--out", "odd.html"]) == 2
+    assert words in " ".join(capsys.readouterr().err.split())
 
 
 def test_constants_of_another_federation_certify_nothing(place: Path) -> None:

@@ -79,7 +79,7 @@ def test_a_report_begins_with_the_answer(federation: Path, tmp_path: Path, capsy
     shown = answer(capsys, f"report {run} --gauge {gauged / 'gauge.json'} --out {page} --json")
     sentence = shown["verdict"]
     assert sentence.startswith("At gamma 0.05 this federation affords ")
-    assert shown["summary"].startswith("fedavg with I = 8")
+    assert "fedavg with I = 8" in shown["summary"]
     assert shown["sections"][0] == "gauge"
     html = page.read_text()
     assert html.index(sentence) < html.index(shown["summary"]) < html.index('id="gauge"')

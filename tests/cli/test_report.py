@@ -13,6 +13,7 @@ from tests.cli.command import FEDERATION, Capture, answer, snapshot
 from tests.report.made import measurement, write_measurement, write_run
 
 from fedgauge.cli import main
+from fedgauge.values.results import sealed
 
 
 @pytest.fixture
@@ -27,7 +28,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def change(path: str, how: Callable[[Any], Any]) -> None:
     data = json.loads(Path(path).read_text())
-    Path(path).write_text(json.dumps(how(data)))
+    made = how(data)
+    # As a file that was written so, except where a change is what is to be noticed.
+    Path(path).write_text(json.dumps(sealed(made) if "digest" in made else made))
 
 
 def test_a_run_with_its_constants(place: Path, capsys: Capture) -> None:
@@ -45,11 +48,22 @@ def test_a_run_with_its_constants(place: Path, capsys: Capture) -> None:
     assert told["bound"]["versions"]["corrected"]["kinds"]["L_h"] == "lower"
     assert told["bound"]["versions"]["corrected"]["values"]["L_g"] == 3.25
     assert not told["bound"]["versions"]["corrected"]["certified"]
-    assert "(a plug-in)" in told["verdict"]
-    assert "the smallest squared gradient norm before the last round was" in told["verdict"]
+    assert "(a plug-in)" in told["summary"]
+    assert "The smallest squared gradient norm before the last round was" in told["summary"]
     records = [json.loads(line) for line in (place / "run" / "rounds.jsonl").read_text().splitlines()]
     assert told["charts"]["loss"]["series"][0]["y"] == [record["loss"] for record in records]
     assert told["bound"]["least"] == min(record["grad2"] for record in records[:-1])
+
+
+def test_a_run_whose_records_are_made_from_a_sample(place: Path, capsys: Capture) -> None:
+    line = "simulate digits --workers 4 --per-worker 60 --model softmax --batch-size 10 --gamma 0.1 --local-steps 3"
+    assert main(f"{line} --rounds 4 --record-sample 20 --out sampled".split()) == 0
+    assert main(["measure", "sampled", "--readings", "divergence", "--out", "sampled"]) == 0
+    capsys.readouterr()
+    told = answer(capsys, "report sampled --out r.html")
+    assert "from a sample of 64 examples" in told["verdict"] + told["summary"]
+    assert told["bound"] is None
+    assert "a bound is about all of them" in (place / "r.html").read_text()
 
 
 def test_the_bound_is_what_the_command_bound_says(place: Path, capsys: Capture) -> None:
@@ -128,7 +142,7 @@ def test_a_run_whose_local_steps_adapt(place: Path, capsys: Capture) -> None:
     records = [json.loads(line) for line in (place / "paced" / "rounds.jsonl").read_text().splitlines()]
     made = told["charts"]["pace"]["series"][0]
     assert made["y"] == [record["looked"][-1] for record in records if "looked" in record]
-    assert "with I = auto" in told["verdict"]
+    assert "with I = auto" in told["summary"]
 
 
 def test_a_plan_by_theory(place: Path, capsys: Capture) -> None:
@@ -213,6 +227,25 @@ WRONG: dict[str, tuple[Callable[[], Any], str, tuple[str, ...]]] = {
         lambda: change("measured/measure.json", lambda data: {**data, "mood": 1}),
         "report measured",
         ("measure.json", "'mood'"),
+    ),
+    "a measurement that was edited": (
+        lambda: Path("measured/measure.json").write_text(
+            Path("measured/measure.json").read_text().replace('"value": 0.53', '"value": 0.5')
+        ),
+        "report measured",
+        ("measure.json has changed since fedgauge wrote it", "fedgauge measure"),
+    ),
+    "an edited measurement for a bound": (
+        lambda: Path("measured/measure.json").write_text(
+            Path("measured/measure.json").read_text().replace('"value": 0.53', '"value": 0.5')
+        ),
+        "bound nonconvex --values measured/measure.json I=5 R=20 N=10 gamma=0.001",
+        ("measure.json has changed since fedgauge wrote it", "numbers of your own"),
+    ),
+    "a measurement without its digest": (
+        lambda: change("measured/measure.json", lambda data: {k: v for k, v in data.items() if k != "digest"}),
+        "report measured",
+        ("measure.json", "'digest'"),
     ),
     "a measurement with something missing": (
         lambda: change("measured/measure.json", lambda data: {k: v for k, v in data.items() if k != "point"}),

@@ -169,9 +169,9 @@ def test_altered_runs_are_noticed_and_repaired(name: str, place: Path, capsys: C
 
 
 def test_a_report_names_the_last_round_that_is_there(place: Path, capsys: Capture) -> None:
-    assert "in 6 rounds" in words(capsys, "report runs/I5 --out r.html")
+    assert "After 6 rounds f fell" in words(capsys, "report runs/I5 --out r.html")
     ALTERED["last line"][0](place / "runs" / "I5")
-    assert "in the first 5 of 6 rounds" in words(capsys, "report runs/I5 --out r.html")
+    assert "After 5 of 6 rounds f fell" in words(capsys, "report runs/I5 --out r.html")
 
 
 @pytest.mark.parametrize("name", DAMAGES)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from tests.report.made import measurement, write_measurement
 
 import fedgauge as fg
@@ -14,7 +15,8 @@ from fedgauge.federation.participation import Participation
 from fedgauge.measurement.reading import Measurement
 from fedgauge.reproduce import sampling, sketch
 from fedgauge.results.kinds import RESULTS, kind_of
-from fedgauge.results.reading import SETTINGS, read_results
+from fedgauge.results.reading import read_results
+from fedgauge.values.results import sealed
 
 RESULTS_PAGES = Path(__file__).parents[2] / "docs" / "results"
 # What is stored was written before results named their kind.
@@ -78,7 +80,7 @@ def test_another_version_or_kind_is_refused_in_one_sentence(
     entries: dict[str, object], words: str, tmp_path: Path
 ) -> None:
     path = write_measurement(tmp_path / "measure.json", measurement())
-    path.write_text(json.dumps({**json.loads(path.read_text()), **entries}))
+    path.write_text(json.dumps(sealed({**json.loads(path.read_text()), **entries})))
     with pytest.raises(InputError, match=words) as caught:
         read_results(path)
     assert "\n" not in str(caught.value)
@@ -87,14 +89,19 @@ def test_another_version_or_kind_is_refused_in_one_sentence(
 def test_an_older_measurement_is_read(tmp_path: Path) -> None:
     data = measurement().to_json()
     del data["kind"], data["version"]
-    (tmp_path / "measure.json").write_text(json.dumps(data))
+    (tmp_path / "measure.json").write_text(json.dumps(sealed(data)))
     found = read_results(tmp_path).measurement
     assert isinstance(found, Measurement)
     assert found.to_json() == measurement().to_json()
 
 
 def test_a_report_knows_every_setting_that_a_run_writes(tmp_path: Path) -> None:
-    federation = fg.random_quadratics(3, 2)
+    federation = fg.federate(
+        lambda: torch.nn.Linear(2, 2),
+        torch.nn.functional.cross_entropy,
+        [(torch.randn(30, 2), torch.randint(0, 2, (30,))) for _ in range(3)],
+        batch_size=5,
+    )
     fg.simulate(
         federation,
         fg.fedavg(0.1),
@@ -102,9 +109,12 @@ def test_a_report_knows_every_setting_that_a_run_writes(tmp_path: Path) -> None:
         rounds=2,
         participation=Participation("with-replacement", 2),
         start=federation.start(0) + 1,
-        record=fg.Recording(watch=False),
+        record=fg.Recording(watch=False, sample=10),
         stop=fg.StopAt(loss=-1e9, grad2=0.0),
         keep=tmp_path / "run",
     )
     written = json.loads((tmp_path / "run" / "settings.json").read_text())
-    assert {"target_grad2", "watch", "start"} <= set(written) <= SETTINGS
+    assert {"target_grad2", "watch", "start", "record_sample"} <= set(written)
+    run = read_results(tmp_path / "run").run
+    assert run is not None
+    assert run.settings == written

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fedgauge.errors import InputError
 from fedgauge.federation.participation import Participation
-from fedgauge.symbols import SYMBOLS
+from fedgauge.symbols import SIGNED, SYMBOLS
 from fedgauge.values import Bound, Condition, Constants, Estimate, Kind, Round, Source, Term, Trace, Value, initial_gap
 
 numbers = st.floats(allow_nan=False)
@@ -24,7 +24,10 @@ names = st.sampled_from(sorted(SYMBOLS))
 def estimates(draw: st.DrawFn) -> Estimate:
     low, value, high = sorted(draw(st.tuples(numbers, numbers, numbers)))
     kind = draw(st.sampled_from(get_args(Kind)))
-    return Estimate(draw(names), value, low, high, kind, draw(st.text()), {"passes": draw(numbers)})
+    name = draw(names)
+    if name not in SIGNED:
+        low, value, high = sorted(map(abs, (low, value, high)))
+    return Estimate(name, value, low, high, kind, draw(st.text()), {"passes": draw(numbers)})
 
 
 terms = st.builds(Term, st.text(), st.text(), numbers, st.tuples(names))

@@ -19,6 +19,7 @@ from fedgauge.randomness import Purpose, Streams, check_seed
 from fedgauge.symbols import SYMBOLS
 from fedgauge.system.files import write_json
 from fedgauge.values import Value
+from fedgauge.values.results import sealed
 
 ALLOWANCE = 1e-6
 """The part by which a truth may exceed a bound before it counts: far more than rounding, far less than any mistake."""
@@ -152,7 +153,8 @@ class _Trial:
         if self.tampered == "setting as a bound":
             data["constants"]["R"] = {"value": 1000 * self.R, "kind": "upper"}
         file = self.place / "tampered.json"
-        write_json(file, data)
+        # As a file that was measured so: what is attacked is what decides whether constants belong to a run.
+        write_json(file, sealed(data))
         return file
 
 

@@ -66,5 +66,6 @@ def report(
     if json:
         options.print_json({"out": str(place), **made.data})
     else:
-        say(made.data["verdict"])
+        for words in filter(None, (made.data["verdict"], made.data["summary"])):
+            say(words)
         say(f"Written: {place}")

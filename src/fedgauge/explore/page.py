@@ -24,7 +24,7 @@ from fedgauge.values import Condition, Version
 from fedgauge.web.mathml import math as math_of
 from fedgauge.web.mathml import quantity_html, symbol_math
 from fedgauge.web.standings import STANDINGS
-from fedgauge.web.writing import distance, percent, policy, resource, shown, written
+from fedgauge.web.writing import distance, math_font, percent, policy, resource, shown, written
 
 VERSIONS: dict[Version, str] = {
     "printed": "the paper’s constants and conditions",
@@ -252,7 +252,8 @@ def build(start: Start) -> str:
             }
             for theorem in THEOREMS.values()
         }
-    style, script = resource("palette.css") + resource("page.css", _PACKAGE), _script()
+    style = math_font() + resource("palette.css") + resource("page.css", _PACKAGE)
+    script = _script()
     data = json.dumps(_data(start), allow_nan=False).replace("<", "\\u003c")  # nothing in it can end the element
     groups = "".join(
         f"<fieldset><legend>{title}</legend>{''.join(map(_control, controls))}</fieldset>"

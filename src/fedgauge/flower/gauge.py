@@ -384,6 +384,7 @@ class Gauge(Strategy):
             "seed": self._settings.get("seed", 0),
             "record_every": 1,
             "target_loss": None,
+            "chunk": 1,
         }
 
     def trace(self, arrays: ArrayRecord) -> Trace:

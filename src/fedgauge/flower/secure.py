@@ -37,6 +37,7 @@ import fedgauge.flower.records as records
 from fedgauge.errors import InputError, MachineError, positive
 from fedgauge.experiment.config import Experiment
 from fedgauge.experiment.prepare import algorithm_of
+from fedgauge.federation.participation import Participation
 from fedgauge.flower.algorithms import described
 from fedgauge.flower.client import WorkerTask
 from fedgauge.flower.engine import answer_of
@@ -47,6 +48,7 @@ from fedgauge.flower.server import num_workers, tested_with
 from fedgauge.flower.shard import Shard
 from fedgauge.runs.directory import RunDirectory
 from fedgauge.simulation.rounds import compare
+from fedgauge.simulation.settings import Settings
 from fedgauge.simulation.workers import Secants, Spread, Sums
 from fedgauge.values import Round, Trace
 from fedgauge.values import Status as Ending
@@ -240,17 +242,18 @@ def run_securely(
         "noise": noise,
         "watch": True,
     }
-    settings = {
-        "federation": "summed securely over Flower",
-        "algorithm": {"name": algorithm.name, **algorithm.parameters},
-        "local_steps": run.local_steps,
-        "rounds": run.rounds,
-        "participation": {"sampling": "full", "participants": None, "weights": None},
-        "seed": run.seed,
-        "record_every": 1,
-        "target_loss": None,
-        **({"evaluator": evaluator.digest} if evaluator else {}),
-    }
+    settings = Settings(
+        federation="summed securely over Flower",
+        algorithm={"name": algorithm.name, **algorithm.parameters},
+        local_steps=run.local_steps,
+        rounds=run.rounds,
+        participation=Participation(),
+        seed=run.seed,
+        record_every=1,
+        target_loss=None,
+        chunk=1,
+        evaluator=evaluator.digest if evaluator else None,
+    ).to_json()
     server: Mapping[str, torch.Tensor] = algorithm.init(model)
     sent = answer_of(algorithm, model, {})[0]
     names = [*sorted([f"message.{name}" for name in sent] + ["gradient", "x"])]

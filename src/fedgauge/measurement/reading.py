@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from fedgauge.errors import InputError
 from fedgauge.values import Constants, Estimate, Result, Scope, Value
 from fedgauge.values.display import Displayed
 
 Directions = Mapping[str, npt.NDArray[np.float64]]
+_ORDERED = (("L_g", "L_tilde"), ("L_h", "L_tilde"), ("zeta_rms", "zeta"), ("sigma_rms", "sigma"))
+"""Constants of which the first is never above the second, whatever the federation."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +43,16 @@ class Reading(Value):
     notes: tuple[str, ...] = ()
     directions: Directions = field(default_factory=dict, repr=False)
     complete: bool = True
+
+    def __post_init__(self) -> None:
+        exact = {estimate.symbol: estimate for estimate in self.estimates if estimate.kind == "exact"}
+        for small, large in _ORDERED:
+            # Rounding is allowed for.
+            if small in exact and large in exact and exact[small].low > exact[large].high * (1 + 1e-6):
+                raise InputError(
+                    f"{small} = {exact[small].value:.4g} and {large} = {exact[large].value:.4g} cannot both be exact,"
+                    f" because {small} is never above {large}."
+                )
 
     @property
     def constants(self) -> Constants:
@@ -70,6 +83,8 @@ class Measurement(Result, Displayed):
 
     kind: ClassVar[str] = "measurement"
     written_by: ClassVar[str] = "measure"
+    is_sealed: ClassVar[bool] = True
+    derived_names: ClassVar[tuple[str, ...]] = ("constants",)
 
     settings: Mapping[str, Any]
     point: Mapping[str, Any]
@@ -99,16 +114,9 @@ class Measurement(Result, Displayed):
         """The reading with that name, or None if it was not taken."""
         return next((reading for reading in self.readings if reading.name == name), None)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the measurement as an object; its ``constants`` are the input of :class:`fedgauge.theory`."""
-        return {**super().to_json(), "constants": {symbol: item.to_json() for symbol, item in self.constants.items()}}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Make the measurement from what :meth:`to_json` returned."""
-        if isinstance(data, Mapping):
-            data = {name: entry for name, entry in data.items() if name != "constants"}
-        return super().from_json(data)
+    def derived(self) -> tuple[Any, ...]:
+        """Return the constants, which the theorems are evaluated with: they are in the file too."""
+        return ({symbol: item.to_json() for symbol, item in self.constants.items()},)
 
 
 def _rank(estimate: Estimate) -> tuple[bool, int, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from fedgauge.values import Result
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 WORST = 0.1
 """The fraction of the workers that counts as the worst, at least one of them."""
-_DERIVED = ("summary", "worst_workers")
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,8 @@ class WorkerEvaluation(Result):
         model: digest of the model.
     """
 
-    kind, written_by = "workers", "evaluate --out"
+    kind, written_by, is_sealed = "workers", "evaluate --out", True
+    derived_names = ("summary", "worst_workers")
 
     losses: tuple[float, ...]
     accuracies: tuple[float, ...] | None
@@ -74,12 +74,6 @@ class WorkerEvaluation(Result):
         )
         return tuple(order[:number].tolist())
 
-    def to_json(self) -> dict[str, Any]:
-        """The numbers of every worker, with their summary."""
-        derived = {"summary": self.summary(), "worst_workers": list(self.worst_workers())}
-        return {**super().to_json(), **derived}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read the numbers of every worker; the summary is computed again."""
-        return super().from_json({name: value for name, value in data.items() if name not in _DERIVED})
+    def derived(self) -> tuple[Any, ...]:
+        """The summary of the workers' numbers, which the file holds too."""
+        return self.summary(), list(self.worst_workers())

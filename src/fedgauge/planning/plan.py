@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from fedgauge.experiment.config import Experiment
 from fedgauge.pace.cost import Cost
@@ -18,8 +18,6 @@ from fedgauge.planning.theory_plan import TheoryPlan
 from fedgauge.values import Constants, Result
 from fedgauge.values.display import Displayed
 from fedgauge.values.text import lasting, rounds, short
-
-_DERIVED = ("goal_words", "choice", "reached", "verdict", "toml")
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +46,8 @@ class Plan(Result, Displayed):
 
     kind: ClassVar[str] = "plan"
     written_by: ClassVar[str] = "plan"
+    is_sealed: ClassVar[bool] = True
+    derived_names: ClassVar[tuple[str, ...]] = ("goal_words", "choice", "reached", "verdict", "toml")
 
     experiment: Mapping[str, Any]
     scale: Scale
@@ -119,14 +119,6 @@ class Plan(Result, Displayed):
             does = f"reach {self.goal.words} in about {lasting(self.seconds)}{spread}, {rounds(self.rounds)}"
         return f"{rates} {does}; {self.race.ending}."
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the plan as a JSON object, with the verdict and the TOML text added."""
-        derived = (self.goal.words, self.choice.to_json(), self.reached, self.verdict, self.toml)
-        return {**super().to_json(), **dict(zip(_DERIVED, derived, strict=True))}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Make the plan from what :meth:`to_json` returned."""
-        if isinstance(data, Mapping):
-            data = {name: entry for name, entry in data.items() if name not in _DERIVED}
-        return super().from_json(data)
+    def derived(self) -> tuple[Any, ...]:
+        """Return the goal, the choice, the verdict and the TOML text, which the file holds too."""
+        return self.goal.words, self.choice.to_json(), self.reached, self.verdict, self.toml

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from fedgauge.pace.cost import Cost
 from fedgauge.planning.goal import Goal
@@ -14,8 +14,6 @@ from fedgauge.theory.search import Choice, Point
 from fedgauge.values import Condition, Kind, Result, Value
 from fedgauge.values.display import Displayed
 from fedgauge.values.text import article, compare, lasting, rounds, short, whole
-
-_DERIVED = ("bound", "certified", "dominant", "binding", "winner", "verdict")
 
 
 @dataclass(frozen=True)
@@ -101,6 +99,8 @@ class TheoryPlan(Result, Displayed):
 
     kind: ClassVar[str] = "theory-plan"
     written_by: ClassVar[str] = "plan --mode theory"
+    is_sealed: ClassVar[bool] = True
+    derived_names: ClassVar[tuple[str, ...]] = ("bound", "certified", "dominant", "binding", "winner", "verdict")
 
     goal: Goal
     cost: Cost
@@ -198,15 +198,7 @@ class TheoryPlan(Result, Displayed):
             parts.append(f"mini-batch SGD (I = {self.minibatch.I}) has {compare(ratio)} {how} by the bounds")
         return "; ".join(parts) + "."
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the plan as an object, with the bound and the verdict added."""
-        found = self.answer
-        derived = (found.to_json(), self.certified, found.dominant.name, found.to_json()["binding"], self.winner)
-        return {**super().to_json(), **dict(zip(_DERIVED, (*derived, self.verdict), strict=True))}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Make the plan from what :meth:`to_json` returned."""
-        if isinstance(data, Mapping):
-            data = {name: entry for name, entry in data.items() if name not in _DERIVED}
-        return super().from_json(data)
+    def derived(self) -> tuple[Any, ...]:
+        """Return the bound and the verdict, which the file holds too."""
+        bound, dominant = self.answer.to_json(), self.answer.dominant.name
+        return bound, self.certified, dominant, bound["binding"], self.winner, self.verdict

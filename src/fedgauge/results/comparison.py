@@ -5,8 +5,8 @@ No formula is written here: the theorem that covers the run is looked up, and :m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,12 +17,16 @@ from fedgauge.planning.theorem_inputs import look_up
 from fedgauge.runs.reader import FoundRun
 from fedgauge.theory import THEOREMS, covering, find
 from fedgauge.theory.answer import Answer, bound
-from fedgauge.values import Constants, Estimate, Kind, Subject, Version, initial_gap
+from fedgauge.values import Constants, Estimate, Kind, Round, Subject, Version, initial_gap
+from fedgauge.values.text import short
 
 _BOUNDED = "min_r E|grad f(xbar^r)|^2"
 _VERSIONS: tuple[Version, ...] = ("star", "corrected", "printed", "sharp", "prior")
 _POINTS = 120  # of a bound's curve: it is smooth
 _RECOMPUTED = "F was computed again for this run, because the measured one"
+_ROUNDING = 0.01  # what is allowed for in a comparison of a run with its constants
+_CANCELLED = 1e-3  # a ratio below this part of L_tilde may be what is left of rounding, where L_h is 0
+_SURE = 20  # a run this many times above a bound on the expectation is no bad luck
 _AROUND = 4  # the terms are shown up to this many times the run's own local steps
 
 
@@ -142,6 +146,14 @@ def compare(
     ]
     last = max(run.rounds[-1].round, 1)
     answers = {version: bound(theorem, version, kinds, **{**values, "R": last}) for version in versions}
+    # A theorem for R rounds is about the models before those rounds, not the one after the last.
+    before = [record for record in run.rounds if record.round < last] or list(run.rounds[:1])
+    least = np.minimum.accumulate([record.grad2 for record in before]).tolist()
+    impossible = refuted(used.values(), run.rounds)
+    answers = {
+        version: replace(one, contradictions=(*impossible, *_surpassed(one, statement.locator, least[-1])))
+        for version, one in answers.items()
+    }
     if answers[statement.default].bound.quantity != _BOUNDED:
         raise InputError(
             f"{statement.locator} bounds {answers[statement.default].bound.quantity}, which a run does not record."
@@ -156,8 +168,6 @@ def compare(
     steps = np.unique(np.geomspace(1, max(_AROUND * values["I"], 16), 48).round())
     over = statement.evaluate(statement.default, **{**values, "R": last, "I": steps})
     admitted = steps[np.broadcast_to(over.admissible, steps.shape)]
-    # A theorem for R rounds is about the models before those rounds, not the one after the last.
-    before = [record for record in run.rounds if record.round < last] or list(run.rounds[:1])
     return Comparison(
         theorem,
         statement.locator,
@@ -167,11 +177,64 @@ def compare(
         tuple(int(number) for number in rounds),
         totals,
         tuple(record.round + 1 for record in before),
-        tuple(np.minimum.accumulate([record.grad2 for record in before]).tolist()),
+        tuple(least),
         tuple(int(number) for number in steps),
         {t.name: tuple(np.broadcast_to(t.value, steps.shape).tolist()) for t in over.terms},
         int(admitted.max()) if admitted.size else None,
         tuple(note for note in notes if note.partition(" ")[0] in used),
+    )
+
+
+def refuted(constants: Iterable[Estimate], rounds: Sequence[Round]) -> tuple[str, ...]:
+    """Constants that are said to be exact or safe, and that a run shows to be too small: a sentence on each.
+
+    Nothing here is left to chance: f cannot fall by more than F, no gradient can be steeper than F and L_g allow, and
+    no ratio that a run shows can be above the constant that bounds it.
+
+    >>> refuted([Estimate.exact("F", 1.0, "typed")], [Round(0, 2.0, 0.5), Round(1, 0.5, 0.1)])
+    ('F cannot be 1: f fell by 1.5 in the run.',)
+    """
+    from fedgauge.measurement.trajectory import exceeded  # which needs torch
+
+    held = {each.symbol: each.value for each in constants if each.certain and each.symbol != "mu"}
+    found = []
+    fall, slack = rounds[0].loss - min(record.loss for record in rounds), 1 + _ROUNDING
+    gap = held.get("F", np.inf)
+    if rounds[0].round == 0 and fall > gap * slack + 1e-6 * abs(rounds[0].loss):
+        found.append(f"F cannot be {short(gap)}: f fell by {short(fall)} in the run.")
+    steepest = 2 * held.get("L_g", np.inf) * gap
+    if rounds[0].round == 0 and rounds[0].grad2 > steepest * slack:
+        found.append(
+            f"F = {short(gap)} and L_g = {short(held['L_g'])} cannot both be right: the squared gradient norm would be"
+            f" at most 2 L_g F = {short(steepest)} at the first model, and was {short(rounds[0].grad2)}."
+        )
+    floor = _CANCELLED * max((record.L_tilde_ratio or 0.0 for record in rounds), default=0.0)
+    limits = {name: held[name] * slack + floor for name in ("L_h", "L_g", "L_tilde") if name in held}
+    ratios = exceeded(rounds, limits)
+    for name in dict.fromkeys(name for _, name, _ in ratios):
+        number, _, seen = max((one for one in ratios if one[1] == name), key=lambda one: one[2])
+        found.append(f"{name} cannot be {short(held[name])}: round {number} of the run showed {short(seen)}.")
+    return tuple(found)
+
+
+def _surpassed(answer: Answer, locator: str, least: float) -> tuple[str, ...]:
+    """A sentence, if a run stayed above a bound that is said to be certain.
+
+    The bound is on an expectation. Of runs with a least value of at least 0, at most one in k is k times as far up.
+    """
+    total = float(answer.bound.total)
+    if answer.standing != "certified" or not least > total * (1 + _ROUNDING):
+        return ()
+    times = least / total if total > 0 else np.inf
+    chance = answer.values.get("sigma2", 0.0) > 0 and times < _SURE
+    rest = (
+        f"at most one run in {times:.3g} would come out so, if the constants were right"
+        if chance
+        else "so the constants in the file cannot be right"
+    )
+    return (
+        f"The run contradicts {locator} with these constants: the least squared gradient norm was {short(least)}, and"
+        f" the bound says at most {short(total)}; {rest}.",
     )
 
 

@@ -22,8 +22,10 @@ from fedgauge.planning.plan import Plan
 from fedgauge.planning.theory_plan import TheoryPlan
 from fedgauge.results.kinds import RESULTS, kind_of
 from fedgauge.runs.reader import FoundRun, read_run, source_of
+from fedgauge.simulation.settings import Settings
 from fedgauge.system.files import read_file
-from fedgauge.values import Result, Round, Value
+from fedgauge.values import Result, Round
+from fedgauge.values.results import AlteredError
 
 RUN = "run"
 """The kind of a run's directory, which is no single file."""
@@ -36,12 +38,6 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("nesterov", "local_nesterov"), (bool,)),
 }
 """The types of an algorithm's parameters that are no numbers."""
-_NEEDED = ("algorithm", "local_steps", "rounds", "participation", "seed")
-SETTINGS = frozenset(
-    {*_NEEDED, "federation", "record_every", "target_loss", "target_accuracy", "target_grad2", "evaluator", "chunk"}
-    | {"target_records", "watch", "start"}
-)
-"""Every entry that a run's settings.json may have; a run with another was written by another version."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +165,11 @@ def _decode(kind: type[Result], path: Path, data: Mapping[str, Any]) -> Any:
             _check_theory(made)
         elif isinstance(made, GaugeResult):
             _ = made.sentence
+    except AlteredError:
+        raise InputError(
+            f"{path} has changed since fedgauge wrote it: its contents do not fit its digest; write it again with"
+            f" 'fedgauge {kind.written_by}'."
+        ) from None
     except InputError as error:
         raise InputError(_misfit(path, error)) from None
     # Deep inside what a value holds.
@@ -215,41 +216,25 @@ def _check_theory(theory: TheoryPlan) -> None:
 # -- runs --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class NeededSettings(Value):
-    """The settings that a report on a run needs; local steps are None where they are not known.
-
-    >>> NeededSettings({"name": "fedavg", "gamma": 0.1}, 5, 100, {"sampling": "full"}, 0).rounds
-    100
-    """
-
-    algorithm: Mapping[str, Any]
-    local_steps: Any
-    rounds: int
-    participation: Mapping[str, Any]
-    seed: int
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.algorithm.get("name"), str):
-            raise InputError("algorithm must have a name.")
-        # A fingerprint says that functions are the user's own, whose factory may take anything.
-        own = isinstance(self.algorithm.get("code"), str)
-        for name, value in self.algorithm.items():
-            kind = _KINDS.get(name, (int, float))
-            if (
-                not own
-                and name != "name"
-                and (not isinstance(value, kind) or (isinstance(value, bool) != (bool in kind)))
-            ):
-                what = "true or false" if bool in kind else "text" if str in kind else "a number"
-                raise InputError(f"algorithm.{name} must be {what}, not {value!r}.")
-        if self.local_steps is None or isinstance(self.local_steps, Mapping):
-            return  # not known, or adapting
-        steps = self.local_steps if isinstance(self.local_steps, list) and self.local_steps else [self.local_steps]
-        if any(isinstance(step, bool) or not isinstance(step, int) or step < 1 for step in steps):
-            raise InputError(
-                f"local_steps must be a number of at least 1, or one such number per worker, not {self.local_steps!r}."
-            )
+def _check_settings(settings: Settings) -> None:
+    """Check what a report derives from the settings of a run."""
+    algorithm = settings.algorithm
+    if not isinstance(algorithm.get("name"), str):
+        raise InputError("algorithm must have a name.")
+    # A fingerprint says that functions are the user's own, whose factory may take anything.
+    own = isinstance(algorithm.get("code"), str)
+    for name, value in algorithm.items():
+        kind = _KINDS.get(name, (int, float))
+        if not own and name != "name" and (not isinstance(value, kind) or (isinstance(value, bool) != (bool in kind))):
+            what = "true or false" if bool in kind else "text" if str in kind else "a number"
+            raise InputError(f"algorithm.{name} must be {what}, not {value!r}.")
+    if settings.local_steps is None or isinstance(settings.local_steps, Mapping):
+        return  # not known, or adapting
+    steps = settings.local_steps if isinstance(settings.local_steps, tuple) else (settings.local_steps,)
+    if not steps or min(steps) < 1:
+        raise InputError(
+            f"local_steps must be a number of at least 1, or one such number per worker, not {settings.local_steps!r}."
+        )
 
 
 def _run(path: Path) -> FoundRun:
@@ -258,11 +243,8 @@ def _run(path: Path) -> FoundRun:
     where = path / "settings.json"
     if not run.settings:
         raise InputError(f"{where} is damaged, so the run cannot be shown; run it again.")
-    for name in run.settings:
-        if name not in SETTINGS:
-            raise InputError(_misfit(where, f"it has the unknown setting {name!r}", "run it again"))
     try:
-        NeededSettings.from_json({name: run.settings[name] for name in _NEEDED if name in run.settings})
+        _check_settings(Settings.from_json(run.settings))
     except InputError as error:
         raise InputError(_misfit(where, error, "run it again")) from None
     _check_records(path / "rounds.jsonl", len(run.rounds))

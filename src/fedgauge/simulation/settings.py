@@ -17,7 +17,8 @@ class Settings(Value):
     Attributes:
         federation: digest of the federation.
         algorithm: name and parameters of the algorithm, and a fingerprint of its code if these do not identify it.
-        local_steps: one number, one number per worker, or the name and parameters of an adaptive pace.
+        local_steps: one number, one number per worker, or the name and parameters of an adaptive pace; None where it is
+            not known, as for a run over Flower that was only measured.
         rounds: the number R of rounds.
         participation: who takes part in each round.
         seed: seed of all randomness.
@@ -36,7 +37,7 @@ class Settings(Value):
 
     federation: str
     algorithm: Mapping[str, Any]
-    local_steps: int | tuple[int, ...] | Mapping[str, Any]
+    local_steps: int | tuple[int, ...] | Mapping[str, Any] | None
     rounds: int
     participation: Participation
     seed: int

@@ -13,7 +13,7 @@ from fedgauge.values import Bound, Condition, Kind, Term, Value, Version, is_saf
 from fedgauge.values.display import Displayed
 from fedgauge.values.text import article
 
-Standing = Literal["certified", "as printed", "plug-in", "not certified"]
+Standing = Literal["certified", "as printed", "plug-in", "not certified", "contradicted"]
 _RATES = ("gamma", "gamma eta")
 
 
@@ -45,6 +45,7 @@ class Answer(Value, Displayed):
         versions: all versions of the theorem at the same numbers.
         chosen: the symbols that a search chose.
         notes: why constants count for less here than where they were found.
+        contradictions: what happened in a run and could not have if the constants were right, a sentence each.
     """
 
     theorem: str
@@ -53,6 +54,7 @@ class Answer(Value, Displayed):
     versions: Mapping[str, Other]
     chosen: tuple[str, ...] = field(default=())
     notes: tuple[str, ...] = ()
+    contradictions: tuple[str, ...] = ()
 
     @property
     def shares(self) -> tuple[float, ...]:
@@ -86,6 +88,8 @@ class Answer(Value, Displayed):
     @property
     def standing(self) -> Standing:
         """How far the bound can be trusted."""
+        if self.contradictions:
+            return "contradicted"
         if self.failed:
             return "not certified"
         if self.uncertain:
@@ -100,6 +104,8 @@ class Answer(Value, Displayed):
         if self.failed and np.isinf(self.bound.total):
             size = "there is no bound at these values"
         standing = self.standing
+        if standing == "contradicted":
+            return " ".join(self.contradictions)
         if standing == "not certified":
             reasons = " and ".join(_say_failed(condition) for condition in self.failed)
             return f"Not certified: {reasons}, so the theorem does not apply; {size}."
@@ -140,7 +146,7 @@ class Answer(Value, Displayed):
             "gamma_max": bound.gamma_max,
             "gamma_eta_max": bound.gamma_eta_max,
             "admissible": bool(bound.admissible),
-            "certified": bool(bound.certified),
+            "certified": self.standing == "certified",
             "dominant": self.dominant.name,
             "binding": f"{self.binding.name} <= {self.binding.formula}",
             "verdict": self.verdict,
@@ -148,6 +154,7 @@ class Answer(Value, Displayed):
             "kinds": dict(bound.kinds),
             "chosen": list(self.chosen),
             "notes": list(self.notes),
+            "contradictions": list(self.contradictions),
             "versions": {version: other.to_json() for version, other in self.versions.items()},
         }
 

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from fedgauge.errors import InputError, nearest, non_negative
-from fedgauge.symbols import SYMBOLS
+from fedgauge.symbols import SIGNED, SYMBOLS
 from fedgauge.theory.base import Theorem
 from fedgauge.theory.inputs import ACCEPTED, check_kinds, check_values
 from fedgauge.values import SETTINGS, Constants, Estimate, Kind, Scope, Subject, is_safe
+from fedgauge.values.results import AlteredError, check_seal
 
 # In this order: zeta_rms, which the proofs use, gives way to zeta where a file has both.
 _SPELLED: dict[str, str] = {"sigma": "sigma2", "zeta_rms": "zeta2", "zeta": "zeta2", "L_h_paper": "L_h_rms"}
@@ -74,6 +75,12 @@ def read_object(path: Path) -> Mapping[str, Any]:
         raise InputError(f"{path} is not valid JSON ({error}); fix the file or write it again.") from None
     if not isinstance(data, Mapping):
         raise InputError(f'{path} must hold a JSON object, as {{"L_g": 1.0, "sigma2": 0.1}}, not a {_kind_of(data)}.')
+    if "readings" in data:  # what somebody typed has none
+        try:
+            check_seal(data, str(path))
+        except AlteredError as error:
+            remedy = "measure again, or give numbers of your own in a file of symbols and numbers"
+            raise InputError(f"{str(error).rstrip('.')}; {remedy}.") from None
     return data
 
 
@@ -164,8 +171,8 @@ def _estimate(name: str, data: Any, scope: Scope | None = None) -> Estimate:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InputError(f'{name} must be a number or {{"value": number, "kind": kind}}, not {data!r}.')
     value = _tidy(value)
-    if math.isnan(value):
-        raise InputError(f"{name} must be a finite number of at least 0, not nan.")
+    if math.isnan(value) or (value < 0 and name not in SIGNED):
+        raise InputError(f"{name} must be a finite number of at least 0, not {value!r}.")
     if {"low", "high"} <= set(entry):
         found = Estimate.from_json({"method": "given", **entry, "symbol": name})
     else:

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 
 from fedgauge.codec import Value
 from fedgauge.errors import InputError, UnknownNameError, nearest
-from fedgauge.symbols import symbol
+from fedgauge.symbols import SIGNED, symbol
 from fedgauge.values.display import Displayed
 from fedgauge.values.scopes import Scope, Subject, misfit
 
@@ -65,6 +65,8 @@ class Estimate(Value):
 
     def __post_init__(self) -> None:
         symbol(self.symbol)
+        if self.value < 0 and self.symbol not in SIGNED:
+            raise InputError(f"{self.symbol} must be at least 0, not {self.value!r}.")
         if not self.low <= self.value <= self.high:
             raise InputError(
                 f"{self.symbol} = {self.value!r} must lie in its interval, not outside [{self.low!r}, {self.high!r}]."

@@ -1,16 +1,51 @@
 """The common base of all results that fedgauge writes as JSON files: every file names its kind and its version.
 
-Files of earlier fedgauge versions have neither entry; :mod:`fedgauge.results.kinds` recognises them by their shape.
+What was measured or planned is sealed too: its file ends with a digest of the rest, so that a number that somebody has
+changed in it does not pass for one that was measured.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from fedgauge.codec import Value
 from fedgauge.errors import InputError
+
+DIGEST = "digest"
+"""The entry of a file that holds the digest of all others."""
+
+
+class AlteredError(InputError):
+    """The contents of a file are not what fedgauge wrote."""
+
+
+def digest_of(data: Mapping[str, Any]) -> str:
+    """The digest of an object as a JSON file holds it, whatever the order of its entries."""
+    plain = json.loads(json.dumps({name: entry for name, entry in data.items() if name != DIGEST}))
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
+def sealed(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The same object with the digest of its entries.
+
+    >>> check_seal(sealed({"sigma": 0.5}), "It")
+    >>> check_seal({**sealed({"sigma": 0.5}), "sigma": 0.1}, "It")
+    Traceback (most recent call last):
+    fedgauge.values.results.AlteredError: It has changed since fedgauge wrote it: its contents do not fit its digest.
+    """
+    return {**data, DIGEST: digest_of(data)}
+
+
+def check_seal(data: Mapping[str, Any], name: str) -> None:
+    """Refuse an object whose entries are not those that its digest was made of."""
+    if DIGEST not in data:
+        raise InputError(f"{name} needs the entry {DIGEST!r}.")
+    if data[DIGEST] != digest_of(data):
+        raise AlteredError(f"{name} has changed since fedgauge wrote it: its contents do not fit its digest.")
 
 
 @dataclass(frozen=True)
@@ -21,6 +56,8 @@ class Result(Value):
         kind: the name of this kind of result in its files; report sections are registered by it.
         version: the version of the file format.
         written_by: the command that writes such files, without the word fedgauge.
+        is_sealed: whether such files hold a digest of their contents, without which they are not read.
+        derived_names: entries that :meth:`derived` adds for readers of the file, and that are not read back.
 
     >>> @dataclass(frozen=True)
     ... class Colour(Result):
@@ -38,6 +75,8 @@ class Result(Value):
     kind: ClassVar[str]
     version: ClassVar[int] = 1
     written_by: ClassVar[str]
+    is_sealed: ClassVar[bool] = False
+    derived_names: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def heading(cls) -> dict[str, Any]:
@@ -46,14 +85,22 @@ class Result(Value):
 
     def to_json(self) -> dict[str, Any]:
         """Return the result as plain lists, objects and numbers, with its kind and version first."""
-        return {**self.heading(), **super().to_json()}
+        derived = dict(zip(self.derived_names, self.derived(), strict=True))
+        entries = {**self.heading(), **super().to_json(), **derived}
+        return sealed(entries) if self.is_sealed else entries
+
+    def derived(self) -> tuple[Any, ...]:
+        """What readers of the file want to know beyond its fields, in the order of ``derived_names``."""
+        return ()
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Make the result from what :meth:`to_json` returned, with or without kind and version."""
         if not isinstance(data, Mapping):
             return super().from_json(data)
-        data = dict(data)
+        if cls.is_sealed:
+            check_seal(data, cls.__name__)
+        data = {name: entry for name, entry in data.items() if name not in (*cls.derived_names, DIGEST)}
         kind, version = data.pop("kind", cls.kind), data.pop("version", cls.version)
         if kind != cls.kind:
             raise InputError(f"{cls.__name__} is read from a result of kind {cls.kind!r}, not {kind!r}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import math
 from decimal import ROUND_HALF_UP, Decimal, localcontext
@@ -72,13 +73,27 @@ def resource(name: str, package: str = "fedgauge.web") -> str:
     return (resources.files(package) / name).read_text(encoding="utf-8")
 
 
+@functools.cache
+def math_font() -> str:
+    """Return the CSS that gives a page a font for formulas of its own: without one, no root reaches over a fraction.
+
+    >>> math_font()[:37]
+    '@font-face { font-family: "page math"'
+    """
+    font = base64.b64encode((resources.files("fedgauge.web") / "fonts" / "math.woff2").read_bytes()).decode()
+    source = f'url("data:font/woff2;base64,{font}") format("woff2")'
+    return f'@font-face {{ font-family: "page math"; src: {source}; }}\nmath {{ font-family: "page math", math; }}\n'
+
+
 def policy(style: str, script: str) -> str:
-    """Return what a page allows itself: its own style and its own script, known by their digests, and nothing else.
+    """Return what a page allows itself: its own style, script and pictures, and nothing else.
 
     >>> policy("", "").startswith("default-src 'none'; style-src 'sha256-47DEQ")
     True
     """
-    return f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; img-src data:"
+    return (
+        f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; img-src data:; font-src data:"
+    )
 
 
 def _digest(text: str) -> str:

@@ -192,7 +192,7 @@ class GaugeResult(Result, Displayed):
         base: name and parameters of the algorithm of the base run; None if it is the one that is gauged.
     """
 
-    kind, written_by = "gauge", "gauge --out"
+    kind, written_by, is_sealed = "gauge", "gauge --out", True
 
     settings: Mapping[str, Any]
     threshold: float

@@ -14,7 +14,7 @@ from fedgauge.results.kinds import RESULTS
 from fedgauge.results.reading import FoundResults
 from fedgauge.web.elements import page_environment
 from fedgauge.web.templates import finite, render_page
-from fedgauge.web.writing import resource
+from fedgauge.web.writing import math_font, resource
 
 _PACKAGE = "fedgauge.report.page"
 
@@ -45,7 +45,8 @@ def build(
     given = ReportInput(found, background, command, tuple(headings.values()))
     main = given.headings[0]
     answer = next((heading for heading in given.headings if heading.is_answer), main)
-    verdict, summary = answer.verdict(given), main.verdict(given) if answer is not main else ""
+    others = [main.verdict(given)] if answer is not main else []
+    verdict, summary = answer.verdict(given), " ".join(filter(None, [*others, main.summary(given)]))
     shown = _rendered(given, sections)
     # JSON has no infinity; the page's data has text instead of an infinite number.
     data: dict[str, Any] = finite(
@@ -61,7 +62,7 @@ def build(
     html = render_page(
         page_environment(_PACKAGE),
         "report.html",
-        style=resource("palette.css") + resource("page.css", _PACKAGE),
+        style=math_font() + resource("palette.css") + resource("page.css", _PACKAGE),
         script=f'(()=>{{"use strict";\n{resource("writing.js")}\n{resource("page.js", _PACKAGE)}}})();',
         data=data,
         heading=_title(found),
@@ -102,7 +103,8 @@ def _title(found: FoundResults) -> str:
 
 def _warnings(given: ReportInput) -> list[str]:
     """What a reader must know first: that a run is incomplete, or that something could not be shown."""
-    run, warnings = given.found.run, list(given.background.notes)
+    run, comparison = given.found.run, given.background.comparison
+    warnings = [*(comparison.answer.contradictions if comparison else ()), *given.background.notes]
     if run is None:
         return warnings
     warnings += run.incidents

@@ -9,9 +9,12 @@ computed here, and ``templates/charts.html`` writes the SVG.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 from markupsafe import Markup
@@ -19,9 +22,15 @@ from markupsafe import Markup
 from fedgauge.report.page.scales import AxisScale, fit, labels, thin
 from fedgauge.web.elements import CellValue, notes, page_environment, table
 from fedgauge.web.templates import place
+from fedgauge.web.writing import shown
 
-WIDTH, HEIGHT = 520, 304
-_LEFT, RIGHT, TOP, _BOTTOM = 66.0, 510.0, 26.0, 256.0
+WIDTH, HEIGHT = 520, 316
+_LEFT, RIGHT, TOP, _BOTTOM = 66.0, 500.0, 34.0, 264.0
+LETTER = 10.2
+"""The width of a letter in a picture on a phone, on which letters are largest."""
+_SMALL_LETTER = 7.3  # elsewhere
+_LINE = 20.0  # the height of a line of words
+_BAR = 6.0  # half the width of a band or a layer that has a single point
 OTHERS = 8
 """The colour number of series that are shown only for comparison; 0 to 7 are the explorer's colours."""
 
@@ -52,11 +61,12 @@ class Series:
 
     def thinned(self) -> Series:
         """The series reduced to as many points as a screen can show; extremes are kept."""
-        finite = [0.0 if y is None or not math.isfinite(y) else y for y in self.y]
-        kept = thin(self.x, finite)
+        placed = [index for index, x in enumerate(self.x) if math.isfinite(x)]
+        heights = [0.0 if (y := self.y[index]) is None or not math.isfinite(y) else y for index in placed]
+        kept = thin([self.x[index] for index in placed], heights)
 
         def some(numbers: Sequence[float]) -> tuple[float, ...]:
-            return tuple(numbers[index] for index in kept) if numbers else ()
+            return tuple(numbers[placed[index]] for index in kept) if numbers else ()
 
         return replace(self, x=some(self.x), y=some(self.y), low=some(self.low), high=some(self.high))
 
@@ -79,19 +89,21 @@ class Chart:
 
 
 class Tick(NamedTuple):
-    """A tick of an axis: its position, its label, and the CSS class of the label."""
+    """A tick of an axis: its position, its label, the CSS class of the label, and the position of its middle."""
 
     at: float
     label: str
-    kind: str = "tick"
+    kind: str
+    middle: float
 
 
 class DrawnMark(NamedTuple):
-    """A mark, and the side on which there is room for its label."""
+    """A mark, the side on which there is room for its label, and how far down the label is."""
 
     at: float
     label: str
     is_right: bool
+    down: float
 
 
 class DrawnSeries(NamedTuple):
@@ -113,23 +125,58 @@ def macros() -> Any:
     return page_environment("fedgauge.report.page").get_template("charts.html").module
 
 
-def ticks_of(scale: AxisScale, alternate: bool = False) -> list[Tick]:
-    """The ticks of an axis; with ``alternate``, every other label is hidden on screens with large letters."""
+def ticks_of(scale: AxisScale) -> list[Tick]:
+    """The ticks of an axis from left to right, as many as have room; every other label is hidden on a phone."""
+    for most in (6, 5, 4, 3, 2):
+        marks = scale.ticks(most)
+        words = labels(marks)
+        found = [
+            Tick(at, label, "tick odd" if number % 2 else "tick", min(at, WIDTH - len(label) * LETTER / 2))
+            for number, (at, label) in enumerate(zip(map(scale, marks), words, strict=True))
+        ]
+        if _apart(found, _SMALL_LETTER) and _apart(found[::2], LETTER):
+            return found
+    return found[:1]
+
+
+def _apart(found: Sequence[Tick], letter: float) -> bool:
+    """Whether there is a gap between each label and the next."""
+    return all(
+        other.middle - one.middle > letter * (len(one.label) + len(other.label) + 1) / 2
+        for one, other in pairwise(found)
+    )
+
+
+def _heights_of(scale: AxisScale) -> list[Tick]:
+    """The ticks of an axis from the bottom up, of which every label is shown."""
     marks = scale.ticks(6)
-    return [
-        Tick(scale(mark), label, "tick odd" if alternate and number % 2 else "tick")
-        for number, (mark, label) in enumerate(zip(marks, labels(marks), strict=True))
-    ]
+    return [Tick(scale(mark), label, "tick", 0.0) for mark, label in zip(marks, labels(marks), strict=True)]
+
+
+def _left(scales: Iterable[AxisScale]) -> float:
+    """Where the x axis begins, so that the labels of the y axis have room before it."""
+    longest = max(len(tick.label) for scale in scales for tick in _heights_of(scale))
+    return max(_LEFT, 10 + LETTER * longest)
 
 
 def _marks(marks: Iterable[Mark], x: AxisScale) -> list[DrawnMark]:
-    middle = (x.start + x.end) / 2
-    return [DrawnMark(x(mark.x), mark.label, x(mark.x) > middle) for mark in marks if x.low <= mark.x <= x.high]
+    """The marks on the axis; labels that would cover one another are below one another."""
+    middle, drawn, taken = (x.start + x.end) / 2, [], list[tuple[int, float, float]]()
+    for mark in sorted(marks, key=lambda each: each.x):
+        if not x.low <= mark.x <= x.high:
+            continue
+        at, wide = x(mark.x), LETTER * (len(mark.label) + 1)
+        is_right = at > middle
+        begin, end = (at - wide, at) if is_right else (at, at + wide)
+        row = next(row for row in itertools.count() if not any(r == row and a < end and begin < b for r, a, b in taken))
+        taken.append((row, begin, end))
+        drawn.append(DrawnMark(at, mark.label, is_right, _LINE * row))
+    return drawn
 
 
 def drawable(number: float | None, scale: AxisScale) -> bool:
     """Whether a number can be drawn on an axis."""
-    return number is not None and math.isfinite(number) and (number > 0 or not scale.log)
+    return number is not None and math.isfinite(number) and (number >= sys.float_info.min or not scale.log)
 
 
 def _path(places: Sequence[float], heights: Sequence[float], x: AxisScale, y: AxisScale, steps: bool = False) -> str:
@@ -150,16 +197,25 @@ def _path(places: Sequence[float], heights: Sequence[float], x: AxisScale, y: Ax
 
 
 def _area(places: Sequence[float], lows: Sequence[float], highs: Sequence[float], x: AxisScale, y: AxisScale) -> str:
-    kept = [
-        (x(a), y(max(b, y.low)), y(min(c, y.high)))
-        for a, b, c in zip(places, lows, highs, strict=True)
-        if drawable(a, x) and b is not None and drawable(c, y)
-    ]
-    if len(kept) < 2:
-        return ""
-    there = "L".join(f"{place(a)} {place(c)}" for a, _, c in kept)
-    back = "L".join(f"{place(a)} {place(b)}" for a, b, _ in reversed(kept))
-    return f"M{there}L{back}Z"
+    """The path of a band or a layer, with a gap wherever an edge is missing; infinite edges are those of the axis."""
+
+    def has_place(a: float, low: float, high: float) -> bool:
+        known = low is not None and high is not None and not math.isnan(low) and not math.isnan(high)
+        return drawable(a, x) and known and (high >= y.low or not y.log)
+
+    points = zip(places, lows, highs, strict=True)
+    parts = []
+    for is_drawn, run in itertools.groupby(points, lambda point: has_place(*point)):
+        if not is_drawn:
+            continue
+        kept = [(x(a), y.nearest(low), y.nearest(high)) for a, low, high in run]
+        if len(kept) == 1:
+            at, low, high = kept[0]
+            kept = [(max(at - _BAR, x.start), low, high), (min(at + _BAR, x.end), low, high)]
+        there = "L".join(f"{place(a)} {place(high)}" for a, _, high in kept)
+        back = "L".join(f"{place(a)} {place(low)}" for a, low, _ in reversed(kept))
+        parts.append(f"M{there}L{back}Z")
+    return "".join(parts)
 
 
 def plain(number: float | None) -> float | None:
@@ -205,14 +261,20 @@ def lines(
     >>> chart.data["series"][0]["y"], chart.html.count("<svg")
     ([1.0, 0.5, 0.25], 2)
     """
-    drawn = [one.thinned() for one in series]
+    numbers = _numbers([one.thinned() for one in series], x_label, rows)
+    drawn = [one.thinned() for one in series if any(map(_is_finite, one.y))]
     names = list(dict.fromkeys(one.name for one in drawn))
+    missing = [name for name in dict.fromkeys(one.name for one in series) if name not in names]
+    if not drawn:
+        return sentence(name, title, f"No picture: {y_label} has no finite value here.", numbers)
+    if missing:
+        note = f"{note} Not drawn, as none of its values is finite: {', '.join(missing)}.".strip()
     places = [at for one in drawn for at in (*one.x, *(mark.x for mark in marks))]
     heights = [up for one in drawn for up in (*one.y, *one.low, *one.high)]
-    x = fit(places, _LEFT, RIGHT, log=log_x)
     scales = {"linear": fit(heights, _BOTTOM, TOP, zero=not _narrow(heights))}
-    if any(up is not None and math.isfinite(up) and up > 0 for up in heights):
+    if any(up is not None and math.isfinite(up) and up >= sys.float_info.min for up in heights):
         scales = {"log": fit(heights, _BOTTOM, TOP, log=True), **scales}
+    x = fit(places, _left(scales.values()), RIGHT, log=log_x)
     hint = f"{title}: {', '.join(names)} against {x_label}"
     pictures = []
     for kind, y in scales.items():
@@ -226,7 +288,7 @@ def lines(
             )
             for one in drawn
         ]
-        across, up = ticks_of(x, alternate=True), ticks_of(y)
+        across, up = ticks_of(x), _heights_of(y)
         pictures.append(
             macros().lines_picture(
                 kind, hint, x, y, across, up, x_label, y_label, paths, _marks(marks, x), WIDTH, HEIGHT
@@ -234,7 +296,6 @@ def lines(
         )
     colours = {one.name: f"t{one.colour} {one.style}" for one in reversed(drawn)}
     legend = [(one, colours[one]) for one in names] if len(names) > 1 else []
-    numbers = _numbers(drawn, x_label, rows)
     switch = "log axis" if len(scales) == 2 else None
     html = macros().figure(name, title, note, Markup("").join(pictures), legend, numbers, switch, log)
     data = {
@@ -255,6 +316,15 @@ def lines(
         ],
     }
     return Chart(name, html, data)
+
+
+def _is_finite(number: float | None) -> bool:
+    return number is not None and math.isfinite(number)
+
+
+def sentence(name: str, title: str, words: str, numbers: Markup) -> Chart:
+    """A figure whose numbers no picture can show: a sentence, and the numbers."""
+    return Chart(name, macros().figure(name, title, words, Markup(), [], numbers), {"kind": "none"})
 
 
 def _narrow(heights: Iterable[float | None]) -> bool:
@@ -316,14 +386,28 @@ def stacked(
     >>> chart.data["series"][1]["share"]
     [0.0, 0.75]
     """
-    places = fit(x, _LEFT, RIGHT, log=log_x)
     totals: list[float] = [sum(heights) for heights in zip(*(layer[2] for layer in layers), strict=True)]
-    parts = [[_share(h, t) for h, t in zip(layer[2], totals, strict=True)] for layer in layers]
+    rows: list[list[CellValue]] = [
+        [at, *(layer[2][index] for layer in layers), totals[index]] for index, at in enumerate(x)
+    ]
+    numbers = table((x_label, *(layer[0] for layer in layers), "all"), rows)
+    # Layers can only be stacked where each has a height, and so has their sum.
+    whole = [math.isfinite(at) and all(layer[2][i] >= 0 for layer in layers) for i, at in enumerate(x)]
+    kept = [i for i, is_whole in enumerate(whole) if is_whole and math.isfinite(totals[i])]
+    if not kept:
+        said = f"No picture: the {y_label} has no finite value for any of these {x_label}."
+        return sentence(name, title, said, numbers)
+    if len(kept) < len(x):
+        left_out = f"From {shown(x[len(kept)])} on" if kept[-1] == len(kept) - 1 else "In the gaps"
+        note = f"{note} {left_out}, the {y_label} has no finite value.".strip()
+    stacks = [[float(layer[2][i]) if i in kept else math.nan for i in range(len(x))] for layer in layers]
+    parts = [[h / t if t > 0 else 0 * h for h, t in zip(heights, totals, strict=True)] for heights in stacks]
     # The switch is the same in all charts: when it is on, it shows the picture with the class "log".
     kinds: dict[str, tuple[Sequence[Sequence[float]], AxisScale, str]] = {
-        "log": ([layer[2] for layer in layers], fit([0.0, *totals], _BOTTOM, TOP), y_label),
+        "log": (stacks, fit([0.0, *(totals[i] for i in kept)], _BOTTOM, TOP), y_label),
         "linear": (parts, AxisScale(0.0, 1.0, _BOTTOM, TOP), "share of the whole"),
     }
+    places = fit(x, _left(y for _, y, _ in kinds.values()), RIGHT, log=log_x)
     hint = f"{title}: {', '.join(layer[0] for layer in layers)} against {x_label}"
     pictures = []
     for kind, (all_heights, y, label) in kinds.items():
@@ -332,17 +416,13 @@ def stacked(
             above = [b + h for b, h in zip(below, heights, strict=True)]
             drawn.append(DrawnSeries(number, colour, "area", _area(x, below, above, places, y)))
             below = above
-        across, up = ticks_of(places, alternate=True), ticks_of(y)
+        across, up = ticks_of(places), _heights_of(y)
         pictures.append(
             macros().layers_picture(
                 kind, hint, places, y, across, up, x_label, label, drawn, _marks(marks, places), WIDTH, HEIGHT
             )
         )
     legend = [(label, f"t{colour}") for label, colour, _ in layers]
-    rows: list[list[CellValue]] = [
-        [at, *(layer[2][index] for layer in layers), totals[index]] for index, at in enumerate(x)
-    ]
-    numbers = table((x_label, *(layer[0] for layer in layers), "all"), rows)
     html = macros().figure(
         name, title, note, Markup("").join(pictures), legend, numbers, "as heights", not shares, plain_keys=True
     )
@@ -350,16 +430,16 @@ def stacked(
         "kind": "stacked",
         "label": x_label,
         "x": places.to_json(),
+        "edges": [_BOTTOM, TOP],
         "series": [
-            {"name": layer[0], "colour": layer[1], "x": list(x), "y": [plain(h) for h in layer[2]], "share": part}
+            {
+                "name": layer[0],
+                "colour": layer[1],
+                "x": [x[i] for i in kept],
+                "y": [layer[2][i] for i in kept],
+                "share": [part[i] for i in kept],
+            }
             for layer, part in zip(layers, parts, strict=True)
         ],
     }
     return Chart(name, html, data)
-
-
-def _share(height: float, total: float) -> float:
-    """A layer's share of the whole; if the whole is infinite, an infinite layer counts as all of it."""
-    if math.isinf(total):
-        return float(math.isinf(height))
-    return height / total if total > 0 else 0.0

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from fedgauge.report.page.chart import RIGHT, TOP, WIDTH, Chart, drawable, macros, plain, ticks_of
+from fedgauge.report.page.chart import RIGHT, TOP, WIDTH, Chart, drawable, macros, plain, sentence, ticks_of
 from fedgauge.report.page.scales import AxisScale, fit
 from fedgauge.web.elements import CellValue, table
 from fedgauge.web.templates import place
-from fedgauge.web.writing import percent
+from fedgauge.web.writing import percent, shown
 
-_LETTER = 10.2
-"""The width of a letter in a picture on a phone, on which letters are largest."""
+_ROW_LETTER = 11.5
+"""The same for the label of a row, which may have wide signs: an equals sign or a plus."""
 _MARGIN = 0.04
 """The fraction of an axis that stays free beyond the outermost intervals, so that none looks cut off."""
 
@@ -67,23 +69,35 @@ def intervals(
     >>> chart.data["points"][0]["value"]
     1.0
     """
+    cells: list[list[CellValue]] = [
+        [item.row, item.series, item.value, item.low, item.high, item.note] for item in items
+    ]
+    numbers = table(("", "by", "value", "from", "to", ""), cells)
+    log = log and any(math.isfinite(item.value) and item.value >= sys.float_info.min for item in items)
+    has_place = [math.isfinite(item.value) and (item.value >= sys.float_info.min or not log) for item in items]
+    if not any(has_place):
+        return sentence(name, title, f"No picture: {x_label} has no finite value here.", numbers)
+    if not all(has_place):
+        left_out = ", ".join(
+            f"{item.row} ({shown(item.value)})" for item, fits in zip(items, has_place, strict=True) if not fits
+        )
+        note = f"{note} Not drawn: {left_out}.".strip()
+        items = list(itertools.compress(items, has_place))
     rows = list(dict.fromkeys(item.row for item in items))
     names = list(dict.fromkeys(item.series for item in items))
     colours = {item.series: item.colour for item in items}
     most = max(len({item.series for item in items if item.row == row}) for row in rows)
     step = max(26.0, 11.0 * most)
     bottom = TOP + step * len(rows)
-    left = min(max(104.0, 12 + _LETTER * max(map(len, rows))), WIDTH / 2)
-    shown = {row: _shortened(row, int((left - 12) / _LETTER)) for row in rows}
+    left = min(max(104.0, 12 + _ROW_LETTER * max(map(len, rows))), WIDTH / 2)
+    short = {row: _shortened(row, int((left - 12) / _ROW_LETTER)) for row in rows}
     x = _axis(items, left, log)
     drawn, points = [], []
     for item in items:
-        if not drawable(item.value, x):
-            continue
         group = names.index(item.series)
         beside = [other.series for other in items if other.row == item.row]
         up = TOP + step * (rows.index(item.row) + (beside.index(item.series) + 1) / (len(beside) + 1))
-        at, ends = x(item.value), [x(min(max(end, x.low), x.high)) for end in (item.low, item.high)]
+        at, ends = x(item.value), [x.nearest(item.low), x.nearest(item.high)]
         drawn.append(DrawnInterval(group, item.colour, at, ends[0], ends[1], up, _arrows(item, x, ends, up)))
         points.append(
             {
@@ -98,16 +112,12 @@ def intervals(
             }
         )
     lines = [
-        RowLabel(shown[row], TOP + step * (number + 0.5), TOP + step * (number + 1)) for number, row in enumerate(rows)
+        RowLabel(short[row], TOP + step * (number + 0.5), TOP + step * (number + 1)) for number, row in enumerate(rows)
     ]
     hint = f"{title}: {', '.join(rows)}"
-    across = ticks_of(x, alternate=True)
+    across = ticks_of(x)
     picture = macros().intervals_picture(hint, x, TOP, bottom, lines, across, x_label, drawn, WIDTH, bottom + 50)
     legend = [(one, f"t{colours[one]}") for one in names] if len(names) > 1 else []
-    cells: list[list[CellValue]] = [
-        [item.row, item.series, item.value, item.low, item.high, item.note] for item in items
-    ]
-    numbers = table(("", "by", "value", "from", "to", ""), cells)
     html = macros().figure(name, title, note, picture, legend, numbers)
     return Chart(name, html, {"kind": "points", "points": points})
 
@@ -115,14 +125,10 @@ def intervals(
 def _axis(items: Sequence[IntervalRow], left: float, log: bool) -> AxisScale:
     """An axis that extends beyond every interval."""
     ends = [end for item in items for end in (item.value, item.low, item.high)]
-    tight = fit(ends, left, RIGHT - 6, log=log and any(math.isfinite(end) and end > 0 for end in ends))
-    if tight.log:
-        room = (tight.high / tight.low) ** _MARGIN
-        return AxisScale(tight.low / room, tight.high * room, tight.start, tight.end, log=True)
-    room = (tight.high - tight.low) * _MARGIN
+    tight = fit(ends, left, RIGHT - 6, log=log)
+    wide = tight.widened(_MARGIN)
     # If no number is negative, the axis does not go below 0.
-    low = max(tight.low - room, 0.0) if tight.low >= 0 else tight.low - room
-    return AxisScale(low, tight.high + room, tight.start, tight.end)
+    return replace(wide, low=0.0) if wide.low < 0 <= tight.low else wide
 
 
 def _arrows(item: IntervalRow, x: AxisScale, ends: Sequence[float], up: float) -> str:
@@ -207,13 +213,16 @@ def heat_map(
     [[3, 0], [0, 4]]
     """
     left, right, top = 112.0, 452.0, 66.0
+    relative = _relative(values)
+    if not all(math.isfinite(value) for row in values for value in row):
+        note = f"{note} Cells without a finite number are empty.".strip()
     height = min(max(150.0 / max(len(rows), 1), 4.0), 24.0)
     box = Box(left, right, top, top + height * len(rows), (right - left) / max(len(columns), 1), height)
     picture = macros().heat_picture(
         f"{title}: {row_label}s by {column_label}",
         box,
-        _levels(values, box),
-        list(_sums(values, box, marked)),
+        _levels(relative, box),
+        list(_sums(relative, box, marked)),
         list(_row_names(rows, box)),
         list(_column_names(columns, box, marked)),
         f"{row_label}, across {column_label}s",
@@ -235,7 +244,7 @@ def heat_map(
         "columns": list(columns),
         "row": row_label,
         "column": column_label,
-        "values": [list(row) for row in values],
+        "values": [[plain(value) for value in row] for row in values],
         "share": share,
     }
     return Chart(name, macros().figure(name, title, note, picture, [], numbers), data)
@@ -244,15 +253,21 @@ def heat_map(
 def _levels(values: Sequence[Sequence[float]], box: Box) -> list[tuple[float, str]]:
     """The opacity of each shade, and one path with all cells of that shade."""
     gap = min(1.0, box.width / 8, box.height / 8)
-    largest = max((value for row in values for value in row), default=0.0)
     levels: dict[int, list[str]] = {}
     for i, row in enumerate(values):
         for j, value in enumerate(row):
             if value > 0:
                 corner = f"M{box.left + j * box.width:.2f} {box.top + i * box.height:.2f}"
                 cell = f"{corner}h{box.width - gap:.2f}v{box.height - gap:.2f}h-{box.width - gap:.2f}z"
-                levels.setdefault(math.ceil(_LEVELS * value / largest), []).append(cell)
+                levels.setdefault(math.ceil(_LEVELS * value), []).append(cell)
     return [(level / _LEVELS, "".join(cells)) for level, cells in sorted(levels.items())]
+
+
+def _relative(values: Sequence[Sequence[float]]) -> list[list[float]]:
+    """The values as parts of the largest finite one; those that are not finite are 0, and so are left empty."""
+    finite = [[value if math.isfinite(value) else 0.0 for value in row] for row in values]
+    largest = max((value for row in finite for value in row), default=0.0)
+    return [[value / largest if value > 0 else 0.0 for value in row] for row in finite]
 
 
 def _sums(values: Sequence[Sequence[float]], box: Box, marked: Sequence[int]) -> Iterator[SumBar]:

@@ -57,7 +57,7 @@ const LOOK = {
       const value = read(series.y[i]);
       return {name: series.name, text: `${shown(value)}, ${percent(series.share[i])}`, value, colour: series.colour};
     });
-    const line = ["path", {d: `M${place(chart.x, at)} 256V26`}];
+    const line = ["path", {d: `M${place(chart.x, at)} ${chart.edges[0]}V${chart.edges[1]}`}];
     return {title: `${chart.label} ${shown(at)}`, rows: rows.reverse(), marks: [line]};
   },
   points(chart, x, y, svg, isShown) {

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -14,6 +15,7 @@ from fedgauge.web.writing import shown
 
 _STEPS = (1, 2, 5, 10)
 _LEAST_SPAN = 1e-9  # the least relative span of an axis: with less, all its numbers look the same to a reader
+_LEAST, _MOST = sys.float_info.min, sys.float_info.max
 
 
 def ticks(low: float, high: float, most: int = 6) -> list[float]:
@@ -22,10 +24,10 @@ def ticks(low: float, high: float, most: int = 6) -> list[float]:
     >>> ticks(0, 1), ticks(-3, 107, most=4)
     ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [0.0, 50.0, 100.0])
     """
-    span = high - low
-    if not span > 0 or not math.isfinite(span):
+    span = high / 2 - low / 2  # half of it, because the whole may be beyond the largest number
+    if not span > 0:
         return [low]
-    exponent = math.floor(math.log10(span / most))
+    exponent = math.floor(math.log10(span) + math.log10(2 / most))
     for factor in (*_STEPS, 20, 50):
         # Count whole steps and compute with decimals, so that 0.3 is exactly 0.3.
         step = Decimal(factor).scaleb(exponent)
@@ -95,8 +97,23 @@ class AxisScale:
 
     def __call__(self, number: float) -> float:
         """The position of a number."""
-        low, high, at = (math.log(x) if self.log else x for x in (self.low, self.high, number))
+        # Halves, because a difference of two numbers may be beyond the largest number.
+        low, high, at = (math.log(x) if self.log else x / 2 for x in (self.low, self.high, number))
         return self.start + (at - low) / (high - low) * (self.end - self.start)
+
+    def nearest(self, number: float) -> float:
+        """The position of a number, or the end of the axis that is nearest to it; NaN is at the beginning."""
+        return self(min(max(self.low, number), self.high))
+
+    def widened(self, share: float) -> AxisScale:
+        """The same with more room at both ends, as a share of the axis."""
+        if self.log:
+            # The logarithms, because a quotient may be beyond the largest number.
+            room = math.exp(share * (math.log(self.high) - math.log(self.low)))
+            high = self.high * room if self.high < _MOST / room else _MOST
+            return replace(self, low=max(self.low / room, _LEAST), high=high)
+        room = (self.high / 2 - self.low / 2) * 2 * share
+        return replace(self, low=max(self.low - room, -_MOST), high=min(self.high + room, _MOST))
 
     def ticks(self, most: int = 6) -> list[float]:
         """The ticks of the axis."""
@@ -121,13 +138,17 @@ def fit(numbers: Iterable[float], start: float, end: float, *, log: bool = False
     (3.0, 0.002)
     """
     found = np.asarray([number for number in numbers if number is not None], dtype=float)
-    found = found[np.isfinite(found) & ((found > 0) | (not log))]
+    # Numbers below the smallest normal one have hardly any digits, and their logarithms no room below them.
+    found = found[np.isfinite(found) & ((found >= _LEAST) | (not log))]
     low, high = (float(found.min()), float(found.max())) if found.size else (1.0, 1.0)
     if zero and not log:
         low, high = min(low, 0.0), max(high, 0.0)
-    if high - low <= _LEAST_SPAN * max(abs(low), abs(high)):
+    if high - low <= max(_LEAST_SPAN * max(abs(low), abs(high)), _LEAST):
         # There is only one number: put it in the middle.
-        low, high = (low / 2, high * 2) if log else (low - (abs(low) or 1.0) / 2, high + (abs(high) or 1.0) / 2)
+        room = max(abs(low), abs(high)) / 2
+        room = room if room >= _LEAST else 0.5
+        low, high = (low / 2, high * 2) if log else (low - room, high + room)
+        low, high = max(low, _LEAST if log else -_MOST), min(high, _MOST)
     return AxisScale(low, high, start, end, log)
 
 

@@ -20,9 +20,10 @@ class Heading:
 
     Attributes:
         noun: what the page calls such a result.
-        verdict: the result in one sentence.
+        verdict: the result in one short sentence, the headline of the page.
         settings: the settings that matter, by name.
         commands: comments and the commands that make the result again.
+        summary: what a reader wants to know next, below the headline; nothing by default.
         is_answer: whether its verdict answers the reader's first question, and so begins every report that has it.
     """
 
@@ -30,6 +31,7 @@ class Heading:
     verdict: Callable[[ReportInput], str]
     settings: Callable[[ReportInput], Mapping[str, CellValue]]
     commands: Callable[[ReportInput], Sequence[str]] = lambda _: ()
+    summary: Callable[[ReportInput], str] = lambda _: ""
     is_answer: bool = False
 
 

@@ -22,6 +22,7 @@ _LOOKS: dict[Version, tuple[int, Style]] = {
     "sharp": (3, "line"),
     "prior": (5, "dashed"),
 }
+_WHY = {"not certified": "a condition of it fails"}
 _TEMPLATE = """\
 {{ standing_line(answer.standing) }}
 <p>{{ found.locator }} bounds {{ answer.bound.quantity | quantity }}, an expectation. The run is one draw of it, and
@@ -39,14 +40,19 @@ its smallest value before the last round was {{ number(found.reached) }}.</p>
 
 
 def words(found: Comparison) -> str:
-    """The bound and what happened, and what the bound is worth, as part of a sentence."""
-    total = float(found.answer.bound.total)
-    worth = {"plug-in": "a plug-in", "not certified": "not certified, because a condition fails"}
-    times = f", {shown(total / found.reached)} times as much" if found.reached > 0 and math.isfinite(total) else ""
+    """The bound and what happened, and what the bound is worth, in a sentence."""
+    total, standing = float(found.answer.bound.total), found.answer.standing
+    if standing == "contradicted":
+        return found.answer.verdict
+    if not math.isfinite(total):
+        return f"{found.locator} gives no bound for this run: {_WHY.get(standing, 'a constant is infinite')}."
+    short = ", which the run exceeds: a constant is too small" if total < found.reached else ""
+    worth = {"plug-in": f"a plug-in{short}", "not certified": f"not certified, because {_WHY['not certified']}"}
+    times = f", {shown(total / found.reached)} times as much" if found.reached > 0 else ""
     return (
-        f"the smallest squared gradient norm before the last round was {shown(found.reached)}, where"
+        f"The smallest squared gradient norm before the last round was {shown(found.reached)}, where"
         f" {found.locator} with the measured constants says at most {shown(total)}{times}"
-        f" ({worth.get(found.answer.standing, 'certified')})"
+        f" ({worth.get(standing, standing)})."
     )
 
 
@@ -65,8 +71,10 @@ def _show(given: ReportInput) -> Mapping[str, Any] | None:
         ]
         for version, one in found.answers.items()
     ]
+    is_finite = math.isfinite(float(answer.bound.total))
     terms: list[list[CellValue]] = [
-        [t.name, float(t.value), (share, percent(share)), formula(t.formula)]
+        # Of an infinite whole there are no shares.
+        [t.name, float(t.value), (share, percent(share)) if is_finite else None, formula(t.formula)]
         for t, share in zip(answer.bound.terms, answer.shares, strict=True)
     ]
     return {

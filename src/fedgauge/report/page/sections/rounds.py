@@ -12,6 +12,7 @@ from fedgauge.report.page.section import Heading, ReportInput, Section
 from fedgauge.report.page.sections import bound
 from fedgauge.runs.reader import FoundRun
 from fedgauge.values import Round
+from fedgauge.values.text import counted
 from fedgauge.web.elements import CellValue
 from fedgauge.web.writing import shown
 
@@ -102,8 +103,32 @@ def _steps(held: Any) -> Any:
 
 
 def _verdict(given: ReportInput) -> str:
-    happened, comparison = _happened(_run(given)), given.background.comparison
-    return f"{happened}; {bound.words(comparison)}." if comparison else f"{happened}."
+    """What came of the run, in one short sentence."""
+    run, last = _run(given), _run(given).last
+    if last is None:
+        return "The run has recorded nothing yet."
+    first = run.rounds[0]
+    if run.status == "diverged":
+        return f"The run diverged in round {run.stopped_at}."
+    way = "fell" if last.loss < first.loss else "rose" if last.loss > first.loss else "stayed"
+    came = (
+        f"f {way} from {shown(first.loss)} to {shown(last.loss)}" if way != "stayed" else f"f stayed {shown(last.loss)}"
+    )
+    if last.accuracy is not None:
+        came += f" and {last.accuracy:.1%} of the test examples are right"
+    if run.status in ("unfinished", "stopped"):
+        return f"Not finished: after {last.round} of {run.settings['rounds']} rounds {came}."
+    if run.status == "target":
+        return f"Target reached after {counted(run.stopped_at, 'round')}: {came}."
+    # The last records of an altered run may be missing; f is then what the last one that is there says.
+    whole = last.round == run.stopped_at
+    return f"After {'' if whole else f'{last.round} of '}{counted(run.stopped_at, 'round')} {came}."
+
+
+def _summary(given: ReportInput) -> str:
+    """What was run, and the theorem about it."""
+    what, comparison = _what(_run(given)), given.background.comparison
+    return f"{what}. {bound.words(comparison)}" if comparison else f"{what}."
 
 
 def _says(value: Any) -> bool:
@@ -114,28 +139,16 @@ def _word(value: Any) -> str:
     return ("yes" if value else "no") if isinstance(value, bool) else value if isinstance(value, str) else f"{value:g}"
 
 
-def _happened(run: FoundRun) -> str:
-    settings, last = run.settings, run.last
-    algorithm = dict(settings["algorithm"])
+def _what(run: FoundRun) -> str:
+    """The algorithm, its rates and where it ran, and from how many examples f was computed if not from all."""
+    algorithm, last = dict(run.settings["algorithm"]), run.last
     name = algorithm.pop("name", "–")
     rates = ", ".join(f"{key} = {_word(value)}" for key, value in algorithm.items() if key != "code" and _says(value))
-    what = f"{name} with I = {_steps(settings['local_steps'])}" + (f", {rates}" if rates else "")
+    what = f"{name} with I = {_steps(run.settings['local_steps'])}" + (f", {rates}" if rates else "")
     where = f" on {run.source}" if run.source != "–" else ""
-    if last is None:
-        return f"{what}{where} has recorded nothing yet"
-    came = f"f from {shown(run.rounds[0].loss)} to {shown(last.loss)}"
-    if last.sample is not None:
-        came += f" (± {shown(last.loss_error or 0.0)}, from a sample of {last.sample:,} examples)"
-    if last.accuracy is not None:
-        came += f" and test accuracy to {last.accuracy:.1%}"
-    if run.status == "diverged":
-        return f"{what}{where} diverged in round {run.stopped_at}, after it had brought {came}"
-    if run.status in ("unfinished", "stopped"):
-        return f"{what}{where} is not finished: {last.round} of {settings['rounds']} rounds brought {came}"
-    met = ", where its target was reached" if run.status == "target" else ""
-    # The last records of an altered run may be missing; f is then what the last one that is there says.
-    there = last.round if last.round == run.stopped_at else f"the first {last.round} of {run.stopped_at}"
-    return f"{what}{where} brought {came} in {there} rounds{met}"
+    if last is None or last.sample is None:
+        return f"{what}{where}"
+    return f"{what}{where}; f (± {shown(last.loss_error or 0.0)}) is from a sample of {last.sample:,} examples"
 
 
 def _settings(given: ReportInput) -> Mapping[str, CellValue]:
@@ -170,4 +183,6 @@ def _commands(given: ReportInput) -> list[str]:
     return found
 
 
-SECTION = Section("rounds", "What happened", ("run",), _show, _TEMPLATE, Heading("run", _verdict, _settings, _commands))
+SECTION = Section(
+    "rounds", "What happened", ("run",), _show, _TEMPLATE, Heading("run", _verdict, _settings, _commands, _summary)
+)

@@ -1,0 +1,90 @@
+"""The words of charts with extreme numbers, in a browser: none covers another, and none leaves its picture."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page
+
+from fedgauge.report.page.chart import Chart, Mark, Series, lines, stacked
+from fedgauge.report.page.grids import IntervalRow, heat_map, intervals
+from fedgauge.web.writing import resource
+
+Visit = Callable[..., Page]
+
+# Words of one picture that cover one another, by more than the room that letters have around them.
+COVERED = """() => [...document.querySelectorAll('svg')].flatMap(svg => {
+  const boxes = [...svg.querySelectorAll('text')].map(text => ({text, at: text.getBoundingClientRect()}));
+  const seen = boxes.filter(one => one.at.width);
+  const slack = 0.15 * Math.min(...seen.map(one => one.at.height));
+  const across = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 0.5;
+  const down = (a, b) => Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > slack;
+  const pairs = seen.flatMap((one, i) => seen.slice(i + 1).map(other => [one, other]));
+  return pairs.filter(([one, other]) => across(one.at, other.at) && down(one.at, other.at))
+    .map(([one, other]) => `${svg.getAttribute('aria-label')}: ${one.text.textContent} | ${other.text.textContent}`);
+})"""
+OUTSIDE = """() => [...document.querySelectorAll('svg text')].filter(text => {
+  const box = text.getBoundingClientRect(), svg = text.ownerSVGElement.getBoundingClientRect();
+  return box.width && (box.left < svg.left - 1 || box.right > svg.right + 1 || box.bottom > svg.bottom + 1);
+}).map(text => text.textContent)"""
+HEIGHTS = {
+    "huge": [1e300, 2e300, math.inf],
+    "tiny": [1e-300, 3e-300, 2e-300],
+    "wide": [1e-300, 1.0, 1e300],
+    "close": [123456.1, 123456.5, 123456.9],
+    "negative": [-1e9, 1.0, 1e9],
+    "one": [0.0, math.nan, math.nan],
+    "zero": [0.0, 0.0, 0.0],
+    "usual": [0.5, 0.2, 0.1],
+}
+PLACES = {"rounds": [0, 60, 100_000], "long": [1234567.1, 1234567.5, 1234567.9], "doubled": [1, 8, 64]}
+
+
+def extremes() -> Iterator[Chart]:
+    marks = [Mark(at, words) for at, words in ((6, "affordable"), (7, "fastest"), (8, "the run"), (64, "admitted"))]
+    for name, y in HEIGHTS.items():
+        for kind, x in PLACES.items():
+            words = {"title": f"{name} {kind}", "x_label": "seconds of the cost model"}
+            series = [Series("f", x, y, low=[0.5 * up for up in y], high=[2 * up for up in y])]
+            how = {"marks": marks, "log_x": True} if kind == "doubled" else {}
+            yield lines(f"{name}-{kind}", series, y_label="min ‖∇f‖² over the rounds", **words, **how)
+            layers = [("initial gap", 0, [abs(up) for up in y]), ("local noise", 1, [1.0, 2.0, 3.0])]
+            yield stacked(f"{name}-{kind}-terms", x, layers, y_label="squared gradient norm", **words, marks=marks)
+        rows = [IntervalRow(f"I={2**i}, γ={up:.3g}", "x", up, min(up, -up), abs(up)) for i, up in enumerate(y)]
+        yield intervals(f"{name}-rows", rows, title=name, x_label="seconds to the goal", log=name != "negative")
+    for number in (1, 10, 200):
+        names = [str(worker) for worker in range(number)]
+        yield heat_map(
+            f"heat-{number}",
+            [[1e300 * (i + j) for j in range(number)] for i in range(3)],
+            ["0", "a.long.name.of.a.layer.weight", "2"],
+            names,
+            title=f"heat {number}",
+            row_label="layer",
+            column_label="worker",
+        )
+
+
+@pytest.fixture(scope="module")
+def page_of_extremes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("charts") / "charts.html"
+    style = resource("palette.css") + resource("page.css", "fedgauge.report.page")
+    path.write_text(
+        '<!doctype html><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f'<style>{style}</style><main><div class="charts">{"".join(chart.html for chart in extremes())}</div></main>'
+    )
+    return path
+
+
+@pytest.mark.parametrize("axis", ["first", "other"])
+@pytest.mark.parametrize("width", [390, 1400])
+def test_words_cover_nothing_and_stay_inside(page_of_extremes: Path, visit: Visit, width: int, axis: str) -> None:
+    page = visit(page_of_extremes, viewport={"width": width, "height": 900})
+    if axis == "other":
+        page.locator("[data-axis]").evaluate_all("all => all.forEach(box => { box.checked = !box.checked; })")
+    assert page.evaluate(COVERED) == []
+    assert page.evaluate(OUTSIDE) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
