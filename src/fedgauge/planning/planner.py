@@ -102,8 +102,8 @@ def plan(
     source: Federation | Experiment | Setup,
     algorithm: Algorithm | None = None,
     *,
-    goal: Goal,
-    cost: Cost,
+    goal: Goal | str,
+    cost: Cost | str,
     over: Mapping[str, Sequence[Any]] | None = None,
     setup: Mapping[str, Any] | None = None,
     options: PlanOptions | None = None,
@@ -115,8 +115,9 @@ def plan(
     Args:
         source: a federation; or an experiment or set-up, which already contains the algorithm and everything else.
         algorithm: the algorithm; rates around its own are tried.
-        goal: a value to reach as soon as possible, or a quantity to make as good as possible within a budget.
-        cost: the cost of a round; numbers that it leaves open are measured here.
+        goal: a value to reach as soon as possible, as in ``"loss=0.1"``, or a quantity to make as good as possible
+            within a budget.
+        cost: the cost of a round, or its name, as in ``"cross-device"``; numbers that it leaves open are measured here.
         over: values to choose from, for some of ``local_steps``, ``gamma``, ``eta`` and ``participants``.
         setup: further fields of :class:`~fedgauge.Setup`, such as ``local_steps``, ``participation``, ``evaluator``.
         options: how much effort to spend on planning.
@@ -134,10 +135,16 @@ def plan(
     >>> found.choice.I, found.reached
     (128, True)
     """
-    options, began = options or PlanOptions(), time.monotonic()
+    goal, cost = Goal.given(goal), Cost.of(cost)
+    options, began = PlanOptions() if options is None else options, time.monotonic()
     if isinstance(source, Experiment):
         refuse_other_targets(source, goal)
     progress("measuring", 0, None)
+    if not (isinstance(options, PlanOptions) and isinstance(setup, Mapping | None)):
+        raise InputError(
+            "options must be PlanOptions, as in options=PlanOptions(jobs=2), and setup a mapping, as in"
+            " setup={'local_steps': 10}."
+        )
     shared = setup_of(source, algorithm, **(setup or {}))
     if goal.quantity == "accuracy" and shared.evaluator is None:
         raise InputError("The goal accuracy needs test examples, but there are none; choose a loss.")

@@ -182,8 +182,7 @@ def _portable(error: BaseException) -> BaseException:
     try:
         import cloudpickle
 
-        found = pickle.loads(cloudpickle.dumps(error))
-        assert isinstance(found, BaseException)
+        found: BaseException = pickle.loads(cloudpickle.dumps(error))
     except Exception:
         found = RuntimeError(f"{type(error).__name__}: {error}")
     found.add_note(f"In the process that ran it:\n{trace}")

@@ -112,7 +112,7 @@ class _Gauge:
         progress: Progress,
     ) -> None:
         self._setup, self._goal, self._options, self._progress = setup, goal, options, progress
-        self._cost = None if cost is None else cost.completed(setup.federation)
+        self._cost = None if cost is None else Cost.of(cost).completed(setup.federation)
         steps = setup.local_steps
         each = 1 if isinstance(steps, Pace) else round(float(np.mean(steps)))
         self._steps = options.steps or (AROUND if options.around else setup.rounds * each)
