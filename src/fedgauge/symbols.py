@@ -85,7 +85,7 @@ _ROWS = (
     ),
     Symbol("rho", r"\rho", "average drift: how far the averaged local models go", "Wang et al. 2022, (15)"),
     Symbol("drift", r"\rho_{\mathrm{local}}", "what local steps add to the average drift", "fedgauge"),
-    Symbol("alpha_h", r"\alpha", "how strongly the workers' gradient errors add up, at most N", "after Das et al. 2022"),
+    Symbol("alpha_h", r"\alpha", "how far the workers' gradient errors add up, at most N", "after Das et al. 2022"),
     Symbol("E", r"E(I)", "efficiency of I local steps: the share of them that counts", "fedgauge"),
     Symbol("B", r"B(x)", "dissimilarity of local gradients", "Li et al. 2020"),
     Symbol("diversity", r"\Delta(x)", "gradient diversity", "Yin et al. 2018"),

@@ -11,20 +11,25 @@ from pathlib import Path
 
 import pytest
 
-# A command with a pool, as its processes see it: they import this file as __mp_main__.
+HELPERS = """
+import time
+from pathlib import Path
+from fedgauge.system.children import is_child
+
+if is_child():
+    Path("importing").touch()
+    time.sleep(0.5)
+"""
 SCRIPT = """
 import sys, time
 from pathlib import Path
-
-if __name__ == "__mp_main__":
-    Path("importing").touch()
-    time.sleep(0.5)
-
+import helpers
 from fedgauge.experiment.jobs import ProcessPool
 
 def job(kind):
     if kind == "quick":
         return
+    assert helpers
     Path("begun").touch()
     try:
         time.sleep(60)
@@ -35,20 +40,20 @@ def job(kind):
         Path("saved").touch()
         raise
 
-if __name__ == "__main__":
-    try:
-        # The process of the quick one has nothing to do when Ctrl-C comes.
-        with ProcessPool(2, patience=1.0) as pool:
-            for key, _ in pool.map(job, {kind: (kind,) for kind in ("quick", sys.argv[1])}):
-                pass
-    except KeyboardInterrupt:
-        sys.exit(130)
+try:
+    # The process of the quick one has nothing to do when Ctrl-C comes.
+    with ProcessPool(2, patience=1.0) as pool:
+        for key, _ in pool.map(job, {kind: (kind,) for kind in ("quick", sys.argv[1])}):
+            pass
+except KeyboardInterrupt:
+    sys.exit(130)
 """
 
 
 def interrupted(place: Path, kind: str, moment: str, times: int = 1, group: bool = True) -> None:
     """Run it, interrupt it at a moment, and see that it ends in order."""
     (place / "script.py").write_text(SCRIPT)
+    (place / "helpers.py").write_text(HELPERS)
     with subprocess.Popen(
         [sys.executable, "script.py", kind],
         cwd=place,

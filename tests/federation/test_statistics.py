@@ -32,7 +32,7 @@ from fedgauge.federation.statistics import AVERAGED, LOCAL
 from fedgauge.flower.shard import Shard
 from fedgauge.measurement.measuring import MeasureOptions
 from fedgauge.randomness import Purpose, Streams
-from fedgauge.runs.export import read_model
+from fedgauge.runs.models import read_model
 from fedgauge.simulation.options import Recording, StopAt
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -20,7 +20,7 @@ from fedgauge.algorithms import make_algorithm
 from fedgauge.errors import InputError
 from fedgauge.federation.flat import fixed, flatten, trainable
 from fedgauge.measurement.measuring import MeasureOptions
-from fedgauge.runs.export import read_model
+from fedgauge.runs.models import read_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -37,8 +37,9 @@ from fedgauge.federation.protocols import Indices
 from fedgauge.pace.adaptive import Pace
 from fedgauge.runs.checkpoints import State
 from fedgauge.runs.directory import RunDirectory
-from fedgauge.runs.export import read_model, write_model
+from fedgauge.runs.export import write_model
 from fedgauge.runs.finished import read_trace
+from fedgauge.runs.models import read_model
 from fedgauge.runs.reader import read_run
 from fedgauge.simulation.loop import InterruptedRunError
 from fedgauge.simulation.options import Recording

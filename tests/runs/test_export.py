@@ -17,7 +17,8 @@ from tests.cli.command import Capture, answer, words
 from fedgauge import Experiment, Round, execute, fedavg, prepare, random_quadratics, simulate
 from fedgauge.cli import main
 from fedgauge.errors import InputError
-from fedgauge.runs.export import read_model, read_records, write_model, write_records
+from fedgauge.runs.export import read_records, write_model, write_records
+from fedgauge.runs.models import read_model
 from fedgauge.runs.observers import replay, watching
 from fedgauge.runs.reader import FoundRun, find_runs, read_run
 from fedgauge.simulation.options import Recording

@@ -123,6 +123,8 @@ def make_algorithm(name: str, **parameters: Any) -> Algorithm:
     composed = {} if open_ended else {key: parameters.pop(key) for key in OPTIONS if key in {*parameters} - {*allowed}}
     for parameter in parameters:
         if parameter not in allowed and not open_ended:
+            if parameter == "lr" and "gamma" in allowed:
+                raise InputError(f"{name} has no parameter lr; the local learning rate is gamma, as in gamma=0.1.")
             takes = f"it takes {', '.join(allowed)}" if allowed else "it takes none"
             raise InputError(f"{name} has no parameter {parameter}; {takes}.")
     for parameter, each in signature.parameters.items():

@@ -152,6 +152,8 @@ def make_optimiser(optimiser: str = "sgd", clip: float | None = None, **paramete
     Traceback (most recent call last):
     fedgauge.errors.InputError: The local optimiser adamw has no local_momentum; leave it out, or use sgd.
     """
+    if isinstance(optimiser, str) and optimiser.lower() in OPTIMISERS:
+        optimiser = optimiser.lower()
     if optimiser not in OPTIMISERS:
         raise InputError(f"There is no local optimiser {optimiser!r}; {nearest(str(optimiser), OPTIMISERS)}")
     for name in parameters:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -41,14 +41,15 @@ def with_optimiser(
             participants' average of it in the next round.
         **parameters: of ``sgd``: ``local_momentum``, ``local_nesterov`` and ``weight_decay``; of ``adamw``:
             ``local_beta1``, ``local_beta2``, ``local_epsilon`` and ``weight_decay``; of both: ``clip``, the norm to
-            which longer gradients are shortened.
+            which longer gradients are shortened. Torch's names (``momentum``, ``nesterov``, ``betas``, ``eps``) will do
+            too.
 
     >>> from fedgauge import fedavg
     >>> made = with_optimiser(fedavg(gamma=0.1), "sgd", local_momentum=0.9, optimiser_state="kept")
     >>> made.parameters["local_momentum"], made.repeats
     (0.9, False)
     """
-    options = dict(parameters)
+    options = _renamed(parameters)
     made = make_optimiser(optimiser, **options)
     if optimiser_state is not None and optimiser_state not in STATES:
         raise InputError(f"There is no optimiser_state {optimiser_state!r}; {nearest(str(optimiser_state), STATES)}")
@@ -82,6 +83,27 @@ def with_optimiser(
     synchronous = None if base is None else with_optimiser(base, optimiser, optimiser_state=together, **options)
     plain = replace(algorithm, parameters=parameters, step=optimise, synchronous=synchronous)
     return plain if state is None else _STATEFUL[state](plain, made.init)
+
+
+def _renamed(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters with torch's names for them replaced by those that they have here."""
+    found = dict(parameters)
+    if "lr" in found:
+        raise InputError(
+            "The rate of a local optimiser is the algorithm's gamma; give it there, as in fedavg(gamma=0.1)."
+        )
+    if "betas" in found:
+        betas = found.pop("betas")
+        if not isinstance(betas, Sequence) or len(betas) != 2:
+            raise InputError(f"betas must be a pair of numbers, as in betas=(0.9, 0.999), not {betas!r}.")
+        found |= {"beta1": betas[0], "beta2": betas[1]}
+    for name in ("momentum", "nesterov", "beta1", "beta2", "epsilon"):
+        torch_name = {"epsilon": "eps"}.get(name, name)
+        if torch_name in found:
+            if f"local_{name}" in found:
+                raise InputError(f"{torch_name} and local_{name} are the same parameter; give one of them.")
+            found[f"local_{name}"] = found.pop(torch_name)
+    return found
 
 
 def _of(tensors: Tensors) -> dict[str, torch.Tensor]:

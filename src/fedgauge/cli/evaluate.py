@@ -43,7 +43,7 @@ def evaluate(
         from fedgauge.errors import InputError
         from fedgauge.experiment.prepare import prepare
         from fedgauge.measurement.by_worker import evaluate_workers
-        from fedgauge.runs.export import read_model
+        from fedgauge.runs.models import read_model
 
         path = at or (run / "model.safetensors" if run else None)
         if run and not at and not (run / "model.safetensors").exists():

@@ -168,7 +168,7 @@ def _source(experiment: Experiment, run: Path | None, at: Path | None) -> Experi
     if at is None:
         return experiment
     from fedgauge.experiment.prepare import prepare
-    from fedgauge.runs.export import read_model
+    from fedgauge.runs.models import read_model
 
     setup = prepare(experiment)
     path = at / "model.safetensors" if at.is_dir() else at

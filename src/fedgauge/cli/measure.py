@@ -92,7 +92,7 @@ def measure(
         from fedgauge.experiment.prepare import prepare
         from fedgauge.measurement.measuring import MeasureOptions
         from fedgauge.measurement.measuring import measure as take
-        from fedgauge.runs.export import read_model
+        from fedgauge.runs.models import read_model
 
         chosen = MeasureOptions(names, trajectory_rounds, seeds, near, most, tolerance, part, **_budget(budget))
         setup = prepare(experiment)

@@ -95,7 +95,7 @@ def simulate(
     if trace is None:
         with console.run_progress() as progress:
             from fedgauge.experiment.prepare import execute, prepare
-            from fedgauge.runs.export import read_model
+            from fedgauge.runs.models import read_model
             from fedgauge.runs.observers import TensorBoard, make_observer, watching
             from fedgauge.simulation.loop import InterruptedRunError
             from fedgauge.simulation.options import Keep

@@ -93,7 +93,7 @@ def measure(directory: Path, progress: Callable[[str, int, int | None], None]) -
     from fedgauge.measurement.measuring import MeasureOptions
     from fedgauge.measurement.measuring import measure as take
     from fedgauge.report.terminal import measurements
-    from fedgauge.runs.export import read_model
+    from fedgauge.runs.models import read_model
     from fedgauge.runs.reader import read_run
 
     run, out = directory / "runs" / f"I={LOCAL_STEPS[-1]}", directory / "measured"

@@ -357,7 +357,7 @@ def expect(
     *,
     local_steps: int,
     rounds: int,
-    participation: Participation = FULL,
+    participation: Participation | int = FULL,
     iterations: bool | None = None,
 ) -> Expectation:
     """Exact E‖∇f‖^2 and E f along a run of FedAvg, FedAvg with momentum on workers or server, or mini-batch SGD.
@@ -367,7 +367,7 @@ def expect(
         algorithm: one of :func:`fedavg`, :func:`momentum`, :func:`minibatch`, :func:`fedavgm`, :func:`slowmo`.
         local_steps: the number I of local steps per round.
         rounds: the number R of rounds.
-        participation: any sampling and weights.
+        participation: any sampling and weights; a number M means M draws with replacement.
         iterations: return x̂^t for every iteration instead of x̄^r for every round; the default for momentum, whose
             theorem is about iterations.
 
@@ -383,7 +383,7 @@ def expect(
         )
     if iterations is None:
         iterations = algorithm.name == "momentum"
-    participation.check(federation.num_workers)
+    participation = Participation.of(participation, federation.num_workers)
     A, b, c = _objective(federation, participation)
     grad2, loss = [], []
     point: Any = None

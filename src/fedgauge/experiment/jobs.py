@@ -10,26 +10,25 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
-from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
-from fedgauge.errors import InputError, MachineError
+from fedgauge.errors import MachineError
 from fedgauge.simulation.options import HERE, Compute
+from fedgauge.system import children
+from fedgauge.system.children import Child, Message
 from fedgauge.system.files import make_directories, read_file, write_atomically
-from fedgauge.system.interrupts import ENDING, held_back
-from fedgauge.system.memory import keep_freed_memory
+from fedgauge.system.interrupts import held_back
 
 Key = TypeVar("Key")
 Report = Callable[[int], None]
 """Called with the number of steps that all jobs together have taken so far."""
-_progress: Callable[[int], None] = lambda steps: None  # noqa: E731 - replaced by the pool that runs jobs here
+_progress: Callable[[int], None] = children.progress
+"""Tells the parent if this process was started by a pool; a pool that runs jobs here replaces it."""
 
 
 def progress(steps: int) -> None:
@@ -111,60 +110,6 @@ class InProcess:
 
 # -- in processes ------------------------------------------------------------------------------------------------
 
-_interrupted = False
-_running = False
-
-
-def _begin_process(counter: Any, leave: Any, parent: int, patience: float) -> None:
-    """Set up a new process: it reports its progress, ends with its parent, and remembers an interruption."""
-
-    def count(steps: int) -> None:
-        with counter.get_lock():
-            counter.value += steps
-
-    def interrupt(*_: Any) -> None:
-        # Interrupt only a running job, and only once, so that it can save its state. A process that stopped in the
-        # middle of a message to its parent would leave the others waiting for ever.
-        global _interrupted
-        ends, _interrupted = _running and not _interrupted, True
-        if ends:
-            raise KeyboardInterrupt
-
-    def watch() -> None:
-        while os.getppid() == parent and not leave.value:
-            time.sleep(0.2)
-        if leave.value:
-            # Ctrl-C may have reached the parent alone.
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(patience)
-        os._exit(1)
-
-    keep_freed_memory()
-    _report_to(count)
-    # A scheduler sends SIGTERM to all processes of a job, and a closing terminal SIGHUP.
-    for number in ENDING:
-        signal.signal(number, interrupt)
-    threading.Thread(target=watch, daemon=True).start()
-    # The process starts with these signals blocked; one that came in the meantime takes effect now.
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
-
-
-def _run_there(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """Run one job in a process of the pool; after Ctrl-C, no further job is started."""
-    global _running
-    try:
-        _running = True
-        if _interrupted:
-            raise KeyboardInterrupt
-        return function(*arguments)
-    except InputError as error:
-        # Subclasses with further arguments cannot be sent to another process.
-        raise InputError(str(error)) from None
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt from None  # without the trace that an InterruptedRunError carries
-    finally:
-        _running = False
-
 
 class ProcessPool:
     """A pool of processes, each of which runs one job after another.
@@ -176,26 +121,26 @@ class ProcessPool:
     """
 
     def __init__(self, number: int, report: Report = lambda steps: None, patience: float = 30.0) -> None:
-        context = get_context("spawn")
-        self._report, self._counter, self._leave = report, context.Value("q", 0), context.Value("b", 0, lock=False)
-        self._finished = threading.Event()
-        beginning = (self._counter, self._leave, os.getpid(), patience)
-        self._pool = ProcessPoolExecutor(number, context, initializer=_begin_process, initargs=beginning)
+        self._number, self._report, self._patience, self._done = number, report, patience, 0
+        self._idle: list[Child] = []
+        self._busy: dict[Connection, tuple[Any, Child]] = {}
 
     def __enter__(self) -> Self:
-        def watch() -> None:
-            while not self._finished.wait(0.5):
-                self._report(self._counter.value)
-
-        threading.Thread(target=watch, daemon=True).start()
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self._finished.set()
-        # A second Ctrl-C changes nothing: running jobs save their state, and all end within ``patience`` seconds.
-        with held_back():
-            self._leave.value = 1
-            self._pool.shutdown(wait=True, cancel_futures=True)
+        self._end()
+
+    def _end(self) -> None:
+        """End all processes; jobs that are still running save their state within ``patience`` seconds."""
+        with held_back():  # a second Ctrl-C changes nothing
+            running, idle = [child for _, child in self._busy.values()], self._idle
+            self._busy, self._idle = {}, []
+            for child in running:
+                child.interrupt()
+            limit = time.monotonic() + self._patience
+            for child in [*running, *idle]:
+                child.end(limit - time.monotonic())
 
     def map(
         self,
@@ -204,22 +149,45 @@ class ProcessPool:
         directories: Mapping[Key, Path] | None = None,
     ) -> Iterator[tuple[Key, Any]]:
         """Start the jobs in order."""
-        pending: dict[Future[Any], Key] = {}
+        waiting = iter(jobs.items())
         try:
-            with held_back():  # the pool starts its processes when jobs are submitted
-                for key, job in jobs.items():
-                    arguments = _arguments(job, directories[key] if directories else None)
-                    pending[self._pool.submit(_run_there, function, arguments)] = key
-            for future in as_completed(pending):
-                yield pending[future], future.result()
-        except BrokenProcessPool:
-            raise MachineError(
-                "A process died; do the same again to resume the runs that were saved, or use jobs=1, which takes less"
-                " memory."
-            ) from None
+            while True:
+                for _, (key, job) in zip(range(self._number - len(self._busy)), waiting, strict=False):
+                    with held_back():
+                        child = self._idle.pop() if self._idle else Child()
+                        self._busy[child.line] = key, child
+                    child.begin(function, _arguments(job, directories[key] if directories else None))
+                if not self._busy:
+                    return
+                for line in wait([*self._busy]):
+                    assert isinstance(line, Connection)
+                    kind, content = self._receive(line)
+                    if kind == "steps":
+                        self._done += content
+                        self._report(self._done)
+                        continue
+                    key, child = self._busy.pop(line)
+                    self._idle.append(child)
+                    if kind == "error":
+                        raise content
+                    yield key, content
         finally:
-            for future in pending:
-                future.cancel()
+            if self._busy:  # nobody wants the other results
+                self._end()
+
+    def _receive(self, line: Connection) -> Message:
+        _, child = self._busy[line]
+        try:
+            return child.receive()
+        except (EOFError, OSError):
+            del self._busy[line]
+            status = child.end(1.0)
+        how = f"by signal {-status}" if status < 0 else f"with status {status}"
+        memory = ", as when memory runs out" if status == -signal.SIGKILL else ""
+        raise MachineError(
+            f"A process was ended {how}{memory}; do the same again to resume the runs that were saved, or use jobs=1,"
+            " which takes less memory."
+        )
 
 
 # -- on a cluster ------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
@@ -20,7 +20,7 @@ from fedgauge.data.partition import Partition
 from fedgauge.data.scaling import standardise
 from fedgauge.data.schemes import make_partition
 from fedgauge.data.shifts import changes_inputs, shift_data
-from fedgauge.errors import InputError
+from fedgauge.errors import InputError, nearest
 from fedgauge.experiment.config import Experiment
 from fedgauge.experiment.own_data import PerWorker, as_data, load_own, prepared, refuse_division
 from fedgauge.experiment.sections import DataSection
@@ -181,6 +181,10 @@ def setup_of(source: Federation | Experiment | Setup, algorithm: Algorithm | Non
         return source if isinstance(source, Setup) else prepare(source)
     if algorithm is None:
         raise InputError("A federation needs an algorithm; pass one as well, such as fedavg(gamma=0.1).")
+    allowed = [each.name for each in fields(Setup) if each.name not in ("federation", "algorithm")]
+    for name in chosen:
+        if name not in allowed:
+            raise InputError(f"A set-up has no {name!r}; {nearest(name, allowed)}")
     return Setup(source, algorithm, **chosen)
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
+import math
 import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.nn.parameter import is_lazy
 
 from fedgauge.errors import InputError
 from fedgauge.federation.flat import FlatModule, number_type, trainable
@@ -17,13 +21,45 @@ from fedgauge.federation.kernels.losses import Loss
 from fedgauge.federation.shards import BLOCK, Samples
 
 
+def made_by(model: nn.Module | Callable[[], nn.Module]) -> Any:
+    """The module, or what the function for it makes."""
+    if isinstance(model, nn.Module) or not callable(model):
+        return model
+    try:
+        inspect.signature(model).bind()
+    except TypeError as error:
+        name = getattr(model, "__name__", type(model).__name__)
+        raise InputError(
+            f"The model must be a function without arguments, but {name} cannot be called so ({error}); wrap it, as in"
+            f" lambda: {name}(...)."
+        ) from None
+    except ValueError:  # a callable that does not say what it takes
+        pass
+    return model()
+
+
 def check_module(module: Any) -> nn.Module:
     """Return a module that has something to learn."""
+    if isinstance(module, str | Path):
+        raise InputError(
+            f"The model must be a torch module, or a function that makes one, not the text {str(module)!r}; to make a"
+            " model of fedgauge by its name, pass make_model(name, shape, classes).make and its loss."
+        )
     if not isinstance(module, nn.Module):
         raise InputError(f"The model must be a torch module, or a function that makes one, not {_kind(module)}.")
     if not trainable(module):
         frozen = ": all of them are frozen, with requires_grad=False" if any(True for _ in module.parameters()) else ""
         raise InputError(f"The model has no parameters to learn{frozen}; give a module that has some.")
+    for name, parameter in module.named_parameters():
+        if is_lazy(parameter):
+            raise InputError(
+                f"The size of the model's parameter {name} is not known before the model is called once, as with"
+                " LazyLinear; call it with an example in the function that makes it."
+            )
+        if parameter.is_meta:
+            raise InputError(f"The model's parameter {name} has no values (device meta); make the model with values.")
+        if parameter.is_complex():
+            raise InputError(f"The model's parameters must be real numbers, but {name} is complex; use their parts.")
     number_type(module)
     return module
 
@@ -32,6 +68,11 @@ def check_loss(loss: Any) -> Loss:
     """Return a loss if it can be called."""
     if not callable(loss):
         raise InputError(f"loss must be a function of (outputs, targets), not {_kind(loss)}.")
+    if isinstance(loss, type) and issubclass(loss, nn.Module):
+        raise InputError(
+            f"loss must be a function of (outputs, targets), not the class {loss.__name__}; make one of it, as in"
+            f" {loss.__name__}()."
+        )
     found: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = loss
     return found
 
@@ -51,9 +92,18 @@ def as_tensor(name: str, data: Any, dtype: torch.dtype) -> torch.Tensor:
             f"{name} must be a torch tensor or a numpy array of numbers, with one entry per sample, not {_kind(data)};"
             " convert it, for example with torch.stack or np.asarray."
         )
+    if data.layout != torch.strided or data.is_quantized or data.is_complex() or data.is_meta:
+        remedies = {
+            "sparse": (data.layout != torch.strided, "call to_dense()"),
+            "quantised": (data.is_quantized, "call dequantize()"),
+            "complex": (data.is_complex(), "give real and imaginary parts, as torch.view_as_real does"),
+            "without values (device meta)": (data.is_meta, "give tensors with values"),
+        }
+        found, remedy = next((what, remedy) for what, (holds, remedy) in remedies.items() if holds)
+        raise InputError(f"{name} must be a dense tensor of real numbers, not one that is {found}; {remedy}.")
     if data.ndim == 0:
         raise InputError(f"{name} must have one entry per sample, not be a single number.")
-    return data
+    return data.detach() if data.requires_grad else data
 
 
 def check_data(inputs: torch.Tensor, targets: torch.Tensor) -> Samples:
@@ -112,9 +162,10 @@ def check_output(flat: FlatModule, loss: Loss, model: torch.Tensor, samples: Sam
     """
     (x, y), module = samples, flat.module
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    leaves = flat.leaves(model)
     try:
-        with torch.no_grad():
-            outputs = flat.outputs(flat.parts(model), x)
+        with torch.enable_grad():
+            outputs = flat.outputs(leaves, x)
     except InputError:
         raise
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
@@ -131,7 +182,7 @@ def check_output(flat: FlatModule, loss: Loss, model: torch.Tensor, samples: Sam
     if targets.dtype == torch.int64 and loss is functional.cross_entropy:
         _check_classes(outputs, targets)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), torch.enable_grad():
             # Torch only warns where (batch, 1) and (batch,) become a table of all pairs, which no one means.
             warnings.filterwarnings("error", message="Using a target size", category=UserWarning)
             value = loss(outputs, y)
@@ -146,6 +197,43 @@ def check_output(flat: FlatModule, loss: Loss, model: torch.Tensor, samples: Sam
         raise InputError(f"The loss must be one number, as a tensor, not {_kind(value)}.")
     if value.ndim:
         raise InputError(f"The loss must be one number, the mean over the batch, not of shape {tuple(value.shape)}.")
+    trained = [leaves[name] for name in flat.trained]
+    slopes = torch.autograd.grad(value, trained, allow_unused=True) if value.requires_grad else ()
+    if all(slope is None for slope in slopes):
+        raise InputError(
+            "The loss has no gradient with respect to the model's parameters, so nothing can be learned; leave out"
+            " detach(), no_grad(), argmax() and the like in the model and the loss."
+        )
+    if not math.isfinite(value.item()) and bool(torch.isfinite(y).all()):
+        raise InputError(
+            f"The loss of the first model on a few samples is {value.item()}, so no run could begin; check how the"
+            " model begins and what the loss divides by."
+        )
+
+
+def check_targets(flat: FlatModule, loss: Loss, model: torch.Tensor, samples: Samples, data: Samples) -> None:
+    """Refuse targets that are not finite, unless the loss leaves them out, as one for missing values does.
+
+    Args:
+        flat: the module that gives the outputs.
+        loss: of them.
+        model: its parameters.
+        samples: a few samples from all over the data, tried beside those whose targets are not finite.
+        data: all samples.
+    """
+    if not data[1].is_floating_point():
+        return
+    bad = (~torch.isfinite(data[1].reshape(len(data[1]), -1)).all(dim=1)).nonzero().flatten()
+    if not len(bad):
+        return
+    x, y = (torch.cat([part[bad[: len(few)]], few]) for part, few in zip(data, samples, strict=True))
+    with torch.no_grad():
+        value = float(loss(flat.outputs(flat.parts(model), x), y))
+    if not math.isfinite(value):
+        raise InputError(
+            f"targets must be finite, but {len(bad)} of {len(data[1])} samples have NaN or infinity, the first of them"
+            f" number {int(bad[0])}; clean the data, or give a loss that leaves such targets out."
+        )
 
 
 _IGNORED = -100

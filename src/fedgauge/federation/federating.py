@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from fedgauge.errors import count
-from fedgauge.federation.checks import check_module, joined
+from fedgauge.federation.checks import check_module, joined, made_by
 from fedgauge.federation.flat import number_type
 from fedgauge.federation.kernels.losses import Loss
 from fedgauge.federation.lazy import LazyData, is_source
@@ -54,7 +54,7 @@ def federate(
     (2, array([40, 60]))
     """
     with own_generator():
-        module = check_module(model() if callable(model) and not isinstance(model, nn.Module) else model)
+        module = check_module(made_by(model))
     how: dict[str, Any] = {"batch_size": batch_size, "l2": l2, "augment": augment, "path": path, "device": device}
     how["batch_norm"] = batch_norm
     number = number_type(module)

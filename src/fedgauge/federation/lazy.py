@@ -92,7 +92,7 @@ class LazyData(ShardedData):
         self.inputs, self.targets = self.few()
         self._last = None
         for name, before, now in zip(("inputs", "targets"), (self.inputs, self.targets), self.few(), strict=True):
-            if not torch.equal(before, now):
+            if not torch.allclose(before, now, rtol=0.0, atol=0.0, equal_nan=True):
                 raise InputError(
                     f"The {name} of a data set differ from one reading to the next, so that its loss cannot be"
                     " measured; leave random transforms out, and pass them as augment, which only local steps use."
@@ -120,7 +120,7 @@ class LazyData(ShardedData):
             self._source(worker).items[place - int(self._begins[worker])]
             for worker, place in zip(workers.tolist(), places.tolist(), strict=True)
         ]
-        batch = self._source(int(workers[0])).collate(chosen)
+        batch = self._batch(int(workers[0]), chosen)
         if not (isinstance(batch, tuple | list) and len(batch) == 2 and all(map(torch.is_tensor, batch))):
             raise InputError(
                 f"An item of a data set must be a pair (input, target) of tensors or numbers, not {_form(chosen[0])};"
@@ -128,8 +128,24 @@ class LazyData(ShardedData):
             )
         x, y = (part.to(self._number) if part.is_floating_point() else part for part in batch)
         found = x.to(self._device), (y if y.is_floating_point() else y.to(torch.int64)).to(self._device)
+        if x.is_floating_point() and not bool(torch.isfinite(found[0]).all()):
+            raise InputError(
+                f"inputs must be finite, but among samples of worker {int(workers[0])} there is NaN or infinity; clean"
+                " the data."
+            )
         self._last = numbers, found
         return found
+
+    def _batch(self, worker: int, chosen: list[Any]) -> Any:
+        source = self._source(worker)
+        try:
+            return source.collate(chosen)
+        except (RuntimeError, TypeError, ValueError, KeyError) as error:
+            reason = str(error).split("\n")[0].rstrip(".")
+            raise InputError(
+                f"Items of the data set of worker {worker} do not fit into one batch ({reason}); give its DataLoader a"
+                " collate_fn, for example one that pads them to one length."
+            ) from None
 
     def numbers(self, places: Any) -> torch.Tensor:
         """The numbers of the samples at these places of the concatenated shards."""

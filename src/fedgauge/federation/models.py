@@ -242,6 +242,10 @@ def make_model(name: str, shape: Sequence[int], classes: int, **options: Any) ->
     Traceback (most recent call last):
     fedgauge.errors.InputError: There is no model mpl; did you mean mlp?
     """
+    if not isinstance(name, str):
+        raise InputError(
+            f"A model's name must be text, not a {type(name).__name__}; a module of your own goes to federate as it is."
+        )
     if ":" in name:
         return _own(name, shape, classes, options)
     if name not in MODELS:

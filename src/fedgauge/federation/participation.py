@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -78,6 +79,24 @@ class Participation(Value):
             if not np.isfinite(total):
                 raise InputError("weights are too large to be added up; divide all of them by the largest.")
             object.__setattr__(self, "weights", tuple(array.tolist()))
+
+    @classmethod
+    def of(cls, given: Self | int | None, num_workers: int) -> Self:
+        """A participation that fits this many workers; a number M means M draws with replacement, as it does elsewhere.
+
+        >>> Participation.of(2, num_workers=4).sampling
+        'with-replacement'
+        """
+        if given is None:
+            return cls()
+        if isinstance(given, cls):
+            given.check(num_workers)
+            return given
+        if isinstance(given, bool) or not isinstance(given, numbers.Integral):
+            raise InputError(f"participation must be a Participation or a number of participants, not {given!r}.")
+        participants = count("participation", int(given))
+        check_draws(participants, None, num_workers)
+        return cls("with-replacement", participants)
 
     def check(self, num_workers: int) -> None:
         """Refuse what does not fit a federation of ``num_workers``."""

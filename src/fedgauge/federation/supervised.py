@@ -23,6 +23,7 @@ from fedgauge.federation.checks import (
     check_loss,
     check_module,
     check_output,
+    check_targets,
 )
 from fedgauge.federation.effort import forward_work
 from fedgauge.federation.flat import FlatModule, digest_of_fixed, flatten, load_flat
@@ -123,6 +124,7 @@ class SupervisedFederation:
             self._data = ShardedData(x.to(device), y.to(device), *flat(shards))
         samples = self._data.few()
         check_output(self._flat, self.loss, self._first, samples, self.targets)
+        check_targets(self._flat, self.loss, self._first, samples, (self.inputs, self.targets))
         learner = kernels.Learner(self.module, self.loss, self._first, self.inputs, self.targets, self._flat)
         # Only the plain path takes one worker's mini-batch at a time, just before it is used.
         self._rows = kernels.choose(learner, path if augment is None and not self._data.lazy else "plain")

@@ -8,23 +8,24 @@ import numpy as np
 import torch
 
 from fedgauge.errors import InputError
-from fedgauge.federation.first_model import check_model, digest_of
+from fedgauge.federation.first_model import digest_of
 from fedgauge.federation.protocols import Federation, HasLosses
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.measurement.worker_evaluation import WorkerEvaluation
+from fedgauge.runs.models import Given, given_model
 from fedgauge.system.progress import Wanted, reported
 
 
 def evaluate_workers(
     federation: Federation,
-    model: torch.Tensor,
+    model: Given,
     progress: Wanted = "auto",
 ) -> WorkerEvaluation:
     """Evaluate a model on each worker's own examples, one pass over all of them.
 
     Args:
         federation: the workers.
-        model: the flat model.
+        model: a flat tensor, a module, its ``state_dict``, or the name of a file or run.
         progress: called after every worker. By default, a bar is shown on a terminal and in a notebook; None shows
             nothing.
 
@@ -38,15 +39,15 @@ def evaluate_workers(
         raise InputError(
             f"Losses by worker need the method losses, which a {type(federation).__name__} does not offer; add it."
         )
-    model = check_model(federation, model)
+    flat = given_model(federation, model)
     losses, right = [], []
-    labelled = isinstance(federation, SupervisedFederation) and _has_labels(federation, model)
+    labelled = isinstance(federation, SupervisedFederation) and _has_labels(federation, flat)
     with reported(progress) as tell:
         for worker in range(federation.num_workers):
-            losses.append(float(federation.losses(model.unsqueeze(0), np.array([worker]))[0]))
+            losses.append(float(federation.losses(flat.unsqueeze(0), np.array([worker]))[0]))
             if labelled:
                 assert isinstance(federation, SupervisedFederation)
-                right.append(_accuracy(federation, model, worker))
+                right.append(_accuracy(federation, flat, worker))
             tell("workers", worker + 1, federation.num_workers)
     sizes: Any = federation.sizes(np.arange(federation.num_workers)) if hasattr(federation, "sizes") else None
     return WorkerEvaluation(
@@ -54,7 +55,7 @@ def evaluate_workers(
         tuple(right) if labelled else None,
         None if sizes is None else tuple(sizes.tolist()),
         federation.digest,
-        digest_of(model),
+        digest_of(flat),
     )
 
 

@@ -32,6 +32,7 @@ from fedgauge.measurement.passes import Meter, OutOfBudgetError, why_ended
 from fedgauge.measurement.reading import Measurement, Reading
 from fedgauge.measurement.sampled import sampled_deviation, sampled_divergence
 from fedgauge.measurement.trajectory import near_convergence, trajectory
+from fedgauge.runs.models import Given, given_model
 from fedgauge.simulation.options import Compute, Observer
 from fedgauge.simulation.setup import Setup
 from fedgauge.system.progress import Progress, Wanted, reported
@@ -255,10 +256,10 @@ def measure(
     algorithm: Algorithm | None = None,
     *,
     local_steps: int | Sequence[int] | None = None,
-    participation: Participation | None = None,
+    participation: Participation | int | None = None,
     seed: int | None = None,
     compute: Compute | None = None,
-    model: torch.Tensor | None = None,
+    model: Given | None = None,
     origin: str = "given",
     options: MeasureOptions | None = None,
     progress: Wanted = "auto",
@@ -273,7 +274,8 @@ def measure(
         participation: the workers' weights; all workers take part while constants are measured.
         seed: the seed of all randomness.
         compute: where to compute: this process, several processes or a cluster.
-        model: the flat model at which to measure; by default, one that is trained until near convergence.
+        model: the model at which to measure: a flat tensor, a module, its ``state_dict``, or the name of a file or run;
+            by default, one that is trained until near convergence.
         origin: a description of where that model comes from, for the record.
         options: which readings to take, and how much they may cost.
         progress: a function that is called with what is being done and how far it is. By default, a bar is shown on a
@@ -309,7 +311,8 @@ def _measured(
     """Take the readings, one after the other."""
     steps = setup.fixed_steps  # raises an error for adaptive local steps, before anything is computed
     digest, began = setup.federation.digest, time.monotonic()
-    setup, model = _with_fixed_statistics(setup, model)
+    at = None if model is None else given_model(setup.federation, model)
+    setup, at = _with_fixed_statistics(setup, at)
     federation = setup.federation
     options = replace(options, readings=options.readings or _default(federation))
     until = began + (float("inf") if options.seconds is None else options.seconds)
@@ -337,10 +340,10 @@ def _measured(
 
     with meter:
         session = Session(setup, options, setup.first_model, meter, progress, until)
-        if model is None:
+        if at is None:
             session.model, point = _train(session)
         else:
-            session.model = check_model(federation, model)
+            session.model = check_model(federation, at)
         complete = _take(session, point, lambda: keep(measurement(complete=False)))
     return measurement(complete)
 
@@ -355,7 +358,6 @@ def _with_fixed_statistics(setup: Setup, model: torch.Tensor | None) -> tuple[Se
             "Measuring keeps BatchNorm's averaged statistics as they are in one model, so it has to be given; measure a"
             " saved run, or pass model=trace.model as a tensor."
         )
-    model = check_model(federation, model)
     fixed = federation.with_statistics_of(model)
     return replace(setup, federation=fixed, start=None), model[: federation.num_trained]
 

@@ -352,12 +352,13 @@ def _rises_from_a_quarter(state: PaceState, I: int) -> bool:  # noqa: E741
 
 
 def adaptive_pace(
-    cost: Cost, federation: Federation, participation: Participation | None = None, cap: int = CAP
+    cost: Cost | str, federation: Federation, participation: Participation | int | None = None, cap: int = CAP
 ) -> Pace:
     """The pace for a federation whose rounds have this cost.
 
     Args:
-        cost: the cost of a round, with the time of a step: measured afresh, it would make a different run each time.
+        cost: the cost of a round, or its name, with the time of a step: measured afresh, it would make a different run
+            each time.
         federation: the federation whose model is sent.
         participation: who takes part; by default all workers.
         cap: the largest I.
@@ -369,13 +370,15 @@ def adaptive_pace(
     >>> trace.rounds[0].looked, trace.rounds[0].taken, trace.rounds[1].elapsed > 1
     ((1, 2, 4, 8, 16, 32, 64), 64, True)
     """
+    cost = Cost.of(cost)
     if cost.step is None:
         raise InputError(
             f"auto needs to know how long a local step takes, which the cost {cost.name} does not say; give it, as in"
             " cost='local,step=0.001'."
         )
     full = cost.completed(federation)
-    participants = (participation or Participation()).num_participants(federation.num_workers)
+    who = Participation.of(participation, federation.num_workers)
+    participants = who.num_participants(federation.num_workers)
     # Half of what a participant sends and receives is the model that it sends.
     message = full.per_participant * participants / 2
     # A quadratic has no plateau, and its least value may be anything.

@@ -10,7 +10,7 @@ from typing import Self
 
 import numpy as np
 
-from fedgauge.errors import InputError, nearest
+from fedgauge.errors import InputError, nearest, non_negative
 from fedgauge.federation.protocols import Federation
 from fedgauge.randomness import Purpose, Streams
 from fedgauge.values import Value
@@ -41,12 +41,30 @@ class Cost(Value):
     def __post_init__(self) -> None:
         for name in ("fixed", "bytes", "step"):
             value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value >= 0):
-                raise InputError(f"The cost's {name} must be a finite number of at least 0, not {value!r}.")
+            if value is not None:
+                non_negative(f"The cost's {name}", value)
         if not self.bandwidth > 0:
             raise InputError(
                 f"The cost's bandwidth must be above 0 bytes per second, not {self.bandwidth!r}: nothing would arrive."
             )
+
+        empty = not self.fixed and self.bandwidth == math.inf and self.bytes is None and self.step is None
+        if empty and PRESETS.get(self.name, {}).get("fixed"):
+            raise InputError(
+                f"A Cost made from the name {self.name} alone would cost nothing; write cost={self.name!r} instead, or"
+                f" Cost.parse({self.name!r})."
+            )
+
+    @classmethod
+    def of(cls, cost: Self | str) -> Self:
+        """Return a cost as it is, or read one from text, as :meth:`parse` does."""
+        if isinstance(cost, str):
+            return cls.parse(cost)
+        if not isinstance(cost, cls):
+            raise InputError(
+                f"cost must be a Cost, or text such as 'cross-device' or 'fixed=1,step=0.1', not {cost!r}."
+            )
+        return cost
 
     @classmethod
     def parse(cls, text: str) -> Self:

@@ -34,8 +34,8 @@ __all__ = ["TheoryPlan", "theory_plan"]
 def theory_plan(
     constants: Constants,
     *,
-    goal: Goal,
-    cost: Cost,
+    goal: Goal | str,
+    cost: Cost | str,
     num_workers: int,
     participants: int | Participation | None = None,
     eta: float | None = 1.0,
@@ -76,6 +76,7 @@ def theory_plan(
     I = 10, gamma = 1 and eta = 1 in practice: gamma is 8.6 times the largest that Theorem 4.3 admits (0.116), so no
     certificate covers these rates; only a trial can judge them.
     """
+    goal, cost = Goal.given(goal), Cost.of(cost)
     N = count("num_workers", num_workers)
     who = participants if isinstance(participants, Participation) else _who(participants)
     M = inputs.check_participation(who, N)

@@ -50,6 +50,15 @@ class Goal(Value):
             raise InputError(f"The budget must be above 0 seconds, not {self.budget!r}.")
 
     @classmethod
+    def given(cls, goal: Self | str) -> Self:
+        """Return a goal as it is, or read one from text, as :meth:`parse` does."""
+        if isinstance(goal, str):
+            return cls.parse(goal)
+        if not isinstance(goal, cls):
+            raise InputError(f"goal must be a Goal, or text such as 'loss=0.1', not {goal!r}.")
+        return goal
+
+    @classmethod
     def parse(cls, text: str, budget: float | None = None) -> Self:
         """Read ``quantity=value``, or just ``quantity`` if there is a budget."""
         name, equals, number = (part.strip() for part in text.partition("="))

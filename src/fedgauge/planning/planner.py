@@ -100,8 +100,8 @@ def plan(
     source: Federation | Experiment | Setup,
     algorithm: Algorithm | None = None,
     *,
-    goal: Goal,
-    cost: Cost,
+    goal: Goal | str,
+    cost: Cost | str,
     over: Mapping[str, Sequence[Any]] | None = None,
     setup: Mapping[str, Any] | None = None,
     options: PlanOptions | None = None,
@@ -113,8 +113,9 @@ def plan(
     Args:
         source: a federation; or an experiment or set-up, which already contains the algorithm and everything else.
         algorithm: the algorithm; rates around its own are tried.
-        goal: a value to reach as soon as possible, or a quantity to make as good as possible within a budget.
-        cost: the cost of a round; numbers that it leaves open are measured here.
+        goal: a value to reach as soon as possible, as in ``"loss=0.1"``, or a quantity to make as good as possible
+            within a budget.
+        cost: the cost of a round, or its name, as in ``"cross-device"``; numbers that it leaves open are measured here.
         over: values to choose from, for some of ``local_steps``, ``gamma``, ``eta`` and ``participants``.
         setup: further fields of :class:`~fedgauge.Setup`, such as ``local_steps``, ``participation``, ``evaluator``.
         options: how much effort to spend on planning.
@@ -133,8 +134,14 @@ def plan(
     >>> found.choice.I, found.reached
     (128, True)
     """
+    goal, cost = Goal.given(goal), Cost.of(cost)
     if isinstance(source, Experiment):
         refuse_other_targets(source, goal)
+    if not (isinstance(options, PlanOptions | None) and isinstance(setup, Mapping | None)):
+        raise InputError(
+            "options must be PlanOptions, as in options=PlanOptions(jobs=2), and setup a mapping, as in"
+            " setup={'local_steps': 10}."
+        )
     with reported(progress) as tell:
         tell("measuring", 0, None)
         shared = setup_of(source, algorithm, **(setup or {}))

@@ -142,7 +142,7 @@ def _gap_of_regression(experiment: Experiment, run: FoundRun, least: Estimate) -
 def _start(run: FoundRun, federation: Federation) -> torch.Tensor:
     """The first model of a run."""
     from fedgauge.federation.first_model import digest_of
-    from fedgauge.runs.export import read_model
+    from fedgauge.runs.models import read_model
 
     if "start" not in run.settings:
         return federation.start(int(run.settings["seed"]))

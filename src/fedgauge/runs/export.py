@@ -6,19 +6,15 @@ import dataclasses
 import io
 import json
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedgauge.errors import InputError
-from fedgauge.federation.protocols import HasModule, Rows
 from fedgauge.runs.manifest import verified
 from fedgauge.runs.reader import FoundRun
-from fedgauge.system.files import read_file, write_atomically, write_json
+from fedgauge.system.files import read_file, read_named, write_atomically, write_json
 from fedgauge.values import Round
-
-if TYPE_CHECKING:
-    import torch
 
 _ABOUT = b"fedgauge.runs.directory"
 """The entry of a Parquet file's metadata that describes the runs in its rows."""
@@ -88,7 +84,7 @@ def read_records(path: str | Path) -> list[FoundRun]:
         raise InputError(f"Records are read from a file that ends in .json or .parquet, not from {str(path)!r}.")
     arrow = _pyarrow() if path.suffix == ".parquet" else None
     try:
-        content = path.read_bytes()
+        content = read_named(path)
     except OSError as error:
         raise InputError(f"Cannot read {path}: {error.strerror}; name a file of records.") from None
     try:
@@ -138,66 +134,3 @@ def write_model(path: str | Path, run: str | Path) -> None:
         write_atomically(path, file.getvalue())
     else:
         raise InputError(f"A model is written to a file that ends in .safetensors or .pt, not to {str(path)!r}.")
-
-
-def read_model(path: str | Path, federation: Rows) -> torch.Tensor:
-    """Read a model for a federation, from a ``.safetensors`` file or from one that ``torch.save`` wrote.
-
-    The file holds a flat vector named ``model``, or a ``state_dict`` of the federation's module. Only tensors are
-    unpickled.
-    """
-    import torch
-
-    from fedgauge.federation.first_model import check_model
-    from fedgauge.federation.flat import fixed, trainable
-    from fedgauge.federation.statistics import counters
-
-    path = Path(path)
-    tensors = _tensors(path)
-    if set(tensors) == {"model"} and tensors["model"].ndim == 1:
-        return check_model(federation, tensors["model"])
-    if not isinstance(federation, HasModule):
-        raise InputError(f"{path} must hold one flat model, named model, for a federation without a module.")
-    module, not_trained = federation.module, dict(fixed(federation.module))
-    statistics: Sequence[str] = getattr(federation, "statistics", ())
-    model: dict[str, torch.Tensor] = {**trainable(module), **{name: not_trained.pop(name) for name in statistics}}
-    for name, parameter in model.items():
-        if name not in tensors:
-            raise InputError(f"{path} has no parameter {name}, which the model has; give a state_dict of that model.")
-        if tensors[name].shape != parameter.shape:
-            raise InputError(
-                f"{path}: {name} has the shape {tuple(tensors[name].shape)}, but the model's has"
-                f" {tuple(parameter.shape)}; give a state_dict of that model."
-            )
-    known = {name for name, _ in module.named_parameters(remove_duplicate=False)} | set(module.state_dict())
-    if extra := [name for name in tensors if name not in known]:
-        raise InputError(f"{path} has {extra[0]}, which the model does not have; give a state_dict of that model.")
-    if statistics:
-        not_trained = {name: tensor for name, tensor in not_trained.items() if name not in counters(module)}
-    for name, tensor in not_trained.items():
-        # A file of the trained parameters alone, such as adapters, leaves the others as they are.
-        if name in tensors and not torch.equal(tensors[name].to(tensor), tensor):
-            raise InputError(
-                f"{path}: {name} is not trained, and is not the same there as in the model; load it into the module"
-                " before you make the federation."
-            )
-    return check_model(federation, torch.cat([tensors[name].reshape(-1) for name in model]))
-
-
-def _tensors(path: Path) -> Mapping[str, torch.Tensor]:
-    import torch
-    from safetensors.torch import load
-
-    try:
-        content = verified(path, path.read_bytes())
-    except OSError as error:
-        raise InputError(f"Cannot read {path}: {error.strerror}; name the file of a model.") from None
-    try:
-        if path.suffix == ".safetensors":
-            return load(content)
-        found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    except Exception:  # a damaged pickle can raise anything
-        raise InputError(f"{path} holds no tensors that can be read; name a .safetensors or .pt file.") from None
-    if not isinstance(found, Mapping) or not all(isinstance(value, torch.Tensor) for value in found.values()):
-        raise InputError(f"{path} holds no state_dict; save module.state_dict().")
-    return found

@@ -16,19 +16,31 @@ import torch
 from fedgauge.algorithms import fingerprint
 from fedgauge.algorithms.base import Algorithm
 from fedgauge.errors import InputError, count
-from fedgauge.federation.first_model import check_model, digest_of
+from fedgauge.federation.first_model import digest_of
 from fedgauge.federation.flat import load_flat
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.protocols import Federation, HasModule, carries_statistics
 from fedgauge.pace.adaptive import Pace
 from fedgauge.randomness import check_seed
 from fedgauge.runs.directory import RunDirectory
+from fedgauge.runs.models import Given, given_model
 from fedgauge.simulation.engines.local import make_engine
-from fedgauge.simulation.options import HERE, NEVER, USUAL, Compute, HasParts, Keep, Observer, Recording, StopAt
+from fedgauge.simulation.options import (
+    HERE,
+    NEVER,
+    USUAL,
+    Compute,
+    HasParts,
+    Keep,
+    Observer,
+    Recording,
+    StopAt,
+    check_options,
+)
 from fedgauge.simulation.records import plan_records
 from fedgauge.simulation.rounds import Pacing, Rounds
 from fedgauge.simulation.settings import Settings
-from fedgauge.simulation.setup import check_steps
+from fedgauge.simulation.setup import check_kinds, check_steps
 from fedgauge.simulation.workers import Work
 from fedgauge.system.progress import Progress, Wanted, reported
 from fedgauge.system.threads import one_thread
@@ -55,9 +67,9 @@ def simulate(
     *,
     local_steps: int | Sequence[int] | Pace,
     rounds: int,
-    participation: Participation = FULL,
+    participation: Participation | int = FULL,
     seed: int = 0,
-    start: torch.Tensor | None = None,
+    start: Given | None = None,
     stop: StopAt = NEVER,
     record: Recording = USUAL,
     compute: Compute = HERE,
@@ -72,9 +84,10 @@ def simulate(
         local_steps: the number I of local steps per round; one number per worker; or a pace that adapts I
             (:func:`fedgauge.adaptive_pace`).
         rounds: the number R of rounds.
-        participation: who takes part in each round.
+        participation: who takes part in each round; a number M means M draws with replacement.
         seed: seed of all randomness in the run.
-        start: the first global model; by default, the federation's own for this seed.
+        start: the first global model: a flat tensor, a module, its ``state_dict``, or the name of a file or run; by
+            default, the federation's own for this seed.
         stop: what ends the run before its last round.
         record: what is recorded, how often, and the observer that is called with it. By default, records take at most
             a quarter of the run's work; see :class:`Recording`.
@@ -96,6 +109,9 @@ def simulate(
     >>> trace.status, bool(trace.losses[-1] < trace.losses[0])
     ('finished', True)
     """
+    check_kinds(federation, algorithm)
+    check_options(stop, record, compute)
+    participation = Participation.of(participation, federation.num_workers)
     checked = check_steps(local_steps, federation.num_workers)
     pace = checked if isinstance(checked, Pace) else None
     # A placeholder, which the pace's first decision replaces.
@@ -104,7 +120,7 @@ def simulate(
     _check(algorithm, participation, stop, record, keep)
     _check_numbers(federation, algorithm)
     if start is not None:
-        start = check_model(federation, start)
+        start = given_model(federation, start)
     if carries_statistics(federation):
         # The distance of two models, statistics included, is not what L_h is about.
         record = dataclasses.replace(record, watch=False)

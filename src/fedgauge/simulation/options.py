@@ -190,5 +190,16 @@ def _path(value: Any) -> str | Path:
     return value
 
 
+def check_options(stop: Any, record: Any, compute: Any) -> None:
+    """Refuse options that are of another kind, and say how they are made."""
+    for name, value, kind, example in (
+        ("stop", stop, StopAt, "StopAt(loss=0.1)"),
+        ("record", record, Recording, "Recording(every=10)"),
+        ("compute", compute, Compute, "Compute(processes=2)"),
+    ):
+        if not isinstance(value, kind):
+            raise InputError(f"{name} must be a {kind.__name__}, as in {name}={example}, not {value!r}.")
+
+
 NEVER, USUAL, HERE = StopAt(), Recording(), Compute()
 """The defaults: run all rounds, record as much as is cheap, compute on this machine."""

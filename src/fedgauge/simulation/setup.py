@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,14 +35,14 @@ class Setup:
         algorithm: the algorithm that workers and server run.
         local_steps: the number I of local steps per round, one number per worker, or a pace that adapts I.
         rounds: the number R of rounds.
-        participation: who takes part in each round.
+        participation: who takes part in each round; a number M means M draws with replacement.
         seed: seed of all randomness.
         compute: where the run is computed.
         evaluator: the test set, if there is one.
         dataset: the scaled data set that the federation was made from, if it is known.
         partition: which examples each worker has, if it is known.
         experiment: the sections of the experiment that the set-up was made from; empty if there is none.
-        start: the first model as a flat tensor, if it is not the federation's own for the seed.
+        start: the first model, if it is not the federation's own for the seed.
     """
 
     federation: Federation
@@ -60,7 +61,8 @@ class Setup:
     def __post_init__(self) -> None:
         object.__setattr__(self, "seed", check_seed(self.seed))
         object.__setattr__(self, "rounds", count("rounds", self.rounds))
-        self.participation.check(self.federation.num_workers)
+        check_kinds(self.federation, self.algorithm)
+        object.__setattr__(self, "participation", Participation.of(self.participation, self.federation.num_workers))
         object.__setattr__(self, "local_steps", check_steps(self.local_steps, self.federation.num_workers))
 
     @property
@@ -71,9 +73,9 @@ class Setup:
     @property
     def first_model(self) -> torch.Tensor:
         """The first model of a run."""
-        from fedgauge.federation.first_model import check_model  # with torch, which plans are read without
+        from fedgauge.runs.models import given_model  # with torch, which plans are read without
 
-        return self.federation.start(self.seed) if self.start is None else check_model(self.federation, self.start)
+        return self.federation.start(self.seed) if self.start is None else given_model(self.federation, self.start)
 
     @property
     def subject(self) -> Subject:
@@ -94,6 +96,25 @@ class Setup:
                 " along with it; give local_steps, as in local_steps=10."
             )
         return self.local_steps
+
+
+def check_kinds(federation: Any, algorithm: Any) -> None:
+    """Refuse what is no federation or no algorithm."""
+    if not hasattr(federation, "local_sgd"):
+        raise InputError(
+            "The federation must be one that federate(model, loss, shards) or random_quadratics makes, or have the"
+            f" members of fedgauge.Federation, not {_called(federation)}."
+        )
+    if not isinstance(algorithm, Algorithm):
+        raise InputError(
+            f"The algorithm must be one that fedavg(gamma=0.1) or its like makes, not {_called(algorithm)}."
+        )
+
+
+def _called(value: Any) -> str:
+    if isinstance(value, str):
+        return f"the text {value!r}"
+    return f"the function {value.__name__} itself" if isinstance(value, FunctionType) else f"a {type(value).__name__}"
 
 
 def steps_of_epochs(federation: Federation, epochs: int) -> int | tuple[int, ...]:

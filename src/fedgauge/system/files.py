@@ -80,6 +80,13 @@ def read_file(path: Path) -> bytes:
     return content
 
 
+def read_named(path: str | Path) -> bytes:
+    """The content of a file that the user named, which may be a link to one, but no pipe and no device."""
+    # A link to a file that is not there keeps its own name in the message.
+    path = Path(path)
+    return read_file(path.resolve() if path.exists() else path)
+
+
 def regular(path: Path) -> Path:
     """Return the path of a regular file, for a library that opens files by itself; refuse any other."""
     open_file(path).close()

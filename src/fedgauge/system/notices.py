@@ -6,6 +6,8 @@ import functools
 import logging
 import multiprocessing
 
+from fedgauge.system.children import is_child
+
 _log = logging.getLogger("fedgauge")
 
 
@@ -14,7 +16,7 @@ def notify(sentence: str) -> None:
 
     The command line prints it on stderr; in Python it goes to the logger ``fedgauge``.
     """
-    if multiprocessing.parent_process() is None:
+    if multiprocessing.parent_process() is None and not is_child():
         _once(sentence)
 
 

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Literal
 
+from fedgauge.system.children import is_child
+
 Progress = Callable[[str, int, int | None], None]
 """Called with what is being done, how far it is, and how far it has to go if that is known."""
 Wanted = Progress | Literal["auto"] | None
@@ -35,7 +37,7 @@ def reported(wanted: Wanted) -> Iterator[Progress]:
     if wanted is None or callable(wanted):
         with _speaking():
             yield wanted or silent
-    elif _inside.get() or multiprocessing.current_process().name != "MainProcess" or not _is_watched():
+    elif _inside.get() or _is_child() or not _is_watched():
         yield silent
     elif not _one_at_a_time.acquire(blocking=False):
         yield silent  # another thread has the bar
@@ -56,6 +58,10 @@ def _speaking() -> Iterator[None]:
         yield
     finally:
         _inside.reset(token)
+
+
+def _is_child() -> bool:
+    return is_child() or multiprocessing.current_process().name != "MainProcess"
 
 
 def _is_watched() -> bool:

@@ -109,9 +109,8 @@ def gauge(
     chosen = {name: setup.pop(name) for name in _OPTIONS if name in setup}
     options = replace(options or GaugeOptions(), **chosen)
     shared = setup_of(source, algorithm, **setup)
-    wanted = Cost.parse(cost) if isinstance(cost, str) else cost
     with reported(progress) as tell:
-        return _Gauge(shared, read_goal(goal), wanted, reference, options, directory, tell).run()
+        return _Gauge(shared, read_goal(goal), cost, reference, options, directory, tell).run()
 
 
 def read_goal(goal: float | str | None) -> float | None:
@@ -138,7 +137,7 @@ class _Gauge:
         self,
         setup: Setup,
         goal: float | None,
-        cost: Cost | None,
+        cost: Cost | str | None,
         reference: Algorithm | None,
         options: GaugeOptions,
         directory: str | Path | None,
@@ -147,7 +146,7 @@ class _Gauge:
         self._setup, self._goal, self._options, self._progress = setup, goal, options, progress
         self._reference, self._notes = reference_for(setup.algorithm, reference)
         self._is_other = self._reference is not setup.algorithm
-        self._cost = None if cost is None else cost.completed(setup.federation)
+        self._cost = None if cost is None else Cost.of(cost).completed(setup.federation)
         steps = setup.local_steps
         each = 1 if isinstance(steps, Pace) else round(float(np.mean(steps)))
         self._steps = options.steps or (AROUND if options.around else setup.rounds * each)

@@ -20,6 +20,7 @@ import torch
 from fedgauge.errors import MachineError
 from fedgauge.federation.protocols import Federation
 from fedgauge.simulation.options import Compute
+from fedgauge.system.children import end_with_parent
 from fedgauge.system.interrupts import ENDING
 from fedgauge.system.memory import keep_freed_memory
 
@@ -129,8 +130,10 @@ class _Line:
         return _Unpickler(io.BytesIO(self.pipe.recv_bytes()), self._back).load()
 
 
-def _serve(work: LaneWork, line: _Line, inherited: Sequence[Connection]) -> None:
+def _serve(work: LaneWork, line: _Line, inherited: Sequence[Connection], parent: int) -> None:
     """The main loop of a worker process: answer messages until the other end closes."""
+    # The other end closes when the parent is killed, but a long computation would not notice.
+    end_with_parent(parent)
     # A forked process inherits the parent's ends of the pipes. Unless it closes them, it never sees them close, not
     # even when the parent is killed.
     for other in inherited:
@@ -172,7 +175,8 @@ class Processes:
             forked = method == "fork"
             there, back = (mmap(-1, _SHARED), mmap(-1, _SHARED)) if forked else (None, None)
             inherited = [ours, *(line.pipe for _, line in self._links)] if forked else []
-            process = context.Process(target=_serve, args=(work, _Line(theirs, back, there), inherited), daemon=True)
+            serving = work, _Line(theirs, back, there), inherited, os.getpid()
+            process = context.Process(target=_serve, args=serving, daemon=True)
             with warnings.catch_warnings():
                 # Python 3.12 warns that other threads may hold locks while forking. Torch's threads are idle here, and
                 # the forked process does not use them.
