@@ -19,7 +19,14 @@ from fedgauge.errors import InputError, MachineError
 from fedgauge.runs.manifest import MANIFEST, add_to_manifest, altered, verified
 
 LINE = "simulate digits --gamma 0.1 --percent 50 --local-steps 2 --rounds 4 --seed SEED --checkpoint-every 2"
-AGAIN = ("rounds.jsonl", "model.safetensors", "state_dict.safetensors", "result.json", "settings.json")
+AGAIN = (
+    "rounds.jsonl",
+    "model.safetensors",
+    "state_dict.safetensors",
+    "result.json",
+    "settings.json",
+    "federation.json",
+)
 WRITTEN = (*AGAIN, "experiment.toml", "start.safetensors", "timing.jsonl", "environment.json")
 
 

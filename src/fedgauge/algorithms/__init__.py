@@ -216,7 +216,7 @@ def fingerprint(algorithm: Algorithm) -> str | None:
     64
     """
     # Imported here, because it needs numpy, which the command's help does not wait for.
-    from fedgauge.algorithms.fingerprints import alike, digest
+    from fedgauge.system.fingerprints import alike, digest
 
     content = _content(algorithm)
     if algorithm.name in ALGORITHMS:

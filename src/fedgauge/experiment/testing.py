@@ -8,6 +8,7 @@ import torch
 
 from fedgauge.federation.models import Accuracy
 from fedgauge.federation.supervised import SupervisedFederation
+from fedgauge.system.fingerprints import fingerprint
 
 _BLOCK = 2048
 """Number of test examples that are evaluated at once."""
@@ -19,7 +20,7 @@ class TestSet:
     Attributes:
         inputs: the examples, first axis over samples.
         labels: the label of each example.
-        digest: a fingerprint of inputs and labels.
+        digest: a fingerprint of inputs, labels and a model's own accuracy.
     """
 
     __test__ = False  # pytest must not collect it
@@ -36,6 +37,8 @@ class TestSet:
         self.inputs, self.labels = inputs.to(device), labels.to(device)
         sha = hashlib.sha256(inputs.cpu().numpy().tobytes())
         sha.update(labels.cpu().numpy().tobytes())
+        if accuracy is not None:
+            sha.update(fingerprint(accuracy).digest.encode())
         self.digest = sha.hexdigest()
 
     @property

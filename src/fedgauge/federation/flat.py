@@ -8,7 +8,6 @@ parameters in a flat model, because they travel and are averaged with it.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -154,18 +153,6 @@ def number_type(module: nn.Module) -> torch.dtype:
             f" {_called(other)}; convert the module, for example with module.float()."
         )
     return next(iter(types))
-
-
-def digest_of_fixed(module: nn.Module) -> bytes:
-    """SHA-256 of everything in a module that is not trained, with its names; empty if there is nothing of the kind."""
-    sha = hashlib.sha256()
-    found = False
-    for name, tensor in fixed(module):
-        found = True
-        sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        # As bytes, because numpy does not know all of torch's number types.
-        sha.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    return sha.digest() if found else b""
 
 
 def _called(kind: torch.dtype) -> str:

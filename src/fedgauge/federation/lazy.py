@@ -168,14 +168,23 @@ class LazyData(ShardedData):
         """Nothing: batches may differ in shape, so that every worker's samples are read for themselves."""
         return None
 
+    def collating(self) -> tuple[Any, ...]:
+        """The workers' collate functions and the classes of their data sets, each once."""
+        sources = [self._source(worker) for worker in _spread(len(self._sources))]
+        return tuple(dict.fromkeys(part for items, collate in sources for part in (collate, type(items))))
+
     def update_digest(self, sha: Any) -> None:
         """Add the workers' sizes, and the first, middle and last sample of at most 64 of them, to a fingerprint."""
-        ends = np.linspace(0, len(self.offsets) - 2, min(len(self.offsets) - 1, _LOOKED_AT)).astype(np.int64)
-        for worker in dict.fromkeys(ends.tolist()):
+        for worker in _spread(len(self.offsets) - 1):
             first, last = int(self.offsets[worker]), int(self.offsets[worker + 1]) - 1
             for place in dict.fromkeys((first, (first + last) // 2, last)):
                 for part in self._read(self.numbers(np.array([place]))):
                     sha.update(hashlib.sha256(part.cpu().contiguous().numpy().data).digest())
+
+
+def _spread(workers: int) -> list[int]:
+    """A few workers from the first to the last, or all."""
+    return list(dict.fromkeys(np.linspace(0, workers - 1, min(workers, _LOOKED_AT)).astype(np.int64).tolist()))
 
 
 def _form(item: Any) -> str:

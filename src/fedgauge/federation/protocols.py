@@ -94,6 +94,14 @@ class Federation(Rows, StochasticRows, Scheduling, Protocol):
 
 
 @runtime_checkable
+class HasDescription(Protocol):
+    """More than a digest to be recognised by."""
+
+    def description(self) -> Mapping[str, Any]:
+        """What a run that is saved says about its federation, by which it is recognised when it is resumed."""
+
+
+@runtime_checkable
 class HasLosses(Protocol):
     """Exact losses of single workers."""
 

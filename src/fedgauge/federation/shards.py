@@ -177,6 +177,16 @@ class ShardedData:
         ]
         return self.part(taken, np.concatenate(places))
 
+    def firsts(self, number: int, workers: Indices) -> ShardedData:
+        """The same data with the first ``number`` samples of each of these workers, or all where there are fewer."""
+        taken = np.minimum(self.sizes(workers), number)
+        places = [first + np.arange(size) for first, size in zip(self.offsets[workers], taken.tolist(), strict=True)]
+        return self.part(taken, np.concatenate(places))
+
+    def collating(self) -> tuple[Any, ...]:
+        """The code by which samples become batches; data that are not read lazily have none."""
+        return ()
+
     def update_digest(self, sha: Any) -> None:
         """Add all samples, and who has which of them, to a fingerprint."""
         for tensor in (self.inputs, self.targets, self.samples):

@@ -26,7 +26,8 @@ from fedgauge.federation.checks import (
     check_targets,
 )
 from fedgauge.federation.effort import forward_work
-from fedgauge.federation.flat import FlatModule, digest_of_fixed, flatten, load_flat
+from fedgauge.federation.flat import FlatModule, flatten, load_flat
+from fedgauge.federation.identity import SAMPLES, Identity, described, looked_at
 from fedgauge.federation.kernels.losses import Loss, is_mean
 from fedgauge.federation.means import per_row, pooled
 from fedgauge.federation.minibatches import MiniBatches
@@ -35,6 +36,7 @@ from fedgauge.federation.protocols import Indices
 from fedgauge.federation.shards import ShardedData, Shards, flat
 from fedgauge.federation.statistics import BatchNorm, check_choice, counters, running, settle
 from fedgauge.randomness import Purpose, Streams
+from fedgauge.system.fingerprints import Fingerprint, fingerprint
 from fedgauge.system.notices import notify
 from fedgauge.system.threads import own_generator
 
@@ -203,21 +205,33 @@ class SupervisedFederation:
         return min(self._rows.rows, -(-participants // 2))
 
     @cached_property
+    def identity(self) -> Identity:
+        """Fingerprints of the data, the model, the loss and all else that F_i and the mini-batches depend on."""
+        data = hashlib.sha256(self._data.offsets.data)
+        self._data.update_digest(data)
+        parts = {
+            "data": Fingerprint(data.hexdigest(), ()),
+            "model": fingerprint([self.module, *kernels.hooks_of_all_modules()], trained=False),
+            "first model": fingerprint(self._first),
+            "loss": fingerprint(self.loss),
+            "augment function": fingerprint(self._augment),
+            "collate function": fingerprint(self._data.collating()),
+            "batch size": fingerprint(self.batch_size),
+            "l2": fingerprint(self.l2),
+            "use of BatchNorm": fingerprint(self.batch_norm),
+        }
+        return Identity(parts)
+
+    @property
     def digest(self) -> str:
-        """SHA-256 of the data, the shards, the model's form, the loss and the batch size."""
-        sha = hashlib.sha256(f"{self.module} {getattr(self.loss, '__qualname__', self.loss)} {self.l2}".encode())
-        sha.update(f"{self.batch_size}".encode())
-        if self._mode.seeded:
-            sha.update(f"random {getattr(self._augment, '__qualname__', self._augment)}".encode())
-        if self.batch_norm != "frozen":
-            sha.update(f"batch_norm {self.batch_norm}".encode())
-        if kernels.has_hooks(self.module):
-            sha.update(b"hooks")  # so that it is not taken for the module without them
-        sha.update(self._data.offsets.data)
-        self._data.update_digest(sha)
-        sha.update(self._first.cpu().contiguous().numpy().data)
-        sha.update(digest_of_fixed(self.module))
-        return sha.hexdigest()
+        """SHA-256 of the data, the model, the loss and all else that F_i and the mini-batches depend on."""
+        return self.identity.digest
+
+    def description(self) -> dict[str, Any]:
+        """What a run that is saved says about its federation, by which it is recognised when it is resumed."""
+        workers = looked_at(self.num_workers)
+        few = self._changed(_data=self._data.firsts(SAMPLES, workers))
+        return described(self.identity, self._first, few, len(workers))
 
     def start(self, seed: int) -> torch.Tensor:
         """The first global model: made for the seed, or the given module's."""
@@ -265,7 +279,7 @@ class SupervisedFederation:
     def _changed(self, **attributes: Any) -> Self:
         """A federation that shares all but these attributes."""
         other = shallow_copy(self)
-        other.__dict__.pop("digest", None)
+        other.__dict__.pop("identity", None)
         other.__dict__.update({"_make": self._make, **attributes})
         return other
 

@@ -15,7 +15,6 @@ from flwr.clientapp import ClientApp
 
 import fedgauge.flower.records as records
 from fedgauge.errors import InputError
-from fedgauge.federation.flat import digest_of_fixed, trainable
 from fedgauge.federation.participation import Cohort
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.flower.algorithms import algorithm_of
@@ -48,15 +47,13 @@ def from_experiment(context: Context) -> Shard:
 
 
 def form_of(federation: SupervisedFederation) -> str:
-    """A fingerprint of what all workers must share: the parameters' shapes, the loss, the batch size and l2.
+    """A fingerprint of what all workers must share: the model's form, the loss, the batch size and l2.
 
     What is not trained is never sent, so that its values have to be the same on every node.
     """
-    shapes = [(name, tuple(value.shape), str(value.dtype)) for name, value in trainable(federation.module).items()]
-    loss = getattr(federation.loss, "__qualname__", str(federation.loss))
-    sha = hashlib.sha256(f"{shapes} {loss} {federation.batch_size} {federation.l2}".encode())
-    sha.update(digest_of_fixed(federation.module))
-    return sha.hexdigest()[:16]
+    parts = federation.identity.parts
+    shared = [parts[name].digest for name in ("model", "loss", "batch size", "l2")]
+    return hashlib.sha256("".join(shared).encode()).hexdigest()[:16]
 
 
 class Node:

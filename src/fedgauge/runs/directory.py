@@ -2,6 +2,7 @@
 
     settings.json       the settings of the run; a resumed run must have the same ones
     experiment.toml     the experiment, if the run was made from one: 'fedgauge simulate' runs it again
+    federation.json     fingerprints of the federation's parts, by which it is recognised, if it is one of data
     start.safetensors   the first model as a flat vector, if the caller chose it
     environment.json    versions, machine and command, for information only
     rounds.jsonl        one line per recorded round; repeating the run gives the same bytes
@@ -39,6 +40,7 @@ from fedgauge.runs.checkpoints import State, read_checkpoint, write_checkpoint
 from fedgauge.runs.finished import parse_object, read_trace, seconds_of
 from fedgauge.runs.log import Log
 from fedgauge.runs.manifest import MANIFEST, digest, read_manifest, write_manifest
+from fedgauge.runs.recognition import refuse_other_federation
 from fedgauge.system.command_line import command_line
 from fedgauge.system.files import (
     NO_SPACE,
@@ -89,6 +91,7 @@ class RunDirectory:
         resume: bool,
         description: str | None = None,
         start: torch.Tensor | None = None,
+        federation: Mapping[str, Any] | None = None,
     ) -> None:
         self.path = path
         # The system drops the lock with the process, however it ends.
@@ -101,10 +104,10 @@ class RunDirectory:
                     f"Another process is writing the run in {path}; wait for it or choose another directory."
                 ) from None
             # Check again, now that the lock keeps everybody else from beginning a run here.
-            _check(path, settings, resume)
+            _check(path, settings, resume, federation)
             # Checkpoints of older versions, which wrote no manifest, do not say which run they belong to.
             self._older = (path / "settings.json").exists() and not (path / MANIFEST).exists()
-            self._describe(settings, description, start)
+            self._describe(settings, description, start, federation)
             make_directory(path / "checkpoints")
             for place in (path, path / "checkpoints"):
                 for unfinished in place.glob(f".*{UNFINISHED}"):
@@ -127,11 +130,19 @@ class RunDirectory:
         for file in (self._rounds, self._timing, self._lock):
             file.close()
 
-    def _describe(self, settings: Mapping[str, Any], description: str | None, start: torch.Tensor | None) -> None:
+    def _describe(
+        self,
+        settings: Mapping[str, Any],
+        description: str | None,
+        start: torch.Tensor | None,
+        federation: Mapping[str, Any] | None,
+    ) -> None:
         """Write the files that describe the run, and write those again that were changed since it began."""
         files = {"settings.json": _json(settings)}
         if description is not None:
             files["experiment.toml"] = description.encode()
+        if federation is not None:
+            files["federation.json"] = _json(federation)
         if start is not None:
             files["start.safetensors"] = save({"model": start.cpu().contiguous()})
         try:
@@ -151,7 +162,7 @@ class RunDirectory:
         if not (self.path / "environment.json").exists():
             write_json(self.path / "environment.json", _environment())
             kept.pop("environment.json", None)
-        for name in ("experiment.toml", "start.safetensors", "environment.json"):
+        for name in ("experiment.toml", "federation.json", "start.safetensors", "environment.json"):
             if name not in self._digests and (known := kept.get(name) or _digest_of(self.path / name)):
                 self._digests[name] = known
         if kept.items() >= self._digests.items():
@@ -172,6 +183,7 @@ class RunDirectory:
         resume: bool = False,
         description: str | None = None,
         start: torch.Tensor | None = None,
+        federation: Mapping[str, Any] | None = None,
     ) -> Self:
         """Begin a run in a new or empty directory, or resume the run that is there.
 
@@ -181,12 +193,13 @@ class RunDirectory:
             resume: resume the run in ``path``, which must have the same settings; begin it if there is none.
             description: the experiment as TOML, saved beside the settings.
             start: the first model, if the caller chose it; saved too, because the experiment does not contain it.
+            federation: what the federation is recognised by, beside the digest in the settings.
         """
         path = Path(path)
         try:
-            _check(path, settings, resume)
+            _check(path, settings, resume, federation)
             make_directories(path)
-            return cls(path, settings, resume, description, start)
+            return cls(path, settings, resume, description, start, federation)
         except OSError as error:
             if error.errno in (*NO_SPACE, errno.EFBIG):
                 raise MachineError(f"Cannot begin the run in {path}: {error.strerror}; {remedy(error)}.") from None
@@ -308,7 +321,7 @@ class RunDirectory:
         return sorted((self.path / "checkpoints").glob("*.safetensors"), reverse=True)
 
 
-def _check(path: Path, settings: Mapping[str, Any], resume: bool) -> None:
+def _check(path: Path, settings: Mapping[str, Any], resume: bool, federation: Mapping[str, Any] | None = None) -> None:
     """Refuse a directory in which this run can be neither begun nor resumed."""
     if path.exists() and not path.is_dir():
         raise InputError(f"{path} is a file; name a directory for the run.")
@@ -318,6 +331,8 @@ def _check(path: Path, settings: Mapping[str, Any], resume: bool) -> None:
             raise InputError(
                 f"{path} already holds a run; resume it with Keep(..., resume=True) or choose another directory."
             )
+        if federation is not None and (other := _federation_of(path)) is not None:
+            refuse_other_federation(path, other, federation)
         known, content = _digest_known(path), read_file(found)
         if known == digest(_json(settings)):
             return  # whatever the file says now: it is written again
@@ -357,9 +372,17 @@ def _digest_of(path: Path) -> str | None:
     return None if found is None else digest(found)
 
 
-def _digest_known(path: Path) -> str | None:
-    """The digest of the run's settings, if its manifest can be read."""
+def _federation_of(path: Path) -> Mapping[str, Any] | None:
+    """What the run's federation was described as; nothing if that was changed, and will be written again."""
+    content = _found(path / "federation.json")
+    if content is None or _digest_known(path, "federation.json") != digest(content):
+        return None
+    return parse_object(path / "federation.json", content, "begin the run in another directory")
+
+
+def _digest_known(path: Path, name: str = "settings.json") -> str | None:
+    """The digest of the run's settings, or of another file, if its manifest can be read."""
     try:
-        return read_manifest(path).get("settings.json")
+        return read_manifest(path).get(name)
     except InputError:
         return None

@@ -19,7 +19,7 @@ from fedgauge.errors import InputError, count
 from fedgauge.federation.first_model import digest_of
 from fedgauge.federation.flat import load_flat
 from fedgauge.federation.participation import Participation
-from fedgauge.federation.protocols import Federation, HasModule, carries_statistics
+from fedgauge.federation.protocols import Federation, HasDescription, HasModule, carries_statistics
 from fedgauge.pace.adaptive import Pace
 from fedgauge.randomness import check_seed
 from fedgauge.runs.directory import RunDirectory
@@ -144,8 +144,9 @@ def simulate(
         work = Work(federation, algorithm, steps, settings.seed, settings.chunk, planned.sample)
         directory = None
         if keep is not None:
+            known = federation.description() if isinstance(federation, HasDescription) else None
             directory = stack.enter_context(
-                RunDirectory.open(keep.directory, settings.to_json(), keep.resume, keep.description, start)
+                RunDirectory.open(keep.directory, settings.to_json(), keep.resume, keep.description, start, known)
             )
             if (ended := directory.ended()) is not None:
                 return ended

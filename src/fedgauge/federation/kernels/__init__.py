@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from fedgauge.errors import InputError, nearest
 from fedgauge.federation.kernels.autograd import Autograd
-from fedgauge.federation.kernels.base import Kernel, Learner, has_frozen, has_hooks
+from fedgauge.federation.kernels.base import Kernel, Learner, has_frozen, has_hooks, hooks_of_all_modules
 from fedgauge.federation.kernels.convolutional import Convolutional
 from fedgauge.federation.kernels.dense import DenseStack
 
-__all__ = ["KERNELS", "Kernel", "Learner", "check_path", "choose", "has_frozen", "has_hooks"]
+__all__ = ["KERNELS", "Kernel", "Learner", "check_path", "choose", "has_frozen", "has_hooks", "hooks_of_all_modules"]
 
 KERNELS: tuple[type[Kernel], ...] = (
     DenseStack,

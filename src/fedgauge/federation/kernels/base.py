@@ -11,7 +11,7 @@ plain one on its own example.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, TypeAlias
 
 if TYPE_CHECKING:
     import torch
@@ -121,15 +121,19 @@ def has_hooks(module: nn.Module) -> bool:
     That is so with hooks of any kind, of a layer or of all modules, with a ``forward`` that was put in place of a
     layer's own, and with parameters that two layers share. A layer with a parametrization has a type of its own.
     """
-    from torch.nn.modules import module as everywhere
-
-    names = [f"_global{name}" for name in _HOOKS]
-    if any(getattr(everywhere, name, None) for name in names):
+    if hooks_of_all_modules():
         return True
     for part in module.modules():
         if any(getattr(part, name) for name in _HOOKS) or "forward" in vars(part):
             return True
     return len(list(module.parameters())) < sum(1 for _ in module.named_parameters(remove_duplicate=False))
+
+
+def hooks_of_all_modules() -> list[Any]:
+    """The hooks that torch calls for every module there is."""
+    from torch.nn.modules import module as everywhere
+
+    return [hook for name in _HOOKS for hook in (getattr(everywhere, f"_global{name}", None) or {}).values()]
 
 
 def has_frozen(module: nn.Module) -> bool:
