@@ -2,8 +2,8 @@
 
     python benchmarks/gauge_weighted.py --set fresh --out gauged        # resumes; a quarter of an hour on one core
 
-Softmax regression with an l2 term on made-up data: 8 to 14 workers with 1 to 500 examples each, who count by their number
-of examples, and whose inputs are shifted and whose labels are skewed by amounts that differ from federation to
+Softmax regression with an l2 term on made-up data: 8 to 14 workers with 1 to 500 examples each, who count by their
+number of examples, and whose inputs are shifted and whose labels are skewed by amounts that differ from federation to
 federation. The goal is the default one, where the base run ends. The truth is the slowdown of whole runs, as the median
 over five seeds; the gauge has two seeds that the truth does not have. Federations "developed" were looked at while
 intervals were changed, "fresh" only afterwards. Most efficiencies are near 1 here, and so most are pooled.
@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from gauge import LIMIT
 from torch.nn.functional import cross_entropy
 
 from fedgauge import GaugeOptions, Participation, SupervisedFederation, fedavg, federate, gauge
@@ -27,6 +26,7 @@ from fedgauge.measurement.gauge.curve import BaseCurve, crossing
 from fedgauge.measurement.gauge.probes import Runner
 from fedgauge.simulation.setup import Setup
 from fedgauge.system.files import write_json
+from gauge import LIMIT
 
 SETS = {"developed": range(12), "fresh": range(200, 216)}
 LOCAL_STEPS, STEPS = (4, 16, 64), 600
