@@ -94,7 +94,7 @@ def masked(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 def frozen() -> nn.Module:
     module = mlp()
-    for weights in module[0].parameters():  # type: ignore[index,operator]
+    for weights in module[0].parameters():  # type: ignore[index]
         weights.requires_grad_(False)
     return module
 
@@ -167,7 +167,7 @@ def setup_of(kind: str, algorithm: str) -> Setup:
 
 
 def run(setup: Setup, place: Path) -> Trace:
-    options = {"participation": setup.participation, "compute": setup.compute, "keep": place}
+    options: dict[str, Any] = {"participation": setup.participation, "compute": setup.compute, "keep": place}
     return simulate(setup.federation, setup.algorithm, local_steps=2, rounds=2, **options)
 
 
@@ -195,7 +195,7 @@ def test_every_kind_of_model_is_measured_planned_and_reported(kind: str, tmp_pat
     measured = measure(setup, model=model, options=MeasureOptions(readings, rounds=2, seeds=1))
     assert measured.complete
     assert measured.constants
-    over = {"local_steps": [1, 2], "gamma": [0.02], "eta": [1.0]}
+    over: dict[str, Any] = {"local_steps": [1, 2], "gamma": [0.02], "eta": [1.0]}
     planned = plan(setup, goal=Goal("loss", budget=4.0), cost=COST, over=over, options=LEAST)
     assert planned.choice.I in (1, 2)
     gauged = gauge(setup, options=GaugeOptions(steps=12, local_steps=[3], budget=24))
@@ -203,7 +203,7 @@ def test_every_kind_of_model_is_measured_planned_and_reported(kind: str, tmp_pat
     for name, result in (("measure", measured), ("plan", planned), ("gauge", gauged)):
         places.append(tmp_path / f"{name}.json")
         write_json(places[-1], result.to_json())
-    found = read_results(tmp_path / "run", *places, None)
+    found = read_results(tmp_path / "run", places[0], places[1], places[2])
     page = build(found, background_of(found), "fedgauge report run")
     assert gauged.sentence.split(":")[0] in page.html
     assert page.html.count("<svg") >= 3
@@ -213,7 +213,7 @@ def test_every_kind_of_model_is_measured_planned_and_reported(kind: str, tmp_pat
 def test_every_algorithm_is_measured_and_planned(algorithm: str) -> None:
     setup = setup_of("dropout", algorithm)
     assert measure(setup, options=MeasureOptions(("trajectory", "noise"), rounds=1, seeds=1, most=2)).constants
-    over = {"local_steps": [2], "gamma": [0.02], "eta": [1.0]}
+    over: dict[str, Any] = {"local_steps": [2], "gamma": [0.02], "eta": [1.0]}
     assert plan(setup, goal=Goal("loss", budget=3.0), cost=COST, over=over, options=LEAST).choice.I == 2
 
 

@@ -88,7 +88,8 @@ HEADLINES = (
         lambda: gauge_errors()[:2],
     ),
     Headline(
-        r"(\d+) of (\d+) intervals \((\d+)%\) hold the truth, with a median error of (\d+)% and nine of ten within (\d+)%",
+        r"(\d+) of (\d+) intervals \((\d+)%\) hold the truth, with a median error of (\d+)% and nine of ten within"
+        r" (\d+)%",
         ("docs/results/gauge.md",),
         unequal,
     ),

@@ -7,6 +7,7 @@ import pty
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
@@ -76,11 +77,12 @@ def test_nothing_is_written_where_nobody_looks() -> None:
 
 
 def test_a_notebook_shows_a_bar_that_goes_away(tmp_path: Path) -> None:
-    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(SCRIPT + CALLS["simulate"].format("") + ";")])
+    made: Any = nbformat.v4
+    book = made.new_notebook(cells=[made.new_code_cell(SCRIPT + CALLS["simulate"].format("") + ";")])
     updates: list[str] = []
 
-    class Client(NotebookClient):  # type: ignore[misc]
-        def process_message(self, msg, cell, cell_index):  # type: ignore[no-untyped-def]
+    class Client(NotebookClient):
+        def process_message(self, msg: Any, cell: Any, cell_index: int) -> Any:
             if msg["msg_type"] in ("display_data", "update_display_data"):
                 updates.append(msg["content"]["data"].get("text/html", ""))
             return super().process_message(msg, cell, cell_index)

@@ -302,7 +302,7 @@ def measure(
 
 def _measured(
     setup: Setup,
-    model: torch.Tensor | None,
+    model: Given | None,
     origin: str,
     options: MeasureOptions,
     progress: Progress,

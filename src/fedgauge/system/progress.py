@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from importlib import import_module
 from typing import Any, Literal
 
 from fedgauge.system.children import is_child
@@ -123,12 +124,12 @@ class _NotebookBar:
         self._show(_line(what, done, total, now - self._began))
 
     def _show(self, line: str) -> None:
-        from IPython.display import HTML, display
+        show: Any = import_module("IPython.display")  # which is there, as a notebook runs
 
         if self._handle is None:
-            self._handle = display(HTML(line), display_id=True)
+            self._handle = show.display(show.HTML(line), display_id=True)
         else:
-            self._handle.update(HTML(line))
+            self._handle.update(show.HTML(line))
 
     def close(self) -> None:
         if self._handle is not None:

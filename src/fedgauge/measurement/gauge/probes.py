@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
@@ -36,13 +36,16 @@ class Base:
 
     steps: Sequence[int]
     losses: Sequence[float]
-    states: KeptStates
+    states: Mapping[int, State]
     complete: bool = True
 
     def until(self, step: int) -> Base:
         """The base run up to a step."""
         number = sum(each <= step for each in self.steps)
-        return Base(self.steps[:number], self.losses[:number], self.states.until(step))
+        states = self.states
+        # Those that are kept on the disk stay there.
+        some = states.until(step) if isinstance(states, KeptStates) else {k: states[k] for k in states if k <= step}
+        return Base(self.steps[:number], self.losses[:number], some)
 
 
 @dataclass(frozen=True)
