@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page
@@ -40,16 +41,20 @@ HEIGHTS = {
     "zero": [0.0, 0.0, 0.0],
     "usual": [0.5, 0.2, 0.1],
 }
-PLACES = {"rounds": [0, 60, 100_000], "long": [1234567.1, 1234567.5, 1234567.9], "doubled": [1, 8, 64]}
+PLACES: dict[str, list[float]] = {
+    "rounds": [0, 60, 100_000],
+    "long": [1234567.1, 1234567.5, 1234567.9],
+    "doubled": [1, 8, 64],
+}
 
 
 def extremes() -> Iterator[Chart]:
     marks = [Mark(at, words) for at, words in ((6, "affordable"), (7, "fastest"), (8, "the run"), (64, "admitted"))]
     for name, y in HEIGHTS.items():
         for kind, x in PLACES.items():
-            words = {"title": f"{name} {kind}", "x_label": "seconds of the cost model"}
+            words: Any = {"title": f"{name} {kind}", "x_label": "seconds of the cost model"}
             series = [Series("f", x, y, low=[0.5 * up for up in y], high=[2 * up for up in y])]
-            how = {"marks": marks, "log_x": True} if kind == "doubled" else {}
+            how: Any = {"marks": marks, "log_x": True} if kind == "doubled" else {}
             yield lines(f"{name}-{kind}", series, y_label="min ‖∇f‖² over the rounds", **words, **how)
             layers = [("initial gap", 0, [abs(up) for up in y]), ("local noise", 1, [1.0, 2.0, 3.0])]
             yield stacked(f"{name}-{kind}-terms", x, layers, y_label="squared gradient norm", **words, marks=marks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
+from typing import Any
 from xml.etree import ElementTree
 
 from hypothesis import given
@@ -16,7 +17,7 @@ from fedgauge.report.page.grids import IntervalRow, heat_map, intervals
 EXTREMES = [math.inf, -math.inf, math.nan, 0.0, -0.0, 5e-324, 1e-300, 1e300, -1e300, 1.7976931348623157e308, 1.0, -1.0]
 NUMBERS = st.one_of(st.sampled_from(EXTREMES), st.floats(), st.floats(0.001, 1000.0))
 COUNTS = st.integers(1, 7)
-WORDS = {"title": "t", "x_label": "x", "y_label": "y"}
+WORDS: Any = {"title": "t", "x_label": "x", "y_label": "y"}
 
 
 def pictures(chart: Chart) -> Iterator[tuple[ElementTree.Element, float, float]]:

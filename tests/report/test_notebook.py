@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from tests.report.made import experiment as made_experiment
 
 import fedgauge as fg
+from fedgauge.data.partition import Partition
 from fedgauge.exact import region
+from fedgauge.experiment.sweep_result import Combination, SeedCurve, SweepResult
+from fedgauge.measurement.designed import Design, Designed
+from fedgauge.measurement.gauge.result import Efficiency
+from fedgauge.symbols import SYMBOLS
 from fedgauge.values import Estimate
+from fedgauge.values.display import Displayed
 
 FEDERATION = fg.random_quadratics(4, 3, hessian_spread=0.5, sigma2=0.1, seed=1)
 VALUES: dict[str, Any] = {
@@ -48,18 +57,97 @@ def made(kind: str) -> Any:
             return fg.theory_plan(constants, goal=fg.Goal("grad2", 0.1), cost=cost, num_workers=8)
         case "bound":
             return fg.bound("nonconvex", **VALUES)
+        case "gauge":
+            return fg.gauge(FEDERATION, algorithm, rounds=30, options=fg.GaugeOptions(local_steps=(4, 16)))
+        case "reading":
+            return made("measurement").readings[0]
+        case "constants":
+            return made("measurement").constants
+        case "a theorem's bound":
+            return made("bound").bound
+        case "infinite bound":
+            return fg.bound("nonconvex", **{**VALUES, "gamma": 10.0, "I": 100})
+        case "diverged run":
+            return fg.simulate(FEDERATION, fg.fedavg(gamma=1e3), local_steps=9, rounds=80)
+        case "partition":
+            return Partition("iid", {}, 0, 5, np.array([2, 2]), np.array([0, 3, 1, 4]))
+        case "workers":
+            return fg.evaluate_workers(FEDERATION, FEDERATION.start(0))
+        case "design":
+            each = Designed("labels", 0.5, 1.0, True, 1.0, 1.1, 0.2, None, None, Efficiency(4, 0.8, 0.7, 0.9), {})
+            return Design({"along": "common"}, 1.0, 0.1, 4, (each,))
+        case "sweep":
+            curve = SeedCurve((2.0, 1.0), (0.1, 0.2))
+            each_ = Combination({"local_steps": 4}, 0, (0, 1), 1.0, curve, None, ())
+            return SweepResult(made_experiment().to_json(), {"local_steps": (4,)}, 2, (each_,), "fedgauge sweep")
+        case "found run":
+            place = Path(tempfile.mkdtemp()) / "run"
+            fg.simulate(FEDERATION, algorithm, local_steps=2, rounds=3, keep=place)
+            return fg.read_run(place)
     return region.compute(region.make_axis("sigma", points=2), region.make_axis("I", points=2))
 
 
-@pytest.mark.parametrize("kind", ["trace", "expectation", "measurement", "plan", "theory plan", "bound", "region"])
-def test_every_result_draws_itself_and_shows_itself(kind: str, tmp_path: Path) -> None:
-    result = made(kind)
+KINDS: dict[str, type] = {
+    "trace": fg.Trace,
+    "diverged run": fg.Trace,
+    "expectation": fg.Expectation,
+    "measurement": fg.Measurement,
+    "reading": fg.Reading,
+    "constants": fg.Constants,
+    "gauge": fg.GaugeResult,
+    "plan": fg.Plan,
+    "theory plan": fg.TheoryPlan,
+    "bound": fg.Answer,
+    "infinite bound": fg.Answer,
+    "a theorem's bound": fg.Bound,
+    "partition": fg.Partition,
+    "workers": fg.WorkerEvaluation,
+    "design": fg.Design,
+    "sweep": SweepResult,
+    "found run": fg.FoundRun,
+    "region": region.Region,
+}
+"""How a test makes each kind of result, and its class."""
+
+
+def test_every_public_result_is_among_them() -> None:
+    public = {
+        kind for name in fg.__all__ if isinstance(kind := getattr(fg, name), type) and issubclass(kind, Displayed)
+    }
+    assert public <= set(KINDS.values())
+    others = {fg.Trace, fg.Measurement, fg.Reading, fg.GaugeResult, fg.Plan, fg.TheoryPlan, fg.Expectation, fg.Bound}
+    assert others | {fg.Answer, fg.Partition, fg.Design, fg.WorkerEvaluation, fg.FoundRun, fg.Constants} <= public
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_result_is_short_fits_a_screen_and_has_a_picture(kind: str, tmp_path: Path) -> None:
+    result: Any = made(kind)
+    assert isinstance(result, KINDS[kind])
     figure = result.plot(tmp_path / "picture.svg")
-    assert figure.axes
+    assert any(axes.lines or axes.patches or axes.collections or axes.images for axes in figure.axes)
+    # An infinite bound is a sentence.
+    words = [text.get_text() for axes in figure.axes for text in axes.texts]
+    assert ("The bound is infinite at these values." in words) == (kind == "infinite bound")
     assert (tmp_path / "picture.svg").read_text().startswith("<?xml")
     assert PICTURE.search(result._repr_html_())
     with pytest.raises(fg.InputError, match=r"must end in \.png"):
         result.plot(tmp_path / "picture.doc")
+    assert type(result).__name__ in repr(result)
+    assert len(repr(result)) <= 300
+    screen = str(result).splitlines()
+    assert 1 <= len(screen) <= 40
+    # A sentence is a line that a terminal folds.
+    assert sum(-(-len(line) // 100) or 1 for line in screen) <= 40
+    assert screen[0] != repr(result)
+
+
+def test_what_is_printed_of_a_long_run_and_of_many_constants_is_one_screen() -> None:
+    long = fg.simulate(FEDERATION, fg.fedavg(gamma=0.1), local_steps=1, rounds=500)
+    assert len(str(long).splitlines()) < 20
+    assert "500" in str(long)
+    constants = fg.Constants(tuple(Estimate.exact(name, 1.0, "given") for name in list(SYMBOLS)))
+    assert len(str(constants).splitlines()) <= 40
+    assert str(constants).endswith("more lines")
 
 
 def test_what_a_notebook_shows_is_escaped_and_says_the_numbers() -> None:

@@ -18,12 +18,13 @@ from fedgauge.errors import InputError, count
 from fedgauge.randomness import check_seed
 from fedgauge.system.files import write_atomically
 from fedgauge.values import Value
+from fedgauge.values.display import Displayed
 
 Indices = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Partition(Value):
+class Partition(Value, Displayed):
     """Disjoint sets of examples, one per worker, as one array of indices and the size of each set.
 
     Attributes:

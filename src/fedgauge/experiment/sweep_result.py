@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from fedgauge.errors import InputError
 from fedgauge.values import Result, Value
+from fedgauge.values.display import Displayed
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Combination(Value):
 
 
 @dataclass(frozen=True)
-class SweepResult(Result):
+class SweepResult(Result, Displayed):
     """What ``fedgauge sweep`` writes.
 
     Attributes:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from fedgauge.codec import Value
 from fedgauge.experiment.config import Experiment
 from fedgauge.measurement.gauge.result import Efficiency
+from fedgauge.values.display import Displayed
 from fedgauge.values.results import Result
 
 
@@ -48,7 +49,7 @@ class Designed(Value):
 
 
 @dataclass(frozen=True)
-class Design(Result):
+class Design(Result, Displayed):
     """Federations that were made alike in zeta_rms.
 
     Attributes:

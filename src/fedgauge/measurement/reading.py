@@ -19,7 +19,7 @@ _ORDERED = (("L_g", "L_tilde"), ("L_h", "L_tilde"), ("zeta_rms", "zeta"), ("sigm
 
 
 @dataclass(frozen=True, eq=False)
-class Reading(Value):
+class Reading(Value, Displayed):
     """One way to measure, and what it found.
 
     Attributes:

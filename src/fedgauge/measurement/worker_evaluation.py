@@ -11,6 +11,7 @@ import numpy as np
 
 from fedgauge.errors import InputError
 from fedgauge.values import Result
+from fedgauge.values.display import Displayed
 
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 WORST = 0.1
@@ -18,7 +19,7 @@ WORST = 0.1
 
 
 @dataclass(frozen=True)
-class WorkerEvaluation(Result):
+class WorkerEvaluation(Result, Displayed):
     """Losses and accuracies of one model, worker by worker, on their training examples.
 
     Attributes:

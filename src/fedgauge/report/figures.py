@@ -7,6 +7,7 @@ on dark pages alike.
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -80,6 +81,7 @@ class Sheet:
     figure: Figure
 
 
+_LARGEST = 1e200
 Target = str | Path | Sheet
 """Where a picture goes."""
 
@@ -119,7 +121,9 @@ def lines(
     **style: Any,
 ) -> None:
     """Draw one line for each entry of ``series``, with colours that follow their order."""
-    for index, (label, y) in enumerate(series.items()):
+    for index, (label, values) in enumerate(series.items()):
+        # The ticks of a logarithmic axis cannot be worked out near the largest number that there is.
+        y = [value if abs(value) < _LARGEST else math.nan for value in values]
         axes.plot(x[: len(y)], y, label=label, color=shade(index, len(series)), **style)
     axes.set(title=title, xlabel=xlabel, ylabel=ylabel)
     if "x" in log:
@@ -158,6 +162,13 @@ def _legend(axes: Axes, number: int) -> None:
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
     else:
         axes.legend()
+
+
+def count_along(axes: Axes) -> None:
+    """Give the x axis whole numbers alone, as rounds and workers are counted."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def label_end(axes: Axes, x: Sequence[float], y: Sequence[float], words: str, colour: str) -> None:

@@ -8,24 +8,35 @@ from __future__ import annotations
 import base64
 import functools
 import io
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from markupsafe import Markup
 
+from fedgauge.data.partition import Partition
 from fedgauge.errors import InputError
 from fedgauge.exact.expectation import Expectation
 from fedgauge.exact.region import Region
-from fedgauge.measurement.reading import Measurement
+from fedgauge.experiment.sweep_result import SweepResult
+from fedgauge.measurement.designed import Design
+from fedgauge.measurement.gauge.result import GaugeResult
+from fedgauge.measurement.reading import Measurement, Reading
+from fedgauge.measurement.worker_evaluation import WorkerEvaluation
 from fedgauge.planning.plan import Plan
 from fedgauge.planning.theory_plan import TheoryPlan
-from fedgauge.report.figures import COLOURS, Sheet, Target, figure, lines
-from fedgauge.report.terminal import kept_runs, measurements, plans, regions, theory_plans
+from fedgauge.report.figures import COLOURS, INK, Sheet, Target, bands, count_along, figure, lines
+from fedgauge.report.terminal import gauges, kept_runs, measurements, plans, regions, theory_plans
+from fedgauge.runs.reader import FoundRun
 from fedgauge.theory.answer import Answer
-from fedgauge.values import Constants, Trace
-from fedgauge.values.text import counted
+from fedgauge.values import Bound, Constants, Estimate, Trace
+from fedgauge.values.text import counted, short
 from fedgauge.web.elements import facts, notes, table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 def plot(result: Any, path: str | Path | None = None) -> Any:
@@ -41,13 +52,11 @@ def plot(result: Any, path: str | Path | None = None) -> Any:
 
 def html(result: Any) -> str:
     """A result as a notebook shows it: what it says, and its picture if it has one."""
-    said = summary(result)
-    if draw.dispatch(type(result)) is draw.dispatch(object):
-        return str(said)
+    words = summary(result)
     content = io.BytesIO()
     plot(result).savefig(content, format="png")
     picture = base64.b64encode(content.getvalue()).decode()
-    return str(said + Markup('<img alt="" style="max-width: 100%" src="data:image/png;base64,{}">').format(picture))
+    return str(words + Markup('<img alt="" style="max-width: 100%" src="data:image/png;base64,{}">').format(picture))
 
 
 # -- pictures --------------------------------------------------------------------------------------------------------
@@ -96,10 +105,103 @@ def draw_expectation(result: Expectation, target: Target) -> None:
 
 @draw.register
 def _(result: Answer, target: Target) -> None:
-    with figure(target, width=6.0, height=0.5 + 0.45 * len(result.bound.terms)) as (axes,):
-        terms = result.bound.terms[::-1]
-        axes.barh([term.name for term in terms], [float(term.value) for term in terms], color=COLOURS[0])
-        axes.set(title=f"{result.bound.source.locator}: {result.bound.quantity}", xlabel="value of each term")
+    draw(result.bound, target)
+
+
+@draw.register
+def _(result: Bound, target: Target) -> None:
+    with figure(target, width=6.0, height=0.5 + 0.45 * len(result.terms)) as (axes,):
+        drawn = [(term.name, float(np.max(term.value))) for term in result.terms[::-1]]
+        axes.barh([name for name, _ in drawn], [value if np.isfinite(value) else 0.0 for _, value in drawn])
+        if not np.isfinite(np.max(result.total)):
+            _write(axes, "The bound is infinite at these values.")
+        axes.set(title=f"{result.source.locator}: {result.quantity}", xlabel="value of each term")
+
+
+@draw.register
+def _(result: GaugeResult, target: Target) -> None:
+    gauges.draw([result], target)
+
+
+@draw.register
+def _(result: FoundRun, target: Target) -> None:
+    draw(_trace(result), target)
+
+
+def _trace(run: FoundRun) -> Trace:
+    status: Any = run.status  # "unfinished" is none that a trace has, and none that is drawn
+    return Trace(run.settings, status, run.stopped_at, run.rounds, np.zeros(0), run.seconds)
+
+
+@draw.register
+def _(result: Reading | Constants, target: Target) -> None:
+    held = result.constants if isinstance(result, Reading) else result
+    drawn = [each for each in held.values() if np.isfinite(each.value)]
+    with figure(target, width=6.0, height=0.9 + 0.3 * max(len(drawn), 1)) as (axes,):
+        for row, each in enumerate(drawn):
+            ends = [[each.value - each.low], [min(each.high, 10 * abs(each.value)) - each.value]]
+            ends = [[max(end, 0.0) if np.isfinite(end) else 0.0 for end in side] for side in ends]
+            axes.errorbar(each.value, row, xerr=ends, fmt="o", color=COLOURS[0], capsize=3)
+        axes.set_yticks(range(len(drawn)), [f"{each.symbol} ({each.kind})" for each in drawn])
+        axes.set(xlabel="value", title=result.name if isinstance(result, Reading) else "constants")
+        if not drawn:
+            _write(axes, "No constant here is finite.")
+        axes.invert_yaxis()
+        positive = [each.value for each in drawn if each.value > 0]
+        if len(positive) == len(drawn) > 0 and max(positive) > 50 * min(positive):
+            axes.set_xscale("log")
+
+
+def _write(axes: Axes, words: str) -> None:
+    """A sentence where there is nothing to draw."""
+    axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center", color=INK)
+
+
+@draw.register
+def _(result: Partition, target: Target) -> None:
+    with figure(target, width=6.0) as (axes,):
+        axes.bar(range(result.num_workers), result.sizes, color=COLOURS[0])
+        axes.set(title=f"{result.scheme}: examples by worker", xlabel="worker", ylabel="examples")
+        count_along(axes)
+
+
+@draw.register
+def _(result: WorkerEvaluation, target: Target) -> None:
+    columns = {"loss": result.losses} | ({"accuracy": result.accuracies} if result.accuracies else {})
+    with figure(target, panels=len(columns)) as panels:
+        for axes, (name, values) in zip(panels, columns.items(), strict=True):
+            places = range(1, len(values) + 1)
+            title = f"{name} of the workers, in growing order"
+            lines(axes, places, {name: sorted(values)}, title=title, xlabel="worker", ylabel=name, log="", marker=".")
+            count_along(axes)
+
+
+@draw.register
+def _(result: Design, target: Target) -> None:
+    names = [each.kind for each in result.federations]
+    with figure(target, panels=2, width=4.6) as (left, right):
+        left.bar(names, [each.zeta_rms for each in result.federations], color=COLOURS[0])
+        left.axhline(result.zeta, color=INK, linestyle="--")
+        left.set(title="zeta_rms, and what was wanted", ylabel="zeta_rms")
+        right.bar(names, [each.efficiency.value or 0.0 for each in result.federations], color=COLOURS[4])
+        right.set(title=f"efficiency of {counted(result.local_steps, 'local step')}", ylabel="efficiency")
+        for axes in (left, right):
+            axes.tick_params(axis="x", rotation=30)
+
+
+@draw.register
+def _(result: SweepResult, target: Target) -> None:
+    tested = any(each.accuracy for each in result.combinations)
+    with figure(target, panels=1 + tested, width=5.4) as panels:
+        for axes, name in zip(panels, ("loss", "accuracy"), strict=False):
+            series = {}
+            for each in result.combinations:
+                curve = getattr(each, name)
+                if curve and each.rounds:
+                    label = ", ".join(f"{key} = {value}" for key, value in each.values.items()) or "all"
+                    series[label] = (each.rounds, curve.mean, curve.deviation)
+            count_along(axes)
+            bands(axes, series, title="sweep", xlabel="round", ylabel=name, log="y" if name == "loss" else "")
 
 
 # -- words and tables ------------------------------------------------------------------------------------------------
@@ -153,3 +255,119 @@ def _(result: Expectation) -> Markup:
 @summary.register
 def _(result: Region) -> Markup:
     return Markup("<p>{}</p>").format(result.summary)
+
+
+# -- text ------------------------------------------------------------------------------------------------------------
+
+_WIDTH, _HEIGHT = 100, 36
+"""The columns and lines of a screen."""
+
+
+def text(result: Any) -> str:
+    """What a result says when it is printed: one screen at most."""
+    screen = [part for line in said(result) for part in textwrap.wrap(line, _WIDTH, replace_whitespace=False) or [""]]
+    more = len(screen) - _HEIGHT
+    return "\n".join([*screen[:_HEIGHT], f"… and {counted(more, 'more line')}"] if more > 0 else screen)
+
+
+@functools.singledispatch
+def said(result: object) -> list[str]:
+    """The lines of a printed result."""
+    return [repr(result)]
+
+
+def _columns(rows: Sequence[Sequence[Any]]) -> list[str]:
+    """Rows as lines whose columns stand below one another."""
+    cells = [
+        [short(cell) if isinstance(cell, float) else "–" if cell is None else str(cell) for cell in row] for row in rows
+    ]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+
+
+def _constants_lines(found: Iterable[Estimate]) -> list[str]:
+    rows = [(each.symbol, each.value, each.low, each.high, each.kind) for each in found]
+    return _columns([("constant", "value", "low", "high", "kind"), *rows])
+
+
+@said.register
+def _(result: Trace) -> list[str]:
+    records = result.rounds
+    kept = records if len(records) <= 12 else [*records[:3], *records[3 :: max(len(records) // 8, 1)], records[-1]]
+    rows = [(r.round, r.loss, r.grad2, r.accuracy) for r in dict.fromkeys(kept)]
+    return [
+        f"A run of {counted(result.stopped_at, 'round')}: {result.status}.",
+        *_columns([("round", "loss f", "|grad f|^2", "accuracy"), *rows]),
+    ]
+
+
+@said.register
+def _(result: FoundRun) -> list[str]:
+    return [result.path, *said(_trace(result))]
+
+
+@said.register
+def _(result: Constants) -> list[str]:
+    return _constants_lines(result.values())
+
+
+@said.register
+def _(result: Reading) -> list[str]:
+    return [f"{result.name}: {result.meaning}", *_constants_lines(result.estimates)]
+
+
+@said.register
+def _(result: Measurement) -> list[str]:
+    found = f"Readings: {', '.join(each.name for each in result.readings)}. The constants for a bound:"
+    return [measurements.verdict(result), found, *_constants_lines(result.constants.values())]
+
+
+@said.register
+def _(result: Plan | TheoryPlan | Answer) -> list[str]:
+    return [result.verdict]
+
+
+@said.register
+def _(result: Bound) -> list[str]:
+    rows = [(term.name, float(np.max(term.value)), term.formula) for term in result.terms]
+    total = short(float(np.max(result.total)))
+    return [f"{result.source.locator}, {result.source.version}: {result.quantity} <= {total}", *_columns(rows)]
+
+
+@said.register
+def _(result: Expectation) -> list[str]:
+    last, loss, grad2 = len(result.loss) - 1, result.loss[-1], result.grad2[-1]
+    return [f"After {last} of {result.index}: E f = {short(loss)} and E |grad f|^2 = {short(grad2)}, exactly."]
+
+
+@said.register
+def _(result: Region) -> list[str]:
+    return [result.summary]
+
+
+@said.register
+def _(result: Partition) -> list[str]:
+    sizes = f"{result.sizes.min()} to {result.sizes.max()} examples each, {result.dropped} dropped"
+    return [f"{counted(result.num_workers, 'worker')} by the scheme {result.scheme}: {sizes}."]
+
+
+@said.register
+def _(result: WorkerEvaluation) -> list[str]:
+    found = result.summary()
+    rows = [(what, *(found[name][what] for name in found)) for what in found["loss"]]
+    return [f"Over {counted(len(result.losses), 'worker')}:", *_columns([("", *found), *rows])]
+
+
+@said.register
+def _(result: Design) -> list[str]:
+    rows = [(each.kind, each.strength, each.zeta_rms, each.efficiency.share) for each in result.federations]
+    return [f"Federations of zeta_rms {short(result.zeta)}:", *_columns([("kind", "strength", "zeta_rms", "E"), *rows])]
+
+
+@said.register
+def _(result: SweepResult) -> list[str]:
+    rows = []
+    for each in result.combinations:
+        label = ", ".join(f"{key} = {value}" for key, value in each.values.items()) or "all"
+        rows.append((label, each.loss.mean[-1] if each.loss and each.loss.mean else None))
+    return [f"Mean over {counted(result.seeds, 'seed')}:", *_columns([("", "last loss f"), *rows])]

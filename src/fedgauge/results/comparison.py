@@ -209,7 +209,7 @@ def refuted(constants: Iterable[Estimate], rounds: Sequence[Round]) -> tuple[str
             f" at most 2 L_g F = {short(steepest)} at the first model, and was {short(rounds[0].grad2)}."
         )
     floor = _CANCELLED * max((record.L_tilde_ratio or 0.0 for record in rounds), default=0.0)
-    limits = {name: held[name] * slack + floor for name in ("L_h", "L_g", "L_tilde") if name in held}
+    limits: dict[str, float] = {name: held[name] * slack + floor for name in ("L_h", "L_g", "L_tilde") if name in held}
     ratios = exceeded(rounds, limits)
     for name in dict.fromkeys(name for _, name, _ in ratios):
         number, _, seen = max((one for one in ratios if one[1] == name), key=lambda one: one[2])

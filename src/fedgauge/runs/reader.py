@@ -18,6 +18,7 @@ from fedgauge.runs.finished import seconds_of
 from fedgauge.runs.manifest import MANIFEST, altered, digest, read_manifest
 from fedgauge.system.files import UNREADABLE, Lines, find_files, read_file, read_lines, regular
 from fedgauge.values import Round, Value
+from fedgauge.values.display import Displayed
 
 T = TypeVar("T")
 
@@ -26,7 +27,7 @@ _BESIDE = (".lock", "environment.json", "rounds.jsonl")
 
 
 @dataclass(frozen=True)
-class FoundRun(Value):
+class FoundRun(Value, Displayed):
     """A run as it was read from its directory.
 
     Attributes:

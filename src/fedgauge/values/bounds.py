@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from fedgauge.codec import Value
 from fedgauge.symbols import symbol
+from fedgauge.values.display import Displayed
 from fedgauge.values.estimates import Kind, is_safe
 
 Array = npt.NDArray[Any]
@@ -86,7 +87,7 @@ class Source(Value):
 
 
 @dataclass(frozen=True)
-class Bound(Value):
+class Bound(Value, Displayed):
     """An upper bound on a quantity: terms that add up, conditions that must hold, and its source.
 
     Attributes:

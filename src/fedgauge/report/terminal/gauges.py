@@ -79,6 +79,8 @@ def draw(results: Sequence[GaugeResult], path: figures.Target) -> None:
             tops += [each.high for each in known]
         axes.axhline(results[0].threshold, color="0.5", linestyle="--", linewidth=1)
         axes.set_xscale("log", base=2)
+        ticks = sorted({each.local_steps for found in results for each in found.efficiency})
+        axes.set_xticks(ticks, list(map(str, ticks)))
         axes.set(xlabel="local steps I", ylabel="efficiency", ylim=(0, max(tops)))
         axes.set_title("How many of the local steps count")
         axes.legend()

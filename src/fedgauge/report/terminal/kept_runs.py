@@ -30,6 +30,7 @@ def draw_trace(path: figures.Target, trace: Trace) -> None:
     with figures.figure(path, panels=len(panels)) as drawn:
         for axes, (ylabel, label, values, log) in zip(drawn, panels, strict=True):
             figures.lines(axes, rounds, {label: values.tolist()}, title=title, xlabel="round", ylabel=ylabel, log=log)
+            figures.count_along(axes)
 
 
 def _steps(run: FoundRun) -> Any:
