@@ -27,6 +27,7 @@ from fedgauge.experiment.jobs import make_pool, progress
 from fedgauge.experiment.sections import keys
 from fedgauge.experiment.sweep_result import SweepResult
 from fedgauge.simulation.options import Compute
+from fedgauge.system.surroundings import undisturbed
 from fedgauge.values import Round, Trace
 
 _WHOLE = ("seed", "model_option", "algorithm_option", "engine", "address")
@@ -210,6 +211,7 @@ def _result(cell: Cell, trace: Trace) -> dict[str, Any]:
     }
 
 
+@undisturbed
 def run_sweep(
     sweep: Sweep,
     out: Path,

@@ -13,8 +13,10 @@ from fedgauge.federation.first_model import check_model, digest_of
 from fedgauge.federation.protocols import Federation, HasLosses
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.measurement.worker_evaluation import WorkerEvaluation
+from fedgauge.system.surroundings import undisturbed
 
 
+@undisturbed
 def evaluate_workers(
     federation: Federation,
     model: torch.Tensor,

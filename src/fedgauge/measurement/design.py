@@ -25,6 +25,7 @@ from fedgauge.measurement.lenses import lenses
 from fedgauge.measurement.passes import Meter
 from fedgauge.pace.adaptive import Pace
 from fedgauge.simulation.setup import Setup
+from fedgauge.system.surroundings import undisturbed
 
 Progress = Callable[[str, int, int | None], None]
 
@@ -60,6 +61,7 @@ class DesignOptions:
             raise InputError(f"along must be common or own, not {self.along!r}; {nearest(self.along, get_args(Along))}")
 
 
+@undisturbed
 def design(
     experiment: Experiment,
     kinds: Sequence[str] = ("label", "mixing", "swap"),

@@ -34,6 +34,7 @@ from fedgauge.measurement.sampled import sampled_deviation, sampled_divergence
 from fedgauge.measurement.trajectory import near_convergence, trajectory
 from fedgauge.simulation.options import Compute, Observer
 from fedgauge.simulation.setup import Setup
+from fedgauge.system.surroundings import undisturbed
 from fedgauge.values import Estimate, Round
 
 Progress = Callable[[str, int, int | None], None]
@@ -252,6 +253,7 @@ USUAL = ("divergence", "noise", "trajectory", "curvature", "parts")
 """The usual readings, cheap ones first, so that a small budget or Ctrl-C still leaves most of them."""
 
 
+@undisturbed
 def measure(
     source: Federation | Experiment | Setup,
     algorithm: Algorithm | None = None,

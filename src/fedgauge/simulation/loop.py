@@ -30,6 +30,7 @@ from fedgauge.simulation.rounds import Pacing, Rounds
 from fedgauge.simulation.settings import Settings
 from fedgauge.simulation.setup import check_steps
 from fedgauge.simulation.workers import Work
+from fedgauge.system.surroundings import undisturbed
 from fedgauge.system.threads import one_thread
 from fedgauge.values import Round, Status, Trace
 
@@ -48,6 +49,7 @@ class InterruptedRunError(KeyboardInterrupt):
         self.trace = trace
 
 
+@undisturbed
 def simulate(
     federation: Federation,
     algorithm: Algorithm,

@@ -39,6 +39,7 @@ from fedgauge.measurement.passes import Meter
 from fedgauge.pace.adaptive import Pace
 from fedgauge.pace.cost import Cost
 from fedgauge.simulation.setup import Setup
+from fedgauge.system.surroundings import undisturbed
 from fedgauge.values.text import counted
 
 Progress = Callable[[str, int, int | None], None]
@@ -61,6 +62,7 @@ _KEPT = 24
 """How many states of the base run are kept for probes to start from."""
 
 
+@undisturbed
 def gauge(
     source: Federation | Experiment | Setup,
     algorithm: Algorithm | None = None,
