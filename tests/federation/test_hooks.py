@@ -38,7 +38,11 @@ HOOKS: dict[str, Callable[[nn.Sequential], Any]] = {
 }
 
 
-def federation(hook: str | None = None, path: str = "auto") -> SupervisedFederation:
+def _on_gradients(module: nn.Sequential) -> None:
+    module[0].register_full_backward_hook(lambda layer, into, out: (3 * into[0],))
+
+
+def federation(hook: str | Callable[[nn.Sequential], Any] | None = None, path: str = "auto") -> SupervisedFederation:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(12, 3, generator=generator, dtype=torch.float64)
     y = torch.arange(12) % 2
@@ -47,7 +51,7 @@ def federation(hook: str | None = None, path: str = "auto") -> SupervisedFederat
         for parameter in module.parameters():
             parameter.copy_(torch.linspace(-1.0, 1.0, parameter.numel()).reshape(parameter.shape))
     if hook:
-        HOOKS[hook](module)
+        (HOOKS[hook] if isinstance(hook, str) else hook)(module)
     shards = [range(6), range(6, 12)]
     return SupervisedFederation(module, nn.functional.cross_entropy, x, y, shards, l2=0.1, path=path)
 
@@ -74,11 +78,8 @@ def test_nothing_is_certified_for_such_a_module(hook: str) -> None:
 
 
 def test_a_hook_on_gradients_is_found_too() -> None:
-    made = federation()
-    layers: Any = made.module
-    layers[0].register_full_backward_hook(lambda layer, into, out: (3 * into[0],))
     with pytest.raises(InputError, match="hooks"):
-        certify(made)
+        certify(federation(hook=_on_gradients))
 
 
 def test_the_digest_tells_a_module_with_hooks_from_one_without() -> None:

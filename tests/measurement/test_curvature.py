@@ -104,10 +104,11 @@ def test_on_a_network_it_agrees_with_curvlinops() -> None:
     from scipy.sparse.linalg import eigsh
 
     of = double("dense")
-    parameters = list(of.module.parameters())
+    module = of.module
+    parameters = list(module.parameters())
     shards = [of.shard(worker) for worker in range(of.num_workers)]
     loss = torch.nn.CrossEntropyLoss()
-    operators = [HessianLinearOperator(of.module, loss, parameters, [shard]) for shard in shards]
+    operators = [HessianLinearOperator(module, loss, parameters, [shard]) for shard in shards]
     found = [abs(eigsh(operator.to_scipy(), k=1, which="LM", tol=1e-8)[0][0]) for operator in operators]
     each = measured(of, of.start(0)).details["L_tilde"]["of each worker"]
     np.testing.assert_allclose(each, found, rtol=1e-4)

@@ -75,9 +75,10 @@ def test_models_there_and_back(suffix: str, runs: Path, tmp_path: Path) -> None:
     path = tmp_path / f"model{suffix}"
     write_model(path, runs / "digits")
     saved = load_file(path) if suffix == ".safetensors" else torch.load(path, weights_only=True)
-    federation.module.load_state_dict(saved)
+    module = federation.module
+    module.load_state_dict(saved)
     flat = load_file(runs / "digits" / "model.safetensors")["model"]
-    assert torch.equal(federation.flatten(federation.module), flat)
+    assert torch.equal(federation.flatten(module), flat)
     for place in (path, runs / "digits" / "model.safetensors"):
         assert torch.equal(read_model(place, federation), flat)
     quadratic = random_quadratics(3, 2)

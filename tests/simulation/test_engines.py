@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 import torch
 from tests.algorithms.own import STEPS, replaced
-from tests.federation.networks import chained, convolutional, federation
+from tests.federation.networks import chained, convolutional, data, federation
 from tests.grouped import grouped
 from tests.strategies import PARAMETERS
+from torch.nn.functional import cross_entropy
 
 from fedgauge import MeasureOptions, fedavg, measure, random_quadratics
 from fedgauge.algorithms import ALGORITHMS, make_algorithm
@@ -145,6 +146,22 @@ def test_spawned_processes_do_the_same() -> None:
         found = engine.map("local_phase", dealt, *arguments)
     for one, other in zip(found, expected, strict=True):
         assert torch.equal(one.message["change"], other.message["change"])
+
+
+def test_spawned_processes_have_the_same_number_type_by_default() -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        x, y = data(20, 6)
+        shards = np.arange(20).reshape(5, 4)
+        of = SupervisedFederation(lambda: torch.nn.Linear(6, 3), cross_entropy, x.double(), y, shards)
+        work = Work(of, FEDAVG, 3, 0, 2)
+        dealt, *arguments = _phase(work)
+        expected = Inline(work).map("local_phase", dealt, *arguments)
+        with Processes(work, 1, method="spawn") as engine:
+            found = engine.map("local_phase", dealt, *arguments)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(found[0].message["change"], expected[0].message["change"])
 
 
 # How a step travels does not depend on the number of processes, each of which takes seconds to import torch.

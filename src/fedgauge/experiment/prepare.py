@@ -37,11 +37,13 @@ from fedgauge.pace.adaptive import CAP, Pace, adaptive_pace
 from fedgauge.simulation.loop import simulate
 from fedgauge.simulation.options import Evaluator, Keep, Observer, Recording
 from fedgauge.simulation.setup import Setup, Steps, steps_of_epochs
+from fedgauge.system.surroundings import undisturbed
 from fedgauge.values import Trace
 
 _PAIR = ("inputs", "targets")
 
 
+@undisturbed
 def prepare(experiment: Experiment, data: Any = None) -> Setup:
     """Read the data, divide it among the workers, make the model, and check that everything fits together.
 
@@ -320,6 +322,7 @@ def local_steps_of(experiment: Experiment, federation: Federation, participation
     return adaptive_pace(run.round_cost, federation, participation, run.most_local_steps or CAP)
 
 
+@undisturbed
 def execute(
     experiment: Experiment,
     *,

@@ -28,6 +28,7 @@ from fedgauge.experiment.sections import keys
 from fedgauge.experiment.sweep_result import SweepResult
 from fedgauge.simulation.options import Compute
 from fedgauge.system.progress import reported
+from fedgauge.system.surroundings import undisturbed
 from fedgauge.values import Round, Trace
 
 _WHOLE = ("seed", "model_option", "algorithm_option", "engine", "address")
@@ -211,6 +212,7 @@ def _result(cell: Cell, trace: Trace) -> dict[str, Any]:
     }
 
 
+@undisturbed
 def run_sweep(
     sweep: Sweep,
     out: Path,

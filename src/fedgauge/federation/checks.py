@@ -61,6 +61,12 @@ def check_module(module: Any) -> nn.Module:
         if parameter.is_complex():
             raise InputError(f"The model's parameters must be real numbers, but {name} is complex; use their parts.")
     number_type(module)
+    for name, parameter in module.named_parameters():
+        if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
+            raise InputError(
+                f"The parameter {name} has a hook, which would not be called, as gradients are taken by flat models;"
+                " change the weight in forward instead, for example by torch.nn.utils.parametrize."
+            )
     return module
 
 
@@ -161,6 +167,10 @@ def check_output(flat: FlatModule, loss: Loss, model: torch.Tensor, samples: Sam
         targets: all targets, whose labels must fit the outputs.
     """
     (x, y), module = samples, flat.module
+    if x.ndim == 4:
+        # Such images reach the module as they are, others as copies.
+        x = x.contiguous(memory_format=torch.channels_last)
+    untouched = [(part, part.clone(), part._version) for part in (x, y)]
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
     leaves = flat.leaves(model)
     try:
@@ -179,6 +189,7 @@ def check_output(flat: FlatModule, loss: Loss, model: torch.Tensor, samples: Sam
                 f"The model changes its buffer {name} when it is called, so a worker's loss is not a function of"
                 " the parameters alone; freeze it with module.eval()."
             )
+    _check_untouched("model", "inputs", *untouched[0])
     if targets.dtype == torch.int64 and loss is functional.cross_entropy:
         _check_classes(outputs, targets)
     try:
@@ -193,6 +204,7 @@ def check_output(flat: FlatModule, loss: Loss, model: torch.Tensor, samples: Sam
         shapes = f"outputs {given} and targets of shape {tuple(y.shape)}"
         reason = str(error).split("\n")[0].rstrip(".")
         raise InputError(f"The loss does not take {shapes} ({reason}).") from None
+    _check_untouched("loss", "targets", *untouched[1])
     if not isinstance(value, torch.Tensor):
         raise InputError(f"The loss must be one number, as a tensor, not {_kind(value)}.")
     if value.ndim:
@@ -233,6 +245,16 @@ def check_targets(flat: FlatModule, loss: Loss, model: torch.Tensor, samples: Sa
         raise InputError(
             f"targets must be finite, but {len(bad)} of {len(data[1])} samples have NaN or infinity, the first of them"
             f" number {int(bad[0])}; clean the data, or give a loss that leaves such targets out."
+        )
+
+
+def _check_untouched(who: str, what: str, now: torch.Tensor, before: torch.Tensor, version: int) -> None:
+    """Refuse what changes samples in place, which would change the data from one call to the next."""
+    same = torch.equal(now, before) or bool(torch.equal(now.isnan(), before.isnan()) and now.isnan().any())
+    if now._version != version or not same:
+        raise InputError(
+            f"The {who} changes its {what} in place, and so would change the data at every call; let it work on a copy,"
+            " for example x = x - 1 instead of x -= 1, and inplace=False."
         )
 
 

@@ -9,16 +9,19 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from fedgauge.errors import count
-from fedgauge.federation.checks import check_module, joined, made_by
+from fedgauge.federation.checks import check_data, check_module, joined, made_by
 from fedgauge.federation.flat import number_type
 from fedgauge.federation.kernels.losses import Loss
 from fedgauge.federation.lazy import LazyData, is_source
 from fedgauge.federation.modes import Augment
+from fedgauge.federation.shards import ShardedData, flat
 from fedgauge.federation.statistics import BatchNorm
 from fedgauge.federation.supervised import SupervisedFederation
+from fedgauge.system.surroundings import undisturbed
 from fedgauge.system.threads import own_generator
 
 
+@undisturbed
 def federate(
     model: nn.Module | Callable[[], nn.Module],
     loss: Loss,
@@ -64,4 +67,5 @@ def federate(
             return SupervisedFederation(model, loss, data, **how)
         shards = [shard.tensors for shard in shards]
     inputs, targets, places = joined(shards, number)
-    return SupervisedFederation(model, loss, inputs, targets, places, **how)
+    x, y = check_data(inputs, targets)
+    return SupervisedFederation(model, loss, ShardedData(x.to(device), y.to(device), *flat(places)), **how)

@@ -21,7 +21,8 @@ def check_model(federation: Rows, model: torch.Tensor) -> torch.Tensor:
         raise InputError(
             "The model is not finite: it has diverged; give an earlier one, or train with a smaller learning rate."
         )
-    return model.to(like)
+    # A tensor that was made under inference_mode can be changed only there.
+    return (model.clone() if model.is_inference() else model).to(like)
 
 
 def digest_of(model: torch.Tensor) -> str:

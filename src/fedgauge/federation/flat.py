@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from fedgauge.errors import InputError
+from fedgauge.system.threads import ProcessLock
 
 
 def trainable(module: nn.Module) -> dict[str, nn.Parameter]:
@@ -71,10 +72,11 @@ class FlatModule:
         module: the module.
         trained: the names of the trainable parameters.
         num_trained: how many numbers they are.
+        lock: held while the module is called, as its parameters are replaced meanwhile.
     """
 
     def __init__(self, module: nn.Module, statistics: Sequence[str] = (), scratch: Sequence[str] = ()) -> None:
-        self.module = module
+        self.module, self.lock = module, ProcessLock()
         found: dict[str, torch.Tensor] = dict(trainable(module))
         self.trained = list(found)
         self.num_trained = sum(tensor.numel() for tensor in found.values())
@@ -112,7 +114,8 @@ class FlatModule:
         for name in self._scratch:
             parts[name] = self.module.get_buffer(name).clone()
         try:
-            return torch.func.functional_call(self.module, parts, (x,), tie_weights=False)
+            with self.lock:
+                return torch.func.functional_call(self.module, parts, (x,), tie_weights=False)
         except ValueError as error:
             if "Expected more than 1 value per channel" not in str(error):
                 raise

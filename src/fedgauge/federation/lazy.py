@@ -87,7 +87,7 @@ class LazyData(ShardedData):
             raise InputError(f"Worker {int(np.argmin(sizes))} has no samples; every worker must have at least one.")
         self.offsets = np.concatenate([[0], np.cumsum(np.array(sizes, dtype=np.int64))])
         self.samples = None
-        self._last: tuple[torch.Tensor, Samples] | None = None
+        self._last: tuple[torch.Tensor, torch.Tensor] | None = None
         self._begins = np.asarray(self.offsets)
         self.inputs, self.targets = self.few()
         self._last = None
@@ -112,8 +112,6 @@ class LazyData(ShardedData):
 
     def _read(self, numbers: torch.Tensor) -> Samples:
         """The samples with these numbers, which are those of their places in the concatenated shards."""
-        if self._last is not None and torch.equal(self._last[0], numbers):
-            return self._last[1]  # targets are looked up right after inputs
         places = numbers.cpu().numpy()
         workers = np.searchsorted(self._begins, places, side="right") - 1
         chosen = [
@@ -133,7 +131,6 @@ class LazyData(ShardedData):
                 f"inputs must be finite, but among samples of worker {int(workers[0])} there is NaN or infinity; clean"
                 " the data."
             )
-        self._last = numbers, found
         return found
 
     def _batch(self, worker: int, chosen: list[Any]) -> Any:
@@ -154,11 +151,14 @@ class LazyData(ShardedData):
 
     def inputs_of(self, numbers: torch.Tensor) -> torch.Tensor:
         """Inputs of the samples with these numbers."""
-        return self._read(numbers)[0]
+        inputs, targets = self._read(numbers)
+        self._last = numbers, targets
+        return inputs
 
     def targets_of(self, numbers: torch.Tensor) -> torch.Tensor:
-        """Targets of the samples with these numbers."""
-        return self._read(numbers)[1]
+        """Targets of the samples with these numbers, which are mostly looked up right after their inputs."""
+        last = self._last
+        return last[1] if last is not None and torch.equal(last[0], numbers) else self._read(numbers)[1]
 
     def held(self, places: slice) -> Samples:
         """The samples at these places of the concatenated shards."""

@@ -58,6 +58,10 @@ class Mode:
     remarks: tuple[str, ...] = ()
     even: bool = True
 
+    def measure(self) -> None:
+        """Call the module as in exact passes from now on."""
+        _switch(self.switched, False)
+
     @contextmanager
     def in_local_steps(self) -> Iterator[None]:
         """Call the module as in local steps; afterwards torch's generator is as it was."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from copy import copy as shallow_copy
-from copy import deepcopy
 from functools import cached_property
 from typing import Any, Self
 
@@ -25,6 +26,7 @@ from fedgauge.federation.checks import (
     check_output,
     check_targets,
 )
+from fedgauge.federation.copies import alone, copy_of, own_loss, own_module, own_tensor
 from fedgauge.federation.effort import forward_work
 from fedgauge.federation.flat import FlatModule, flatten, load_flat
 from fedgauge.federation.identity import SAMPLES, Identity, described, looked_at
@@ -38,6 +40,7 @@ from fedgauge.federation.statistics import BatchNorm, check_choice, counters, ru
 from fedgauge.randomness import Purpose, Streams
 from fedgauge.system.fingerprints import Fingerprint, fingerprint
 from fedgauge.system.notices import notify
+from fedgauge.system.surroundings import check_number_type, undisturbed, usual_torch
 from fedgauge.system.threads import own_generator
 
 _log = logging.getLogger(__name__)
@@ -45,6 +48,9 @@ _log = logging.getLogger(__name__)
 
 class SupervisedFederation:
     """Workers that share a model and a loss, each with data of its own.
+
+    The federation has copies of the module, of the data and of a loss that is a module, so that a later change to those
+    has no effect. It may be used in several threads; those that call the module wait for each other.
 
     F_i(x) is the mean loss of the model with trainable parameters x over worker i's shard, plus (l2/2)‖x‖². A
     stochastic gradient is that of a mini-batch drawn uniformly with replacement from the shard, so that its variance is
@@ -91,6 +97,7 @@ class SupervisedFederation:
     processes: int | None = None
     """A round is long enough for several processes to pay off: one per core unless the user sets another number."""
 
+    @undisturbed
     def __init__(
         self,
         model: nn.Module | Callable[[], nn.Module],
@@ -111,28 +118,33 @@ class SupervisedFederation:
         self._effort: int | None = None
         kernels.check_path(path)
         self._make = model if not isinstance(model, nn.Module) and callable(model) else None
+        self._number_type, self._hooks = torch.get_default_dtype(), kernels.hooks_of_all_modules()
         module = check_module(model if self._make is None else self._made(0))
         self.batch_norm = check_choice(batch_norm)
-        self.module = settle(module.to(device), self.batch_norm)
+        make = None if self._make is None else lambda: check_module(self._made(0))
+        self._given: weakref.ref[nn.Module] | None = weakref.ref(module)
+        module = own_module(module, make).to(device)
+        self._module = settle(module, self.batch_norm)
         self.statistics = running(module) if batch_norm == "averaged" else ()
         scratch = {"frozen": (), "local": running(module) + counters(module), "averaged": counters(module)}[batch_norm]
-        self.loss, self._augment = check_loss(loss), augment
+        self.loss, self._augment = own_loss(check_loss(loss), device), augment
         self._first, self._flat = flatten(module, self.statistics), FlatModule(module, self.statistics, scratch)
         number = self._first.dtype
         if isinstance(inputs, ShardedData):
             self._data = inputs
         else:
             x, y = check_data(as_tensor("inputs", inputs, number), as_tensor("targets", targets, number))
-            self._data = ShardedData(x.to(device), y.to(device), *flat(shards))
+            self._data = data = ShardedData(x.to(device), y.to(device), *flat(shards))
+            data.inputs, data.targets = own_tensor(data.inputs, inputs), own_tensor(data.targets, targets)
         samples = self._data.few()
         check_output(self._flat, self.loss, self._first, samples, self.targets)
         check_targets(self._flat, self.loss, self._first, samples, (self.inputs, self.targets))
-        learner = kernels.Learner(self.module, self.loss, self._first, self.inputs, self.targets, self._flat)
+        learner = kernels.Learner(self._module, self.loss, self._first, self.inputs, self.targets, self._flat)
         # Only the plain path takes one worker's mini-batch at a time, just before it is used.
         self._rows = kernels.choose(learner, path if augment is None and not self._data.lazy else "plain")
         self.path = self._rows.name
         # What is written out is known; only a module that is called can do anything else.
-        called = self.path == kernels.KERNELS[-1].name
+        self._called = called = self.path == kernels.KERNELS[-1].name
         examined = (self._flat, self.loss, self._first, samples, augment, self.batch_norm)
         self._mode = examine(*examined) if called else Mode()
         # With any other loss, or with samples that are not here to see, F_i may depend on the size of the blocks.
@@ -144,15 +156,35 @@ class SupervisedFederation:
 
     def __getstate__(self) -> dict[str, Any]:
         """Other processes get everything but what makes the first model, which is often a lambda."""
-        return {**self.__dict__, "_make": None}
+        return {**self.__dict__, "_make": None, "_given": None}
 
     def _made(self, seed: int) -> nn.Module:
         """A new module, made with torch's own generator seeded; its state is restored afterwards."""
         if self._make is None:
-            return self.module
+            return self._module
         with own_generator():
             torch.manual_seed(int(Streams(seed, Purpose.START).at().integers(2**63)))
             return self._make()
+
+    @property
+    def module(self) -> nn.Module:
+        """A copy of the module; its own parameters are those of some model, not of any particular one."""
+        with self._alone():
+            found = copy_of(self._module)
+        return self._made(0) if found is None else found
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Compute as the federation was made to, whatever the caller has set, and one thread at a time with modules."""
+        check_number_type(self._number_type)
+        if kernels.hooks_of_all_modules() != self._hooks:
+            raise InputError(
+                "The hooks that torch calls for all modules have changed since the federation was made; remove the new"
+                " ones, or make the federation again."
+            )
+        with usual_torch(), self._flat.lock if self._called else nullcontext():
+            self._mode.measure()
+            yield
 
     # -- the flat model ----------------------------------------------------------------------------------------
 
@@ -174,6 +206,7 @@ class SupervisedFederation:
         """Whether a stochastic gradient is the mean of its samples' own gradients, which exact noise is made of."""
         return self._mode.even and not self._mode.seeded
 
+    @alone
     def outputs(self, model: torch.Tensor, inputs: torch.Tensor) -> Any:
         """What the module returns for these inputs with the parameters of a flat model."""
         return self._flat.outputs(self._flat.parts(model), inputs)
@@ -193,11 +226,12 @@ class SupervisedFederation:
         """The number of trainable parameters, which come first in a flat model."""
         return self._flat.num_trained
 
+    @alone
     def effort(self) -> int:
         """About how many products of two numbers the forward pass of one sample takes; counted, not timed."""
         if self._effort is None:
             x, _ = self._data.few()
-            self._effort = forward_work(self.module, lambda: self.outputs(self._first, x), len(x))
+            self._effort = forward_work(self._module, lambda: self.outputs(self._first, x), len(x))
         return self._effort
 
     def chunk(self, participants: int) -> int:
@@ -211,7 +245,7 @@ class SupervisedFederation:
         self._data.update_digest(data)
         parts = {
             "data": Fingerprint(data.hexdigest(), ()),
-            "model": fingerprint([self.module, *kernels.hooks_of_all_modules()], trained=False),
+            "model": fingerprint([self._module, *kernels.hooks_of_all_modules()], trained=False),
             "first model": fingerprint(self._first),
             "loss": fingerprint(self.loss),
             "augment function": fingerprint(self._augment),
@@ -233,11 +267,14 @@ class SupervisedFederation:
         few = self._changed(_data=self._data.firsts(SAMPLES, workers))
         return described(self.identity, self._first, few, len(workers))
 
+    @alone
     def start(self, seed: int) -> torch.Tensor:
         """The first global model: made for the seed, or the given module's."""
-        if self._make is None:
+        module = None if self._make is None or seed == 0 else self._made(seed)
+        # A function that returns one module whenever it is called gives the parameters that this had at first.
+        if module is None or (self._given is not None and module is self._given()):
             return self._first.clone()
-        made = self.flatten(self._made(seed)).to(self._first.device)
+        made = self.flatten(module).to(self._first.device)
         if made.shape != self._first.shape:
             raise InputError(
                 f"The model has {len(made)} trainable parameters with seed {seed}, but {len(self._first)} with seed 0;"
@@ -287,10 +324,11 @@ class SupervisedFederation:
         """The same workers and data, with mini-batches of another size."""
         return self._changed(batch_size=count("batch_size", batch_size))
 
+    @alone
     def with_statistics_of(self, model: torch.Tensor) -> SupervisedFederation:
         """The federation whose BatchNorm statistics are those of a flat model, and stay as they are."""
         with self._mode.in_local_steps():
-            module = deepcopy(self.module)
+            module = self.module
         load_flat(module, model, self.statistics)
         how: dict[str, Any] = {"batch_size": self.batch_size, "l2": self.l2, "augment": self._augment}
         return SupervisedFederation(module, self.loss, self._data, **how, device=str(model.device))
@@ -341,6 +379,7 @@ class SupervisedFederation:
             self._penalised(rows).add_(self._penalised(models), alpha=weight * self.l2)
         return rows
 
+    @alone
     def evaluate(self, models: torch.Tensor, workers: Indices) -> tuple[torch.Tensor, torch.Tensor]:
         """Exact losses and gradients over the workers' whole shards, summed over blocks in float64."""
         losses, gradients = per_row(
@@ -348,6 +387,7 @@ class SupervisedFederation:
         )
         return self._with_penalty(losses, models), self._with_l2(gradients, models)
 
+    @alone
     def pooled(
         self, model: torch.Tensor, workers: Indices, weights: npt.NDArray[np.float64]
     ) -> tuple[float, torch.Tensor]:
@@ -365,6 +405,7 @@ class SupervisedFederation:
             self._penalised(gradient).add_(wide, alpha=total * self.l2)
         return loss, gradient
 
+    @alone
     def pooled_loss(self, model: torch.Tensor, workers: Indices, weights: npt.NDArray[np.float64]) -> float:
         """Weighted sum of the workers' losses at one model, by forward passes alone."""
         row = model.unsqueeze(0)
@@ -375,11 +416,13 @@ class SupervisedFederation:
             loss += float(weights.sum()) * self.l2 / 2 * float(wide @ wide)
         return loss
 
+    @alone
     def losses(self, models: torch.Tensor, workers: Indices) -> torch.Tensor:
         """F_i(x_i), one number per row, exact."""
         (losses,) = per_row(self._data, models, workers, lambda rows, x, y: (self._rows.losses(models[rows], x, y),))
         return self._with_penalty(losses, models)
 
+    @alone
     def gradients(self, models: torch.Tensor, workers: Indices) -> torch.Tensor:
         """The exact local gradients, one row each."""
         (gradients,) = per_row(
@@ -387,6 +430,7 @@ class SupervisedFederation:
         )
         return self._with_l2(gradients, models)
 
+    @alone
     def hessian_products(self, models: torch.Tensor, vectors: torch.Tensor, workers: Indices) -> torch.Tensor:
         """H_i(x_i) v_i over the workers' whole shards, the exact Hessian: all of it, not its Gauss-Newton part."""
 
@@ -396,6 +440,7 @@ class SupervisedFederation:
         (products,) = per_row(self._data, models, workers, compute)
         return self._with_l2(products, vectors)
 
+    @alone
     def pooled_hessian(
         self, model: torch.Tensor, vector: torch.Tensor, workers: Indices, weights: npt.NDArray[np.float64]
     ) -> torch.Tensor:
@@ -408,6 +453,7 @@ class SupervisedFederation:
             product.add_(part[0], alpha=weight)
         return self._with_l2(product, vector, float(weights.sum()))
 
+    @alone
     def sample_variances(self, model: torch.Tensor, workers: Indices) -> torch.Tensor:
         """The variance of one sample's gradient over each worker's whole shard: mean ‖g_s‖² - ‖∇F_i‖².
 
@@ -434,6 +480,7 @@ class SupervisedFederation:
     def _batches(self) -> MiniBatches:
         return MiniBatches(self._data, self._mode, self._augment)
 
+    @alone
     def draws(self, streams: Streams, round: int, workers: Indices, copies: Indices, steps: int) -> Sequence[Any]:
         """Numbers of the mini-batches' samples, one matrix of (rows, batch size) for each step.
 
@@ -441,6 +488,7 @@ class SupervisedFederation:
         """
         return self._batches.draws(self.batch_size, streams, round, workers, copies, steps)
 
+    @alone
     def stochastic_gradients(self, models: torch.Tensor, workers: Indices, draws: Any) -> torch.Tensor:
         """Gradients of the mean loss over each row's mini-batch."""
         batches = self._batches
@@ -455,6 +503,7 @@ class SupervisedFederation:
                 gradients = self._rows.gradients(models, batches.inputs(draws), batches.targets(draws))
         return self._with_l2(gradients, models)
 
+    @alone
     def local_sgd(self, models: torch.Tensor, workers: Indices, draws: Sequence[Any], gamma: float) -> torch.Tensor:
         """All local steps of plain SGD at once: what repeated steps along ``stochastic_gradients`` give."""
         decay, batches = 1.0 - gamma * self.l2, self._batches

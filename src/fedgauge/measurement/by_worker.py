@@ -14,8 +14,10 @@ from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.measurement.worker_evaluation import WorkerEvaluation
 from fedgauge.runs.models import Given, given_model
 from fedgauge.system.progress import Wanted, reported
+from fedgauge.system.surroundings import undisturbed
 
 
+@undisturbed
 def evaluate_workers(
     federation: Federation,
     model: Given,

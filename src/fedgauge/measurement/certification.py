@@ -20,6 +20,7 @@ from fedgauge.federation.first_model import check_model, digest_of
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.measurement import regression, softmax
 from fedgauge.measurement.gram import Design, Floats
+from fedgauge.system.surroundings import undisturbed
 from fedgauge.system.threads import one_thread
 from fedgauge.values import Constants, Estimate, Kind, Scope, Subject, Value, initial_gap
 
@@ -67,6 +68,7 @@ class Certified(Value):
         return values, kinds
 
 
+@undisturbed
 def certify(
     federation: SupervisedFederation,
     *,

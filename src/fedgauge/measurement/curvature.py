@@ -21,11 +21,13 @@ from fedgauge.measurement.lanczos import Floats, Ritz, largest
 from fedgauge.measurement.passes import Meter, OutOfBudgetError, why_ended
 from fedgauge.measurement.reading import Reading
 from fedgauge.randomness import Purpose, Streams
+from fedgauge.system.surroundings import undisturbed
 from fedgauge.values import Estimate
 
 MEANING = "The tight constants at this one model, from its Hessians; elsewhere they may be larger."
 
 
+@undisturbed
 def curvature(meter: Meter, model: torch.Tensor, tolerance: float | None = None) -> Reading:
     """Measure L_g, L_h and L_tilde at a model.
 

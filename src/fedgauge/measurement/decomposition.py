@@ -22,6 +22,7 @@ from fedgauge.measurement.lanczos import largest
 from fedgauge.measurement.parts import Decomposition, Parts
 from fedgauge.measurement.passes import Meter
 from fedgauge.randomness import Purpose, Streams
+from fedgauge.system.surroundings import undisturbed
 
 Floats = npt.NDArray[np.float64]
 
@@ -39,6 +40,7 @@ def blocks(federation: Rows) -> list[tuple[str, int]]:
     return [(name, int(part.reshape(-1)[0])) for name, part in named.items() if part.numel()]
 
 
+@undisturbed
 def decompose(
     meter: Meter, model: torch.Tensor, direction: npt.NDArray[np.float64] | None = None, tolerance: float | None = None
 ) -> Decomposition:

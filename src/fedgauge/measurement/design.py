@@ -26,6 +26,7 @@ from fedgauge.measurement.passes import Meter
 from fedgauge.pace.adaptive import Pace
 from fedgauge.simulation.setup import Setup
 from fedgauge.system.progress import Progress, Wanted, reported
+from fedgauge.system.surroundings import undisturbed
 
 _BELOW = 0.9
 """The default zeta_rms, as a fraction of the largest that every kind reaches."""
@@ -59,6 +60,7 @@ class DesignOptions:
             raise InputError(f"along must be common or own, not {self.along!r}; {nearest(self.along, get_args(Along))}")
 
 
+@undisturbed
 def design(
     experiment: Experiment,
     kinds: Sequence[str] = ("label", "mixing", "swap"),

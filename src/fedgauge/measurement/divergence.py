@@ -26,6 +26,7 @@ from fedgauge.measurement.passes import Meter, OutOfBudgetError, Passes
 from fedgauge.measurement.reading import Reading
 from fedgauge.randomness import Purpose, Streams
 from fedgauge.simulation.workers import Lane
+from fedgauge.system.surroundings import undisturbed
 from fedgauge.values import Estimate, Kind
 from fedgauge.values.text import counted
 
@@ -40,6 +41,7 @@ _CHOICE = 3
 """The address of the random choice of workers; curvature uses 1 and 2."""
 
 
+@undisturbed
 def divergence(
     meter: Meter,
     model: torch.Tensor,

@@ -35,6 +35,7 @@ from fedgauge.measurement.context import Context, Needs
 from fedgauge.measurement.passes import Meter, OutOfBudgetError, why_ended
 from fedgauge.measurement.probes import Steps
 from fedgauge.measurement.reading import Reading
+from fedgauge.system.surroundings import undisturbed
 from fedgauge.values import Estimate
 from fedgauge.values.text import counted
 
@@ -208,6 +209,7 @@ _ROWS = (
 LENSES: Mapping[str, Lens] = {lens.symbol: lens for lens in _ROWS}
 
 
+@undisturbed
 def lenses(
     meter: Meter,
     model: torch.Tensor,

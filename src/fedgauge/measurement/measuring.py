@@ -36,6 +36,7 @@ from fedgauge.runs.models import Given, given_model
 from fedgauge.simulation.options import Compute, Observer
 from fedgauge.simulation.setup import Setup
 from fedgauge.system.progress import Progress, Wanted, reported
+from fedgauge.system.surroundings import undisturbed
 from fedgauge.values import Estimate, Round
 
 
@@ -251,6 +252,7 @@ USUAL = ("divergence", "noise", "trajectory", "curvature", "parts")
 """The usual readings, cheap ones first, so that a small budget or Ctrl-C still leaves most of them."""
 
 
+@undisturbed
 def measure(
     source: Federation | Experiment | Setup,
     algorithm: Algorithm | None = None,

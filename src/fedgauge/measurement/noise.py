@@ -25,6 +25,7 @@ from fedgauge.measurement.passes import Meter, OutOfBudgetError, Passes
 from fedgauge.measurement.reading import Reading
 from fedgauge.randomness import Purpose, Streams
 from fedgauge.simulation.workers import Lane
+from fedgauge.system.surroundings import undisturbed
 from fedgauge.values import Estimate, Kind
 
 Floats = npt.NDArray[np.float64]
@@ -37,6 +38,7 @@ _BATCHES, _SINGLES = 1, 2
 """The copy numbers in the addresses of random draws, for mini-batches and for single samples."""
 
 
+@undisturbed
 def noise(meter: Meter, model: torch.Tensor, *, samples: int | None = None, draws: int = 16) -> Reading:
     """Measure sigma, the largest over workers, sigma_rms, their root mean square, and G at a model.
 

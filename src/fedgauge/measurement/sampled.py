@@ -30,6 +30,7 @@ from fedgauge.measurement.passes import Meter, OutOfBudgetError, Passes
 from fedgauge.measurement.reading import Reading
 from fedgauge.randomness import Purpose, Streams
 from fedgauge.simulation.workers import Lane, Spread
+from fedgauge.system.surroundings import undisturbed
 from fedgauge.values import Estimate
 
 Floats = npt.NDArray[np.float64]
@@ -50,6 +51,7 @@ class Repeated(NamedTuple):
     notes: tuple[str, ...]
 
 
+@undisturbed
 def sampled_divergence(
     meter: Meter, model: torch.Tensor, *, size: int | float = 0.01, tolerance: float = 0.1, most: int = 200
 ) -> Reading:
@@ -108,6 +110,7 @@ def sampled_divergence(
     return Reading("sampled divergence", DIVERGENCE, estimates, details, notes)
 
 
+@undisturbed
 def sampled_deviation(
     meter: Meter,
     model: torch.Tensor,

@@ -29,6 +29,7 @@ from fedgauge.measurement.passes import OutOfBudgetError, why_ended
 from fedgauge.measurement.reading import Reading
 from fedgauge.simulation.loop import InterruptedRunError, simulate
 from fedgauge.simulation.options import HERE, Compute, Observer, Recording, StopAt
+from fedgauge.system.surroundings import undisturbed
 from fedgauge.values import Estimate, Kind, Round, Trace
 
 MEAN = "What happened on average along FedAvg's own steps from this model, as the paper estimates it."
@@ -42,6 +43,7 @@ _RATIOS: dict[str, Callable[[Round], float | None]] = {
 }
 
 
+@undisturbed
 def trajectory(
     federation: Federation,
     algorithm: Algorithm,
@@ -209,6 +211,7 @@ def settled(records: Sequence[Round], fall: float) -> bool:
     return 0 <= before - now < fall * abs(before)
 
 
+@undisturbed
 def near_convergence(
     federation: Federation,
     algorithm: Algorithm,

@@ -49,7 +49,7 @@ class Shipped(NamedTuple):
         """Pickle a set-up; refuse one that cannot be sent to another process."""
         try:
             # The function that makes the first model is not pickled, so the model itself is sent too.
-            content = cloudpickle.dumps((setup, setup.first_model))
+            content = cloudpickle.dumps((torch.get_default_dtype(), setup, setup.first_model))
         except Exception as error:  # the user's own classes may raise anything
             raise InputError(
                 f"The federation cannot be sent to other processes ({type(error).__name__}: {error});"
@@ -93,7 +93,9 @@ def _setup(source: Experiment | Shipped | Setup) -> tuple[Setup, torch.Tensor]:
         return _prepared(source)
     if source.digest not in _unpacked:
         _unpacked.clear()
-        _unpacked[source.digest] = cloudpickle.loads(source.content)
+        number_type, *found = cloudpickle.loads(source.content)
+        torch.set_default_dtype(number_type)  # as in the process that the set-up is from
+        _unpacked[source.digest] = found[0], found[1]
     return _unpacked[source.digest]
 
 

@@ -42,6 +42,7 @@ from fedgauge.simulation.loop import simulate
 from fedgauge.simulation.options import Compute, Recording
 from fedgauge.simulation.setup import Setup
 from fedgauge.system.progress import Progress, Wanted, reported
+from fedgauge.system.surroundings import undisturbed
 from fedgauge.values import Constants, Round
 from fedgauge.values.text import short
 
@@ -96,6 +97,7 @@ class _Task:
         return self.setup.num_workers
 
 
+@undisturbed
 def plan(
     source: Federation | Experiment | Setup,
     algorithm: Algorithm | None = None,

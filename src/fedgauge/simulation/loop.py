@@ -43,6 +43,7 @@ from fedgauge.simulation.settings import Settings
 from fedgauge.simulation.setup import check_kinds, check_steps
 from fedgauge.simulation.workers import Work
 from fedgauge.system.progress import Progress, Wanted, reported
+from fedgauge.system.surroundings import undisturbed
 from fedgauge.system.threads import one_thread
 from fedgauge.values import Round, Status, Trace
 
@@ -61,6 +62,7 @@ class InterruptedRunError(KeyboardInterrupt):
         self.trace = trace
 
 
+@undisturbed
 def simulate(
     federation: Federation,
     algorithm: Algorithm,

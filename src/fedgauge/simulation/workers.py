@@ -206,7 +206,8 @@ class Work:
     def __reduce__(self) -> tuple[Any, ...]:
         """Send other processes the constructor's arguments, from which they make it again."""
         steps = int(self._steps[0]) if self._equal_steps else self._steps.tolist()
-        return type(self), (self.federation, self._given, steps, self._seed, self.chunk, self.sample)
+        made = (self.federation, self._given, steps, self._seed, self.chunk, self.sample)
+        return _received, (type(self), torch.get_default_dtype(), made)
 
     def evaluate(self, lane: Lane, model: torch.Tensor) -> tuple[float, torch.Tensor]:
         """Weighted sums of the workers' losses and gradients at one model."""
@@ -337,3 +338,9 @@ class Work:
                     local = {name: torch.where(still, moved[name], local[name]) for name in moved}
             begin = end
             yield local, column
+
+
+def _received(kind: type[Work], number_type: torch.dtype, made: tuple[Any, ...]) -> Work:
+    """Work in a process that was started for it, where numbers have the same type by default as where it comes from."""
+    torch.set_default_dtype(number_type)
+    return kind(*made)

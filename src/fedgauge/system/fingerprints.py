@@ -76,6 +76,18 @@ def fingerprint(value: Any, trained: bool = True) -> Fingerprint:
     return Fingerprint(digests.of(value), tuple(dict.fromkeys(digests.unknown)))
 
 
+def reached(value: Any) -> list[Any]:
+    """All objects that a value's digest covers, with those in closures, attributes and globals of the user's own code.
+
+    >>> part = [1]
+    >>> any(each is part for each in reached(lambda: part))
+    True
+    """
+    digests = _Digests()
+    digests.of(value)
+    return digests.kept
+
+
 def alike(one: Any, other: Any) -> bool:
     """Whether a factory's two results have the same digest for sure; ``False`` where only their digests can tell.
 
@@ -120,7 +132,7 @@ class _Digests:
         self._trained = trained
         self._stack: list[int] = []
         self._known: dict[int, str] = {}
-        self._kept: list[Any] = []  # an address is not used again while its value is kept
+        self.kept: list[Any] = []  # an address is not used again while its value is kept
 
     def of(self, value: Any) -> str:
         if type(value) in _PLAIN:
@@ -131,7 +143,7 @@ class _Digests:
         if key in self._stack:
             return _hash("above", str(len(self._stack) - self._stack.index(key)))
         self._stack.append(key)
-        self._kept.append(value)
+        self.kept.append(value)
         self._known[key] = self._composed(value)
         self._stack.pop()
         return self._known[key]

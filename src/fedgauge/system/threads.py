@@ -1,12 +1,37 @@
-"""The number of threads that torch uses, and its generator, which all threads share."""
+"""What all threads of a process share: torch's number of threads, its generator, and modules that are being called."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import RLock
+from typing import Any
 
-_GENERATOR = RLock()
+
+class ProcessLock:
+    """A lock that its thread may take again, and that is free in every new process.
+
+    A process that is forked while another thread holds a lock would otherwise wait for ever: that thread is not there.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._process = RLock(), os.getpid()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies are locks of their own."""
+        return ProcessLock, ()
+
+    def __enter__(self) -> None:
+        if self._process != os.getpid():
+            self._lock, self._process = RLock(), os.getpid()
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+_GENERATOR = ProcessLock()
 
 
 @contextmanager

@@ -55,8 +55,8 @@ def test_where_looks_take_long_they_take_a_quarter_of_the_work_or_the_least_samp
 
 def test_f_is_that_of_the_same_examples_throughout_and_the_result_says_so() -> None:
     of = workers()
-    # The labels are random: at a larger rate f stalls after three steps.
-    found = gauge(of, fedavg(0.02), options=GaugeOptions(**{**vars(OPTIONS), "sample": 16}))
+    # The labels are random: in more steps than these, f of so few examples stalls.
+    found = gauge(of, fedavg(0.1), options=GaugeOptions(steps=20, local_steps=(4,), sample=16))
     part = of.subset(16, Streams(0, Purpose.SUBSET), round=1)
     assert found.losses[0] == pytest.approx(part.pooled(of.start(0), np.arange(5), np.full(5, 0.2))[0], rel=1e-6)
     assert found.settings["sample"] == 16

@@ -42,6 +42,7 @@ from fedgauge.pace.adaptive import Pace
 from fedgauge.pace.cost import Cost
 from fedgauge.simulation.setup import Setup
 from fedgauge.system.progress import Progress, Wanted, reported
+from fedgauge.system.surroundings import undisturbed
 from fedgauge.values.text import counted
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ _KEPT = 24
 _OPTIONS = tuple(field.name for field in fields(GaugeOptions) if field.name != "local_steps")
 
 
+@undisturbed
 def gauge(
     source: Federation | Experiment | Setup,
     algorithm: Algorithm | None = None,
