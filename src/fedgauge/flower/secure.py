@@ -245,7 +245,7 @@ def run_securely(
     settings = Settings(
         federation="summed securely over Flower",
         algorithm={"name": algorithm.name, **algorithm.parameters},
-        local_steps=run.local_steps,
+        local_steps=run.local_steps,  # type: ignore[arg-type]  # one number, as was checked
         rounds=run.rounds,
         participation=Participation(),
         seed=run.seed,
