@@ -210,7 +210,10 @@ def check_output(flat: FlatModule, loss: Loss, model: torch.Tensor, samples: Sam
     if value.ndim:
         raise InputError(f"The loss must be one number, the mean over the batch, not of shape {tuple(value.shape)}.")
     trained = [leaves[name] for name in flat.trained]
-    slopes = torch.autograd.grad(value, trained, allow_unused=True) if value.requires_grad else ()
+    with warnings.catch_warnings():
+        # A hook on gradients that says so now says it again in training.
+        warnings.filterwarnings("ignore", message="Full backward hook", category=UserWarning)
+        slopes = torch.autograd.grad(value, trained, allow_unused=True) if value.requires_grad else ()
     if all(slope is None for slope in slopes):
         raise InputError(
             "The loss has no gradient with respect to the model's parameters, so nothing can be learned; leave out"
