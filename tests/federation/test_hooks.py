@@ -39,7 +39,10 @@ HOOKS: dict[str, Callable[[nn.Sequential], Any]] = {
 
 
 def _on_gradients(module: nn.Sequential) -> None:
-    module[0].register_full_backward_hook(lambda layer, into, out: (3 * into[0],))
+    def tripled(layer: nn.Module, into: Any, out: Any) -> Any:
+        return tuple(None if each is None else 3 * each for each in into)
+
+    module[0].register_full_backward_hook(tripled)
 
 
 def federation(hook: str | Callable[[nn.Sequential], Any] | None = None, path: str = "auto") -> SupervisedFederation:
