@@ -277,8 +277,8 @@ def gauge_attacks() -> Iterator[tuple[str, Attack]]:
         yield f"no record {record}", no_record(record)
         yield f"another record {record}", other_record(record)
     yield "no weight", without("metrics", "num-examples")
-    for what, weight in {"absurd": 1e100, "far above all others": 1e11}.items():
-        yield f"weight {what}", valued("metrics", "num-examples", weight)
+    for what, heavy in {"absurd": 1e100, "far above all others": 1e11}.items():
+        yield f"weight {what}", valued("metrics", "num-examples", heavy)
     for what, number in HUGE.items():
         yield f"gradient {what}", valued(seen, "gradient", Array(np.full(1210, number, dtype=np.float32)))
         yield f"model {what}", valued("arrays", "1.weight", Array(np.full((16, 64), number, dtype=np.float32)))
