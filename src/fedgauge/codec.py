@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import json
 import numbers
+import re
 import sys
 import tomllib
 import types
@@ -274,6 +275,26 @@ def parse_json(content: str | bytes) -> Any:
     if text.count("[") + text.count("{") > _DEEPEST:
         _containers(data)
     return data
+
+
+_NOT_FINITE = re.compile(r'"(?:[^"\\]|\\.)*"|Infinity|NaN')
+
+
+def json_text(data: Any, indent: int | None = None) -> str:
+    """JSON that every reader takes: Python writes ``Infinity`` and ``NaN``, which JSON does not have.
+
+    An infinite number is written as 1e999, which readers take for infinity; what is not a number is null.
+
+    >>> json_text({"Infinity": [float("-inf"), float("nan"), 0.1]})
+    '{"Infinity": [-1e999, null, 0.1]}'
+    >>> parse_json(json_text(float("-inf")))
+    -inf
+    """
+    text = json.dumps(data, indent=indent)
+    if "Infinity" not in text and "NaN" not in text:
+        return text
+    names = {"Infinity": "1e999", "NaN": "null"}
+    return _NOT_FINITE.sub(lambda found: names.get(found[0], found[0]), text)
 
 
 def parse_toml(text: str) -> dict[str, Any]:

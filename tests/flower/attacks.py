@@ -16,6 +16,7 @@ Attack = Callable[[Any], None]  # a message's content, whose records it changes
 
 NOT_NUMBERS: Mapping[str, Any] = {"text": "0.5", "true": True, "bytes": b"1", "a list": [0.5], "an empty list": []}
 NOT_FINITE = {"NaN": float("nan"), "infinite": float("inf"), "without a finite square": 1e200}
+HUGE = {"without a square in float32": 1e19, "almost infinite": 3e38, "far above all others": 1e12}
 OTHER_TYPES = {
     "float64": torch.float64,
     "float16": torch.float16,
@@ -173,9 +174,13 @@ def own_attacks() -> Iterator[tuple[str, Attack]]:
                 yield f"{name} {what}", _typed(name, dtype)
         for value in (float("nan"), float("-inf")):
             yield f"{name} {value}", _filled(name, value)
+        for what, value in HUGE.items():
+            yield f"{name} {what}", _filled(name, value)
         for shape in ((), (7,), (1210, 1), (0,)):
             yield f"{name} {shape}", _shaped(name, *shape)
         yield f"{name} missing", _dropped(name)
+    for name in NUMBERS:
+        yield f"{name} far above all others", valued(said, name, 1e100)
     yield "one more tensor", packed(lambda tensors: tensors.update({"more": torch.zeros(3)}))
     yield "a million tensors", packed(lambda tensors: tensors.update({str(n): torch.zeros(1) for n in range(20000)}))
     for what, data in RAW.items():
@@ -216,6 +221,10 @@ def hello_attacks() -> Iterator[tuple[str, Attack]]:
         yield f"{name} true", valued(said, name, True)
         yield f"{name} text", valued(said, name, "1")
     yield "no examples", valued(said, "examples", 0)
+    yield "absurdly many examples", valued(said, "examples", 10**15)
+    yield "one worker too many", valued(said, "worker", 3)
+    yield "the number of another", valued(said, "worker", 0)
+    yield "another model", valued(said, "form", "0" * 64)
     yield "a long digest", valued(said, "digest", "0" * 10**6)
     yield "no record", no_record(said)
     yield "another record", other_record(said)
@@ -268,6 +277,12 @@ def gauge_attacks() -> Iterator[tuple[str, Attack]]:
         yield f"no record {record}", no_record(record)
         yield f"another record {record}", other_record(record)
     yield "no weight", without("metrics", "num-examples")
+    for what, heavy in {"absurd": 1e100, "far above all others": 1e11}.items():
+        yield f"weight {what}", valued("metrics", "num-examples", heavy)
+    for what, number in HUGE.items():
+        yield f"gradient {what}", valued(seen, "gradient", Array(np.full(1210, number, dtype=np.float32)))
+        yield f"model {what}", valued("arrays", "1.weight", Array(np.full((16, 64), number, dtype=np.float32)))
+    yield "a loss far above all others", valued(said, "loss", 1e100)
     for what, weight in {"NaN": float("nan"), "negative": -1.0, "zero": 0, "a list": [1.0]}.items():
         yield f"weight {what}", valued("metrics", "num-examples", weight)
     yield "one more metric", valued("metrics", "more", 1.0)

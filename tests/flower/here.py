@@ -27,10 +27,8 @@ class HereGrid(Grid):
 
     def __init__(self, apps: list[ClientApp], run_config: dict[str, Any] | None = None) -> None:
         self._apps = {100 + number: app for number, app in enumerate(apps)}
-        self._contexts = {
-            node: Context(1, node, {"partition-id": node - 100}, RecordDict(), dict(run_config or {}))
-            for node in self._apps
-        }
+        self._run_config = dict(run_config or {})
+        self._contexts = {node: self._context_of(node, node - 100) for node in self._apps}
         # As the process of a ServerApp knows whose it is.
         TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
         self._replies: dict[str, Message] = {}
@@ -38,6 +36,9 @@ class HereGrid(Grid):
         self.dead: set[int] = set()
         self.exchanges = 0
         self.spoil: Callable[[int, Message, Message], Message] = lambda worker, message, reply: reply
+
+    def _context_of(self, node: int, partition: int) -> Context:
+        return Context(1, node, {"partition-id": partition}, RecordDict(), dict(self._run_config))
 
     def set_run(self, run: Any) -> None:
         raise NotImplementedError

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import Array, Message
+from tests.flower.attacks import packed
 from tests.flower.here import HereGrid
 from tests.flower.task import read
 
@@ -296,9 +297,10 @@ def test_a_target_that_cannot_be_tested_is_refused(experiment: Experiment, shard
 
 
 def test_different_models_are_refused(experiment: Experiment, shards: Path) -> None:
-    with pytest.raises(InputError, match=r"Workers [01] and 2 have different models"):
-        run_on(grid_of(shards, (16, 16, 17)), experiment, read(shards / "test.npz"))
-    with pytest.raises(InputError, match="Worker 0 has a different model"):
+    with pytest.raises(MachineError, match=r"node 102 was refused: its model \(1285 parameters\), loss or batch size"):
+        run_on(grid_of(shards, (16, 16, 17)), experiment, read(shards / "test.npz"), wait=0.3)
+    # If all nodes are wrong, there is nobody to wait for.
+    with pytest.raises(MachineError, match=r"node 100 was refused: its model .* differs from the server's"):
         run_on(grid_of(shards), experiment, read(shards / "test.npz", width=8))
 
 
@@ -313,12 +315,64 @@ def test_a_node_without_a_number_says_so(experiment: Experiment, shards: Path) -
     grid = grid_of(shards)
     for context in grid._contexts.values():
         context.node_config.clear()
-    with pytest.raises(InputError, match=r"cannot take part.*partition-id"):
+    with pytest.raises(MachineError, match=r"cannot take part.*partition-id"):
         run_on(grid, experiment, read(shards / "test.npz"))
 
 
-def test_two_nodes_of_one_number_are_refused(experiment: Experiment, shards: Path) -> None:
+def test_two_nodes_of_one_number_are_named(experiment: Experiment, shards: Path) -> None:
     grid = grid_of(shards)
     grid._contexts[102].node_config["partition-id"] = 1
-    with pytest.raises(InputError, match="Two nodes say that they are worker 1"):
-        run_on(grid, experiment, read(shards / "test.npz"))
+    with pytest.raises(MachineError, match="node 102 was refused: another node is worker 1 already"):
+        run_on(grid, experiment, read(shards / "test.npz"), wait=0.3)
+
+
+@pytest.mark.parametrize("partition", [1, 7])
+def test_a_surplus_node_does_not_stop_the_start(
+    experiment: Experiment, shards: Path, tmp_path: Path, partition: int
+) -> None:
+    grid = grid_of(shards)
+    grid._apps[103] = grid._apps[100]
+    grid._contexts[103] = grid._context_of(103, partition)
+    plain = run_on(grid_of(shards), experiment, read(shards / "test.npz"))
+    trace = run_on(grid, experiment, read(shards / "test.npz"), out=tmp_path / "run")
+    assert np.array_equal(trace.model, plain.model)
+    (event,) = (json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines())
+    assert (event["what"], event["node"], event["round"]) == ("refused", "103", 0)
+
+
+def test_a_worker_that_would_weigh_all_is_named(experiment: Experiment, shards: Path) -> None:
+    grid = grid_of(shards)
+
+    def spoil(worker: int, message: Message, reply: Message) -> Message:
+        if worker == 1:
+            reply.content.config_records[VALUES]["examples"] = 10**11
+        return reply
+
+    grid.spoil = spoil
+    with pytest.raises(MachineError, match="Worker 1 says that it has 100000000000 examples, more than a million"):
+        run_on(grid, experiment.changed({"weights": "sizes"}), read(shards / "test.npz"))
+
+
+def test_a_lone_participant_that_is_not_finite_is_recorded(
+    experiment: Experiment, shards: Path, tmp_path: Path
+) -> None:
+    """Nobody can tell its mistake from divergence, so the run ends, but not in silence."""
+    grid, out = grid_of(shards), tmp_path / "run"
+
+    def grow(tensors: dict[str, torch.Tensor]) -> None:
+        for name in tensors:
+            tensors[name] = torch.full_like(tensors[name], 3e38)
+
+    def spoil(worker: int, message: Message, reply: Message) -> Message:
+        if message.content.config_records[VALUES].get("round") == 1:
+            packed(grow)(reply.content)
+        return reply
+
+    grid.spoil = spoil
+    alone = {"participants": 1, "sampling": "without-replacement", "record_every": 4, "rounds": 4, "watch": False}
+    trace = run_on(grid, experiment.changed(alone), read(shards / "test.npz"), out=out)
+    assert trace.status == "diverged"
+    (event,) = (json.loads(line) for line in (out / "events.jsonl").read_text().splitlines())
+    assert (event["what"], event["round"]) == ("not finite", 1)
+    assert "is beyond 1e+15" in event["why"]
+    assert read_run(out).status == "diverged"

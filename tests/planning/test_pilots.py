@@ -65,6 +65,18 @@ def test_two_processes_give_the_same_bits_and_seeds_share_start_and_partition(tm
     assert first.errors[1:] != second.errors[1:]
 
 
+def test_a_file_that_is_written_again_is_read_again(tmp_path: Path) -> None:
+    """The experiment is the same, its data are not."""
+    experiment = Experiment.of({"source": str(tmp_path / "fed.json"), "gamma": 0.1, "processes": 1})
+    trial, found = Trial(Candidate(2, 0.1, 1.0, 3), 0), []
+    for dim in (2, 5):
+        random_quadratics(3, dim, sigma2=0.1, seed=0).write(tmp_path / "fed.json")
+        with pilots(experiment, Goal("grad2", 1e-9), tmp_path / str(dim)) as running:
+            running.run([trial], [5.0])
+            found.append(running.model(trial)[0].shape)
+    assert found == [(2,), (5,)]
+
+
 def test_a_pilot_ends_at_its_goal(quadratic: Experiment, tmp_path: Path) -> None:
     trial = Trial(Candidate(4, 0.1, 1.0, 4), 0)
     with pilots(quadratic, Goal("grad2", 0.05), None) as running:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 import typing
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -158,6 +159,9 @@ def _numbers(option: str, value: str, kind: type, single: bool) -> Any:
     return numbers[0] if single and len(numbers) == 1 else numbers
 
 
+_SHORT = re.compile(r"[+-]?(\d+\.|\.\d+)([eE][+-]?\d+)?")
+
+
 def _options(option: str, pairs: list[str]) -> dict[str, Any]:
     """Options of a model or an algorithm: numbers, true and false as in TOML; anything else is text."""
     found = {}
@@ -168,5 +172,6 @@ def _options(option: str, pairs: list[str]) -> dict[str, Any]:
         try:
             found[name] = parse_toml(f"value = {text}")["value"]
         except ValueError:
-            found[name] = text
+            # TOML has no .1 and no 1., which everybody writes.
+            found[name] = float(text) if _SHORT.fullmatch(text) else text
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -11,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from fedgauge.codec import json_text
 
 if TYPE_CHECKING:
     from fedgauge.algorithms.base import Algorithm
@@ -114,8 +115,7 @@ def allow_own_modules() -> None:
 
 def print_json(data: Any) -> None:
     """Print JSON on the standard output, floats to the last bit."""
-    json.dump(data, sys.stdout)
-    sys.stdout.write("\n")
+    sys.stdout.write(json_text(data) + "\n")
 
 
 def check_file(path: Path, made: Path | None = None) -> None:

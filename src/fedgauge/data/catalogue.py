@@ -18,6 +18,7 @@ from typing import Literal
 
 from fedgauge.data.cifar import CIFAR10_CLASSES
 from fedgauge.errors import InputError, nearest
+from fedgauge.system.files import open_named
 from fedgauge.values import Value
 
 State = Literal["ready", "other", "incomplete", "missing"]
@@ -237,7 +238,7 @@ def remedy(known: Entry, data: str | Path | None = None, force: bool = False, fi
 def md5_of(path: Path) -> str:
     """The MD5 of a file, which names what was published and is no protection against malice."""
     md5 = hashlib.md5(usedforsecurity=False)
-    with path.open("rb") as file:
+    with open_named(path) as file:
         while block := file.read(_MOST_AT_ONCE):
             md5.update(block)
     return md5.hexdigest()

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from fedgauge.data.dataset import Array, DamagedFileError, Dataset, Labels
+from fedgauge.system.files import read_named
 
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 _SIDE, _CHANNELS = 32, 3
@@ -127,7 +128,7 @@ def read_pickle(path: Path) -> dict[str, Any]:
     Keys become strings; arrays become numpy arrays.
     """
     try:
-        content = _RestrictedUnpickler(io.BytesIO(path.read_bytes()), encoding="bytes").load()
+        content = _RestrictedUnpickler(io.BytesIO(read_named(path)), encoding="bytes").load()
     except _RefusedError as refused:
         raise DamagedFileError(path, f"it {refused}, which no data set needs, and nothing was executed") from None
     except OSError:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from fedgauge.data.targets import are_values, check_classes, check_values, numbered
 from fedgauge.errors import InputError
+from fedgauge.system.files import open_named
 
 Array = npt.NDArray[Any]
 Labels = npt.NDArray[np.int64]
@@ -212,7 +213,7 @@ def read_npz(path: str | Path) -> Dataset:
     """
     path = Path(path)
     try:
-        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+        with open_named(path) as raw, np.load(raw, allow_pickle=False) as file:
             sizes = [each.file_size for each in file.zip.infolist()]
             check_unpacked(path, path.stat().st_size, sum(sizes))
             arrays = {name: file[name] for name in file.files}
@@ -222,6 +223,8 @@ def read_npz(path: str | Path) -> Dataset:
         raise InputError(f"{path} is a directory; name an .npz file.") from None
     except (PermissionError, InputError, MemoryError):
         raise
+    except OSError as error:
+        raise InputError(f"Cannot read {path}: {error.strerror}; name an .npz file.") from None
     except Exception as error:  # zipfile, zlib and numpy each raise their own exceptions for damaged files
         raise DamagedFileError(path, f"not an .npz file of plain arrays ({_first_line(error)})") from None
     if {"x_train", "y_train", "x_test", "y_test"} <= set(arrays):

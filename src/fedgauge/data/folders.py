@@ -8,6 +8,7 @@ import numpy as np
 
 from fedgauge.data.dataset import Array, DamagedFileError, Dataset, Labels, Progress
 from fedgauge.errors import InputError
+from fedgauge.system.files import open_named
 
 _PICTURES = {".png", ".jpg", ".jpeg", ".bmp", ".webp"}
 
@@ -48,7 +49,7 @@ def _read(paths: list[Path], shape: tuple[int, ...] | None, done: int, total: in
     images: Array | None = None
     for index, path in enumerate(paths):
         try:
-            with Image.open(path) as picture:
+            with open_named(path) as file, Image.open(file) as picture:
                 array = np.moveaxis(np.asarray(picture.convert("RGB")), -1, 0)
         except PermissionError:
             raise

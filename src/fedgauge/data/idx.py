@@ -13,6 +13,7 @@ import numpy as np
 
 from fedgauge.data.dataset import Array, DamagedFileError, Dataset, Labels, check_unpacked
 from fedgauge.errors import InputError
+from fedgauge.system.files import open_named
 
 _TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _GZIP = b"\x1f\x8b"
@@ -22,7 +23,7 @@ _LONGEST = 2**40  # far beyond any data, and far below what numpy refuses
 
 def read_idx(path: Path) -> Array:
     """Read an idx file: two zeros, the type, the number of axes, each axis's length, then the numbers."""
-    with path.open("rb") as plain:
+    with open_named(path) as plain:
         packed = plain.read(2) == _GZIP
         plain.seek(0)
         if not packed:

@@ -16,7 +16,7 @@ from fedgauge.data.dataset import Labels
 from fedgauge.data.targets import MOST_CLASSES
 from fedgauge.errors import InputError, count
 from fedgauge.randomness import check_seed
-from fedgauge.system.files import write_atomically
+from fedgauge.system.files import read_named, write_atomically
 from fedgauge.values import Value
 from fedgauge.values.display import Displayed
 
@@ -84,9 +84,11 @@ class Partition(Value, Displayed):
     def read(cls, path: str | Path) -> Self:
         """Read a partition from a JSON file."""
         try:
-            return cls.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
+            return cls.from_json(json.loads(read_named(path)))
         except FileNotFoundError:
             raise InputError(f"There is no file {path}; write it with 'fedgauge partition NAME --out FILE'.") from None
+        except OSError as error:
+            raise InputError(f"Cannot read {path}: {error.strerror}; name a JSON file of a partition.") from None
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise InputError(f"{path} is not JSON ({error}); write it again with 'fedgauge partition'.") from None
 

@@ -43,6 +43,10 @@ from fedgauge.values import Value
 from fedgauge.values.display import Displayed
 
 FULL = Participation()
+_MOST_ROUNDS = 10**7
+"""Every round is computed one after another, in some microseconds each, and all are returned."""
+_LARGEST = 1e150
+"""The largest gamma whose square is finite, to the next power of ten that is easy to read."""
 
 
 @dataclass(frozen=True)
@@ -260,7 +264,7 @@ def moments(
     to_next, within = recursion.to_next(), recursion.within() if iterations else []
     m, C = recursion.first
     yield Moments(0, 0, m[:d], C[:d, :d])
-    for r in range(count("rounds", rounds)):
+    for r in range(count("rounds", rounds, most=_MOST_ROUNDS)):
         for k, advance in enumerate(within, start=1):
             mean, covariance = advance(m, C)
             yield Moments(r, k, mean[:d], covariance[:d, :d])
@@ -307,7 +311,7 @@ def states(
     """
     recursion = _Recursion(federation, algorithm, local_steps, participation)
     to_next, path = recursion.to_next(), [recursion.first]
-    for _ in range(count("rounds", rounds)):
+    for _ in range(count("rounds", rounds, most=_MOST_ROUNDS)):
         path.append(to_next(*path[-1]))
     means, covariances = zip(*path, strict=True)
     return States(recursion.maps, np.array(means), np.array(covariances))
@@ -385,6 +389,9 @@ def expect(
         iterations = algorithm.name == "momentum"
     participation = Participation.of(participation, federation.num_workers)
     A, b, c = _objective(federation, participation)
+    gamma = algorithm.parameters["gamma"]
+    if gamma > _LARGEST:
+        raise InputError(f"gamma must be at most {_LARGEST:g} here, because its square is needed, not {gamma!r}.")
     grad2, loss = [], []
     point: Any = None
     for point in moments(

@@ -31,6 +31,7 @@ from fedgauge.codec import decoder, parse_toml, toml, toml_key
 from fedgauge.errors import InputError, nearest
 from fedgauge.experiment.sections import SECTIONS, AlgorithmSection, DataSection, ModelSection, RunSection, keys
 from fedgauge.runs.manifest import verified
+from fedgauge.system.files import read_named
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ class Experiment:
     def read(cls, path: str | Path, changes: Mapping[str, Any] | None = None) -> Self:
         """Read a TOML file; ``changes`` are as for :meth:`changed` and override its keys."""
         try:
-            text = verified(Path(path), Path(path).read_bytes()).decode()
+            text = verified(Path(path), read_named(path)).decode()
         except OSError as error:
             raise InputError(f"Cannot read {path}: {error.strerror}; name a TOML file.") from None
         except UnicodeDecodeError:

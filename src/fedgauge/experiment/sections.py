@@ -151,7 +151,7 @@ class AlgorithmSection:
     eta_schedule: str | None = _key("How eta changes; written as for gamma [default: constant].")
     options: Mapping[str, Any] = field(
         default_factory=dict,
-        metadata={"help": "A parameter of your own algorithm, as in decay=0.9; may be repeated."},
+        metadata={"help": "A parameter of the algorithm, of your own or not, as in decay=0.9; may be repeated."},
     )
 
     def __hash__(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from fedgauge.errors import InputError
@@ -61,6 +62,11 @@ class PageServer(ThreadingHTTPServer):
                 raise
             why = "is in use" if error.errno == errno.EADDRINUSE else "needs more rights than you have"
             raise InputError(f"Port {port} {why}; name another, or leave --port out to get a free one.") from None
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing if a browser went away before it had the whole page."""
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
 
     @property
     def address(self) -> str:

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from fedgauge.codec import json_text
 from fedgauge.errors import InputError, nearest, non_negative
 from fedgauge.federation.enclosures import curvature_constants, divergence, gap_constants
 from fedgauge.federation.protocols import Indices
 from fedgauge.randomness import Streams
-from fedgauge.system.files import write_atomically
+from fedgauge.system.files import read_named, write_atomically
 from fedgauge.values import Constants, Scope
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ class QuadraticFederation:
     def read(cls, path: str | Path) -> Self:
         """Read a federation from the JSON file that :meth:`write` makes."""
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = read_named(path).decode()
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is not text"
             raise InputError(f"Cannot read {path}: {reason}; name a JSON file that describes a federation.") from None
@@ -210,7 +211,7 @@ class QuadraticFederation:
 
     def write(self, path: str | Path) -> None:
         """Write the federation to a JSON file, exactly: every float is read back bit for bit."""
-        write_atomically(Path(path), json.dumps(self.to_json()).encode())
+        write_atomically(Path(path), json_text(self.to_json()).encode())
 
     # -- what is known exactly ---------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import io
 import math
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,14 @@ import fedgauge.flower.records as records
 
 LARGEST = 1e150
 """The largest absolute value of a number in an answer; the squares of larger ones would not be finite."""
+LARGEST_NARROW = 1e15
+"""The same for float32 and bfloat16: the squares of a billion such numbers can be added up."""
+MOST_EXAMPLES = 10**12
+"""The largest number of examples, or weight, of a node."""
+FAR = 1e6
+"""How many times larger than all others a node's numbers may be; beyond that it would decide alone. For numbers that
+are squares of lengths, such as a loss, it is the square of this."""
+Key = TypeVar("Key", bound=Hashable)
 _HEADERS = 2**20
 """The bytes that an answer may have beside the numbers that were asked for."""
 _FLOATS = ("float16", "float32", "float64")
@@ -140,7 +148,7 @@ def read_greeting(content: RecordDict) -> Greeting:
     _check_echo(values, {"method": "hello"})
     return Greeting(
         _whole(values, "worker", 0),
-        _whole(values, "examples", 1),
+        _whole(values, "examples", 1, MOST_EXAMPLES),
         _whole(values, "dim", 1),
         _text(values, "form"),
         _text(values, "digest"),
@@ -213,7 +221,11 @@ def check_model(content: RecordDict, model: ArrayRecord, floats: Collection[str]
         if key in floats and found.dtype.kind != "f":
             raise RefusedError(f"its {key} holds {found.dtype.name}, not floating-point numbers")
         if not np.isfinite(found).all():
-            raise RefusedError(f"its {_listed([key])} is not finite")
+            raise RefusedError(f"its {_listed([key])} is not finite", not_finite=True)
+        if found.size and found.dtype.kind == "f":
+            most = LARGEST_NARROW if found.dtype.itemsize <= 4 else LARGEST
+            if max(abs(float(found.min())), abs(float(found.max()))) > most:
+                raise RefusedError(f"its {_listed([key])} is beyond {most:g}", not_finite=True)
     return arrays
 
 
@@ -223,8 +235,8 @@ def read_weight(content: RecordDict, name: str) -> float:
     if len(found) > 1:
         raise RefusedError(f"{len(found)} of its metric records have a {name}, not one")
     weight = _number(found[0] if found else {}, name, 0.0)
-    if weight == 0 or not weight <= LARGEST:
-        raise RefusedError(f"its {name} is {weight:g}, not a finite number above 0")
+    if weight == 0 or not weight <= MOST_EXAMPLES:
+        raise RefusedError(f"its {name} is {weight:g}, not a number above 0 and of at most {MOST_EXAMPLES:g}")
     return weight
 
 
@@ -243,6 +255,33 @@ def combined_names(content: RecordDict, weight: str) -> Hashable:
             for name, metrics in content.metric_records.items()
         ),
     )
+
+
+def far_from_others(answers: Mapping[Key, Mapping[str, float | torch.Tensor]]) -> dict[Key, str]:
+    """Whose answer has a number or tensor far larger than the same one of all others, and which, in a few words.
+
+    Nobody is far from others who is alone, or whose numbers are below 1 times the factor. No mean resists one answer
+    without bounds, whatever its weight.
+
+    >>> far_from_others({"a": {"x": torch.tensor([1e9])}, "b": {"x": torch.tensor([2.0])}})
+    {'a': 'its x is 1e+09, more than a million times as large as that of any other'}
+    """
+    found: dict[Key, str] = {}
+    for name in dict.fromkeys(name for each in answers.values() for name in each):
+        sizes = {key: _size(each[name]) for key, each in answers.items() if name in each}
+        if len(sizes) < 2:
+            continue
+        (_, second), (first, largest) = sorted(sizes.items(), key=lambda item: item[1])[-2:]
+        factor, words = (FAR, "a million") if isinstance(answers[first][name], torch.Tensor) else (FAR**2, "10^12")
+        if largest > factor * max(second, 1.0):
+            found.setdefault(first, f"its {name} is {largest:g}, more than {words} times as large as that of any other")
+    return found
+
+
+def _size(value: float | torch.Tensor) -> float:
+    if isinstance(value, torch.Tensor):
+        return max(abs(float(end)) for end in value.aminmax()) if value.numel() else 0.0
+    return abs(value)
 
 
 # -- fields ------------------------------------------------------------------------------------------------------------
@@ -323,8 +362,10 @@ def _number(values: Mapping[str, Any], name: str, least: float) -> float:
     return float(value)
 
 
-def _whole(values: Mapping[str, Any], name: str, least: int) -> int:
+def _whole(values: Mapping[str, Any], name: str, least: int, most: int | None = None) -> int:
     value = values.get(name)
+    if isinstance(value, int) and most is not None and value > most:
+        raise RefusedError(f"its {name} is {_shown(value)}, more than {most}")
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise RefusedError(f"its {name} is {_shown(value)}, not a whole number of at least {least}")
     return value
@@ -340,9 +381,11 @@ def _text(values: Mapping[str, Any], name: str) -> str:
 def _not_finite(found: Mapping[str, float | torch.Tensor]) -> str:
     """Which number or tensor is not finite, or so large that its square is not; empty if none is."""
     for name, value in found.items():
+        narrow = isinstance(value, torch.Tensor) and value.dtype in (torch.float32, torch.bfloat16)
+        most = LARGEST_NARROW if narrow else LARGEST
         ends = value.aminmax() if isinstance(value, torch.Tensor) and value.numel() else (value, value)
-        if not all(abs(float(end)) <= LARGEST for end in ends):
-            return f"its {name} {f'is beyond {LARGEST:g}' if all(map(math.isfinite, ends)) else 'is not finite'}"
+        if not all(abs(float(end)) <= most for end in ends):
+            return f"its {name} {f'is beyond {most:g}' if all(map(math.isfinite, ends)) else 'is not finite'}"
     return ""
 
 

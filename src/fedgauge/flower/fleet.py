@@ -16,13 +16,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
 from flwr.app import Message, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 import fedgauge.flower.records as records
-from fedgauge.errors import InputError, MachineError
-from fedgauge.flower.answers import Expected, Greeting, Received, RefusedError, read_greeting, read_work
+from fedgauge.errors import MachineError
+from fedgauge.flower.answers import (
+    Expected,
+    Greeting,
+    Received,
+    RefusedError,
+    far_from_others,
+    read_greeting,
+    read_work,
+)
 from fedgauge.system.files import open_file
 
 Key = TypeVar("Key", bound=Hashable)
@@ -79,11 +88,19 @@ class Fleet:
     _events: Path | None = None
     _asked: int = 0
 
-    def gather(self, num_workers: int, wait: float) -> dict[int, Greeting]:
-        """Find the node of each worker: ask every node that connects within ``wait`` seconds which worker it is."""
+    def gather(self, num_workers: int, wait: float, form: str) -> dict[int, Greeting]:
+        """Find the node of each worker: ask every node that connects within ``wait`` seconds which worker it is.
+
+        A node that cannot take part, or is one too many, is refused and asked again, and the others go on without it.
+
+        Args:
+            num_workers: the number N of workers, all of which are needed.
+            wait: the number of seconds.
+            form: the fingerprint of the server's model, loss and batch size, which a node must have too.
+        """
         hellos: dict[int, Greeting] = {}
         greeted: dict[str, int] = {}
-        waiting: set[str] = set()
+        waiting: dict[str, None] = {}  # in the order of the nodes, so that of two with one number the first is taken
         refused: dict[int, str] = {}
         again: dict[int, float] = {}  # when to ask a refused node again
         end = time.monotonic() + wait
@@ -96,19 +113,22 @@ class Fleet:
                 ]
                 sent = dict(zip(self.grid.push_messages(hello), new, strict=True))
                 greeted |= sent
-                waiting |= set(sent)
+                waiting |= dict.fromkeys(sent)
                 again = {node: at for node, at in again.items() if node not in due}
-            for reply in self.grid.pull_messages(list(waiting)) if waiting else ():
+            replies = list(self.grid.pull_messages(list(waiting))) if waiting else []
+            order = {name: place for place, name in enumerate(waiting)}
+            for reply in sorted(replies, key=lambda reply: order[reply.metadata.reply_to_message_id]):
                 name = reply.metadata.reply_to_message_id
-                waiting.discard(name)
+                del waiting[name]
                 node = greeted[name]
                 try:
-                    self._welcome(node, reply, num_workers, hellos)
+                    self._welcome(node, reply, num_workers, form, hellos)
                 except RefusedError as mistake:
                     if node not in refused:
                         self._report("refused", None, node, 0, str(mistake))
                     refused[node], again[node] = str(mistake), time.monotonic() + _AGAIN
-            if len(hellos) < num_workers and time.monotonic() > end:
+            hopeless = not hellos and len(refused) >= num_workers  # one mistake of all, and nobody to wait for
+            if len(hellos) < num_workers and (hopeless or time.monotonic() > end):
                 there = ", ".join(map(str, sorted(hellos))) or "none"
                 why = "".join(f"; node {node} was refused: {why}" for node, why in refused.items())
                 raise MachineError(
@@ -118,28 +138,26 @@ class Fleet:
             time.sleep(_POLL)
         return hellos
 
-    def _welcome(self, node: int, reply: Message, num_workers: int, hellos: dict[int, Greeting]) -> None:
+    def _welcome(self, node: int, reply: Message, num_workers: int, form: str, hellos: dict[int, Greeting]) -> None:
         """Accept a node that has said which worker it is, or raise an error that explains why it cannot take part."""
         if reply.has_error() and reply.error.code in _GONE:
             return  # a node of an earlier run, whose SuperNode has ended
         if reply.has_error():
-            raise InputError(f"Node {node} cannot take part: {reason_of(reply)}")
+            raise RefusedError(f"it cannot take part: {reason_of(reply)}")
         hello = read_greeting(reply.content)
         worker = hello.worker
         if worker >= num_workers:
-            raise InputError(
-                f"A node says that it is worker {worker}, but workers are numbered from 0 to {num_workers - 1}; start"
-                " it with another partition-id, or set workers in the run's configuration."
+            raise RefusedError(
+                f"it says that it is worker {worker}, but workers are numbered from 0 to {num_workers - 1}; start it"
+                " with another partition-id, or set workers in the run's configuration"
             )
         if worker in hellos:
-            raise InputError(f"Two nodes say that they are worker {worker}; start one with another partition-id.")
-        for other, theirs in hellos.items():
-            if theirs.form != hello.form:
-                pair = sorted([(other, theirs.dim), (worker, hello.dim)])
-                raise InputError(
-                    f"Workers {pair[0][0]} and {pair[1][0]} have different models, losses or batch sizes (their models"
-                    f" have {pair[0][1]} and {pair[1][1]} parameters); give all nodes the same code and configuration."
-                )
+            raise RefusedError(f"another node is worker {worker} already; start one with another partition-id")
+        if form != hello.form:
+            raise RefusedError(
+                f"its model ({hello.dim} parameters), loss or batch size differs from the server's; give the server and"
+                " all nodes the same code and configuration"
+            )
         self.nodes[worker], hellos[worker] = node, hello
 
     def exchange(self, messages: Mapping[Key, Message]) -> dict[Key, Message | None]:
@@ -189,11 +207,22 @@ class Fleet:
                 except RefusedError as mistake:
                     mistakes[number] = str(mistake)
         received = [answer for answer in answers if answer is not None]
+        if len(received) == 1 and received[0].not_finite:
+            # Alone in its round, a node may be wrong, or the run may diverge; whoever reads the run has to know.
+            alone = answers.index(received[0])
+            self.report("not finite", questions[alone].worker, round, received[0].not_finite)
         # If no worker's numbers are finite, the run diverges; that is a result, not a worker's mistake.
         if not all(answer.not_finite for answer in received):
             for number, answer in enumerate(answers):
                 if answer is not None and answer.not_finite:
                     answers[number], mistakes[number] = None, answer.not_finite
+        usable: dict[int, dict[str, float | torch.Tensor]] = {
+            number: {**answer.numbers, **answer.tensors}
+            for number, answer in enumerate(answers)
+            if answer is not None and not answer.not_finite
+        }
+        for number, why in far_from_others(usable).items():
+            answers[number], mistakes[number] = None, why
         for number, why in sorted(mistakes.items()):
             self.report("refused", questions[number].worker, round, why)
         return answers

@@ -34,6 +34,7 @@ from fedgauge.flower.answers import (
     RefusedError,
     check_model,
     combined_names,
+    far_from_others,
     read_measured,
     read_weight,
 )
@@ -197,6 +198,9 @@ class Gauge(Strategy):
                     names[number] = read[number].said.keys, self._names(reply.content)
             except RefusedError as mistake:
                 self._report("refused", node, server_round, str(mistake))
+        for number, why in far_from_others({number: _sizes(each) for number, each in read.items()}).items():
+            self._report("refused", received[number].metadata.src_node_id, server_round, why)
+            names.pop(number, None)
         # The order in which answers are added up: by worker number, then by node.
         alike = self._alike(server_round, received, names)
         order = sorted(alike, key=lambda number: (read[number].said.worker, read[number].node))
@@ -400,6 +404,15 @@ class Gauge(Strategy):
         directory.restate(trace.settings)
         directory.finish(trace, {key: torch.from_numpy(np.array(array.numpy())) for key, array in arrays.items()})
         write_measurement(directory.path, trace, self._noise, max(there for _, there in self._numbers))
+
+
+def _sizes(answer: _Answer) -> dict[str, float | torch.Tensor]:
+    """What of an answer goes into means, by name."""
+    said = answer.said
+    tensors = {"at_global": said.at_global, "gradient": said.gradient, "look": said.look, "model": answer.after}
+    tensors["weight"] = torch.tensor([answer.weight])
+    numbers = {"loss": said.loss, "noise2": said.noise2 or 0.0, "squares": said.squares, "steepest": said.steepest}
+    return {**numbers, **{name: tensor for name, tensor in tensors.items() if tensor is not None}}
 
 
 def _mean(answers: list[_Answer]) -> tuple[float, torch.Tensor, float]:

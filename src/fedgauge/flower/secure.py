@@ -39,7 +39,7 @@ from fedgauge.experiment.config import Experiment
 from fedgauge.experiment.prepare import algorithm_of
 from fedgauge.federation.participation import Participation
 from fedgauge.flower.algorithms import described
-from fedgauge.flower.client import WorkerTask
+from fedgauge.flower.client import WorkerTask, form_of
 from fedgauge.flower.engine import answer_of
 from fedgauge.flower.fleet import Fleet, PromptGrid
 from fedgauge.flower.noise import Noise
@@ -233,7 +233,7 @@ def run_securely(
             " steps; choose optimiser_state = reset, and schedules by=round."
         )
     fleet = Fleet(grid, positive("timeout", timeout))
-    fleet.gather(N, positive("wait", wait))
+    fleet.gather(N, positive("wait", wait), form_of(own))
     values: dict[str, Any] = {
         **described(algorithm),
         "local_steps": [run.local_steps],

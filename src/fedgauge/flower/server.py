@@ -19,7 +19,7 @@ from fedgauge.experiment.prepare import algorithm_of, local_steps_of, participat
 from fedgauge.experiment.testing import TestSet
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.supervised import SupervisedFederation
-from fedgauge.flower.answers import Greeting
+from fedgauge.flower.answers import far_from_others
 from fedgauge.flower.client import form_of
 from fedgauge.flower.engine import FlowerEngine, Schedule
 from fedgauge.flower.fleet import Fleet
@@ -116,8 +116,7 @@ def run_on(
     evaluator, N = tested_with(experiment, shard, own), num_workers(experiment)
     place = None if out is None else Path(out)
     fleet = Fleet(grid, positive("timeout", timeout))
-    hellos = fleet.gather(N, positive("wait", wait))
-    _check_form(own, hellos)
+    hellos = fleet.gather(N, positive("wait", wait), form_of(own))
     federation: Any = RemoteFederation(own, [hellos[worker].digest for worker in range(N)])
     if run.record_sample is not None:
         raise InputError("record_sample is for runs on one machine or cluster: nodes record all their examples.")
@@ -192,20 +191,16 @@ def tested_with(experiment: Experiment, shard: Shard, own: SupervisedFederation)
     return None
 
 
-def _check_form(own: SupervisedFederation, hellos: Mapping[int, Greeting]) -> None:
-    """Raise an error if a worker's model differs from the server's."""
-    for worker, hello in sorted(hellos.items()):
-        if hello.form != form_of(own):
-            raise InputError(
-                f"Worker {worker} has a different model, loss or batch size from the server ({hello.dim} parameters,"
-                f" not {own.dim}); give the server and the nodes the same code and configuration."
-            )
-
-
 def _participation(experiment: Experiment, sizes: Sequence[int]) -> Participation:
     if experiment.run.weights != "sizes":
         return participation_of(experiment)
     plain = participation_of(experiment.changed({"weights": None}))
+    far = far_from_others({worker: {"size": torch.tensor([float(size)])} for worker, size in enumerate(sizes)})
+    for worker in far:
+        raise MachineError(
+            f"Worker {worker} says that it has {sizes[worker]} examples, more than a million times as many as any"
+            " other, and with weights = sizes it would decide alone; correct its data, or leave out weights."
+        )
     shares = np.array(sizes, dtype=float)
     return Participation(plain.sampling, plain.participants, tuple((shares / shares.sum()).tolist()))
 

@@ -54,7 +54,8 @@ class Seen(Value):
         """
 
         def shape(steps: int, rate: float) -> float:
-            return rate**2 * ((steps - 1) * self.sigma2 + (steps - 1) ** 2 * self.zeta2)
+            # A product becomes infinite where a power raises an error.
+            return rate * rate * ((steps - 1) * self.sigma2 + (steps - 1) ** 2 * self.zeta2)
 
         measured = shape(self.local_steps, self.gamma)
         scale = self.deviation2 / measured if measured > 0 else self.L_h**2

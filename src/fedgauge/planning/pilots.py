@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -174,10 +175,10 @@ class Pilots:
         place = setup.compute if isinstance(setup.compute.engine, str) else HERE
         self._pool = make_pool(place.with_processes(jobs))
         self._source: Experiment | Shipped | Setup
-        if setup.experiment:
-            self._source = Experiment.from_json(setup.experiment)
+        if place.engine == "local" and (jobs or os.cpu_count() or 1) == 1:
+            self._source = setup  # in this process, there is no need to make it again
         else:
-            self._source = setup if jobs == 1 and place.engine == "local" else Shipped.of(setup)
+            self._source = Experiment.from_json(setup.experiment) if setup.experiment else Shipped.of(setup)
         # A record takes a pass over all samples. Records are made so rarely that they take at most about as long as the
         # local steps between them.
         self._samples, self._batch = 0, 20

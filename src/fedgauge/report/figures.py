@@ -151,7 +151,7 @@ def bands(
         high = [m + d for m, d in zip(mean, deviation, strict=True)]
         axes.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
     axes.set(title=title, xlabel=xlabel, ylabel=ylabel)
-    if "y" in log:
+    if "y" in log and any(m > 0 for _, mean, _ in series.values() for m in mean):
         axes.set_yscale("log")
     _legend(axes, len(series))
 

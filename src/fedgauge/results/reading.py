@@ -23,7 +23,7 @@ from fedgauge.planning.theory_plan import TheoryPlan
 from fedgauge.results.kinds import RESULTS, kind_of
 from fedgauge.runs.reader import FoundRun, read_run, source_of
 from fedgauge.simulation.settings import Settings
-from fedgauge.system.files import read_file
+from fedgauge.system.files import read_file, read_named
 from fedgauge.values import Result, Round
 from fedgauge.values.results import AlteredError
 
@@ -143,7 +143,7 @@ def _with(found: FoundResults, path: Path) -> FoundResults:
 
 def _read(path: Path) -> Mapping[str, Any]:
     try:
-        data = parse_json(path.read_text(encoding="utf-8"))
+        data = parse_json(read_named(path))
     except OSError as error:
         raise InputError(f"Cannot read {path}: {error.strerror}; name a run's directory or a JSON file.") from None
     except ValueError:

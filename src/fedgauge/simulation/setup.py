@@ -100,7 +100,7 @@ class Setup:
 
 def check_kinds(federation: Any, algorithm: Any) -> None:
     """Refuse what is no federation or no algorithm."""
-    if not hasattr(federation, "local_sgd"):
+    if not (hasattr(federation, "num_workers") and hasattr(federation, "start")):
         raise InputError(
             "The federation must be one that federate(model, loss, shards) or random_quadratics makes, or have the"
             f" members of fedgauge.Federation, not {_called(federation)}."

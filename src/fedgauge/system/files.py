@@ -7,21 +7,24 @@ A directory of results may have been prepared by somebody else. Whatever fedgaug
 from __future__ import annotations
 
 import errno
-import json
+import glob
 import os
 import stat
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
-from fedgauge.codec import parse_json
+from fedgauge.codec import json_text, parse_json
 from fedgauge.errors import InputError
 
 T = TypeVar("T")
 
 UNFINISHED = ".part"
 """The ending of a file's name while it is being written; such a file remains only if the process was killed."""
+_OLD = 60.0
+"""Seconds after which an unfinished file whose process is gone is taken to be left over."""
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 """The errors that making space resolves."""
 UNREADABLE = (ValueError, TypeError, KeyError, ArithmeticError)
@@ -80,11 +83,18 @@ def read_file(path: Path) -> bytes:
     return content
 
 
-def read_named(path: str | Path) -> bytes:
-    """The content of a file that the user named, which may be a link to one, but no pipe and no device."""
+def open_named(path: str | Path) -> Any:
+    """Open a file that the user named for reading, which may be a link to one, but no pipe and no device."""
     # A link to a file that is not there keeps its own name in the message.
     path = Path(path)
-    return read_file(path.resolve() if path.exists() else path)
+    return open_file(path.resolve() if path.exists() else path)
+
+
+def read_named(path: str | Path) -> bytes:
+    """The content of a file that :func:`open_named` opens."""
+    with open_named(path) as file:
+        content: bytes = file.read()
+    return content
 
 
 def regular(path: Path) -> Path:
@@ -150,6 +160,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     try:
         # Whatever has this name is left over, or a trap; the new file is no one else's.
         beside.unlink(missing_ok=True)
+        _remove_left_over(path)
         with open_file(beside, "xb") as file:
             file.write(content)
             file.flush()
@@ -159,6 +170,21 @@ def write_atomically(path: Path, content: bytes) -> None:
         beside.unlink(missing_ok=True)
 
 
+def _remove_left_over(path: Path) -> None:
+    """Remove what processes of this machine that were killed have left of the same file.
+
+    Another machine may write the same file with a process number that is not in use here, so only old ones go.
+    """
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*{UNFINISHED}"):
+        with suppress(OSError, ValueError):
+            number = int(left.name.removesuffix(UNFINISHED).rpartition(".")[2])
+            try:
+                os.kill(number, 0)
+            except ProcessLookupError:
+                if time.time() - left.stat().st_mtime > _OLD:
+                    left.unlink()
+
+
 def write_page(path: Path, text: str) -> None:
     """Write a page completely or not at all; names of files that are not UTF-8 appear in it escaped."""
     write_atomically(path, text.encode(errors="backslashreplace"))
@@ -166,7 +192,7 @@ def write_page(path: Path, text: str) -> None:
 
 def write_json(path: Path, data: Any) -> None:
     """Write a JSON file completely or not at all."""
-    write_atomically(path, (json.dumps(data, indent=2) + "\n").encode())
+    write_atomically(path, (json_text(data, indent=2) + "\n").encode())
 
 
 class Lines(Sequence[T]):

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, cast
 
 from fedgauge.errors import InputError, nearest, non_negative
 from fedgauge.symbols import SIGNED, SYMBOLS
+from fedgauge.system.files import read_named
 from fedgauge.theory.base import Theorem
 from fedgauge.theory.inputs import ACCEPTED, check_kinds, check_values
 from fedgauge.values import SETTINGS, Constants, Estimate, Kind, Scope, Subject, is_safe
@@ -66,7 +67,7 @@ def _tidy(number: float) -> float:
 def read_object(path: Path) -> Mapping[str, Any]:
     """Read a file that holds one JSON object."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(read_named(path))
     except OSError as error:
         raise InputError(f"Cannot read {path}: {error.strerror}; name a JSON file of symbols and numbers.") from None
     except UnicodeDecodeError:
