@@ -100,8 +100,9 @@ def gauge(
 ) -> None:
     """Measure how many local steps a federation affords: how many of them count, and how many are lost to drift.
 
-    A base run of synchronous training, with one local step per round, is the reference. Short probes from places along
-    it then show how far I local steps get; for algorithms whose server does more than average, runs from the start do.
+    The reference is synchronous training, with one local step per round.
+    Short probes from places along it show how far I local steps get.
+    For algorithms whose server does more than average, runs from the start do.
 
     With --out, repeating the same command resumes a gauge that was interrupted.
 
@@ -200,8 +201,10 @@ def _rates(text: str | None) -> list[float | None]:
 def _synchronous(source: Experiment | Setup, gamma: float) -> Algorithm:
     """Synchronous training with the optimiser of an experiment's algorithm, at another rate."""
     from fedgauge.algorithms import make_algorithm
+    from fedgauge.errors import positive
     from fedgauge.experiment.prepare import setup_of
 
+    gamma = positive("reference_gamma", gamma)
     algorithm = setup_of(source, None).algorithm
     reference = algorithm.synchronous or algorithm
     return make_algorithm(reference.name, **{**reference.parameters, "gamma": gamma})
