@@ -21,8 +21,14 @@ class Distant(torch.Tensor):
 
     @staticmethod
     def __new__(cls, held: torch.Tensor) -> Distant:
-        form = {"strides": held.stride(), "storage_offset": held.storage_offset(), "dtype": held.dtype}
-        made: Distant = torch.Tensor._make_wrapper_subclass(cls, held.shape, device=f"{NAME}:0", **form)
+        made: Distant = torch.Tensor._make_wrapper_subclass(
+            cls,
+            held.shape,
+            strides=held.stride(),
+            storage_offset=held.storage_offset(),
+            dtype=held.dtype,
+            device=torch.device(NAME, 0),
+        )
         made.held = held
         return made
 

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -31,15 +30,12 @@ def test_everything_runs_on_another_device_as_on_the_cpu() -> None:
 def test_a_device_that_is_not_there_is_refused(device: str) -> None:
     if device == "cuda" and torch.cuda.is_available():
         pytest.skip("there is one")
-    pairs: Any = [(torch.ones(4, 3), torch.arange(4) % 2)]
-    for make in (
-        lambda: federate(lambda: nn.Linear(3, 2), functional.cross_entropy, pairs, device=device),
-        lambda: SupervisedFederation(
-            lambda: nn.Linear(3, 2), functional.cross_entropy, *pairs[0], [range(4)], device=device
-        ),
-    ):
-        with pytest.raises(InputError, match=f"^device '{device}' cannot be used: .*; give auto"):
-            make()
+    x, y = torch.ones(4, 3), torch.arange(4) % 2
+    says = f"^device '{device}' cannot be used: .*; give auto"
+    with pytest.raises(InputError, match=says):
+        federate(lambda: nn.Linear(3, 2), functional.cross_entropy, [(x, y)], device=device)
+    with pytest.raises(InputError, match=says):
+        SupervisedFederation(lambda: nn.Linear(3, 2), functional.cross_entropy, x, y, [range(4)], device=device)
 
 
 def test_auto_is_the_cpu_where_there_is_nothing_else() -> None:

@@ -38,7 +38,7 @@ HOOKS: dict[str, Callable[[nn.Sequential], Any]] = {
 }
 
 
-def _on_gradients(module: nn.Sequential) -> None:
+def _on_gradients(module: Any) -> None:
     module[0].register_full_backward_hook(lambda layer, into, out: (3 * into[0],))
 
 
