@@ -25,6 +25,11 @@ def check_module(module: Any) -> nn.Module:
         frozen = ": all of them are frozen, with requires_grad=False" if any(True for _ in module.parameters()) else ""
         raise InputError(f"The model has no parameters to learn{frozen}; give a module that has some.")
     number_type(module)
+    if any(isinstance(part, torch.jit.ScriptModule | nn.DataParallel) for part in module.modules()):
+        raise InputError(
+            "The model is scripted or a DataParallel, whose parameters cannot be replaced by those of flat models; give"
+            " the module itself."
+        )
     for name, parameter in module.named_parameters():
         if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
             raise InputError(

@@ -233,7 +233,8 @@ class SupervisedFederation:
         """About how many products of two numbers the forward pass of one sample takes; counted, not timed."""
         if self._effort is None:
             x, _ = self._data.few()
-            self._effort = forward_work(self._module, lambda: self.outputs(self._first, x), len(x))
+            with self._flat.lock:
+                self._effort = forward_work(self._module, lambda: self.outputs(self._first, x), len(x))
         return self._effort
 
     def chunk(self, participants: int) -> int:
