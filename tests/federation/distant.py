@@ -1,7 +1,7 @@
 """A device that is written in Python: it computes on the CPU, and refuses tensors that are on another device.
 
-What runs on it leaves no tensor behind on the CPU, as a real accelerator would refuse it too. It is registered when
-this module is imported, for the whole process; tests therefore import it in processes of their own.
+What runs on it leaves no tensor behind on the CPU, as a real accelerator would refuse it too. Registering it changes
+the whole process; tests therefore do so in processes of their own.
 """
 
 from __future__ import annotations
@@ -97,11 +97,6 @@ class Backend(_DummyBackendModule):
         torch.set_rng_state(state)
 
 
-_setup_privateuseone_for_python_backend(NAME, Backend())
-_everything = torch.library.Library("_", "IMPL")  # type: ignore[no-untyped-call]
-_everything.fallback(computed, "PrivateUse1")  # type: ignore[no-untyped-call]
-
-
 def _made(make: Any) -> Any:
     def call(*args: Any, device: Any = None, **kwargs: Any) -> Any:
         found = make(*args, **kwargs)
@@ -110,5 +105,11 @@ def _made(make: Any) -> Any:
     return call
 
 
-# These two put their numbers into a tensor's memory, which a device written in Python has not.
-torch.tensor, torch.as_tensor = _made(torch.tensor), _made(torch.as_tensor)
+def register() -> Any:
+    """Let this process have the device; what is returned has to be kept."""
+    _setup_privateuseone_for_python_backend(NAME, Backend())
+    everything = torch.library.Library("_", "IMPL")  # type: ignore[no-untyped-call]
+    everything.fallback(computed, "PrivateUse1")  # type: ignore[no-untyped-call]
+    # These two put their numbers into a tensor's memory, which a device written in Python has not.
+    torch.tensor, torch.as_tensor = _made(torch.tensor), _made(torch.as_tensor)
+    return everything

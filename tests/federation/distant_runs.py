@@ -180,10 +180,22 @@ def choices() -> None:
         fg.simulate(of, fg.fedavg(0.05), local_steps=3, rounds=3, compute=fg.Compute(processes=2))
 
 
+def processes() -> None:
+    """Autograd on the CPU, in several processes beside an accelerator: they are not forked."""
+    of = made(smooth, "cpu")
+    assert of.processes == 1
+    alone, shared = ([simulated(of)[:2]], [])
+    for number in (1, 2):
+        trace = fg.simulate(of, fg.fedavg(0.05), local_steps=3, rounds=3, compute=fg.Compute(processes=number))
+        shared.append((trace.losses.tolist(), trace.model.tolist()))
+    assert shared == 2 * alone
+
+
 def main() -> int:
-    failed = 0
+    failed, registered = 0, distant.register()
     torch.set_num_threads(1)
     choices()
+    processes()
     for kind, make in KINDS.items():
         here, there = make("cpu"), make(distant.NAME)
         assert there.start(0).device.type == there.inputs.device.type == distant.NAME
@@ -202,6 +214,7 @@ def main() -> int:
                 print(f"== {name} of {kind}")
                 traceback.print_exc(limit=-4, file=sys.stdout)
             print(f"{time.perf_counter() - began:6.2f} s  {name} of {kind}", flush=True)
+    del registered
     return failed
 
 

@@ -96,8 +96,16 @@ class SupervisedFederation:
 
     @property
     def processes(self) -> int | None:
-        """One on an accelerator, which processes cannot share by forking; one per core on the CPU, as it pays off."""
-        return None if self._device.type == "cpu" else 1
+        """One per core, as it pays off; but one where processes cannot be forked: see :attr:`forks`."""
+        return None if self.forks else 1
+
+    @property
+    def forks(self) -> bool:
+        """Whether a forked process can compute.
+
+        Not on an accelerator; nor by autograd where there is one, as autograd's threads for it survive no fork.
+        """
+        return self._device.type == "cpu" and not (self._called and torch.accelerator.is_available())
 
     @undisturbed
     def __init__(

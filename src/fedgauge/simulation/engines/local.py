@@ -264,4 +264,4 @@ def make_engine(work: LaneWork, compute: Compute) -> Engine:
             f"processes must be 1 on {device.type}, which several processes cannot share, not {number}; leave it out,"
             " or compute on the CPU."
         )
-    return Processes(work, number)
+    return Processes(work, number, None if getattr(work.federation, "forks", True) else "spawn")
