@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -259,7 +260,7 @@ def test_activations_that_are_computed_again_are_those_of_the_same_model() -> No
     x, y = data(24, 6)
     found = []
     for again in (False, True):
-        of = federate(lambda again=again: Recomputing(again), functional.cross_entropy, [(x, y)], batch_size=4)
+        of = federate(partial(Recomputing, again), functional.cross_entropy, [(x, y)], batch_size=4)
         models = 1.7 * of.start(0).unsqueeze(0)
         found.append((of.gradients(models, np.arange(1)), simulate(of, fedavg(0.1), local_steps=3, rounds=2).model))
     assert torch.equal(found[0][0], found[1][0])
