@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from tests.federation.networks import data, federation, ragged
 from torch import nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from fedgauge import Compute, Keep, SupervisedFederation, certify, fedavg, federate, measure, scaffold, simulate
 from fedgauge.errors import InputError
@@ -237,3 +239,36 @@ def test_federations_that_are_made_in_threads_are_those_that_are_made_alone() ->
     for seed, (remarks, start) in zip(seeds, together, strict=True):
         assert remarks == ()
         assert torch.equal(start, alone[seed])
+
+
+class Recomputing(nn.Module):
+    """A layer whose activations may be computed again in the backward pass, which saves memory."""
+
+    def __init__(self, again: bool) -> None:
+        super().__init__()
+        self.first, self.last, self.again = nn.Linear(6, 4), nn.Linear(4, 3), again
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def hidden(x: torch.Tensor) -> torch.Tensor:
+            return torch.tanh(self.first(x)).square()
+
+        h = checkpoint(hidden, x, use_reentrant=False) if self.again else hidden(x)
+        return self.last(h)  # type: ignore[no-any-return]
+
+
+def test_activations_that_are_computed_again_are_those_of_the_same_model() -> None:
+    x, y = data(24, 6)
+    found = []
+    for again in (False, True):
+        of = federate(partial(Recomputing, again), functional.cross_entropy, [(x, y)], batch_size=4)
+        models = 1.7 * of.start(0).unsqueeze(0)
+        found.append((of.gradients(models, np.arange(1)), simulate(of, fedavg(0.1), local_steps=3, rounds=2).model))
+    assert torch.equal(found[0][0], found[1][0])
+    assert np.array_equal(found[0][1], found[1][1])
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_scripted_modules_are_refused() -> None:
+    scripted = torch.jit.trace(nn.Linear(6, 3), torch.ones(2, 6))  # type: ignore[no-untyped-call]
+    with pytest.raises(InputError, match=r"^The model is scripted or a DataParallel, .*; give the module itself"):
+        federation(scripted)

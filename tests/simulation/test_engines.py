@@ -152,7 +152,7 @@ def test_spawned_processes_have_the_same_number_type_by_default() -> None:
     torch.set_default_dtype(torch.float64)
     try:
         x, y = data(20, 6)
-        shards = np.arange(20).reshape(5, 4)
+        shards = [range(first, first + 4) for first in range(0, 20, 4)]
         of = SupervisedFederation(lambda: torch.nn.Linear(6, 3), cross_entropy, x.double(), y, shards)
         work = Work(of, FEDAVG, 3, 0, 2)
         dealt, *arguments = _phase(work)

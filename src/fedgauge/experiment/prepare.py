@@ -37,6 +37,7 @@ from fedgauge.pace.adaptive import CAP, Pace, adaptive_pace
 from fedgauge.simulation.loop import simulate
 from fedgauge.simulation.options import Evaluator, Keep, Observer, Recording
 from fedgauge.simulation.setup import Setup, Steps, steps_of_epochs
+from fedgauge.system.devices import choose_device
 from fedgauge.system.surroundings import undisturbed
 from fedgauge.values import Trace
 
@@ -284,11 +285,7 @@ def _federation(
     experiment: Experiment, model: Model, name: str, given: str, make: Callable[..., SupervisedFederation]
 ) -> SupervisedFederation:
     run = experiment.run
-    device = run.device or "cpu"
-    try:
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(f"device {device!r} cannot be used: {_summary(error)}; leave it out for the CPU.") from None
+    device = str(choose_device(run.device or "cpu"))
     try:
         return make(
             batch_size=run.batch_size or 20,

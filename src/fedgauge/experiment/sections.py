@@ -232,7 +232,9 @@ class RunSection:
     chunk: int | None = _key(
         "Number of workers whose models are in memory at once [default: the fastest for the model]."
     )
-    device: str | None = _key("Torch device to compute on [default: cpu].")
+    device: str | None = _key(
+        "Torch device to compute on, or auto for the accelerator of this machine, if it has one [default: cpu]."
+    )
     checkpoint_every: int = _key("Save a checkpoint every N rounds.", 100)
 
     def __post_init__(self) -> None:

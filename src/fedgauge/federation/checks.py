@@ -61,6 +61,11 @@ def check_module(module: Any) -> nn.Module:
         if parameter.is_complex():
             raise InputError(f"The model's parameters must be real numbers, but {name} is complex; use their parts.")
     number_type(module)
+    if any(isinstance(part, torch.jit.ScriptModule | nn.DataParallel) for part in module.modules()):
+        raise InputError(
+            "The model is scripted or a DataParallel, whose parameters cannot be replaced by those of flat models; give"
+            " the module itself."
+        )
     for name, parameter in module.named_parameters():
         if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
             raise InputError(

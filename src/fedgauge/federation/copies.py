@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from fedgauge.errors import InputError
+from fedgauge.federation.kernels.losses import Loss
 from fedgauge.system.fingerprints import reached
 
 M = TypeVar("M", bound=nn.Module)
@@ -25,7 +26,7 @@ def alone(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any,
     @wraps(method)
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
         with self._alone():
-            return method(self, *map(_usable, args), **{name: _usable(value) for name, value in kwargs.items()})  # type: ignore[arg-type]
+            return method(self, *map(_usable, args), **{name: _usable(value) for name, value in kwargs.items()})
 
     return call
 
@@ -81,7 +82,7 @@ def own_module(module: nn.Module, make: Callable[[], nn.Module] | None) -> nn.Mo
     return found
 
 
-def own_loss(loss: Any, device: str) -> Any:
+def own_loss(loss: Loss, device: torch.device) -> Loss:
     """A loss that is a module, copied to the device; any other as it is."""
     if not isinstance(loss, nn.Module):
         return loss

@@ -17,6 +17,7 @@ from fedgauge.federation.modes import Augment
 from fedgauge.federation.shards import ShardedData, flat
 from fedgauge.federation.statistics import BatchNorm
 from fedgauge.federation.supervised import SupervisedFederation
+from fedgauge.system.devices import choose_device
 from fedgauge.system.surroundings import undisturbed
 from fedgauge.system.threads import own_generator
 
@@ -47,7 +48,7 @@ def federate(
         augment: as for :class:`SupervisedFederation`.
         batch_norm: as for :class:`SupervisedFederation`.
         path: as for :class:`SupervisedFederation`.
-        device: where to compute.
+        device: as for :class:`SupervisedFederation`.
 
     >>> import numpy as np
     >>> generator = np.random.default_rng(0)
@@ -56,6 +57,7 @@ def federate(
     >>> made.num_workers, made.sizes(np.arange(2))
     (2, array([40, 60]))
     """
+    device = str(choose_device(device))
     with own_generator():
         module = check_module(made_by(model))
     how: dict[str, Any] = {"batch_size": batch_size, "l2": l2, "augment": augment, "path": path, "device": device}

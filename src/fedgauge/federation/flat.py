@@ -9,10 +9,12 @@ parameters in a flat model, because they travel and are averaged with it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.utils.stateless import _reparametrize_module
 
 from fedgauge.errors import InputError
 from fedgauge.system.threads import ProcessLock
@@ -105,17 +107,26 @@ class FlatModule:
             return None
         return torch.cat([parts[name].detach().reshape(-1) for name in self._statistics])
 
-    def outputs(self, parts: dict[str, torch.Tensor], x: torch.Tensor) -> Any:
-        """What the module returns with these parameters: mostly a tensor, and always what the loss takes."""
-        if x.ndim == 4:
-            # Convolutions take a tenth less time on images whose channels lie next to each other.
-            x = x.contiguous(memory_format=torch.channels_last)
+    @contextmanager
+    def holding(self, parts: dict[str, torch.Tensor]) -> Iterator[None]:
+        """Let the module have these parameters, for this thread alone.
+
+        Whoever differentiates does so inside, as a module that recomputes activations (``torch.utils.checkpoint``) is
+        called again by the backward pass.
+        """
         parts = parts | {alias: parts[name] for alias, name in self._aliases.items()}
         for name in self._scratch:
             parts[name] = self.module.get_buffer(name).clone()
+        with self.lock, _reparametrize_module(self.module, parts, tie_weights=False):
+            yield
+
+    def call(self, x: torch.Tensor) -> Any:
+        """What the module returns with the parameters it holds: mostly a tensor, and always what the loss takes."""
+        if x.ndim == 4:
+            # Convolutions take a tenth less time on images whose channels lie next to each other.
+            x = x.contiguous(memory_format=torch.channels_last)
         try:
-            with self.lock:
-                return torch.func.functional_call(self.module, parts, (x,), tie_weights=False)
+            return self.module(x)
         except ValueError as error:
             if "Expected more than 1 value per channel" not in str(error):
                 raise
@@ -123,6 +134,11 @@ class FlatModule:
                 "BatchNorm cannot normalise a batch of one sample by its own statistics; give every worker, every"
                 " mini-batch and every sample of records at least two samples, or choose batch_norm='frozen'."
             ) from None
+
+    def outputs(self, parts: dict[str, torch.Tensor], x: torch.Tensor) -> Any:
+        """What the module returns with these parameters, where nothing is differentiated afterwards."""
+        with self.holding(parts):
+            return self.call(x)
 
 
 def _aliases(module: nn.Module, found: Mapping[str, torch.Tensor]) -> dict[str, str]:

@@ -76,5 +76,6 @@ def described(identity: Identity, model: torch.Tensor, few: HasLosses, num_worke
     return {
         "parts": {name: part.digest for name, part in identity.parts.items()},
         "number_type": str(model.dtype).removeprefix("torch."),
+        "device": str(model.device),  # for information only
         "values": values,
     }

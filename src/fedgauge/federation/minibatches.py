@@ -12,6 +12,7 @@ from fedgauge.federation.modes import Augment, Mode
 from fedgauge.federation.protocols import Indices
 from fedgauge.federation.shards import ShardedData
 from fedgauge.randomness import Streams
+from fedgauge.system.threads import seed_generators
 
 _OF_FORWARD = 2**63
 """Added to the copy in the address of a worker's mini-batches, this gives that of what the model draws itself."""
@@ -60,7 +61,7 @@ class MiniBatches(NamedTuple):
         """The inputs of mini-batches; with a seed, those of one, for the forward pass that follows at once."""
         if not self.mode.seeded:
             return self.data.inputs_of(numbers)
-        torch.manual_seed(int(numbers[-1]))
+        seed_generators(int(numbers[-1]), self.data.inputs.device)
         x = self.data.inputs_of(numbers[:-1])
         return x if self.augment is None else self.augment(x)
 

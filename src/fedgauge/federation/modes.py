@@ -19,7 +19,7 @@ from fedgauge.errors import InputError
 from fedgauge.federation.flat import FlatModule
 from fedgauge.federation.kernels.losses import Loss
 from fedgauge.federation.statistics import AVERAGED, LOCAL, BatchNorm, layers
-from fedgauge.system.threads import own_generator
+from fedgauge.system.threads import own_generator, seed_generators
 
 Augment = Callable[[torch.Tensor], torch.Tensor]
 """Changes a mini-batch of inputs at random, with torch's generator; used in local steps only."""
@@ -51,12 +51,14 @@ class Mode:
         switched: the parts that are in training mode in local steps, and in eval mode otherwise.
         remarks: what has to be said about F_i, in whole sentences.
         even: whether the loss of a batch is the mean of its samples' losses.
+        device: where the module is, whose generator is seeded too.
     """
 
     seeded: bool = False
     switched: tuple[nn.Module, ...] = ()
     remarks: tuple[str, ...] = ()
     even: bool = True
+    device: torch.device | None = None
 
     def measure(self) -> None:
         """Call the module as in exact passes from now on."""
@@ -67,7 +69,7 @@ class Mode:
         """Call the module as in local steps; afterwards torch's generator is as it was."""
         _switch(self.switched, True)
         try:
-            with own_generator() if self.seeded else nullcontext():
+            with own_generator(self.device) if self.seeded else nullcontext():
                 yield
         finally:
             _switch(self.switched, False)
@@ -108,8 +110,8 @@ def examine(
         with torch.no_grad():
             return float(loss(flat.outputs(flat.parts(model), x), y))
 
-    with own_generator():
-        torch.manual_seed(0)
+    with own_generator(model.device):
+        seed_generators(0, model.device)
         first, draws = _watched(value, model.device)
         second = value()
         if not draws and not _agree(first, second, model.dtype):
@@ -118,7 +120,7 @@ def examine(
                 " torch's own generator, so that no run could be repeated; draw with torch.rand and the like."
             )
         if draws:
-            torch.manual_seed(0)
+            seed_generators(0, model.device)
             again = value()
             if not _agree(first, again, model.dtype):
                 raise InputError(
@@ -137,7 +139,7 @@ def examine(
         own = bool(normalising) and batch_norm == "local"
         even = not own and _is_even(value, x, y, model.dtype)
     remarks = [RANDOM] * draws + [AUGMENTED] * (augment is not None) + [LOCAL if own else UNEVEN] * (not even)
-    found = Mode(draws or augment is not None, training if draws else (), tuple(remarks), even)
+    found = Mode(draws or augment is not None, training if draws else (), tuple(remarks), even, model.device)
     if normalising and batch_norm == "averaged":
         return replace(found, switched=found.switched + normalising, remarks=(*found.remarks, AVERAGED), even=False)
     return found

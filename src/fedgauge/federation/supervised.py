@@ -38,10 +38,11 @@ from fedgauge.federation.protocols import Indices
 from fedgauge.federation.shards import ShardedData, Shards, flat
 from fedgauge.federation.statistics import BatchNorm, check_choice, counters, running, settle
 from fedgauge.randomness import Purpose, Streams
+from fedgauge.system.devices import choose_device
 from fedgauge.system.fingerprints import Fingerprint, fingerprint
 from fedgauge.system.notices import notify
 from fedgauge.system.surroundings import check_number_type, undisturbed, usual_torch
-from fedgauge.system.threads import own_generator
+from fedgauge.system.threads import own_generator, seed_generators
 
 _log = logging.getLogger(__name__)
 
@@ -74,7 +75,7 @@ class SupervisedFederation:
             ``fedgauge.federation.statistics`` says what each does to F_i.
         path: ``auto``, or the name of a kernel in :data:`fedgauge.federation.kernels.KERNELS`, such as ``dense``
             (several workers in one product) or ``plain`` (any module, one worker at a time, by autograd).
-        device: where to compute.
+        device: where to compute: a device of torch, or ``auto`` for this machine's accelerator if it has one.
 
     A module that draws at random in its forward pass, such as one with dropout, does so in local steps only, from the
     run's own addressed streams; it is measured in eval mode. BatchNorm keeps the statistics that the module has, unless
@@ -94,8 +95,18 @@ class SupervisedFederation:
     (2, 8, 'dense')
     """
 
-    processes: int | None = None
-    """A round is long enough for several processes to pay off: one per core unless the user sets another number."""
+    @property
+    def processes(self) -> int | None:
+        """One per core, as it pays off; but one where processes cannot be forked: see :attr:`forks`."""
+        return None if self.forks else 1
+
+    @property
+    def forks(self) -> bool:
+        """Whether a forked process can compute.
+
+        Not on an accelerator; nor by autograd where there is one, as autograd's threads for it survive no fork.
+        """
+        return self._device.type == "cpu" and not (self._called and torch.accelerator.is_available())
 
     @undisturbed
     def __init__(
@@ -119,22 +130,23 @@ class SupervisedFederation:
         kernels.check_path(path)
         self._make = model if not isinstance(model, nn.Module) and callable(model) else None
         self._number_type, self._hooks = torch.get_default_dtype(), kernels.hooks_of_all_modules()
+        self._device = choose_device(device)
         module = check_module(model if self._make is None else self._made(0))
         self.batch_norm = check_choice(batch_norm)
         make = None if self._make is None else lambda: check_module(self._made(0))
         self._given: weakref.ref[nn.Module] | None = weakref.ref(module)
-        module = own_module(module, make).to(device)
+        module = own_module(module, make).to(self._device)
         self._module = settle(module, self.batch_norm)
         self.statistics = running(module) if batch_norm == "averaged" else ()
         scratch = {"frozen": (), "local": running(module) + counters(module), "averaged": counters(module)}[batch_norm]
-        self.loss, self._augment = own_loss(check_loss(loss), device), augment
+        self.loss, self._augment = own_loss(check_loss(loss), self._device), augment
         self._first, self._flat = flatten(module, self.statistics), FlatModule(module, self.statistics, scratch)
         number = self._first.dtype
         if isinstance(inputs, ShardedData):
             self._data = inputs
         else:
             x, y = check_data(as_tensor("inputs", inputs, number), as_tensor("targets", targets, number))
-            self._data = data = ShardedData(x.to(device), y.to(device), *flat(shards))
+            self._data = data = ShardedData(x.to(self._device), y.to(self._device), *flat(shards))
             data.inputs, data.targets = own_tensor(data.inputs, inputs), own_tensor(data.targets, targets)
         samples = self._data.few()
         check_output(self._flat, self.loss, self._first, samples, self.targets)
@@ -162,8 +174,8 @@ class SupervisedFederation:
         """A new module, made with torch's own generator seeded; its state is restored afterwards."""
         if self._make is None:
             return self._module
-        with own_generator():
-            torch.manual_seed(int(Streams(seed, Purpose.START).at().integers(2**63)))
+        with own_generator(self._device):
+            seed_generators(int(Streams(seed, Purpose.START).at().integers(2**63)), self._device)
             return self._make()
 
     @property
@@ -231,7 +243,8 @@ class SupervisedFederation:
         """About how many products of two numbers the forward pass of one sample takes; counted, not timed."""
         if self._effort is None:
             x, _ = self._data.few()
-            self._effort = forward_work(self._module, lambda: self.outputs(self._first, x), len(x))
+            with self._flat.lock:
+                self._effort = forward_work(self._module, lambda: self.outputs(self._first, x), len(x))
         return self._effort
 
     def chunk(self, participants: int) -> int:

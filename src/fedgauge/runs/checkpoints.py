@@ -32,12 +32,21 @@ class State:
     memory: Mapping[str, torch.Tensor]
     sound: torch.Tensor | None = None
 
+    def on(self, device: torch.device) -> State:
+        """The state on a device; what is read from a file is on the CPU."""
+
+        def moved(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+            return {name: tensor.to(device) for name, tensor in tensors.items()}
+
+        sound = None if self.sound is None else self.sound.to(device)
+        return State(self.round, self.model.to(device), moved(self.server), moved(self.memory), sound)
+
 
 def _digest(round: int, tensors: Mapping[str, torch.Tensor]) -> str:
     sha = hashlib.sha256(str(round).encode())
     for name in sorted(tensors):
         sha.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}".encode())
-        sha.update(tensors[name].contiguous().cpu().numpy().tobytes())
+        sha.update(tensors[name].cpu().contiguous().numpy().tobytes())
     return sha.hexdigest()
 
 
@@ -55,7 +64,7 @@ def write_checkpoint(path: Path, state: State, about: Mapping[str, str]) -> None
     tensors |= {f"server.{name}": tensor for name, tensor in state.server.items()}
     tensors |= {f"memory.{name}": tensor for name, tensor in state.memory.items()}
     metadata = {**about, "round": str(state.round), "sha256": _digest(state.round, tensors)}
-    write_atomically(path, save({name: tensor.contiguous() for name, tensor in tensors.items()}, metadata))
+    write_atomically(path, save({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, metadata))
 
 
 def read_checkpoint(path: Path) -> tuple[State, Mapping[str, str]]:

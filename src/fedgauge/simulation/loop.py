@@ -259,7 +259,7 @@ def _run(
     if settings.record_tests is not None and isinstance(evaluator, HasParts):
         evaluator = evaluator.part(settings.record_tests)
     restored, records, seconds = directory.restore(every) if directory else (None, [], [])
-    state = restored or loop.first_state()
+    state = loop.first_state() if restored is None else restored.on(loop.device)
     began = time.perf_counter() - (seconds[-1] if seconds else 0.0)
     status: Status = "finished"
     interrupted = False

@@ -183,6 +183,11 @@ class Rounds:
                 seen.add(part)
         return Watched() if seen is None else compare(model, gradient, sums, seen)
 
+    @property
+    def device(self) -> torch.device:
+        """Where models are."""
+        return self._start.device
+
     def first_state(self) -> State:
         """The state before the first round."""
         model = self._start

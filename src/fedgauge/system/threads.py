@@ -6,7 +6,10 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import RLock
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
 
 
 class ProcessLock:
@@ -35,15 +38,32 @@ _GENERATOR = ProcessLock()
 
 
 @contextmanager
-def own_generator() -> Iterator[None]:
-    """Torch's own generator for this thread alone, restored afterwards.
+def own_generator(device: torch.device | None = None) -> Iterator[None]:
+    """Torch's own generators, of the CPU and of this device, for this thread alone, restored afterwards.
 
-    Without the lock, federations that are made in several threads would draw from each other's seeds.
+    Without the lock, federations that are made in several threads would draw from each other's seeds. No other device
+    is touched: a process that is forked later could not use it.
     """
     import torch
 
-    with _GENERATOR, torch.random.fork_rng():
-        yield
+    module = None if device is None or device.type == "cpu" else torch.get_device_module(device)
+    with _GENERATOR:
+        state, there = torch.get_rng_state(), None if module is None else module.get_rng_state()
+        try:
+            yield
+        finally:
+            torch.set_rng_state(state)
+            if module is not None:
+                module.set_rng_state(there)
+
+
+def seed_generators(seed: int, device: torch.device | None = None) -> None:
+    """Seed torch's own generators, of the CPU and of this device."""
+    import torch
+
+    torch.default_generator.manual_seed(seed)
+    if device is not None and device.type != "cpu":
+        torch.get_device_module(device).manual_seed(seed)
 
 
 @contextmanager

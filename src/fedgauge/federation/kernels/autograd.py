@@ -44,8 +44,9 @@ class Autograd:
     def _differentiate(
         self, parts: dict[str, torch.Tensor], x: torch.Tensor, y: torch.Tensor
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
-        value = self._loss(self._flat.outputs(parts, x), y)
-        gradients = torch.autograd.grad(value, self._trained(parts), materialize_grads=True)
+        with self._flat.holding(parts):
+            value = self._loss(self._flat.call(x), y)
+            gradients = torch.autograd.grad(value, self._trained(parts), materialize_grads=True)
         return value.detach(), gradients
 
     def _trained(self, parts: dict[str, torch.Tensor]) -> list[torch.Tensor]:
@@ -148,10 +149,11 @@ class Autograd:
         """How the gradient of one row turns along a vector, parameter by parameter."""
         leaves = self._flat.leaves(model)
         held = self._trained(leaves)
-        value = self._loss(self._flat.outputs(leaves, x), y)
-        gradients = torch.autograd.grad(value, held, create_graph=True, materialize_grads=True)
-        directions = self._trained(self._flat.parts(vector))
-        along = sum((gradient * part).sum() for gradient, part in zip(gradients, directions, strict=True))
-        if not (isinstance(along, torch.Tensor) and along.requires_grad):
-            return [torch.zeros_like(part) for part in held]
-        return torch.autograd.grad(along, held, materialize_grads=True)
+        with self._flat.holding(leaves):
+            value = self._loss(self._flat.call(x), y)
+            gradients = torch.autograd.grad(value, held, create_graph=True, materialize_grads=True)
+            directions = self._trained(self._flat.parts(vector))
+            along = sum((gradient * part).sum() for gradient, part in zip(gradients, directions, strict=True))
+            if not (isinstance(along, torch.Tensor) and along.requires_grad):
+                return [torch.zeros_like(part) for part in held]
+            return torch.autograd.grad(along, held, materialize_grads=True)

@@ -17,7 +17,7 @@ from typing import Any, Protocol, Self
 
 import torch
 
-from fedgauge.errors import MachineError
+from fedgauge.errors import InputError, MachineError
 from fedgauge.federation.protocols import Federation
 from fedgauge.simulation.options import Compute
 from fedgauge.system.children import end_with_parent
@@ -261,4 +261,11 @@ def make_engine(work: LaneWork, compute: Compute) -> Engine:
         return OnRay(work, compute.processes, compute.address)
     processes = work.federation.processes if compute.processes is None else compute.processes
     number = processes if processes is not None else (os.cpu_count() or 1)
-    return Inline(work) if number == 1 else Processes(work, number)
+    if number == 1:
+        return Inline(work)
+    if (device := work.federation.start(0).device).type != "cpu":
+        raise InputError(
+            f"processes must be 1 on {device.type}, which several processes cannot share, not {number}; leave it out,"
+            " or compute on the CPU."
+        )
+    return Processes(work, number, None if getattr(work.federation, "forks", True) else "spawn")
