@@ -126,8 +126,8 @@ def test_runs_that_have_ended_are_read_and_nothing_is_started(tmp_path: Path, mo
     assert began == [3]
     assert said[1] == (3, 12, 1)
     assert said[-1][:2] == (12, 12)
-    assert [each["runs"][0]["loss"] for each in found["combinations"]] == [
-        each["runs"][0]["loss"] for each in expected["combinations"]
+    assert [each.runs[0]["loss"] for each in found.combinations] == [
+        each.runs[0]["loss"] for each in expected.combinations
     ]
 
 
@@ -146,14 +146,14 @@ def test_the_longest_runs_begin_first_and_one_alone_has_all_processes(
     base = Experiment.of({"source": "digits", "gamma": 0.1, "rounds": 2, "watch": False})
     first = run_sweep(Sweep(base, {"local_steps": [1, 3, 2]}), tmp_path, 2)
     assert given == [(3, 1), (2, 1), (1, 1)]
-    assert [each["values"]["local_steps"] for each in first["combinations"]] == [1, 3, 2]
+    assert [each.values["local_steps"] for each in first.combinations] == [1, 3, 2]
     del given[:]
     alone = run_sweep(Sweep(base, {"local_steps": [1, 3, 2, 4]}), tmp_path, 2)
     assert given == [(4, 2)]
     # The number of processes changes no bit, so that this run is the one that would have been made beside others.
     there = run_sweep(Sweep(base, {"local_steps": [4]}), tmp_path / "other", 1)
     assert given[1:] == [(4, 1)]
-    assert alone["combinations"][-1]["loss"] == there["combinations"][0]["loss"]
+    assert alone.combinations[-1].loss == there.combinations[0].loss
 
 
 def test_a_long_run_that_is_left_alone_is_resumed_with_all_processes(
@@ -182,7 +182,7 @@ def test_a_long_run_that_is_left_alone_is_resumed_with_all_processes(
     assert (said[0], said[-1], said == sorted(said)) == (0, 402, True)
     # Where it was interrupted, and by how many processes it was computed, changes no bit.
     alone = run_sweep(Sweep(base, over), tmp_path / "one", 1)
-    assert [each["loss"] for each in found["combinations"]] == [each["loss"] for each in alone["combinations"]]
+    assert [each.loss for each in found.combinations] == [each.loss for each in alone.combinations]
 
 
 def test_how_long_the_last_run_takes_is_told_by_the_steps_of_all() -> None:

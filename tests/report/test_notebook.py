@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pytest
+import torch
 from tests.report.made import experiment as made_experiment
+from torch import nn
+from torch.nn import functional
 
 import fedgauge as fg
 from fedgauge.data.partition import Partition
+from fedgauge.data.shifts import Shifted
 from fedgauge.exact import region
 from fedgauge.experiment.sweep_result import Combination, SeedCurve, SweepResult
+from fedgauge.measurement.certification import Certified
 from fedgauge.measurement.designed import Design, Designed
 from fedgauge.measurement.gauge.result import Efficiency
+from fedgauge.measurement.parts import Decomposition
 from fedgauge.symbols import SYMBOLS
+from fedgauge.theory.corollaries import CorollaryRates
+from fedgauge.theory.search import Tuned
 from fedgauge.values import Estimate
 from fedgauge.values.display import Displayed
 
@@ -76,6 +86,23 @@ def made(kind: str) -> Any:
         case "design":
             each = Designed("labels", 0.5, 1.0, True, 1.0, 1.1, 0.2, None, None, Efficiency(4, 0.8, 0.7, 0.9), {})
             return Design({"along": "common"}, 1.0, 0.1, 4, (each,))
+        case "certified":
+            return fg.certify(softmax_regression())
+        case "decomposition":
+            with fg.Meter(FEDERATION) as meter:
+                return fg.decompose(meter, FEDERATION.start(0))
+        case "best rate":
+            return fg.best_gamma("nonconvex", **{name: value for name, value in VALUES.items() if name != "gamma"})
+        case "best local steps":
+            known = {name: value for name, value in VALUES.items() if name not in ("gamma", "I", "R")}
+            return fg.best_local_steps("nonconvex", budget=1000, communication=10, **known)
+        case "corollary":
+            return fg.corollary_rates("4.4", F=1, I=4, R=200, N=8, sigma2=1, zeta2=1, L_g=1, L_h=0.5)
+        case "sweep that was run":
+            place = Path(tempfile.mkdtemp())
+            FEDERATION.write(place / "federation.json")
+            base = fg.Experiment.of({"source": str(place / "federation.json"), "gamma": 0.1, "rounds": 5})
+            return fg.run_sweep(fg.Sweep(base, {"local_steps": [1, 4]}), place / "runs", jobs=1, report=None)
         case "sweep":
             curve = SeedCurve((2.0, 1.0), (0.1, 0.2))
             each_ = Combination({"local_steps": 4}, 0, (0, 1), 1.0, curve, None, ())
@@ -85,6 +112,11 @@ def made(kind: str) -> Any:
             fg.simulate(FEDERATION, algorithm, local_steps=2, rounds=3, keep=place)
             return fg.read_run(place)
     return region.compute(region.make_axis("sigma", points=2), region.make_axis("I", points=2))
+
+
+def softmax_regression() -> fg.SupervisedFederation:
+    x, y, shards = torch.eye(4), torch.tensor([0, 1, 1, 0]), [[0, 1], [2, 3]]
+    return fg.SupervisedFederation(lambda: nn.Linear(4, 2), functional.cross_entropy, x, y, shards, l2=0.1)
 
 
 KINDS: dict[str, type] = {
@@ -104,6 +136,12 @@ KINDS: dict[str, type] = {
     "workers": fg.WorkerEvaluation,
     "design": fg.Design,
     "sweep": SweepResult,
+    "sweep that was run": SweepResult,
+    "certified": Certified,
+    "decomposition": Decomposition,
+    "best rate": Tuned,
+    "best local steps": Tuned,
+    "corollary": CorollaryRates,
     "found run": fg.FoundRun,
     "region": region.Region,
 }
@@ -117,6 +155,34 @@ def test_every_public_result_is_among_them() -> None:
     assert public <= set(KINDS.values())
     others = {fg.Trace, fg.Measurement, fg.Reading, fg.GaugeResult, fg.Plan, fg.TheoryPlan, fg.Expectation, fg.Bound}
     assert others | {fg.Answer, fg.Partition, fg.Design, fg.WorkerEvaluation, fg.FoundRun, fg.Constants} <= public
+
+
+NOT_RESULTS = {
+    fg.Algorithm,
+    fg.Dataset,
+    fg.Model,
+    fg.Setup,
+    Shifted,
+    fg.SupervisedFederation,
+    fg.QuadraticFederation,
+    fg.Pace,
+}
+"""What public functions return for others to take."""
+
+
+def returned_classes() -> Iterator[type]:
+    """The library's own classes among what public functions say that they return, also in a list, or with None."""
+    for name in fg.__all__:
+        if inspect.isfunction(function := getattr(fg, name)):
+            returned = get_type_hints(function).get("return")
+            for kind in (returned, *get_args(returned)):
+                if inspect.isclass(kind) and kind.__module__.startswith("fedgauge."):
+                    yield kind
+
+
+def test_what_public_functions_return_draws_itself() -> None:
+    assert set(returned_classes()) - NOT_RESULTS == set(KINDS.values()) & set(returned_classes())
+    assert {SweepResult, Certified, Decomposition, Tuned, CorollaryRates} <= set(returned_classes())
 
 
 @pytest.mark.parametrize("kind", KINDS)

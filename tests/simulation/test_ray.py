@@ -201,7 +201,7 @@ def _same_sweep(cluster: Any, place: Path) -> None:
     expected = run_sweep(Sweep(base, over, seeds=10), here, jobs=1)
     assert len(list(there.iterdir())) == 40
     assert kept(there) == kept(here)
-    assert [each["loss"] for each in found["combinations"]] == [each["loss"] for each in expected["combinations"]]
+    assert [each.loss for each in found.combinations] == [each.loss for each in expected.combinations]
     # Once more: all of it is there and stays as it is.
     before = {path: path.read_bytes() for path in there.rglob("*") if path.is_file()}
     run_sweep(Sweep(on_ray, over, seeds=10), there)

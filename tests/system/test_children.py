@@ -53,7 +53,7 @@ for number in (1, 2):
     fg.random_quadratics(4, 3, sigma2=0.1, seed=1).write("fed.json")
     base = fg.Experiment.of({"source": "fed.json", "gamma": 0.1, "rounds": 5})
     sweep = fg.run_sweep(fg.Sweep(base, {"local_steps": [1, 2]}), Path(f"sweep-{number}"), jobs=number)
-    losses = [each["loss"] for each in sweep["combinations"]]
+    losses = [each["loss"] for each in sweep.to_json()["combinations"]]
     found.append([trace.losses.tolist(), plan.to_json()["race"]["entries"], losses])
 Path("found.json").write_text(json.dumps(found))
 """

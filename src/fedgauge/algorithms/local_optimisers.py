@@ -113,8 +113,8 @@ def adamw(
     weight_decay = non_negative("weight_decay", weight_decay)
 
     def init(model: torch.Tensor) -> Tensors:
-        zeros = model.new_zeros(model.shape)
-        return {"m": zeros, "v": zeros, "steps": model.new_zeros(1)}
+        m, v = (model.new_zeros(model.shape) for _ in range(2))
+        return {"m": m, "v": v, "steps": model.new_zeros(1)}
 
     def step(x: torch.Tensor, gradient: torch.Tensor, state: Tensors, gamma: float) -> tuple[torch.Tensor, Tensors]:
         steps = state["steps"] + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -56,10 +57,10 @@ def sweep(
             runs = f"{ended} of {len(planned.cells)} runs, rounds"
             bar.update(task, completed=done, total=total, description=runs)
 
-        result = run_sweep(planned, out / "runs", jobs, progress)
-    if result is None:
+        found = run_sweep(planned, out / "runs", jobs, progress)
+    if found is None:
         raise InterruptedCommandError(f"Interrupted; repeat the same command to resume the runs in {out}.")
-    result["command"] = command_line()
+    result = replace(found, command=command_line()).to_json()
     write_json(out / "result.json", result)
     pictures = sweeps.draw_sweep(result, out)
     if json:

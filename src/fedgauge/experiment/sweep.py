@@ -221,7 +221,7 @@ def run_sweep(
     *,
     only_finished: bool = False,
     known: Mapping[str, dict[str, Any]] = MappingProxyType({}),
-) -> Any:
+) -> SweepResult | None:
     """Run every cell that is not finished in ``out``, and summarise all of them.
 
     The runs are computed on a cluster if the experiment's engine is ray.
@@ -237,8 +237,7 @@ def run_sweep(
         known: what is known of runs that need not be in ``out``, by name, as an earlier summary has it.
 
     Returns:
-        ``None`` if it was interrupted; otherwise a JSON object with one entry per combination, and the curves of all
-        runs.
+        ``None`` if it was interrupted; otherwise one entry per combination, with the curves of all runs.
     """
     with reported(report if report == "auto" else None) as bar:
         if callable(report):
@@ -258,7 +257,7 @@ def _sweep_all(
     report: Progress,
     only_finished: bool,
     known: Mapping[str, dict[str, Any]],
-) -> dict[str, Any] | None:
+) -> SweepResult | None:
     """Run the cells, and summarise them; None if it was interrupted."""
     cells = sweep.cells
     total = sum(cell.experiment.run.rounds for cell in cells)
@@ -288,7 +287,7 @@ def _sweep_all(
     return _summary(sweep, results)
 
 
-def _summary(sweep: Sweep, results: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+def _summary(sweep: Sweep, results: Mapping[str, dict[str, Any]]) -> SweepResult:
     """All combinations that have a result; all have one with every seed, unless only finished ones were asked for."""
     cells = sweep.cells
     combinations = []
@@ -296,13 +295,9 @@ def _summary(sweep: Sweep, results: Mapping[str, dict[str, Any]]) -> dict[str, A
         runs = [results[cell.name] for cell in cells if cell.values == values and cell.name in results]
         if runs:
             combinations.append({"values": values, **over_seeds(runs), "runs": runs})
-    return {
-        **SweepResult.heading(),
-        "experiment": sweep.experiment.to_json(),
-        "over": {key: list(values) for key, values in sweep.over.items()},
-        "seeds": sweep.seeds,
-        "combinations": combinations,
-    }
+    over = {key: list(values) for key, values in sweep.over.items()}
+    entries = {"experiment": sweep.experiment.to_json(), "over": over, "seeds": sweep.seeds}
+    return SweepResult.from_json({**entries, "combinations": combinations})
 
 
 def over_seeds(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -23,12 +23,13 @@ from fedgauge.measurement.gram import Design, Floats
 from fedgauge.system.surroundings import undisturbed
 from fedgauge.system.threads import one_thread
 from fedgauge.values import Constants, Estimate, Kind, Scope, Subject, Value, initial_gap
+from fedgauge.values.display import Displayed
 
 _EPS = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True, eq=False)
-class Certified(Value):
+class Certified(Value, Displayed):
     """The certified constants of a federation, and a model near the minimiser of f.
 
     Attributes:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from fedgauge.errors import InputError
 from fedgauge.symbols import symbol
 from fedgauge.values import Value
+from fedgauge.values.display import Displayed
 
 Floats = npt.NDArray[np.float64]
 
@@ -125,7 +126,7 @@ class Parts(Value):
 
 
 @dataclass(frozen=True, eq=False)
-class Decomposition(Value):
+class Decomposition(Value, Displayed):
     """Where zeta_rms and L_h come from at one model.
 
     Attributes:

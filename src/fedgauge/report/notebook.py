@@ -8,8 +8,7 @@ from __future__ import annotations
 import base64
 import functools
 import io
-import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,18 +20,23 @@ from fedgauge.errors import InputError
 from fedgauge.exact.expectation import Expectation
 from fedgauge.exact.region import Region
 from fedgauge.experiment.sweep_result import SweepResult
+from fedgauge.measurement.certification import Certified
 from fedgauge.measurement.designed import Design
 from fedgauge.measurement.gauge.result import GaugeResult
+from fedgauge.measurement.parts import Decomposition
 from fedgauge.measurement.reading import Measurement, Reading
 from fedgauge.measurement.worker_evaluation import WorkerEvaluation
 from fedgauge.planning.plan import Plan
 from fedgauge.planning.theory_plan import TheoryPlan
 from fedgauge.report.figures import COLOURS, INK, Sheet, Target, bands, count_along, figure, lines
-from fedgauge.report.terminal import gauges, kept_runs, measurements, plans, regions, theory_plans
+from fedgauge.report.printing import certified_words, corollary_words, parts_rows, parts_words, trace_of, tuned_words
+from fedgauge.report.terminal import decompositions, gauges, kept_runs, measurements, plans, regions, theory_plans
 from fedgauge.runs.reader import FoundRun
 from fedgauge.theory.answer import Answer
-from fedgauge.values import Bound, Constants, Estimate, Trace
-from fedgauge.values.text import counted, short
+from fedgauge.theory.corollaries import CorollaryRates
+from fedgauge.theory.search import Tuned
+from fedgauge.values import Bound, Constants, Trace
+from fedgauge.values.text import counted
 from fedgauge.web.elements import facts, notes, table
 
 if TYPE_CHECKING:
@@ -104,18 +108,37 @@ def draw_expectation(result: Expectation, target: Target) -> None:
 
 
 @draw.register
-def _(result: Answer, target: Target) -> None:
+def _(result: Answer | Tuned, target: Target) -> None:
     draw(result.bound, target)
 
 
 @draw.register
 def _(result: Bound, target: Target) -> None:
-    with figure(target, width=6.0, height=0.5 + 0.45 * len(result.terms)) as (axes,):
-        drawn = [(term.name, float(np.max(term.value))) for term in result.terms[::-1]]
-        axes.barh([name for name, _ in drawn], [value if np.isfinite(value) else 0.0 for _, value in drawn])
-        if not np.isfinite(np.max(result.total)):
+    _draw_bound(result, None, target)
+
+
+@draw.register
+def _(result: CorollaryRates, target: Target) -> None:
+    _draw_bound(result.bound, result.rival, target)
+
+
+def _draw_bound(bound: Bound, rival: Bound | None, target: Target) -> None:
+    """The terms of a bound as bars, and below them its total beside a rival's if it has one."""
+    drawn = [(term.name, float(np.max(term.value)), COLOURS[0]) for term in bound.terms]
+    if rival is not None:
+        drawn.append(("all together", float(np.max(bound.total)), COLOURS[4]))
+        drawn.append((f"instead: {rival.source.locator}", float(np.max(rival.total)), COLOURS[3]))
+    names, values, colours = zip(*reversed(drawn), strict=True)
+    with figure(target, width=6.0, height=0.7 + 0.4 * len(drawn)) as (axes,):
+        axes.barh(names, [value if np.isfinite(value) else 0.0 for value in values], color=colours)
+        if not np.isfinite(np.max(bound.total)):
             _write(axes, "The bound is infinite at these values.")
-        axes.set(title=f"{result.source.locator}: {result.quantity}", xlabel="value of each term")
+        axes.set(title=f"{bound.source.locator}: {bound.quantity}", xlabel="value of each term")
+
+
+@draw.register
+def _(result: Decomposition, target: Target) -> None:
+    decompositions.draw_decomposition(target, result)
 
 
 @draw.register
@@ -125,17 +148,13 @@ def _(result: GaugeResult, target: Target) -> None:
 
 @draw.register
 def _(result: FoundRun, target: Target) -> None:
-    draw(_trace(result), target)
-
-
-def _trace(run: FoundRun) -> Trace:
-    status: Any = run.status  # "unfinished" is none that a trace has, and none that is drawn
-    return Trace(run.settings, status, run.stopped_at, run.rounds, np.zeros(0), run.seconds)
+    draw(trace_of(result), target)
 
 
 @draw.register
-def _(result: Reading | Constants, target: Target) -> None:
-    held = result.constants if isinstance(result, Reading) else result
+def _(result: Reading | Constants | Certified, target: Target) -> None:
+    held = result if isinstance(result, Constants) else result.constants
+    title = result.name if isinstance(result, Reading) else "constants"
     drawn = [each for each in held.values() if np.isfinite(each.value)]
     with figure(target, width=6.0, height=0.9 + 0.3 * max(len(drawn), 1)) as (axes,):
         for row, each in enumerate(drawn):
@@ -143,7 +162,7 @@ def _(result: Reading | Constants, target: Target) -> None:
             ends = [[max(end, 0.0) if np.isfinite(end) else 0.0 for end in side] for side in ends]
             axes.errorbar(each.value, row, xerr=ends, fmt="o", color=COLOURS[0], capsize=3)
         axes.set_yticks(range(len(drawn)), [f"{each.symbol} ({each.kind})" for each in drawn])
-        axes.set(xlabel="value", title=result.name if isinstance(result, Reading) else "constants")
+        axes.set(xlabel="value", title="certified constants" if isinstance(result, Certified) else title)
         if not drawn:
             _write(axes, "No constant here is finite.")
         axes.invert_yaxis()
@@ -233,6 +252,29 @@ def _(result: Constants) -> Markup:
 
 
 @summary.register
+def _(result: Certified) -> Markup:
+    return Markup("<p>{}</p>").format(certified_words(result)) + _estimates(result.constants)
+
+
+@summary.register
+def _(result: Decomposition) -> Markup:
+    return Markup("").join(
+        Markup("<p>{}</p>").format(parts_words(part)) + table(("worker", "share"), parts_rows(part))
+        for part in result.parts
+    )
+
+
+@summary.register
+def _(result: Tuned) -> Markup:
+    return Markup("<p>{}</p>").format(tuned_words(result))
+
+
+@summary.register
+def _(result: CorollaryRates) -> Markup:
+    return Markup("").join(Markup("<p>{}</p>").format(line) for line in corollary_words(result))
+
+
+@summary.register
 def _(result: Measurement) -> Markup:
     tables = Markup("")
     for reading in result.readings:
@@ -255,119 +297,3 @@ def _(result: Expectation) -> Markup:
 @summary.register
 def _(result: Region) -> Markup:
     return Markup("<p>{}</p>").format(result.summary)
-
-
-# -- text ------------------------------------------------------------------------------------------------------------
-
-_WIDTH, _HEIGHT = 100, 36
-"""The columns and lines of a screen."""
-
-
-def text(result: Any) -> str:
-    """What a result says when it is printed: one screen at most."""
-    screen = [part for line in said(result) for part in textwrap.wrap(line, _WIDTH, replace_whitespace=False) or [""]]
-    more = len(screen) - _HEIGHT
-    return "\n".join([*screen[:_HEIGHT], f"… and {counted(more, 'more line')}"] if more > 0 else screen)
-
-
-@functools.singledispatch
-def said(result: object) -> list[str]:
-    """The lines of a printed result."""
-    return [repr(result)]
-
-
-def _columns(rows: Sequence[Sequence[Any]]) -> list[str]:
-    """Rows as lines whose columns stand below one another."""
-    cells = [
-        [short(cell) if isinstance(cell, float) else "–" if cell is None else str(cell) for cell in row] for row in rows
-    ]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
-
-
-def _constants_lines(found: Iterable[Estimate]) -> list[str]:
-    rows = [(each.symbol, each.value, each.low, each.high, each.kind) for each in found]
-    return _columns([("constant", "value", "low", "high", "kind"), *rows])
-
-
-@said.register
-def _(result: Trace) -> list[str]:
-    records = result.rounds
-    kept = records if len(records) <= 12 else [*records[:3], *records[3 :: max(len(records) // 8, 1)], records[-1]]
-    rows = [(r.round, r.loss, r.grad2, r.accuracy) for r in dict.fromkeys(kept)]
-    return [
-        f"A run of {counted(result.stopped_at, 'round')}: {result.status}.",
-        *_columns([("round", "loss f", "|grad f|^2", "accuracy"), *rows]),
-    ]
-
-
-@said.register
-def _(result: FoundRun) -> list[str]:
-    return [result.path, *said(_trace(result))]
-
-
-@said.register
-def _(result: Constants) -> list[str]:
-    return _constants_lines(result.values())
-
-
-@said.register
-def _(result: Reading) -> list[str]:
-    return [f"{result.name}: {result.meaning}", *_constants_lines(result.estimates)]
-
-
-@said.register
-def _(result: Measurement) -> list[str]:
-    found = f"Readings: {', '.join(each.name for each in result.readings)}. The constants for a bound:"
-    return [measurements.verdict(result), found, *_constants_lines(result.constants.values())]
-
-
-@said.register
-def _(result: Plan | TheoryPlan | Answer) -> list[str]:
-    return [result.verdict]
-
-
-@said.register
-def _(result: Bound) -> list[str]:
-    rows = [(term.name, float(np.max(term.value)), term.formula) for term in result.terms]
-    total = short(float(np.max(result.total)))
-    return [f"{result.source.locator}, {result.source.version}: {result.quantity} <= {total}", *_columns(rows)]
-
-
-@said.register
-def _(result: Expectation) -> list[str]:
-    last, loss, grad2 = len(result.loss) - 1, result.loss[-1], result.grad2[-1]
-    return [f"After {last} of {result.index}: E f = {short(loss)} and E |grad f|^2 = {short(grad2)}, exactly."]
-
-
-@said.register
-def _(result: Region) -> list[str]:
-    return [result.summary]
-
-
-@said.register
-def _(result: Partition) -> list[str]:
-    sizes = f"{result.sizes.min()} to {result.sizes.max()} examples each, {result.dropped} dropped"
-    return [f"{counted(result.num_workers, 'worker')} by the scheme {result.scheme}: {sizes}."]
-
-
-@said.register
-def _(result: WorkerEvaluation) -> list[str]:
-    found = result.summary()
-    rows = [(what, *(found[name][what] for name in found)) for what in found["loss"]]
-    return [f"Over {counted(len(result.losses), 'worker')}:", *_columns([("", *found), *rows])]
-
-
-@said.register
-def _(result: Design) -> list[str]:
-    rows = [(each.kind, each.strength, each.zeta_rms, each.efficiency.share) for each in result.federations]
-    return [f"Federations of zeta_rms {short(result.zeta)}:", *_columns([("kind", "strength", "zeta_rms", "E"), *rows])]
-
-
-@said.register
-def _(result: SweepResult) -> list[str]:
-    rows = []
-    for each in result.combinations:
-        label = ", ".join(f"{key} = {value}" for key, value in each.values.items()) or "all"
-        rows.append((label, each.loss.mean[-1] if each.loss and each.loss.mean else None))
-    return [f"Mean over {counted(result.seeds, 'seed')}:", *_columns([("", "last loss f"), *rows])]

@@ -125,8 +125,8 @@ def run(
         made = run_sweep(replace(whole, seeds=seeds), place, only_finished=True, known=known)
         if made is None:
             return None
-        if made["combinations"]:
-            found[key] = {**made, "experiment": without_place(made["experiment"])}
+        if made.combinations:
+            found[key] = replace(made, experiment=without_place(made.experiment)).to_json()
     if not found:
         raise InputError(f"No run of {name} in {runs} has finished at the scale {scale}; run some first.")
     return CurvesFigure.from_json({"figure": name, "title": title(name), "scale": scale, "studies": found}).to_json()

@@ -64,7 +64,19 @@ def write_checkpoint(path: Path, state: State, about: Mapping[str, str]) -> None
     tensors |= {f"server.{name}": tensor for name, tensor in state.server.items()}
     tensors |= {f"memory.{name}": tensor for name, tensor in state.memory.items()}
     metadata = {**about, "round": str(state.round), "sha256": _digest(state.round, tensors)}
-    write_atomically(path, save({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, metadata))
+    write_atomically(path, save(_apart(tensors), metadata))
+
+
+def _apart(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The tensors on the CPU, in one piece each; those that share memory with another are copied, as a file holds none twice."""
+    found: dict[str, torch.Tensor] = {}
+    seen = set()
+    for name, each in tensors.items():
+        tensor = each.cpu()
+        where = tensor.untyped_storage().data_ptr()
+        found[name] = tensor.clone(memory_format=torch.contiguous_format) if where in seen else tensor.contiguous()
+        seen.add(where)
+    return found
 
 
 def read_checkpoint(path: Path) -> tuple[State, Mapping[str, str]]:

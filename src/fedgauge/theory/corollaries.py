@@ -22,10 +22,11 @@ from fedgauge.theory.inputs import Array, Values, check_values
 from fedgauge.theory.propositions import Inequality
 from fedgauge.theory.quadratic import drift_sum_root, geometric_sum
 from fedgauge.values import Bound, Condition, Number, Value
+from fedgauge.values.display import Displayed
 
 
 @dataclass(frozen=True)
-class CorollaryRates(Value):
+class CorollaryRates(Value, Displayed):
     """A corollary's rates and what the theorem says at them.
 
     Attributes:

@@ -22,6 +22,7 @@ from fedgauge.theory.base import Theorem
 from fedgauge.theory.inputs import Array, check_values
 from fedgauge.theory.rates import BestRate, FreeRate, best_rate, limits, needed_rounds, refuse_free_rates
 from fedgauge.values import Bound, Condition, Number, Value, Version
+from fedgauge.values.display import Displayed
 
 _DENSE = 20  # where the rate is searched: every I up to this is looked at, and this many per factor of e beyond
 _TIE = 1e-12  # costs that differ by less count as equal, and the fewest local steps are chosen among equals
@@ -249,7 +250,7 @@ def trace(task: Task, choice: Choice) -> tuple[Point, ...]:
 
 
 @dataclass(frozen=True)
-class Tuned(Value):
+class Tuned(Value, Displayed):
     """The best rates (and local steps) that a search found, and the bound there.
 
     Attributes:

@@ -8,9 +8,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-_RENDERER = "fedgauge.report.notebook"
-"""The module that draws every kind of result. It imports the results, so it is imported by name, only when needed."""
-
+_RENDERER, _PRINTER = "fedgauge.report.notebook", "fedgauge.report.printing"
+"""The modules that draw and print every kind of result. They import the results, so they are imported by name, only
+when needed."""
 
 _WIDEST = 250
 """The most characters of a result's ``repr``."""
@@ -35,7 +35,7 @@ class Displayed:
 
     def __str__(self) -> str:
         """What the result says, as a screen."""
-        text: str = import_module(_RENDERER).text(self)
+        text: str = import_module(_PRINTER).text(self)
         return text
 
     def plot(self, path: str | Path | None = None) -> Any:

@@ -10,10 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import torch
 
-from fedgauge import GaugeOptions, GaugeResult, fedavg, gauge, random_quadratics
+from fedgauge import GaugeOptions, GaugeResult, diloco, fedavg, gauge, random_quadratics
 from fedgauge.errors import InputError
 from fedgauge.measurement.gauge.keeping import Kept
+from fedgauge.runs.checkpoints import State, read_checkpoint, write_checkpoint
 
 FEDERATION = random_quadratics(4, 3, hessian_spread=0.3, sigma2=0.01)
 OPTIONS = GaugeOptions(steps=100, local_steps=[4, 16])
@@ -134,3 +136,20 @@ def test_ctrl_c_in_the_base_run_returns_what_there_is() -> None:
     assert found.sentence == "The gauge was interrupted before anything could be compared with its base run."
     assert "interrupted after" in found.notes[0]
     assert GaugeResult.from_json(found.to_json()) == found
+
+
+def test_a_reference_with_two_moments_is_kept_and_resumed(tmp_path: Path) -> None:
+    def taken(place: Path | None) -> GaugeResult:
+        return gauge(FEDERATION, diloco(gamma=0.02), options=OPTIONS, directory=place)
+
+    first, second = taken(tmp_path), taken(tmp_path)
+    assert first.to_json() == second.to_json() == taken(None).to_json()
+
+
+def test_tensors_that_share_memory_are_kept_as_two(tmp_path: Path) -> None:
+    shared = torch.zeros(4)
+    state = State(1, torch.ones(2), {"m": shared, "v": shared}, {"row": shared[None, :2]})
+    write_checkpoint(tmp_path / "state.safetensors", state, {})
+    found, _ = read_checkpoint(tmp_path / "state.safetensors")
+    assert [found.server[name].tolist() for name in ("m", "v")] == [[0.0] * 4] * 2
+    assert found.memory["row"].tolist() == [[0.0, 0.0]]

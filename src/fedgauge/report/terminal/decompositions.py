@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,7 +38,7 @@ def show_decomposition(found: Decomposition) -> None:
         )
 
 
-def draw_decomposition(path: str | Path, found: Decomposition) -> None:
+def draw_decomposition(path: figures.Target, found: Decomposition) -> None:
     """Draw for each constant workers × blocks, and each worker's share with those that stand out in red."""
     count = len(found.parts[0].weights)
     height = min(max(3.2, 0.16 * min(count, _MOST_WORKERS)), 7.0)
