@@ -68,7 +68,7 @@ def write_checkpoint(path: Path, state: State, about: Mapping[str, str]) -> None
 
 
 def _apart(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The tensors on the CPU, in one piece each; those that share memory with another are copied, as a file holds none twice."""
+    """The tensors on the CPU, in one piece each; what shares memory is copied, because a file holds none twice."""
     found: dict[str, torch.Tensor] = {}
     seen = set()
     for name, each in tensors.items():
