@@ -35,6 +35,20 @@ class Squared(Net):
         return super().forward(x).square()
 
 
+class Recurrent(nn.Module):
+    def __init__(self, cells: Any) -> None:
+        super().__init__()
+        self.cells, self.last = cells(1, 4, batch_first=True), nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.cells(x.unsqueeze(2))[0][:, -1])  # type: ignore[no-any-return]
+
+
+class Doubled(Recurrent):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(x)
+
+
 class Weighted:
     def __init__(self, weight: float) -> None:
         self.weight = weight
@@ -133,6 +147,7 @@ CASES: dict[str, tuple[str, Callable[[], SupervisedFederation], Callable[[], Sup
     "forward": ("model", of, lambda: of(model=drawn(Squared, nn.ReLU()))),
     "hook": ("model", lambda: of(model=hooked(2.0)), lambda: of(model=hooked(3.0))),
     "no hook": ("model", lambda: of(model=hooked(2.0)), lambda: of(model=hooked(None))),
+    "recurrent": ("model", lambda: of(model=drawn(Recurrent, nn.LSTM)), lambda: of(model=drawn(Doubled, nn.LSTM))),
     "dropout": (
         "model",
         lambda: of(model=drawn(Net, nn.Dropout(0.1))),

@@ -25,6 +25,7 @@ from types import (
     ModuleType,
 )
 from typing import Any, NamedTuple
+from weakref import ref
 
 import numpy as np
 
@@ -172,6 +173,8 @@ class _Digests:
             return self._each("property", value.fget, value.fset, value.fdel)
         if isinstance(value, cached_property):
             return self._each("property", value.func)
+        if isinstance(value, ref):
+            return self._each("reference", value())
         if isinstance(value, _lru_cache_wrapper):
             return self.of(value.__wrapped__)
         if isinstance(value, partial):
@@ -272,6 +275,8 @@ class _Digests:
 
         if not self._trained and isinstance(tensor, torch.nn.Parameter) and tensor.requires_grad:
             return _hash("trained", str(tensor.dtype), str(tuple(tensor.shape)))
+        if isinstance(tensor, torch.nn.UninitializedParameter | torch.nn.UninitializedBuffer):
+            return _hash("uninitialised")
         if tensor.layout is not torch.strided:
             tensor = tensor.to_dense()
         flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
