@@ -74,7 +74,6 @@ REFUSED = {
     "plan {} --gamma 0.1 --gamma-schedule cosine --goal loss=0": "let it go by=step",
     "plan {} --gamma 0.1 --gamma-schedule cosine,by=step --goal loss=0": "say when it ends",
     "gauge {} --gamma 0.1 --gamma-schedule cosine": "let it go by=step",
-    "gauge {} --gamma 0.1 --local-momentum 0.8": "kept or averaged",
     "simulate {} --algorithm diloco --gamma 0.1 --participants 2": "sample without-replacement",
 }
 
