@@ -167,6 +167,19 @@ def test_bad_input(options: dict[str, Any], gamma: float, message: str) -> None:
         gauge(random_quadratics(3, 2), fedavg(gamma=gamma), options=GaugeOptions(**options))
 
 
+def test_options_and_text_are_taken_as_a_user_means_them() -> None:
+    federation, options = random_quadratics(4, 3), GaugeOptions(steps=100, local_steps=[4])
+    plain = gauge(federation, fedavg(gamma=GAMMA), cost=Cost.parse("cross-device"), options=options)
+    options = GaugeOptions(local_steps=[4])
+    assert gauge(federation, fedavg(gamma=GAMMA), cost="cross-device", options=options, steps=100) == plain
+    goal = plain.losses[-20]
+    early = gauge(federation, fedavg(gamma=GAMMA), goal=f"loss={goal!r}", options=options, steps=100)
+    assert early.goal == goal
+    for wrong in ({"goal": "accuracy=1"}, {"goal": float("nan")}, {"options": {"steps": 3}}, {"stepz": 3}):
+        with pytest.raises(InputError):
+            gauge(federation, fedavg(gamma=GAMMA), **wrong)
+
+
 def test_a_federation_at_its_minimum_has_no_way_down() -> None:
     federation = QuadraticFederation([[[1.0]], [[1.0]]], [[1.0], [-1.0]], start=[0.0])
     with pytest.raises(InputError, match="f does not fall"):

@@ -108,6 +108,8 @@ def gauge(
     >>> [round(each.value, 2) for each in found.efficiency]
     [1.0, 1.0, 1.0]
     """
+    if not isinstance(options, GaugeOptions | None):
+        raise InputError(f"options must be GaugeOptions, as in options=GaugeOptions(steps=200), not {options!r}.")
     chosen = {name: setup.pop(name) for name in _OPTIONS if name in setup}
     options = replace(options or GaugeOptions(), **chosen)
     shared = setup_of(source, algorithm, **setup)
