@@ -96,7 +96,9 @@ def side_by_side(first: Sequence[str], columns: Sequence[Sequence[str]]) -> list
     """The columns in groups, each of which fits beside the first one: squeezed, a table breaks inside words."""
 
     def width(cells: Sequence[str]) -> int:
-        return max(map(cell_len, cells)) + 3  # a space on either side, and one between columns
+        return (
+            max(cell_len(line) for cell in cells for line in cell.split("\n")) + 3
+        )  # a space on either side, and one between columns
 
     groups: list[list[Sequence[str]]] = []
     left = 0
@@ -319,7 +321,7 @@ def show_rounds(title: str, rounds: Sequence[Round]) -> None:
         accuracy = ["–" if r.accuracy is None else f"{r.accuracy:.2%}"] * tested
         seen = [number(r.spread), number(r.L_h_ratio)] * watched
         pace = [str(r.looked[-1]) if r.looked else "–", number(r.elapsed)] * paced
-        loss = number(r.loss) + ("" if r.loss_error is None else f" ± {number(r.loss_error)}")
+        loss = number(r.loss) + ("" if r.loss_error is None else f" ± {r.loss_error:.2g}")
         rows.append((str(r.round), loss, *accuracy, *pace, number(r.grad2), *seen))
     table(title, head, rows)
     sampled = next((r for r in shown if r.sample is not None), None)
