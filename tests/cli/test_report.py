@@ -78,11 +78,6 @@ def test_a_run_of_a_federation_of_ones_own_with_its_measurement(place: Path, cap
     assert told["bound"]["versions"]["corrected"]["values"]["N"] == 4
     # No command can measure what only a script has.
     assert "fedgauge measure" not in (place / "r.html").read_text().split('<section id="commands"')[1]
-    other = fg.measure(
-        fg.random_quadratics(4, 3, sigma2=0.1, seed=2), fg.fedavg(gamma=0.01), local_steps=2, options=options
-    )
-    Path("other.json").write_text(json.dumps(other.to_json()))
-    assert answer(capsys, "report own --measure other.json --out r.html")["bound"] is None
 
 
 def test_the_rates_of_a_run_are_named_and_its_other_settings_are_below(place: Path, capsys: Capture) -> None:

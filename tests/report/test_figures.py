@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -63,4 +64,5 @@ def test_losses_below_0_are_drawn_whole() -> None:
         assert left.get_yscale() == right.get_yscale() == "linear"
         (band,) = right.collections
         # Without a deviation, a band has no height: it is not filled up to half of the mean.
-        assert {tuple(point) for path in band.get_paths() for point in path.vertices} == {(0.0, -1.0), (1.0, -2.0)}
+        (path,) = band.get_paths()
+        assert np.asarray(path.vertices)[:, 1].max() == -1.0

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from fedgauge.errors import InputError, MachineError
 from fedgauge.experiment.config import Experiment
-from fedgauge.measurement.reading import Measurement
 from fedgauge.results.comparison import Comparison, compare
 from fedgauge.results.reading import FoundResults
 from fedgauge.runs.reader import FoundRun
@@ -69,7 +68,7 @@ def background_of(found: FoundResults) -> Background:
                 labels, workers = _share_out(experiment)
         except (InputError, MachineError) as error:
             notes.append(f"What the workers hold cannot be shown: {error}")
-    if workers is None and found.run and found.measurement and _is_of(found.measurement, found.run):
+    if workers is None and found.measurement:  # which is of the same federation, or it would have been refused
         workers = found.measurement.settings.get("workers")
     comparison = None
     # A plan's constants belong to the plan's experiment, which need not be the run's.
@@ -86,12 +85,6 @@ def background_of(found: FoundResults) -> Background:
         except InputError as error:
             notes.append(f"There is no bound to set beside the run: {error}")
     return Background(experiment, labels, workers, comparison, tuple(notes))
-
-
-def _is_of(measurement: Measurement, run: FoundRun) -> bool:
-    """Whether a measurement is of the federation that was run."""
-    federation = run.settings.get("federation")
-    return federation is not None and federation == measurement.settings.get("federation")
 
 
 def _experiment(found: FoundResults) -> Experiment | None:

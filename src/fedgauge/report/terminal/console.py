@@ -85,7 +85,9 @@ def table(
     )
     for index, column in enumerate(columns):
         numeric = all(_NUMERIC.match(str(row[index])) for row in rows)
-        grid.add_column(column, justify="right" if numeric else "left", overflow="fold")
+        # A number stays in one line with its error.
+        whole = any(" ± " in str(row[index]) for row in rows)
+        grid.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=whole)
     for row in rows:
         # Escaped before its width is measured.
         grid.add_row(*(Text(printable(cell)) if isinstance(cell, str) else cell for cell in row))
@@ -227,7 +229,7 @@ def show_trace(trace: Trace, num_workers: int | None = None, federation: str = "
         federation: what it was run on, from :func:`federation_line`.
     """
     if federation:
-        out.print(Text(federation), soft_wrap=True)
+        out.print(Text(federation), soft_wrap=not out.is_terminal)
     show_rounds(title_of(trace.settings, num_workers), trace.rounds)
     show_decisions(trace.rounds)
     out.print(ending(trace))
