@@ -97,7 +97,19 @@ def test_help_has_no_bracket_that_is_taken_for_markup(path: tuple[str, ...]) -> 
         assert not re.search(r"(?<!\\)\[", getattr(parameter, "help", None) or ""), parameter.name
 
 
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_help_is_folded_where_the_terminal_ends(path: tuple[str, ...]) -> None:
+    command: Any = typer.main.get_command(app)
+    for name in path:
+        command = command.commands[name]
+    for paragraph in command.help.split("\n\n"):
+        _, *rest = paragraph.splitlines()
+        assert all(line.startswith("Example:") for line in rest), paragraph
+
+
 def test_the_command_is_recorded_as_it_can_be_given_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["/home/study.py", "a b"])
+    assert command_line() == "python study.py 'a b'"
     for program in ("/usr/bin/fedgauge", "/lib/fedgauge/__main__.py"):
         monkeypatch.setattr(sys, "argv", [program, "demo", "--out", "a b"])
         assert command_line() == "fedgauge demo --out 'a b'"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import time
@@ -19,6 +20,7 @@ import fedgauge.simulation.loop  # noqa: F401 - torch is slow to import, and not
 from fedgauge.cli import main
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.measurement.reading import Measurement
+from fedgauge.report.terminal import console
 
 QUICK = "--gamma 0.1 --processes 1 --near 0.3 --seeds 2 --trajectory-rounds 2"
 
@@ -42,6 +44,23 @@ def test_a_quadratic_has_exact_and_measured_constants_side_by_side(place: Path, 
     assert curvature["L_tilde"] == pytest.approx(exact["L_tilde"].value, rel=1e-8)
     assert found["complete"]
     assert Measurement.from_json(found).to_json() == found
+
+
+def test_a_table_of_many_readings_does_not_break_inside_words(
+    place: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console, "out", console.PrintableConsole(highlight=False, width=80))
+    assert main(f"measure fed.json {QUICK}".split()) == 0
+    shown = capsys.readouterr().out
+    lines = shown.splitlines()
+    assert max(map(len, lines)) <= 80
+    cells = {cell for line in lines for cell in line.split()}
+    readings = {"certified", "divergence", "noise", "trajectory", "curvature"}
+    assert readings | {"L_h_paper", "zeta_local", "sigma_rms"} <= cells
+    assert "zeta_rms²" in cells
+    assert sum("by worker" in line for line in lines) == 2
+    # Ends that look alike say nothing.
+    assert not [low for low, high in re.findall(r"\[(\S+), (\S+)\]", shown) if low == high]
 
 
 def test_a_model_is_read_from_any_file_that_a_run_may_begin_at(place: Path, capsys: Capture) -> None:

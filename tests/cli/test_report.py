@@ -12,6 +12,7 @@ import pytest
 from tests.cli.command import FEDERATION, Capture, answer, snapshot
 from tests.report.made import measurement, write_measurement, write_run
 
+import fedgauge as fg
 from fedgauge.cli import main
 from fedgauge.values.results import sealed
 
@@ -64,6 +65,30 @@ def test_a_run_whose_records_are_made_from_a_sample(place: Path, capsys: Capture
     assert "from a sample of 64 examples" in told["verdict"] + told["summary"]
     assert told["bound"] is None
     assert "a bound is about all of them" in (place / "r.html").read_text()
+
+
+def test_a_run_of_a_federation_of_ones_own_with_its_measurement(place: Path, capsys: Capture) -> None:
+    federation = fg.random_quadratics(4, 3, hessian_spread=0.5, sigma2=0.1, seed=1)
+    fg.simulate(federation, fg.fedavg(gamma=0.01), local_steps=2, rounds=3, keep="own")
+    options = fg.MeasureOptions(("certified", "divergence"), seeds=1)
+    found = fg.measure(federation, fg.fedavg(gamma=0.01), local_steps=2, options=options)
+    Path("own.json").write_text(json.dumps(found.to_json()))
+    told = answer(capsys, "report own --measure own.json --out r.html")
+    # The measurement knows how many workers there are.
+    assert told["bound"]["versions"]["corrected"]["values"]["N"] == 4
+    # No command can measure what only a script has.
+    assert "fedgauge measure" not in (place / "r.html").read_text().split('<section id="commands"')[1]
+
+
+def test_the_rates_of_a_run_are_named_and_its_other_settings_are_below(place: Path, capsys: Capture) -> None:
+    assert (
+        main(["simulate", "fed.json", "--algorithm", "diloco", "--gamma", "0.01", "--rounds", "2", "--out", "kept"])
+        == 0
+    )
+    capsys.readouterr()
+    told = answer(capsys, "report kept --out r.html")
+    assert told["summary"] == "diloco with I = 10, gamma = 0.01, eta = 0.7 on fed.json."
+    assert "local_beta1" in (place / "r.html").read_text()
 
 
 def test_the_bound_is_what_the_command_bound_says(place: Path, capsys: Capture) -> None:

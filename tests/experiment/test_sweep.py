@@ -19,6 +19,7 @@ from fedgauge.errors import InputError
 from fedgauge.experiment import jobs, sweep
 from fedgauge.experiment.config import Experiment
 from fedgauge.experiment.sweep import Sweep, run_sweep
+from fedgauge.experiment.sweep_result import SweepResult
 from fedgauge.runs.reader import find_runs, read_run
 from fedgauge.simulation.options import Compute
 
@@ -104,10 +105,17 @@ def test_an_interrupted_sweep_goes_on(place: Path, monkeypatch: pytest.MonkeyPat
     assert read_run(runs / "local_steps=2,seed=0").stopped_at == 80
 
 
+def swept(*arguments: Any, **options: Any) -> SweepResult:
+    """What a sweep found that nobody interrupted."""
+    found = run_sweep(*arguments, **options)
+    assert found is not None
+    return found
+
+
 def test_runs_that_have_ended_are_read_and_nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     base = BASE.changed({"rounds": 3, "watch": False})
     once, twice = (Sweep(base, {"local_steps": [1, 2]}, seeds) for seeds in (1, 2))
-    expected = run_sweep(once, tmp_path, jobs=1)
+    expected = swept(once, tmp_path, jobs=1)
     said: list[tuple[int, int, int]] = []
     with monkeypatch.context() as without:
         without.setattr(sweep, "make_pool", None)
@@ -122,7 +130,7 @@ def test_runs_that_have_ended_are_read_and_nothing_is_started(tmp_path: Path, mo
         return jobs.InProcess(report)
 
     monkeypatch.setattr(sweep, "make_pool", make_pool)
-    found = run_sweep(twice, tmp_path, jobs=4, report=lambda *how_far: said.append(how_far))
+    found = swept(twice, tmp_path, jobs=4, report=lambda *how_far: said.append(how_far))
     assert began == [3]
     assert said[1] == (3, 12, 1)
     assert said[-1][:2] == (12, 12)
@@ -144,14 +152,14 @@ def test_the_longest_runs_begin_first_and_one_alone_has_all_processes(
 
     monkeypatch.setattr(sweep, "make_pool", lambda compute, report: Watched(report))
     base = Experiment.of({"source": "digits", "gamma": 0.1, "rounds": 2, "watch": False})
-    first = run_sweep(Sweep(base, {"local_steps": [1, 3, 2]}), tmp_path, 2)
+    first = swept(Sweep(base, {"local_steps": [1, 3, 2]}), tmp_path, 2)
     assert given == [(3, 1), (2, 1), (1, 1)]
     assert [each.values["local_steps"] for each in first.combinations] == [1, 3, 2]
     del given[:]
-    alone = run_sweep(Sweep(base, {"local_steps": [1, 3, 2, 4]}), tmp_path, 2)
+    alone = swept(Sweep(base, {"local_steps": [1, 3, 2, 4]}), tmp_path, 2)
     assert given == [(4, 2)]
     # The number of processes changes no bit, so that this run is the one that would have been made beside others.
-    there = run_sweep(Sweep(base, {"local_steps": [4]}), tmp_path / "other", 1)
+    there = swept(Sweep(base, {"local_steps": [4]}), tmp_path / "other", 1)
     assert given[1:] == [(4, 1)]
     assert alone.combinations[-1].loss == there.combinations[0].loss
 
@@ -177,11 +185,11 @@ def test_a_long_run_that_is_left_alone_is_resumed_with_all_processes(
     said: list[int] = []
     base = Experiment.of({"source": "digits", "gamma": 0.1, "watch": False, "record_every": 50})
     over = {"rounds": [2, 400], "local_steps": [2]}
-    found = run_sweep(Sweep(base, over), tmp_path / "two", 2, report=lambda done, total, ended: said.append(done))
+    found = swept(Sweep(base, over), tmp_path / "two", 2, report=lambda done, total, ended: said.append(done))
     assert pools == [(2, [1, 1]), (1, [2])]
     assert (said[0], said[-1], said == sorted(said)) == (0, 402, True)
     # Where it was interrupted, and by how many processes it was computed, changes no bit.
-    alone = run_sweep(Sweep(base, over), tmp_path / "one", 1)
+    alone = swept(Sweep(base, over), tmp_path / "one", 1)
     assert [each.loss for each in found.combinations] == [each.loss for each in alone.combinations]
 
 

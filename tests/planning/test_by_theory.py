@@ -367,7 +367,7 @@ def test_the_interval_holds_the_choice() -> None:
     assert plan.best.choice == plan_of({**TABLE, "L_h": 0.05, "sigma2": 0.5}).choice
     assert plan.worst.choice == plan_of({**TABLE, "L_h": 0.4, "sigma2": 2.0}).choice
     assert not plan.certified
-    assert "L_h is a sample value" in plan.verdict
+    assert "sigma2 and L_h are sample values" in plan.verdict
 
 
 @pytest.mark.parametrize("participants", [None, 2])

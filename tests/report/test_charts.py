@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fedgauge.report.page.chart import Chart, Mark, Series, lines, stacked
+from fedgauge.report.page.chart import Chart, Mark, Series, _marks, lines, stacked
 from fedgauge.report.page.grids import IntervalRow, heat_map, intervals
 from fedgauge.report.page.scales import AxisScale, fit, labels, log_ticks, thin, ticks
 from fedgauge.web.elements import number, table
@@ -177,3 +177,33 @@ def test_a_table_shows_four_digits_and_holds_all() -> None:
     assert '<data value="0.3333333333333333">0.3333</data>' in html
     assert '<data value="Infinity">∞</data>' in html
     assert "<img" not in html
+
+
+def test_a_line_that_goes_below_0_has_no_logarithmic_axis() -> None:
+    def scales(*values: float) -> set[str]:
+        drawn = lines("f", [Series("f", range(len(values)), values)], title="f", x_label="round", y_label="f")
+        return set(drawn.data["y"])
+
+    assert scales(1.2, 0.4, -4.4) == {"linear"}
+    assert scales(1.2, 0.4, 0.0) == {"linear", "log"}
+
+
+def test_a_single_point_can_be_seen_and_rounds_are_whole() -> None:
+    one, two = (
+        str(lines("f", [Series("f", range(n), [0.2] * n)], title="f", x_label="round", y_label="f").html)
+        for n in (1, 2)
+    )
+    path = re.findall(r'class="line t0" d="([^"]+)"', one)[0]
+    across, up = ([float(pair[axis]) for pair in re.findall(r"([\d.]+) ([\d.]+)", path)] for axis in (0, 1))
+    assert max(across) - min(across) == max(up) - min(up) == 4
+    for page in (one, two):
+        written = re.findall(r'class="tick[^"]*" text-anchor="middle">([^<]+)<', page)
+        assert written
+        assert all(label in ("0", "1") for label in written)
+
+
+def test_no_line_of_a_mark_crosses_the_label_of_another() -> None:
+    scale = AxisScale(1, 16, 66, 500, log=True)
+    admitted, run = _marks([Mark(3, "admitted"), Mark(4, "the run")], scale)
+    assert (admitted.is_right, run.is_right) == (True, False)
+    assert (admitted.down, run.down) == (0.0, 0.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -54,3 +55,14 @@ def test_labels_of_many_lines_stand_beside_them(tmp_path: Path) -> None:
         legend = axes.get_legend()
         assert legend is not None
         assert legend.get_window_extent().x0 >= axes.get_window_extent().x1
+
+
+def test_losses_below_0_are_drawn_whole() -> None:
+    with figures.figure(figures.Sheet(), panels=2) as (left, right):
+        figures.lines(left, range(3), {"f": [1.0, -1.0, -2.0]}, title="", xlabel="", ylabel="", log="y")
+        figures.bands(right, {"f": ([0, 1], [-1.0, -2.0], [0.0, 0.0])}, title="", xlabel="", ylabel="", log="y")
+        assert left.get_yscale() == right.get_yscale() == "linear"
+        (band,) = right.collections
+        # Without a deviation, a band has no height: it is not filled up to half of the mean.
+        (path,) = band.get_paths()
+        assert np.asarray(path.vertices)[:, 1].max() == -1.0

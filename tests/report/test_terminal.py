@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedgauge.report.terminal import kept_runs
+from fedgauge.report.terminal import console, kept_runs
 from fedgauge.runs.reader import FoundRun
 
 
@@ -19,3 +19,11 @@ def test_a_check_says_how_many_more_ratios_there_are(
     rows = sum(f" {at} L_h 2 1" in text for at in range(number))
     assert f"{number} ratios exceed" in text
     assert rows == number or f"{number - rows} more are left out" in text
+
+
+def test_a_number_stays_in_one_line_with_its_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(console, "out", console.PrintableConsole(highlight=False, width=40))
+    console.table("", ("round", "loss f", "spread of the workers"), [("1", "0.9671 ± 0.024", "0.04117")])
+    assert "0.9671 ± 0.024" in capsys.readouterr().out

@@ -199,6 +199,8 @@ def _same_sweep(cluster: Any, place: Path) -> None:
     found = run_sweep(Sweep(on_ray, over, seeds=10), there, report=kill)
     assert killed
     expected = run_sweep(Sweep(base, over, seeds=10), here, jobs=1)
+    assert found is not None
+    assert expected is not None
     assert len(list(there.iterdir())) == 40
     assert kept(there) == kept(here)
     assert [each.loss for each in found.combinations] == [each.loss for each in expected.combinations]

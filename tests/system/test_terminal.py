@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import ast
+import fcntl
 import json
+import os
+import pty
 import re
+import struct
+import subprocess
+import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -76,3 +83,24 @@ def test_commands_print_through_one_function() -> None:
     for path in [*(root / "cli").rglob("*.py"), *(root / "report").rglob("*.py")]:
         calls = [node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
         assert "print" not in {call.id for call in calls if isinstance(call, ast.Name)}, f"{path.name} prints"
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_lines_on_a_terminal_end_between_words(stream: str) -> None:
+    words = "the quick brown fox-hounds jump over " * 6 + "a/path-that-is/longer-than-the/terminal-of-forty/columns"
+    parent, child = pty.openpty()
+    fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
+    told = f"from fedgauge.system.terminal import say; say({words!r}, error={stream == 'stderr'})"
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    subprocess.run(
+        [sys.executable, "-c", told], stdin=child, stdout=child, stderr=child, env=environment, check=True, timeout=60
+    )
+    shown = os.read(parent, 65536).decode()
+    os.close(parent)
+    os.close(child)
+    lines = shown.split("\r\n")
+    assert " ".join(lines).split() == words.split()
+    assert max(len(line) for line in lines[:-2]) <= 40
+    # Elsewhere a program reads it, for which it is one line.
+    piped = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True, timeout=60)
+    assert getattr(piped, stream) == f"{words}\n"

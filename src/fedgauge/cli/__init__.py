@@ -37,6 +37,7 @@ from fedgauge.cli import (
 from fedgauge.cli.spelling import as_options
 from fedgauge.cli.unexpected import out_of_memory, save_traceback
 from fedgauge.errors import InputError, InterruptedCommandError, MachineError
+from fedgauge.system.command_line import flowing
 from fedgauge.system.files import remedy
 from fedgauge.system.interrupts import as_interrupts
 from fedgauge.system.memory import keep_freed_memory
@@ -87,6 +88,9 @@ for command in (reproduce_studies.lenses, reproduce_studies.certified, reproduce
     reproduce.app.command()(command)
 app.add_typer(reproduce.app)
 app.add_typer(new.app)
+for group in (app, data.app, runs.app, reproduce.app, new.app):
+    for each in group.registered_commands:
+        each.help = flowing((each.callback and each.callback.__doc__) or "")
 
 
 def _show_version(wanted: bool) -> None:

@@ -329,7 +329,7 @@ def _measured(
         progress=lambda what, done: progress(what, int(done), None),
     )
     settings: dict[str, Any] = {"experiment": dict(setup.experiment), "asked": _plain(options)}
-    settings["federation"] = digest
+    settings |= {"federation": digest, "workers": federation.num_workers}
     if setup.participation.shares is not None:
         settings["weights"] = list(setup.participation.shares)
     if not setup.experiment:

@@ -13,7 +13,7 @@ from fedgauge.theory.answer import Answer, bound
 from fedgauge.theory.search import Choice, Point
 from fedgauge.values import Condition, Kind, Result, Value
 from fedgauge.values.display import Displayed
-from fedgauge.values.text import article, compare, lasting, rounds, short, whole
+from fedgauge.values.text import compare, lasting, rounds, short, whole
 
 
 @dataclass(frozen=True)
@@ -176,8 +176,7 @@ class TheoryPlan(Result, Displayed):
     def verdict(self) -> str:
         """One sentence: whether the plan is certified, what it chooses, what limits it, and the alternatives."""
         found = self.answer
-        kinds = " and ".join(f"{name} is {article(kind)} {kind} value" for name, kind in found.uncertain.items())
-        starts = {"certified": "Certified", "plug-in": f"Plug-in, as {kinds}"}
+        starts = {"certified": "Certified", "plug-in": f"Plug-in, as {found.doubts}"}
         start = starts.get(found.standing, "As printed only, which had to be corrected and certifies nothing")
         rates = f"I = {self.I}, gamma = {short(self.gamma)} and eta = {short(self.eta)}"
         if self.target is not None:

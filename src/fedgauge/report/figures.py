@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -128,7 +128,7 @@ def lines(
     axes.set(title=title, xlabel=xlabel, ylabel=ylabel)
     if "x" in log:
         axes.set_xscale("log")
-    if "y" in log:
+    if "y" in log and _suits_logarithms(value for values in series.values() for value in values):
         axes.set_yscale("log")
     _legend(axes, len(series))
 
@@ -143,17 +143,24 @@ def bands(
     log: str = "",
 ) -> None:
     """Draw a line and its deviation to both sides for each (x, mean, deviation), coloured in their order."""
+    scaled = "y" in log and _suits_logarithms(m for _, mean, _ in series.values() for m in mean)
     for index, (label, (x, mean, deviation)) in enumerate(series.items()):
         colour = shade(index, len(series))
         axes.plot(x, mean, label=label, color=colour)
         # On a logarithmic axis a band that reaches 0 has no lower end; half of the mean stands for it.
-        low = [m - d if m - d > 0 or not log else m / 2 for m, d in zip(mean, deviation, strict=True)]
+        low = [m - d if m - d > 0 or not scaled else m / 2 for m, d in zip(mean, deviation, strict=True)]
         high = [m + d for m, d in zip(mean, deviation, strict=True)]
         axes.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
     axes.set(title=title, xlabel=xlabel, ylabel=ylabel)
-    if "y" in log and any(m > 0 for _, mean, _ in series.values() for m in mean):
+    if scaled:
         axes.set_yscale("log")
     _legend(axes, len(series))
+
+
+def _suits_logarithms(values: Iterable[float]) -> bool:
+    """Whether an axis can be logarithmic: a line that goes below 0 would be cut there."""
+    finite = [value for value in values if math.isfinite(value)]
+    return max(finite, default=0.0) > 0 and min(finite) >= 0
 
 
 def _legend(axes: Axes, number: int) -> None:

@@ -68,6 +68,8 @@ def background_of(found: FoundResults) -> Background:
                 labels, workers = _share_out(experiment)
         except (InputError, MachineError) as error:
             notes.append(f"What the workers hold cannot be shown: {error}")
+    if workers is None and found.measurement:  # which is of the same federation, or it would have been refused
+        workers = found.measurement.settings.get("workers")
     comparison = None
     # A plan's constants belong to the plan's experiment, which need not be the run's.
     constants = found.measurement.constants if found.measurement else None

@@ -86,6 +86,16 @@ class Answer(Value, Displayed):
         return {name: kind for name, kind in self.bound.kinds.items() if not is_safe(name, kind)}
 
     @property
+    def doubts(self) -> str:
+        """The uncertain constants by their kind, as in: sigma2 is a sample value and L_g and L_h are lower values."""
+        said = []
+        for kind in dict.fromkeys(self.uncertain.values()):
+            *others, last = [name for name, its_kind in self.uncertain.items() if its_kind == kind]
+            whole = f"{', '.join(others)} and {last} are" if others else f"{last} is {article(kind)}"
+            said.append(f"{whole} {kind} value{'s' if others else ''}")
+        return " and ".join(said)
+
+    @property
     def standing(self) -> Standing:
         """How far the bound can be trusted."""
         if self.contradictions:
@@ -110,8 +120,7 @@ class Answer(Value, Displayed):
             reasons = " and ".join(_say_failed(condition) for condition in self.failed)
             return f"Not certified: {reasons}, so the theorem does not apply; {size}."
         if standing == "plug-in":
-            kinds = " and ".join(f"{name} is {article(kind)} {kind} value" for name, kind in self.uncertain.items())
-            start = f"Plug-in: every condition holds, but {kinds}, so that the bound may be too small"
+            start = f"Plug-in: every condition holds, but {self.doubts}, so that the bound may be too small"
         elif standing == "as printed":
             start = "As printed only: the printed conditions hold, but the printed formula had to be corrected"
         else:

@@ -31,6 +31,7 @@ LETTER = 10.2
 _SMALL_LETTER = 7.3  # elsewhere
 _LINE = 20.0  # the height of a line of words
 _BAR = 6.0  # half the width of a band or a layer that has a single point
+_DOT = 2.0  # half the width of a single point, without the width of the line around it
 OTHERS = 8
 """The colour number of series that are shown only for comparison; 0 to 7 are the explorer's colours."""
 
@@ -125,10 +126,15 @@ def macros() -> Any:
     return page_environment("fedgauge.report.page").get_template("charts.html").module
 
 
-def ticks_of(scale: AxisScale) -> list[Tick]:
-    """The ticks of an axis from left to right, as many as have room; every other label is hidden on a phone."""
+def ticks_of(scale: AxisScale, whole: bool = False) -> list[Tick]:
+    """The ticks of an axis from left to right, as many as have room; every other label is hidden on a phone.
+
+    Args:
+        scale: the axis.
+        whole: whether what it counts has no fractions, such as rounds.
+    """
     for most in (6, 5, 4, 3, 2):
-        marks = scale.ticks(most)
+        marks = [mark for mark in scale.ticks(most) if not whole or mark.is_integer()] or scale.ticks(most)
         words = labels(marks)
         found = [
             Tick(at, label, "tick odd" if number % 2 else "tick", min(at, WIDTH - len(label) * LETTER / 2))
@@ -161,17 +167,26 @@ def _left(scales: Iterable[AxisScale]) -> float:
 
 def _marks(marks: Iterable[Mark], x: AxisScale) -> list[DrawnMark]:
     """The marks on the axis; labels that would cover one another are below one another."""
-    middle, drawn, taken = (x.start + x.end) / 2, [], list[tuple[int, float, float]]()
-    for mark in sorted(marks, key=lambda each: each.x):
-        if not x.low <= mark.x <= x.high:
-            continue
+    drawn, taken = [], list[tuple[int, float, float]]()
+    shown_marks = sorted((mark for mark in marks if x.low <= mark.x <= x.high), key=lambda each: each.x)
+    for mark in shown_marks:
         at, wide = x(mark.x), LETTER * (len(mark.label) + 1)
-        is_right = at > middle
+        is_right = _is_right(at, wide, [x(each.x) for each in shown_marks], x)
         begin, end = (at - wide, at) if is_right else (at, at + wide)
         row = next(row for row in itertools.count() if not any(r == row and a < end and begin < b for r, a, b in taken))
         taken.append((row, begin, end))
         drawn.append(DrawnMark(at, mark.label, is_right, _LINE * row))
     return drawn
+
+
+def _is_right(at: float, wide: float, lines: Sequence[float], x: AxisScale) -> bool:
+    """Whether a label ends at its line rather than begins there: where no other line crosses it, if it can be."""
+    likely = at > (x.start + x.end) / 2
+    for is_right in (likely, not likely):
+        begin, end = (at - wide, at) if is_right else (at, at + wide)
+        if x.start <= begin and end <= x.end and not any(begin < line < end for line in lines if line != at):
+            return is_right
+    return likely
 
 
 def drawable(number: float | None, scale: AxisScale) -> bool:
@@ -182,18 +197,21 @@ def drawable(number: float | None, scale: AxisScale) -> bool:
 def _path(places: Sequence[float], heights: Sequence[float], x: AxisScale, y: AxisScale, steps: bool = False) -> str:
     """The path of a line, with a gap wherever a number cannot be drawn."""
     parts: list[str] = []
-    is_drawing = False
-    for a, b in zip(places, heights, strict=True):
-        if not (drawable(a, x) and drawable(b, y)):
-            is_drawing = False
+    points = zip(places, heights, strict=True)
+    for is_drawn, run in itertools.groupby(points, lambda point: drawable(point[0], x) and drawable(point[1], y)):
+        if not is_drawn:
             continue
-        at, up = place(x(a)), place(y(b))
-        if is_drawing:
-            parts.append(f"H{at}V{up}" if steps else f"L{at} {up}")
-        else:
-            parts.append(f"M{at} {up}h0")  # a single point is a dot
-        is_drawing = True
+        first, *rest = [(x(a), y(b)) for a, b in run]
+        parts.append(f"M{place(first[0])} {place(first[1])}" if rest else _dot(*first, x, y))
+        parts += [f"H{place(at)}V{place(up)}" if steps else f"L{place(at)} {place(up)}" for at, up in rest]
     return "".join(parts)
+
+
+def _dot(at: float, up: float, x: AxisScale, y: AxisScale) -> str:
+    """The path of a single point, large enough to be seen, inside the axes."""
+    left, right = place(max(at - _DOT, x.start)), place(min(at + _DOT, x.end))
+    over, under = place(max(up - _DOT, y.end)), place(min(up + _DOT, y.start))
+    return f"M{left} {place(up)}L{place(at)} {over}L{right} {place(up)}L{place(at)} {under}Z"
 
 
 def _area(places: Sequence[float], lows: Sequence[float], highs: Sequence[float], x: AxisScale, y: AxisScale) -> str:
@@ -272,7 +290,9 @@ def lines(
     places = [at for one in drawn for at in (*one.x, *(mark.x for mark in marks))]
     heights = [up for one in drawn for up in (*one.y, *one.low, *one.high)]
     scales = {"linear": fit(heights, _BOTTOM, TOP, zero=not _narrow(heights))}
-    if any(up is not None and math.isfinite(up) and up >= sys.float_info.min for up in heights):
+    values = [up for one in drawn for up in one.y if _is_finite(up)]
+    # A line that goes below 0 would be cut there.
+    if max(values, default=0.0) >= sys.float_info.min and min(values) >= 0:
         scales = {"log": fit(heights, _BOTTOM, TOP, log=True), **scales}
     x = fit(places, _left(scales.values()), RIGHT, log=log_x)
     hint = f"{title}: {', '.join(names)} against {x_label}"
@@ -288,7 +308,7 @@ def lines(
             )
             for one in drawn
         ]
-        across, up = ticks_of(x), _heights_of(y)
+        across, up = ticks_of(x, all(map(float.is_integer, map(float, places)))), _heights_of(y)
         pictures.append(
             macros().lines_picture(
                 kind, hint, x, y, across, up, x_label, y_label, paths, _marks(marks, x), WIDTH, HEIGHT

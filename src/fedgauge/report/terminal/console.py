@@ -85,7 +85,9 @@ def table(
     )
     for index, column in enumerate(columns):
         numeric = all(_NUMERIC.match(str(row[index])) for row in rows)
-        grid.add_column(column, justify="right" if numeric else "left", overflow="fold")
+        # A number stays in one line with its error.
+        whole = any(" ± " in str(row[index]) for row in rows)
+        grid.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=whole)
     for row in rows:
         # Escaped before its width is measured.
         grid.add_row(*(Text(printable(cell)) if isinstance(cell, str) else cell for cell in row))
@@ -96,7 +98,9 @@ def side_by_side(first: Sequence[str], columns: Sequence[Sequence[str]]) -> list
     """The columns in groups, each of which fits beside the first one: squeezed, a table breaks inside words."""
 
     def width(cells: Sequence[str]) -> int:
-        return max(map(cell_len, cells)) + 3  # a space on either side, and one between columns
+        return (
+            max(cell_len(line) for cell in cells for line in cell.split("\n")) + 3
+        )  # a space on either side, and one between columns
 
     groups: list[list[Sequence[str]]] = []
     left = 0
@@ -225,7 +229,7 @@ def show_trace(trace: Trace, num_workers: int | None = None, federation: str = "
         federation: what it was run on, from :func:`federation_line`.
     """
     if federation:
-        out.print(Text(federation), soft_wrap=True)
+        out.print(Text(federation), soft_wrap=not out.is_terminal)
     show_rounds(title_of(trace.settings, num_workers), trace.rounds)
     show_decisions(trace.rounds)
     out.print(ending(trace))
@@ -319,7 +323,7 @@ def show_rounds(title: str, rounds: Sequence[Round]) -> None:
         accuracy = ["–" if r.accuracy is None else f"{r.accuracy:.2%}"] * tested
         seen = [number(r.spread), number(r.L_h_ratio)] * watched
         pace = [str(r.looked[-1]) if r.looked else "–", number(r.elapsed)] * paced
-        loss = number(r.loss) + ("" if r.loss_error is None else f" ± {number(r.loss_error)}")
+        loss = number(r.loss) + ("" if r.loss_error is None else f" ± {r.loss_error:.2g}")
         rows.append((str(r.round), loss, *accuracy, *pace, number(r.grad2), *seen))
     table(title, head, rows)
     sampled = next((r for r in shown if r.sample is not None), None)

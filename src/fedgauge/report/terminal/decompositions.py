@@ -28,8 +28,9 @@ def show_decomposition(found: Decomposition) -> None:
             order = np.argsort(-shares, kind="stable")[:_MOST_ROWS]
             title = f"{part.symbol}² = {console.number(part.total)} by {what}"
             more = len(names) - len(order)
+            console.out.print(title)
             console.table(
-                title, (what, "share"), [(names[i], f"{shares[i]:.1%}") for i in order], f"and {more} more" * bool(more)
+                "", (what, "share"), [(names[i], f"{shares[i]:.1%}") for i in order], f"and {more} more" * bool(more)
             )
         far = ", ".join(map(str, part.outliers[:_MOST_ROWS])) or "none"
         console.out.print(

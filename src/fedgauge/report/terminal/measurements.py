@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+_ABSENT = "–"
+"""What stands for a constant that a reading does not have."""
+
+
 def show(found: Measurement) -> None:
     """Print the constants, one column per reading, where they come from, and what they mean for local steps."""
     point = found.point
@@ -28,10 +32,13 @@ def show(found: Measurement) -> None:
     title = f"Constants at the model: {where}; f = {console.number(point['loss'])}"
     taken = [reading for reading in found.readings if reading.estimates and reading.name != "lenses"]
     names = list(dict.fromkeys(estimate.symbol for reading in taken for estimate in reading.estimates))
-    rows = []
-    for name in names:
-        rows.append((name, *(_cell(reading.constants.get(name)) for reading in taken)))
-    console.table(title, ("symbol", *(reading.name for reading in taken)), rows)
+    columns = [(reading.name, *(_cell(reading.constants.get(name)) for name in names)) for reading in taken]
+    for group in console.side_by_side(("symbol", *names), columns):
+        rows = [
+            row for row in zip(names, *(column[1:] for column in group), strict=True) if any(map(_is_there, row[1:]))
+        ]
+        console.table(title, ("symbol", *(column[0] for column in group)), rows)
+        title = ""
     lenses = found.reading("lenses")
     if lenses:
         console.show_estimates("Other lenses", lenses.estimates)
@@ -57,10 +64,15 @@ def _decomposition(found: Measurement) -> Decomposition | None:
 
 def _cell(estimate: Estimate | None) -> str:
     if estimate is None:
-        return "–"
-    # If there is no upper end, the kind says so.
-    ends = f"[{estimate.low:.3g}, {estimate.high:.3g}]" if estimate.low < estimate.high < np.inf else ""
+        return _ABSENT
+    # If there is no upper end, the kind says so; ends that look alike say nothing.
+    low, high = f"{estimate.low:.3g}", f"{estimate.high:.3g}"
+    ends = f"[{low}, {high}]" if low != high and estimate.high < np.inf else ""
     return f"{console.number(estimate.value)} {estimate.kind}\n{ends}".rstrip()
+
+
+def _is_there(cell: str) -> bool:
+    return cell != _ABSENT
 
 
 def verdict(found: Measurement) -> str:

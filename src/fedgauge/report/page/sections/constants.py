@@ -77,6 +77,8 @@ def _settings(given: ReportInput) -> Mapping[str, CellValue]:
 def _commands(given: ReportInput) -> list[str]:
     found, run = _measurement(given), given.found.run
     options = _options(found)
+    if not found.settings.get("experiment"):
+        return []  # fedgauge.measure measured a federation that no command knows
     names = {"rounds": "--trajectory-rounds", "seeds": "--seeds", "fall": "--near", "most": "--most"}
     source = shlex.quote(run.path) if run else "experiment.toml"
     parts = ["fedgauge measure", source, "--readings", _joined(options.get("readings"))]

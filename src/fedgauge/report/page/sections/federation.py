@@ -55,7 +55,7 @@ def _partition(labels: LabelCounts) -> Chart:
         by_label,
         labels.classes,
         [str(worker) for worker in range(len(counts))],
-        title="Examples of each label, by worker",
+        title="Examples of each label, by worker" if len(labels.classes) > 1 else "Examples by worker",
         row_label="label",
         column_label="worker",
         note=f"The stronger the colour, the more examples; the bars are sums.{more}",

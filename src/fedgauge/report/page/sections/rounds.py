@@ -143,12 +143,12 @@ def _what(run: FoundRun) -> str:
     """The algorithm, its rates and where it ran, and from how many examples f was computed if not from all."""
     algorithm, last = dict(run.settings["algorithm"]), run.last
     name = algorithm.pop("name", "–")
-    rates = ", ".join(f"{key} = {_word(value)}" for key, value in algorithm.items() if key != "code" and _says(value))
+    rates = ", ".join(f"{key} = {_word(algorithm[key])}" for key in ("gamma", "eta") if _says(algorithm.get(key)))
     what = f"{name} with I = {_steps(run.settings['local_steps'])}" + (f", {rates}" if rates else "")
     where = f" on {run.source}" if run.source != "–" else ""
     if last is None or last.sample is None:
         return f"{what}{where}"
-    return f"{what}{where}; f (± {shown(last.loss_error or 0.0)}) is from a sample of {last.sample:,} examples"
+    return f"{what}{where}; f (± {last.loss_error or 0.0:.2g}) is from a sample of {last.sample:,} examples"
 
 
 def _settings(given: ReportInput) -> Mapping[str, CellValue]:
