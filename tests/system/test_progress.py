@@ -60,6 +60,20 @@ def test_a_terminal_shows_one_bar_for_each_call_and_none_when_told_so() -> None:
     assert on_a_terminal(*(call.format(", progress=None") for call in CALLS.values())) == ""
 
 
+def test_what_says_nothing_on_the_way_has_a_bar_too() -> None:
+    shown = on_a_terminal(
+        "import time",
+        "progress.DELAY = 0.05",
+        "with progress.reported('auto') as tell:",
+        "    tell('certified', 0, None)",
+        "    time.sleep(0.5)",
+        "with progress.reported('auto') as tell:",
+        "    tell('too quick to be seen', 0, None)",
+    )
+    assert "certified" in shown
+    assert "too quick" not in shown
+
+
 def test_calls_inside_a_call_are_silent() -> None:
     """A user's function speaks for the whole call: the runs inside it show no bars of their own."""
     told = on_a_terminal(

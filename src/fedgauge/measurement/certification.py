@@ -20,6 +20,7 @@ from fedgauge.federation.first_model import check_model, digest_of
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.measurement import regression, softmax
 from fedgauge.measurement.gram import Design, Floats
+from fedgauge.system.progress import Wanted, reported
 from fedgauge.system.surroundings import undisturbed
 from fedgauge.system.threads import one_thread
 from fedgauge.values import Constants, Estimate, Kind, Scope, Subject, Value, initial_gap
@@ -77,6 +78,7 @@ def certify(
     batch_size: int | None = None,
     radius: float | None = None,
     passes: int = 400,
+    progress: Wanted = "auto",
 ) -> Certified:
     """Prove the constants of a federation of linear or softmax regression whose workers have equal weights.
 
@@ -87,6 +89,8 @@ def certify(
         radius: a bound on every entry of a model, at least that of the first one. Because of the L2 term, G is known
             only for bounded models; a bound with it is certified only for runs that cannot leave them.
         passes: the largest number of passes over the data to find the minimiser of softmax regression.
+        progress: called once, before it begins. By default, a bar is shown on a terminal and in a notebook; None shows
+            nothing.
 
     >>> from torch import nn
     >>> x, y, shards = torch.eye(4), torch.tensor([0, 1, 1, 0]), [[0, 1], [2, 3]]
@@ -96,7 +100,8 @@ def certify(
     >>> L_g.kind, round(L_g.value, 6), round(L_g.low, 6)
     ('upper', 0.725, 0.725)
     """
-    with one_thread():
+    with one_thread(), reported(progress) as tell:
+        tell("certified", 0, None)
         return _certify(federation, start, batch_size, radius, passes)
 
 

@@ -78,24 +78,43 @@ class _TerminalBar:
     """A bar for each thing that is done, which appears after a moment and disappears at the end."""
 
     def __init__(self) -> None:
-        self._began = time.monotonic()
+        self._lock, self._ended = threading.Lock(), False
         self._bar: Any = None
+        self._far: dict[str, tuple[int, int | None]] = {}
         self._tasks: dict[str, Any] = {}
+        # A timer, because something that takes long may tell nothing before it is done.
+        self._timer = threading.Timer(DELAY, self._appear)
+        self._timer.daemon = True
+        self._timer.start()
 
     def __call__(self, what: str, done: int, total: int | None) -> None:
-        if self._bar is None and time.monotonic() - self._began >= DELAY:
-            self._bar = _bar()
-            self._bar.start()
-        if self._bar is not None:
-            from rich.markup import escape
-
-            if what not in self._tasks:
-                self._tasks[what] = self._bar.add_task(escape(what), total=total)
-            self._bar.update(self._tasks[what], completed=done, total=total)
+        with self._lock:
+            self._far[what] = done, total
+            if self._bar is not None:
+                self._draw(what)
 
     def close(self) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self._timer.cancel()
+        with self._lock:
+            self._ended = True
+            if self._bar is not None:
+                self._bar.stop()
+
+    def _appear(self) -> None:
+        with self._lock:
+            if not self._ended:
+                self._bar = _bar()
+                for what in self._far:
+                    self._draw(what)
+                self._bar.start()
+
+    def _draw(self, what: str) -> None:
+        from rich.markup import escape
+
+        done, total = self._far[what]
+        if what not in self._tasks:
+            self._tasks[what] = self._bar.add_task(escape(what), total=total)
+        self._bar.update(self._tasks[what], completed=done, total=total)
 
 
 def _bar() -> Any:
