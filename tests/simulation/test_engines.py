@@ -235,8 +235,8 @@ def test_a_run_whose_process_was_killed_is_resumed_to_the_same_bits(tmp_path: Pa
     whole = run(of, **how)
     made: list[Processes] = []
 
-    def make(work: Work, number: int) -> Processes:
-        made.append(Processes(work, number))
+    def make(work: Work, number: int, method: str | None) -> Processes:
+        made.append(Processes(work, number, method))
         return made[-1]
 
     monkeypatch.setattr(local, "Processes", make)

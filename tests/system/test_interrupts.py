@@ -46,8 +46,9 @@ def test_a_run_is_saved_and_goes_on(number: int, status: int, tmp_path: Path, mo
     with start(*LINE, cwd=tmp_path) as process:
         wait_for(tmp_path / "run" / "rounds.jsonl", 2000)
         process.send_signal(number)
-        time.sleep(0.01)
-        process.send_signal(number)  # once more, while it saves
+        for _ in range(100):  # again and again, while it saves and until it has ended
+            time.sleep(0.01)
+            process.send_signal(number)
         _, err = process.communicate(timeout=60)
     assert process.returncode == status
     said = without_progress(err)

@@ -121,7 +121,7 @@ def main(arguments: list[str] | None = None) -> int:
     forget_notices()
     log.addHandler(notices)
     try:
-        with as_interrupts() as asked, reported(None):  # the commands have bars of their own
+        with as_interrupts(ends=arguments is None) as asked, reported(None):  # the commands have bars of their own
             status = _answered(arguments)
         return status if asked.signal is None else asked.status
     finally:

@@ -25,11 +25,14 @@ class Asked:
 
 
 @contextmanager
-def as_interrupts() -> Iterator[Asked]:
+def as_interrupts(ends: bool = False) -> Iterator[Asked]:
     """Let SIGTERM and SIGHUP interrupt the main thread as Ctrl-C does, so that whatever handles that handles them.
 
     Only the first counts: a scheduler may send several, and none must disturb the saving of a state. A signal that is
     ignored, as by nohup, stays ignored.
+
+    Args:
+        ends: whether the process ends after the block, so that further signals are not to change its exit status.
 
     >>> with as_interrupts() as asked:
     ...     try:
@@ -54,7 +57,7 @@ def as_interrupts() -> Iterator[Asked]:
         yield asked
     finally:
         for each, usual in before.items():
-            signal.signal(each, usual)
+            signal.signal(each, signal.SIG_IGN if ends and asked.signal is not None else usual)
 
 
 @contextmanager
