@@ -20,6 +20,12 @@ def _installed() -> tuple[Path, ...]:
     return tuple(Path(path).resolve() for path in found)
 
 
+@cache
+def _is_installed(file: str) -> bool:
+    place = Path(file).resolve()
+    return any(place.is_relative_to(installed) for installed in _installed())
+
+
 def is_own(module: str | None) -> bool:
     """Whether a module is the user's own: neither Python's nor an installed package's nor fedgauge's.
 
@@ -36,8 +42,7 @@ def is_own(module: str | None) -> bool:
     for name in (package, module):
         file = getattr(sys.modules.get(name), "__file__", None)
         if file is not None:  # a namespace package has none
-            place = Path(file).resolve()
-            return not any(place.is_relative_to(installed) for installed in _installed())
+            return not _is_installed(file)
     return True
 
 
