@@ -149,6 +149,6 @@ def _remedy(algorithm: Algorithm, reference: Algorithm) -> str:
     if reference is algorithm:
         return "give it more steps, or choose another gamma"
     return (
-        f"the server of {algorithm.name} moves the model much further than averaging does, so name a reference with a"
-        " larger rate (reference=fg.fedavg(gamma=…); --reference-gamma on the command line)"
+        f"the server of {algorithm.name} moves the model much further than averaging does, so gauge it with a reference"
+        " of a larger rate (reference=fg.fedavg(gamma=…), or 'fedgauge gauge --reference-gamma')"
     )
