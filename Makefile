@@ -25,9 +25,9 @@ demo: setup
 # Many tests write small files and wait for them to be on the disk; they are kept in memory where there is enough.
 MEMORY := $(shell df --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 4000000 { print "/dev/shm" }')
 
-# Tests of servers and browsers wait, which two processes more than there are cores make use of. Every core is taken, so
+# Tests of servers and browsers wait, which one process more than there are cores makes use of. Every core is taken, so
 # that torch's threads would only wait for each other. Types are checked beside the first tests, which wait most.
-TESTERS := $(shell expr $$(nproc) + 2)
+TESTERS := $(shell expr $$(nproc) + 1)
 test: lint chromium
 	@$(MAKE) --no-print-directory --jobs 2 types suite
 
