@@ -173,18 +173,16 @@ def setup_of(kind: str, algorithm: str) -> Setup:
     return Setup(known(kind), MADE[algorithm], 2, 6, who, compute=Compute(processes=1))
 
 
-def run(setup: Setup, place: Path) -> Trace:
-    options: dict[str, Any] = {"participation": setup.participation, "compute": setup.compute, "keep": place}
+def run(setup: Setup, keep: Path | None = None) -> Trace:
+    options: dict[str, Any] = {"participation": setup.participation, "compute": setup.compute, "keep": keep}
     return simulate(setup.federation, setup.algorithm, local_steps=2, rounds=2, **options)
 
 
 @pytest.mark.parametrize("algorithm", MADE)
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_model_is_simulated_and_gauged_with_every_algorithm(
-    kind: str, algorithm: str, tmp_path: Path
-) -> None:
+def test_every_kind_of_model_is_simulated_and_gauged_with_every_algorithm(kind: str, algorithm: str) -> None:
     setup = setup_of(kind, algorithm)
-    trace = run(setup, tmp_path / "run")
+    trace = run(setup)
     assert trace.status == "finished"
     assert np.isfinite(trace.losses).all()
     gauged = gauge(setup, options=GaugeOptions(steps=8, local_steps=[2], budget=8))
