@@ -31,6 +31,7 @@ from fedgauge import (
 from fedgauge.errors import InputError
 from fedgauge.measurement.gauge import keeping
 from fedgauge.measurement.gauge.combining import between
+from fedgauge.measurement.gauge.combining import falling as pooled
 from fedgauge.measurement.gauge.curve import BaseCurve
 from fedgauge.measurement.gauge.result import Efficiency, affordable, recommended
 from fedgauge.runs.checkpoints import write_checkpoint
@@ -313,3 +314,13 @@ def test_what_drift_stalls_is_not_made_a_number() -> None:
     more = Efficiency(64, 0.5, 0.4, 0.6)
     assert between([Efficiency(1, 1.0, 1.0, 1.0), stalled, more])[1] == stalled
     assert between([Efficiency(1, 1.0, 1.0, 1.0), more, Efficiency(256, None, 0.0, 1.0)])[2].value is None
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 1.2), st.floats(0.01, 0.3)), min_size=2, max_size=5))
+def test_the_interval_of_a_pooled_value_holds_it_as_measured_and_as_pooled(values: list[tuple[float, float]]) -> None:
+    given = [Efficiency(4**place, value, value - error, value + error) for place, (value, error) in enumerate(values)]
+    for before, after in zip(given, pooled(given), strict=True):
+        assert after.value is not None
+        assert after.low <= max(before.low, 0.0)
+        assert before.high <= after.high
+        assert after.low <= after.value <= after.high
