@@ -229,6 +229,16 @@ def fingerprint(algorithm: Algorithm) -> str | None:
     return digest(content)
 
 
+def described(algorithm: Algorithm) -> dict[str, Any]:
+    """The algorithm's name and parameters, and a fingerprint of its code if these do not identify it.
+
+    >>> described(fedavg(0.1))
+    {'name': 'fedavg', 'gamma': 0.1, 'eta': 1.0}
+    """
+    code = fingerprint(algorithm)
+    return {"name": algorithm.name, **algorithm.parameters, **({} if code is None else {"code": code})}
+
+
 def _content(algorithm: Algorithm) -> dict[str, Any]:
     # What an algorithm is compared with determines no bit of its runs.
     return {field.name: getattr(algorithm, field.name) for field in fields(algorithm) if field.name != "synchronous"}

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedgauge.algorithms import fingerprint
+from fedgauge.algorithms import described
 from fedgauge.algorithms.base import Algorithm
 from fedgauge.errors import InputError, count
 from fedgauge.federation.first_model import digest_of
@@ -193,12 +193,6 @@ def _check_numbers(federation: Federation, algorithm: Algorithm) -> None:
                 raise InputError(f"{name} must be at most {largest}, not {value!r}.")
 
 
-def _described(algorithm: Algorithm) -> dict[str, Any]:
-    """The algorithm's name and parameters, and a fingerprint of its code if these do not identify it."""
-    code = fingerprint(algorithm)
-    return {"name": algorithm.name, **algorithm.parameters, **({} if code is None else {"code": code})}
-
-
 def _settings(
     federation: Federation,
     algorithm: Algorithm,
@@ -213,7 +207,7 @@ def _settings(
     participation.check(N)
     return Settings(
         federation=federation.digest,
-        algorithm=_described(algorithm),
+        algorithm=described(algorithm),
         local_steps=local_steps,
         rounds=count("rounds", rounds),
         participation=participation,

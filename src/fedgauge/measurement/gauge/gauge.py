@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
-from fedgauge.algorithms import fingerprint
+from fedgauge.algorithms import described
 from fedgauge.algorithms.base import Algorithm
 from fedgauge.errors import InputError
 from fedgauge.experiment.config import Experiment
@@ -157,12 +157,12 @@ class _Gauge:
         self._settings: dict[str, Any] = {
             "experiment": dict(setup.experiment),
             "federation": setup.federation.digest,
-            "algorithm": _described(setup.algorithm),
+            "algorithm": described(setup.algorithm),
             "participation": setup.participation.to_json(),
             "seed": setup.seed,
         }
         if self._is_other:
-            self._settings["reference"] = _described(self._reference)
+            self._settings["reference"] = described(self._reference)
         if setup.start is not None:
             self._settings["start"] = digest_of(setup.first_model)
         self._sample = sample_of_looks(setup, options, self._steps)
@@ -460,11 +460,5 @@ class _Gauge:
             notes=tuple(self._notes),
             complete=complete,
             cause=self._cause,
-            base=_described(self._reference) if self._is_other else None,
+            base=described(self._reference) if self._is_other else None,
         )
-
-
-def _described(algorithm: Algorithm) -> dict[str, Any]:
-    """Name and parameters of an algorithm, with a fingerprint of its code if they do not identify it."""
-    code = fingerprint(algorithm)
-    return {"name": algorithm.name, **algorithm.parameters, **({} if code is None else {"code": code})}
