@@ -13,6 +13,9 @@ HOME_OF := $(or $(realpath $(VENV)),$(abspath $(VENV)))
 STAMPED := $(shell cat '$(STAMP)' 2>/dev/null)
 OWN     := $(or $(filter $(CURDIR)/%,$(HOME_OF)),$(if $(realpath $(VENV)),,new),$(filter $(CURDIR),$(STAMPED)))
 
+# What stands beside the library: distributions of their own, installed from this clone like the library itself.
+BESIDE := papers/wang2024 verification integrations/flower[data]
+
 # Debian and Ubuntu ship Python without its venv module; it is installed where we may do so.
 SUDO   := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
 APT    := $(SUDO) apt-get -qq update && $(SUDO) apt-get -qq install -y
@@ -99,19 +102,19 @@ ifneq ($(OWN),)
 setup: $(STAMP)
 else
 # Another clone may be installed there; this one's source comes first.
-export PYTHONPATH := $(CURDIR)/src$(if $(PYTHONPATH),:$(PYTHONPATH))
+export PYTHONPATH := $(CURDIR)/src:$(CURDIR)/papers/wang2024/src:$(CURDIR)/verification/src:$(CURDIR)/integrations/flower/src$(if $(PYTHONPATH),:$(PYTHONPATH))
 setup:
 	@test -x '$(BIN)/python' || { echo "$(VENV) is not a virtual environment; name another VENV."; exit 2; }
 	@echo "$(VENV) is not this clone's own environment, so nothing is installed into it; it is used as it is."
 endif
 
 # Installs again only when what it installs has changed.
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt $(patsubst %,%/pyproject.toml,papers/wang2024 verification integrations/flower)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedgauge needs Python 3.11 or newer; set PYTHON=…")'
 	$(PYTHON) -m venv $(VENV) || { $(APT) python3-venv && $(PYTHON) -m venv $(VENV); } \
 	  || { echo "Python cannot make a virtual environment; install python3-venv and run again."; exit 1; }
 	echo '$(CURDIR)' > $(STAMP) && touch -d @0 $(STAMP)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]' $(BESIDE:%=--editable '%')
 	touch $(STAMP)
 
 clean:

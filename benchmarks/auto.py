@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 
 import fedgauge
-from fedgauge.experiment.config import Experiment
-from fedgauge.experiment.prepare import prepare
+from fedgauge.algorithms.cost import Cost
+from fedgauge.base.files import write_json
 from fedgauge.federation.protocols import Federation
-from fedgauge.pace.cost import Cost
 from fedgauge.planning.goal import Goal
-from fedgauge.report.terminal import console
-from fedgauge.system.files import write_json
+from fedgauge.show.terminal import console
+from fedgauge.simulation.experiment.config import Experiment
+from fedgauge.simulation.experiment.prepare import prepare
 from plans.adaptive_tau import PHI, PHI_NETWORK, adaptive_tau
 
 GRID = tuple(2**k for k in range(8))

@@ -66,7 +66,7 @@ def _processes(work: Any) -> Any:
 
 
 def _ray(work: Any) -> Any:
-    from fedgauge.simulation.engines.on_ray import OnRay
+    from fedgauge.simulation.engines.ray_cluster import OnRay
 
     return OnRay(work, TASKS, None)
 
@@ -88,12 +88,12 @@ def serve(workload: Workload, turns: int) -> None:
     import torch
 
     import fedgauge
+    from fedgauge.base.threads import one_thread
     from fedgauge.federation.models import mlp
     from fedgauge.federation.supervised import SupervisedFederation
     from fedgauge.simulation.engines.local import Inline
     from fedgauge.simulation.rounds import Rounds
     from fedgauge.simulation.workers import Work, lanes
-    from fedgauge.system.threads import one_thread
 
     generator = np.random.default_rng(0)
     samples = workload.workers * EACH

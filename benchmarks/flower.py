@@ -32,13 +32,13 @@ from fedgauge.simulation.options import Compute
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLES, FEATURES, CLASSES, STEPS, BATCH = 200, 64, 10, 10, 20
 CLIENT = """
-from fedgauge.flower import client_app
+from fedgauge_flower import client_app
 from measured.task import read
 
 app = client_app(lambda context: read(context.node_config["shard"], width=context.run_config["model-option.width"]))
 """
 SERVER = """
-from fedgauge.flower import server_app
+from fedgauge_flower import server_app
 from measured.task import read
 
 app = server_app(lambda context: read(context.run_config["own.test"], width=context.run_config["model-option.width"]))
@@ -65,7 +65,7 @@ def local(place: Path, workers: int, width: int, rounds: int) -> float:
 
 def over_flower(starter: Any, place: Path, workers: int, width: int, rounds: int) -> float:
     """The seconds that a recorded round takes over Flower, averaged from the second round to the last."""
-    from tests.flower.fleet import Fleet, write_app
+    from integrations.flower.tests.fleet import Fleet, write_app
 
     config: dict[str, Any] = {"source": "digits", "workers": workers, "gamma": 0.05, "local-steps": STEPS}
     config |= {"rounds": rounds, "out": str(place / "run"), "model-option.width": width, "noise": False}
@@ -100,7 +100,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     sys.path.insert(0, str(ROOT))
-    from tests.flower.fleet import Commands, Zygote
+    from integrations.flower.tests.fleet import Commands, Zygote
 
     rows = []
     for how in options.how.split(","):

@@ -23,11 +23,11 @@ from matplotlib.ticker import FixedLocator, NullLocator
 from scipy.stats import kendalltau
 
 from fedgauge import Experiment, GaugeOptions, gauge
-from fedgauge.experiment.prepare import prepare
-from fedgauge.measurement.gauge.curve import BaseCurve, crossing
+from fedgauge.base.files import write_json
+from fedgauge.measurement.gauge.efficiency import BaseCurve, crossing
 from fedgauge.measurement.gauge.probes import Runner
-from fedgauge.report import figures
-from fedgauge.system.files import write_json
+from fedgauge.show import figures
+from fedgauge.simulation.experiment.prepare import prepare
 
 LOCAL_STEPS = (4, 16, 64)
 LIMIT = 6.0

@@ -2,9 +2,9 @@
 
     python benchmarks/gauge_cifar.py --data DATA --out gauged/cifar10          # resumes; DATA holds CIFAR-10
 
-The truth is that of the study, one seed (docs/results/decisive/cifar10.json): the slowdown of whole runs with 10 and 40
-local steps on a way of 200 steps. With other seeds the gauge has other partitions, first models and batches, so that a
-whole run of its own is not the truth again.
+The truth is that of the study, one seed (papers/wang2024/results/decisive/cifar10.json): the slowdown of whole runs
+with 10 and 40 local steps on a way of 200 steps. With other seeds the gauge has other partitions, first models and
+batches, so that a whole run of its own is not the truth again.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from fedgauge import Experiment, GaugeOptions, gauge
-from fedgauge.experiment.prepare import prepare
+from fedgauge.base.files import write_json
 from fedgauge.measurement.equal_zeta import with_kind
-from fedgauge.reproduce.decisive.federations import federations, source_of
-from fedgauge.system.files import write_json
+from fedgauge.simulation.experiment.prepare import prepare
+from fedgauge_wang2024.decisive.federations import federations, source_of
 from gauge import pairs, summary
 
-STUDY = Path(__file__).parents[1] / "docs" / "results" / "decisive" / "cifar10.json"
+STUDY = Path(__file__).parents[1] / "papers" / "wang2024" / "results" / "decisive" / "cifar10.json"
 
 
 def predicted(kind: str | None, strength: float | None, seed: int, data: str) -> dict[str, Any]:

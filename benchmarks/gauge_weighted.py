@@ -22,10 +22,10 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from fedgauge import GaugeOptions, Participation, SupervisedFederation, fedavg, federate, gauge
-from fedgauge.measurement.gauge.curve import BaseCurve, crossing
+from fedgauge.base.files import write_json
+from fedgauge.measurement.gauge.efficiency import BaseCurve, crossing
 from fedgauge.measurement.gauge.probes import Runner
 from fedgauge.simulation.setup import Setup
-from fedgauge.system.files import write_json
 from gauge import LIMIT
 
 SETS = {"developed": range(12), "fresh": range(200, 216)}

@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from fedgauge.experiment.config import Experiment
-from fedgauge.experiment.prepare import prepare, prepare_again
-from fedgauge.report.terminal import console
+from fedgauge.base.files import write_json
+from fedgauge.show.terminal import console
+from fedgauge.simulation.experiment.config import Experiment
+from fedgauge.simulation.experiment.prepare import prepare, prepare_again
 from fedgauge.simulation.loop import simulate
 from fedgauge.simulation.options import Compute, Recording
 from fedgauge.simulation.setup import Setup
-from fedgauge.system.files import write_json
 
 STEPS = 640
 LOCAL_STEPS = (4, 32)

@@ -38,7 +38,7 @@ import torch
 from torch import nn
 
 import fedgauge
-from fedgauge.federation.kernels.losses import token_entropy
+from fedgauge.federation.kernels.base import token_entropy
 from fedgauge.federation.models import Model, resnet20, transformer
 from fedgauge.federation.supervised import SupervisedFederation
 

@@ -41,9 +41,9 @@ import numpy as np
 import torch
 
 import fedgauge
+from fedgauge.base.randomness import Purpose, Streams
 from fedgauge.federation.models import mlp
 from fedgauge.federation.supervised import SupervisedFederation
-from fedgauge.randomness import Purpose, Streams
 
 FEATURES, WIDTH, CLASSES = 784, 100, 10
 WORKLOADS = {"ten": (10, 6000), "thousand": (1000, 60)}

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from fedgauge import Experiment, Keep, Round, Trace, execute, random_quadratics
-from fedgauge.runs.directory import RunDirectory
+from fedgauge.simulation.runs.directory import RunDirectory
 
 
 def run_of(directory: Path, rounds: int) -> list[str]:

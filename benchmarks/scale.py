@@ -37,12 +37,12 @@ def serve(num_workers: int) -> None:
     import torch
 
     import fedgauge
+    from fedgauge.base.threads import one_thread
     from fedgauge.federation.models import mlp
     from fedgauge.federation.supervised import SupervisedFederation
     from fedgauge.simulation.engines.local import Processes
     from fedgauge.simulation.rounds import Rounds
     from fedgauge.simulation.workers import Work
-    from fedgauge.system.threads import one_thread
 
     generator = np.random.default_rng(0)
     x = torch.from_numpy(generator.standard_normal((SAMPLES, 784), dtype=np.float32))

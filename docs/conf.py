@@ -14,7 +14,15 @@ author = "The fedgauge developers"
 copyright = "The fedgauge developers, Apache-2.0"
 release = version = installed_version("fedgauge")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "commands", "formulas", "public_names"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "beside",
+    "commands",
+    "formulas",
+    "public_names",
+]
 exclude_patterns = ["_build", "extensions"]
 # Whatever the machine's time zone and language, the same pages.
 html_last_updated_fmt = None
@@ -36,26 +44,27 @@ napoleon_use_ivar = True
 
 # Every reference must lead somewhere, except those that lead out of these pages: intersphinx would need the network.
 nitpicky = True
-_HOMES = "experiment|federation\\.(participation|shards)|pace|planning|randomness|simulation|theory"
+_HOMES = "algorithms\\.adaptive_pace|base\\.randomness|federation\\.(participation|shards)|planning|simulation|theory"
 nitpick_ignore_regex = [
     (r"py:.*", r"(torch|numpy|np|npt|collections|pathlib|typing|nn)(\..*)?"),
     # Names of types, which Python resolves before Sphinx sees them, or cannot resolve at all.
     (
         r"py:class",
-        r"Indices|Floats|Labels|Array|Tensors|Loss|Progress|Observer|Engine|Passes|optional|int \| tuple\[int",
+        r"Indices|Floats|Labels|Array|Tensors|Loss|Progress|Observer|Evaluator|Engine|Passes|Path|optional"
+        r"|int \| tuple\[int",
     ),
     # Parts of values that are described where the values are.
     (r"py:class", rf"Shards|fedgauge\.({_HOMES}|measurement\.(lanczos|local|parts))(\..*)?"),
     (
         r"py:(data|mod|meth)",
-        r"LENSES|SCHEMES|to_json|fedgauge\.(data\.schemes|federation\.kernels|theory\.search|symbols)(\..*)?",
+        r"LENSES|SCHEMES|to_json|fedgauge\.(data\.schemes|federation\.kernels|theory\.search|base\.symbols)(\..*)?",
     ),
 ]
 
 html_theme = "furo"
 html_title = f"fedgauge {release}"
 # The pages' own font for formulas is the one of the report and the explorer.
-html_static_path = ["_static", "../src/fedgauge/web/fonts"]
+html_static_path = ["_static", "../src/fedgauge/show/web/fonts"]
 html_css_files = ["docs.css"]
 html_copy_source = False
 html_show_sphinx = False

@@ -6,8 +6,8 @@ from typing import Any, get_args
 
 import hypothesis.strategies as st
 
-from fedgauge.federation.generate import Shape, random_quadratics
 from fedgauge.federation.quadratic import QuadraticFederation
+from fedgauge.federation.random_quadratics import Shape, random_quadratics
 
 # Rates at which every algorithm below is stable on federations of smoothness 1, so that laws are seen and not overflow.
 PARAMETERS: dict[str, dict[str, Any]] = {

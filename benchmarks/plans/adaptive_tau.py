@@ -33,10 +33,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedgauge.errors import InputError, count, positive
+from fedgauge.base.errors import InputError, count, positive
+from fedgauge.base.randomness import Purpose, Streams
 from fedgauge.federation.protocols import Federation, HasLosses
 from fedgauge.planning.goal import Goal
-from fedgauge.randomness import Purpose, Streams
 from fedgauge.values import Round, Value
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def adaptive_tau(
     """
     import torch
 
-    from fedgauge.system.threads import one_thread
+    from fedgauge.base.threads import one_thread
 
     for name, value in (("gamma", gamma), ("budget", budget), ("phi", phi)):
         positive(name, value)

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from fedgauge.algorithms.cost import Cost
 from fedgauge.data.loading import load_dataset
-from fedgauge.experiment.config import Experiment
-from fedgauge.federation.generate import random_quadratics
-from fedgauge.pace.cost import Cost
+from fedgauge.federation.random_quadratics import random_quadratics
 from fedgauge.planning.goal import Goal
+from fedgauge.simulation.experiment.config import Experiment
 
 COSTS = {
     "cross-device": Cost.parse("cross-device"),

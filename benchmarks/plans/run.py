@@ -40,12 +40,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fedgauge import adaptive_pace, fedavg, simulate
-from fedgauge.pace.cost import Cost
+from fedgauge.algorithms.cost import Cost
+from fedgauge.base.files import write_json
 from fedgauge.planning.candidates import Candidate
 from fedgauge.planning.planner import PlanOptions, plan
-from fedgauge.report.terminal import console
+from fedgauge.show.terminal import console
 from fedgauge.simulation.options import Recording, StopAt
-from fedgauge.system.files import write_json
 from plans.adaptive_tau import PHI, PHI_NETWORK, adaptive_tau
 from plans.federations import CASES, COSTS, make_parts
 from plans.truth import GIVEN_UP, UNSEEN, Truth

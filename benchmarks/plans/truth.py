@@ -9,12 +9,12 @@ from statistics import median
 
 import numpy as np
 
-from fedgauge.experiment.prepare import prepare
+from fedgauge.algorithms.cost import Cost
 from fedgauge.federation.protocols import HasSamples
-from fedgauge.pace.cost import Cost
 from fedgauge.planning.candidates import Candidate, Trial
 from fedgauge.planning.forecast import Curve, Scale
 from fedgauge.planning.pilots import Pilots
+from fedgauge.simulation.experiment.prepare import prepare
 from plans.federations import COSTS, Case
 
 UNSEEN = 1000

@@ -68,7 +68,7 @@ def _panels(context: typer.Context) -> dict[str, list[str]]:
     panels: dict[str, list[str]] = {}
     for parameter in context.command.get_params(context):
         record = parameter.get_help_record(context)
-        if record and parameter.name != "help":
+        if record and parameter.name not in ("help", "help_all"):
             name, words = record
             panel = getattr(parameter, "rich_help_panel", None) or ""
             panels.setdefault(panel, []).append(f"| `{name.replace('|', chr(92) + '|')}` | {_text(words)} |")

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedgauge.base.randomness import Purpose, Streams
 from fedgauge.federation.quadratic import QuadraticFederation
-from fedgauge.randomness import Purpose, Streams
 
 Vector = npt.NDArray[np.float64]
 

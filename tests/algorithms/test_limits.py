@@ -13,9 +13,9 @@ from tests.grouped import grouped
 from tests.strategies import PARAMETERS, federations
 
 from fedgauge.algorithms import ALGORITHMS, make_algorithm
-from fedgauge.federation.generate import random_quadratics
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.quadratic import QuadraticFederation
+from fedgauge.federation.random_quadratics import random_quadratics
 from fedgauge.simulation.loop import simulate
 from fedgauge.values import Trace
 

@@ -17,13 +17,13 @@ from torch import nn
 
 from fedgauge.algorithms import Schedule, fedavg, fingerprint, make_algorithm, with_optimiser, with_schedules
 from fedgauge.algorithms.base import Algorithm
-from fedgauge.errors import InputError
-from fedgauge.federation.generate import random_quadratics
+from fedgauge.base.errors import InputError
+from fedgauge.base.randomness import Purpose, Streams
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.protocols import Federation
 from fedgauge.federation.quadratic import QuadraticFederation
+from fedgauge.federation.random_quadratics import random_quadratics
 from fedgauge.federation.supervised import SupervisedFederation
-from fedgauge.randomness import Purpose, Streams
 from fedgauge.simulation.loop import simulate
 from fedgauge.simulation.options import Compute, Recording
 

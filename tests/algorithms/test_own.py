@@ -23,10 +23,10 @@ from tests.algorithms.own import STEPS, replaced, scaled, sign_step
 
 from fedgauge import fedavg, momentum, random_quadratics, simulate
 from fedgauge.algorithms import ALGORITHMS, Algorithm, fingerprint, make_algorithm, parameters_of
-from fedgauge.errors import InputError
+from fedgauge.base.errors import InputError
+from fedgauge.base.fingerprints import alike, digest
+from fedgauge.base.user_code import is_own
 from fedgauge.simulation.options import Compute
-from fedgauge.system.fingerprints import alike, digest
-from fedgauge.system.functions import is_own
 
 ROOT = Path(__file__).parents[2]
 FEDERATION = random_quadratics(4, 3, sigma2=0.1)

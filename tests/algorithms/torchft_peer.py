@@ -20,7 +20,7 @@ from torchft.local_sgd import DiLoCo
 from torchft.manager import Manager
 from torchft.process_group import ProcessGroupGloo
 
-from fedgauge.randomness import Purpose, Streams
+from fedgauge.base.randomness import Purpose, Streams
 
 WAIT = timedelta(seconds=60)
 

@@ -45,7 +45,7 @@ def browser() -> Iterator[Browser]:
 def explorer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page as a file."""
     path = tmp_path_factory.mktemp("explorer") / "explorer.html"
-    assert main(["explore", "--out", str(path)]) == 0
+    assert main(["theory", "explore", "--out", str(path)]) == 0
     return path
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
-from fedgauge.report.page.chart import Chart, Mark, Series, lines, stacked
-from fedgauge.report.page.grids import IntervalRow, heat_map, intervals
-from fedgauge.web.writing import resource
+from fedgauge.show.page.chart import Chart, Mark, Series, lines, stacked
+from fedgauge.show.page.grids import IntervalRow, heat_map, intervals
+from fedgauge.show.web.writing import resource
 
 Visit = Callable[..., Page]
 
@@ -76,7 +76,7 @@ def extremes() -> Iterator[Chart]:
 @pytest.fixture(scope="module")
 def page_of_extremes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("charts") / "charts.html"
-    style = resource("palette.css") + resource("page.css", "fedgauge.report.page")
+    style = resource("palette.css") + resource("page.css", "fedgauge.show.page")
     path.write_text(
         '<!doctype html><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f'<style>{style}</style><main><div class="charts">{"".join(chart.html for chart in extremes())}</div></main>'

@@ -15,9 +15,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from fedgauge.cli import main
-from fedgauge.exact import region
-from fedgauge.explore.controls import CONTROLS, SQUARED, Start
-from fedgauge.theory import THEOREMS
+from fedgauge.show.explorer.controls import CONTROLS, SQUARED, Start
+from fedgauge.theory import THEOREMS, region
 from fedgauge.theory.answer import Answer
 from fedgauge.values import Bound, Kind, Version
 
@@ -325,7 +324,7 @@ def assert_loaded(page: Page) -> None:
 def test_a_file_of_constants_is_loaded_by_the_command_and_its_markup_is_text(visit: Visit, tmp_path: Path) -> None:
     path = measured(tmp_path / "<b>measure.json")
     out = tmp_path / "page.html"
-    assert main(["explore", "--values", str(path), "--out", str(out)]) == 0
+    assert main(["theory", "explore", "--values", str(path), "--out", str(out)]) == 0
     page = visit(out)
     expect(page.locator("#source")).to_have_text("<b>measure.json")
     assert_loaded(page)
@@ -373,7 +372,7 @@ def test_a_file_of_another_kind_is_refused_in_one_sentence(
         expect(said).to_contain_text(words)
         assert (said.text_content() or "").count(". ") == 0
         assert page.evaluate("fedgauge.state") == before
-        assert main(["explore", "--values", str(path), "--out", str(tmp_path / "page.html")]) == 2
+        assert main(["theory", "explore", "--values", str(path), "--out", str(tmp_path / "page.html")]) == 2
         error = capsys.readouterr().err
         assert words in error
         assert error.count("\n") == 1
@@ -383,7 +382,7 @@ def test_a_file_of_another_kind_is_refused_in_one_sentence(
 def test_squares_are_spelled_as_the_theorems_spell_them(visit: Visit, tmp_path: Path) -> None:
     out = tmp_path / "page.html"
     path = constants(tmp_path / "values.json", sigma2=0.09, L_h_paper={"value": 0.4, "kind": "upper"})
-    assert main(["explore", "--values", str(path), "--out", str(out)]) == 0
+    assert main(["theory", "explore", "--values", str(path), "--out", str(out)]) == 0
     start = state_of(visit(out))
     assert start.values["sigma"] == 0.3
     assert start.values["L_h_rms"] == 0.4
@@ -420,7 +419,7 @@ def measured_run(directory: Path) -> Path:
 
 def test_it_opens_at_the_run_and_marks_the_best_local_steps(visit: Visit, tmp_path: Path) -> None:
     out = tmp_path / "page.html"
-    assert main(["explore", "--values", str(measured_run(tmp_path)), "--out", str(out)]) == 0
+    assert main(["theory", "explore", "--values", str(measured_run(tmp_path)), "--out", str(out)]) == 0
     page = visit(out)
     start = state_of(page)
     assert {name: start.values[name] for name in ("I", "R", "gamma", "F")} == {

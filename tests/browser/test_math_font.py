@@ -12,8 +12,8 @@ from playwright.sync_api import Page
 from tests.report.made import measurement, write_measurement, write_run
 
 from fedgauge.cli import main
-from fedgauge.web.templates import formula
-from fedgauge.web.writing import math_font
+from fedgauge.show.web.elements import formula
+from fedgauge.show.web.writing import math_font
 
 Visit = Callable[..., Page]
 LOADED = "() => document.fonts.ready.then(fonts => [...fonts].map(font => `${font.family} ${font.status}`))"

@@ -12,15 +12,15 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 from tests.report.made import experiment, measurement, write_measurement, write_run
 
+from fedgauge.algorithms.cost import Cost
 from fedgauge.cli import main
-from fedgauge.experiment.config import Experiment
-from fedgauge.federation.generate import random_quadratics
-from fedgauge.pace.cost import Cost
+from fedgauge.federation.random_quadratics import random_quadratics
 from fedgauge.planning.goal import Goal
 from fedgauge.planning.planner import PlanOptions, plan
-from fedgauge.report.page.grids import IntervalRow, intervals
+from fedgauge.show.page.grids import IntervalRow, intervals
+from fedgauge.show.web.writing import resource, shown
+from fedgauge.simulation.experiment.config import Experiment
 from fedgauge.values.results import sealed
-from fedgauge.web.writing import resource, shown
 
 Visit = Callable[..., Page]
 Capture = pytest.CaptureFixture[str]
@@ -94,7 +94,8 @@ def test_it_opens_from_disk_and_asks_nobody(made: Made, visit: Visit) -> None:
 def test_its_numbers_are_those_of_the_files(made: Made, visit: Visit) -> None:
     page = visit(made.page)
     embedded = page.evaluate("() => JSON.parse(document.getElementById('data').textContent)")
-    assert embedded == {name: value for name, value in made.told.items() if name != "out"}
+    # The command also says where it wrote the page, and which files it found beside the run.
+    assert embedded == {name: value for name, value in made.told.items() if name not in ("out", "beside")}
     measured = json.loads((made.directory / "measure.json").read_text())["constants"]
     rows = page.locator("#constants .beside tbody tr")
     assert rows.count() == len(measured)
@@ -232,7 +233,7 @@ def test_words_stay_inside_their_pictures(made: Made, visit: Visit, width: int, 
     # Longer names than those of this plan's finalists.
     rows = [IntervalRow(f"I={I}, γ={I / 3e5:.3g}", "finalists", 1.0, 0.5, 2.0) for I in (16, 256, 1024)]  # noqa: E741
     chart = intervals("finals", rows, title="The finals", x_label="seconds to the goal", log=False)
-    style = resource("palette.css") + resource("page.css", "fedgauge.report.page")
+    style = resource("palette.css") + resource("page.css", "fedgauge.show.page")
     (tmp_path / "chart.html").write_text(
         '<!doctype html><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f"<style>{style}</style><main>{chart.html}</main>"

@@ -64,7 +64,7 @@ def start(*arguments: object, cwd: Path) -> subprocess.Popen[str]:
 
 
 _FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["fedgauge.cli", "fedgauge.experiment.prepare", "sklearn.datasets"])
+_FORKS.set_forkserver_preload(["fedgauge.cli", "fedgauge.simulation.experiment.prepare", "sklearn.datasets"])
 
 
 def fork(*arguments: object, cwd: Path) -> BaseProcess:

@@ -101,8 +101,8 @@ FILES: dict[str, tuple[Any, tuple[str, ...]]] = {
 }
 # The same, where the mistake is not caught yet.
 COMMANDS = (
-    ("constants", "bad.json"),
-    ("expect", "bad.json", "--gamma", "0.1"),
+    ("theory", "constants", "bad.json"),
+    ("theory", "expect", "bad.json", "--gamma", "0.1"),
     ("simulate", "bad.json", "--gamma", "0.1", "--rounds", "2", "--out", "new"),
 )
 
@@ -121,7 +121,7 @@ def test_file(content: Any, words: tuple[str, ...], place: Path, capsys: pytest.
 
 # What a command may be told wrong -> words that the sentence must have. {RUN} is a run that would be sound.
 RUN = "simulate fed.json --gamma 0.1 --rounds 2 --out new"
-EXPECT = "expect fed.json --gamma 0.1"
+EXPECT = "theory expect fed.json --gamma 0.1"
 OPTIONS: dict[str, tuple[str, ...]] = {
     # counts
     f"{RUN} --local-steps 0": ("--local-steps must", "at least 1", "0"),
@@ -132,7 +132,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     f"{RUN} --checkpoint-every 0": ("--checkpoint-every", "at least 1"),
     f"{RUN} --chunk 0": ("chunk", "at least 1"),
     f"{RUN} --seed -1": ("seed", "from 0", "-1"),
-    f"{RUN} --target-loss nan": ("--target-loss", "finite", "nan"),
+    f"{RUN} --goal loss=nan": ("goal loss", "finite", "nan"),
     f"{EXPECT} --local-steps 0": ("--local-steps must", "at least 1"),
     f"{EXPECT} --rounds 0": ("rounds", "at least 1"),
     # rates
@@ -141,8 +141,8 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "simulate fed.json --gamma nan --out new": ("gamma", "finite", "nan"),
     "simulate fed.json --gamma inf --out new": ("gamma", "finite", "inf"),
     "simulate fed.json --gamma abc --out new": ("--gamma", "number", "'abc'", "fedgauge simulate --help"),
-    "expect fed.json --gamma 0": ("gamma", "above 0"),
-    "expect fed.json --gamma -1": ("gamma", "above 0", "-1.0"),
+    "theory expect fed.json --gamma 0": ("gamma", "above 0"),
+    "theory expect fed.json --gamma -1": ("gamma", "above 0", "-1.0"),
     f"{RUN} --eta 0": ("eta", "above 0"),
     f"{RUN} --eta -1": ("eta", "above 0", "-1.0"),
     f"{RUN} --eta nan": ("eta", "finite"),
@@ -181,20 +181,20 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     f"{RUN} --weights a,b": ("weights", "numbers", "'a,b'"),
     f"{RUN} --weights 1,": ("weights", "numbers", "'1,'"),
     # files
-    "constants missing.json": ("missing.json", "No such file"),
-    "constants notes": ("notes", "directory"),
+    "theory constants missing.json": ("missing.json", "No such file"),
+    "theory constants notes": ("notes", "directory"),
     "simulate missing.json --gamma 0.1 --out new": ("missing.json", "No such file"),
-    "generate fed.json": ("fed.json", "exists", "--force"),
-    "generate notes": ("notes", "is a directory"),
-    "generate notes --force": ("notes", "is a directory"),
-    "generate none/fed.json": ("none/fed.json", "no directory none"),
-    "generate new.json --workers 0": ("workers", "at least 1", "0"),
-    "generate new.json --dim 0": ("dim", "at least 1"),
-    "generate new.json --shape convecks": ("shape", "convecks", "convex"),
-    "generate new.json --hessian-spread 2": ("--hessian-spread", "0 to 1", "2"),
-    "generate new.json --conditioning 0.5": ("conditioning", "at least 1", "0.5"),
-    "generate new.json --sigma2 nan": ("sigma2", "nan"),
-    "generate new.json --seed -1": ("seed", "-1"),
+    "theory generate fed.json": ("fed.json", "exists", "--force"),
+    "theory generate notes": ("notes", "is a directory"),
+    "theory generate notes --force": ("notes", "is a directory"),
+    "theory generate none/fed.json": ("none/fed.json", "no directory none"),
+    "theory generate new.json --workers 0": ("workers", "at least 1", "0"),
+    "theory generate new.json --dim 0": ("dim", "at least 1"),
+    "theory generate new.json --shape convecks": ("shape", "convecks", "convex"),
+    "theory generate new.json --hessian-spread 2": ("--hessian-spread", "0 to 1", "2"),
+    "theory generate new.json --conditioning 0.5": ("conditioning", "at least 1", "0.5"),
+    "theory generate new.json --sigma2 nan": ("sigma2", "nan"),
+    "theory generate new.json --seed -1": ("seed", "-1"),
     # where results go: refused before the run, for new is not begun
     "simulate fed.json --gamma 0.1 --out notes": ("notes", "holds files but no run", "choose"),
     "simulate fed.json --gamma 0.1 --out file": ("file", "is a file", "directory"),
@@ -209,34 +209,37 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     f"{EXPECT} --plot none/picture.svg": ("none/picture.svg", "no directory none"),
     "demo --out file": ("out", "directory", "file"),
     "demo --out file/demo": ("out", "directory", "file"),
-    "reproduce table2 --out file": ("out", "directory", "file"),
-    "reproduce table2 --seeds 0": ("seeds", "at least 1"),
-    "reproduce table2 --seed -1": ("seed", "-1"),
-    "reproduce table2 --jobs 0": ("jobs", "at least 1"),
-    "reproduce table2 --engine rey": ("engine", "'rey'", "did you mean ray?"),
-    "reproduce table1 --model resnet": ("'resnet'", "choose one of mlp, cnn, vgg11, vgg16."),
-    "reproduce table1 --model cinic10": ("'cinic10'", "choose one of mlp, cnn, vgg11, vgg16."),
+    "paper table2 --out file": ("out", "directory", "file"),
+    "paper table2 --seeds 0": ("seeds", "at least 1"),
+    "paper table2 --seed -1": ("seed", "-1"),
+    "paper table2 --jobs 0": ("jobs", "at least 1"),
+    "paper table2 --engine rey": ("engine", "'rey'", "did you mean ray?"),
+    "paper table1 --model resnet": ("'resnet'", "choose one of mlp, cnn, vgg11, vgg16."),
+    "paper table1 --model cinic10": ("'cinic10'", "choose one of mlp, cnn, vgg11, vgg16."),
     "plan fed.json --gamma 0.1 --goal grad2=1 --over foo=1": (
         "does not choose 'foo'",
         "choose one of gamma, eta, local_steps, participants.",
     ),
-    "reproduce table1 --address head:1": ("--address head:1", "--engine ray"),
-    "reproduce table2 --engine ray --address head": ("address must be HOST:PORT", "'head'"),
-    "reproduce lenses --source cifar10": ("source", "mnist or digits", "'cifar10'"),
-    "reproduce lenses --target 0": ("target", "above 0"),
-    "reproduce lenses --source digits --seeds 0": ("seeds", "at least 1"),
-    "reproduce lenses --out file": ("out", "directory", "file"),
-    "region --points 100000": ("points", "at most 1,000", "100,000"),
+    "paper table1 --address head:1": ("--address head:1", "--engine ray"),
+    "paper table2 --engine ray --address head": ("address must be HOST:PORT", "'head'"),
+    "paper lenses --source cifar10": ("source", "mnist or digits", "'cifar10'"),
+    "paper lenses --goal loss=0": ("goal", "above 0"),
+    "paper lenses --source digits --seeds 0": ("seeds", "at least 1"),
+    "paper lenses --out file": ("out", "directory", "file"),
+    "theory region --points 100000": ("points", "at most 1,000", "100,000"),
     # the words themselves
     "simulat fed.json": ("simulat", "did you mean 'simulate'?"),
-    "reproduce tabel2": ("tabel2", "did you mean 'table2'"),
+    "paper tabel2": ("tabel2", "did you mean 'table2'"),
     "xyz": ("xyz", "fedgauge --help"),
-    "simulate fed.json": ("--gamma", "fedgauge simulate --help"),
-    "expect fed.json": ("--gamma", "fedgauge expect --help"),
+    "simulate fed.json": ("needs gamma", "as in --gamma 0.1"),
+    "theory expect fed.json": ("needs gamma", "as in --gamma 0.1"),
     "simulate --gamma 0.1": ("source", "fedgauge simulate --help"),
     "simulate fed.json --gamma": ("--gamma", "argument"),
     f"{RUN} --gama 1": ("no option --gama", "did you mean --gamma?"),
-    "bound --theorem nonconvex": ("no option --theorem", "see 'fedgauge bound --help'"),
+    "theory bound --theorem nonconvex": ("--theorem is not supported", "the first argument"),
+    f"{RUN} --start a.pt": ("--start is not supported", "--at MODEL"),
+    f"{RUN} --target-loss 1": ("--target-loss is not supported", "--goal loss=0.1"),
+    "theory bound nonconvex --version printed": ("--version is not supported", "--theorem-version"),
     f"{RUN} --lr 1": ("no option --lr", "did you mean --gamma?"),
     f"{RUN} --learning_rate 1": ("did you mean --gamma?",),
     f"{RUN} --server-lr 1": ("did you mean --eta?",),
@@ -259,11 +262,11 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     f"{RUN} --dataset mnist": ("--dataset is not supported", "first argument"),
     f"{RUN} --xyzzy": ("no option --xyzzy", "see 'fedgauge simulate --help'"),
     # a word may mean something to one command and nothing to another
-    "constants fed.json --epochs 1": ("no option --epochs", "see 'fedgauge constants --help'"),
-    "constants fed.json --jsn": ("did you mean --json?",),
-    "sweep fed.json --gamma 0.1 --out new --over lr=1,2": ("--over names no key", "'lr'", "did you mean gamma?"),
+    "theory constants fed.json --epochs 1": ("no option --epochs", "see 'fedgauge theory constants --help'"),
+    "theory constants fed.json --jsn": ("did you mean --json?",),
+    "runs sweep fed.json --gamma 0.1 --out new --over lr=1,2": ("--over names no key", "'lr'", "did you mean gamma?"),
     f"{RUN} more": ("more", "fedgauge simulate --help"),
-    "constants": ("file", "fedgauge constants --help"),
+    "theory constants": ("file", "fedgauge theory constants --help"),
     f"{EXPECT} --weights 1": ("weights", "2", "1"),
 }
 
@@ -288,7 +291,7 @@ OTHER: dict[str, tuple[str, ...]] = {
     "simulate fed.json --gamma 0.1 --rounds 2 --algorithm slowmo": ("algorithm", "'fedavg'", "'slowmo'"),
     "simulate fed.json --gamma 0.1 --rounds 2 --participants 1": ("--sampling full", "'with-replacement'"),
     "simulate fed.json --gamma 0.1 --rounds 2 --weights 1,2": ("weights", "None", "[1.0, 2.0]"),
-    "simulate fed.json --gamma 0.1 --rounds 2 --target-loss 0": ("--target-loss None", "0.0"),
+    "simulate fed.json --gamma 0.1 --rounds 2 --goal loss=0": ("target_loss = None", "0.0"),
     "simulate fed.json --gamma 0.1 --rounds 2 --record-every 2": ("--record-every", "1", "2"),
     "simulate fed.json --gamma 0.1 --rounds 2 --chunk 1": ("chunk", "32", "1"),
     "simulate other.json --gamma 0.1 --rounds 2": ("federation",),
@@ -313,7 +316,7 @@ def test_another_run_is_neither_overwritten_nor_resumed(place: Path, capsys: pyt
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 @pytest.mark.parametrize(
-    "line", [f"{RUN} --plot locked/picture.png", "generate locked/fed.json", "demo --out locked/x"]
+    "line", [f"{RUN} --plot locked/picture.png", "theory generate locked/fed.json", "demo --out locked/x"]
 )
 def test_place_that_may_not_be_written(line: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (place / "locked").mkdir(mode=0o500)
@@ -325,8 +328,8 @@ def test_place_that_may_not_be_written(line: str, place: Path, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("constants bad.json", ("symmetric",)),
-        ("expect bad.json --gamma 0.1", ("symmetric",)),
+        ("theory constants bad.json", ("symmetric",)),
+        ("theory expect bad.json --gamma 0.1", ("symmetric",)),
         ("simulate bad.json --gamma 0.1 --out new", ("symmetric",)),
         ("simulate fed.json --gamma 0.1 --local-steps 0 --out new", ("--local-steps",)),
         ("simulate fed.json --gamma abc", ("--gamma", "'abc'")),
@@ -345,7 +348,7 @@ def test_more_than_the_memory_is_the_machines_limit_and_one_sentence(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # A matrix of 10^7 x 10^7 floats takes 728 TiB.
-    assert main(["generate", "huge.json", "--dim", "10000000"]) == 1
+    assert main(["theory", "generate", "huge.json", "--dim", "10000000"]) == 1
     out, err = capsys.readouterr()
     assert (out, err.count("\n"), err.startswith("fedgauge: There is not enough memory")) == ("", 1, True)
     assert not (place / "huge.json").exists()

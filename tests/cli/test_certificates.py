@@ -13,9 +13,9 @@ from safetensors.torch import save_file
 from tests.cli.command import Capture, answer
 
 from fedgauge.cli import main
-from fedgauge.results.background import background_of
-from fedgauge.results.comparison import Comparison
-from fedgauge.results.reading import read_results
+from fedgauge.planning.comparison import Comparison
+from fedgauge.show.results.background import background_of
+from fedgauge.show.results.reading import read_results
 from fedgauge.values.results import sealed
 
 DIGITS = "digits --model softmax --workers 4 --per-worker 50 --percent 50 --partition-seed 0 --local-steps 2"
@@ -32,7 +32,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         save_file({"model": far}, "far.safetensors")
         for command in (
             f"measure {DIGITS} {RATE} --readings certified --most 1 --out s0",
-            f"simulate {DIGITS} {RATE} --rounds 60 --start far.safetensors --out far",
+            f"simulate {DIGITS} {RATE} --rounds 60 --at far.safetensors --out far",
             f"simulate {DIGITS} {RATE} --rounds 60 --out near",
         ):
             assert main(command.split()) == 0

@@ -19,15 +19,14 @@ import typer.main
 from rich.console import Console
 from tests.cli.command import FEDERATION, Capture, answer, run, start, without_progress, words
 
-import fedgauge.simulation.loop  # noqa: F401 - torch is slow to import, and not to be waited for amidst a test
 from fedgauge import QuadraticFederation, expect, fedavg, fedavgm, minibatch, momentum
+from fedgauge.base.terminal import command_line
 from fedgauge.cli import app, main
 from fedgauge.federation.participation import Participation
-from fedgauge.report.terminal import console
-from fedgauge.reproduce import table2
-from fedgauge.runs.reader import read_run
-from fedgauge.system.command_line import command_line
+from fedgauge.show.terminal import console
+from fedgauge.simulation.runs.reader import read_run
 from fedgauge.values import Trace
+from fedgauge_wang2024 import table2
 
 
 @pytest.fixture
@@ -65,7 +64,7 @@ def test_nothing_asked_is_answered_with_help_alone(line: str, capsys: Capture) -
     assert err == ""
 
 
-@pytest.mark.parametrize("line", ["exprot", "simulat", "simulate fed.json --gama 1"])
+@pytest.mark.parametrize("line", ["reprot", "simulat", "simulate fed.json --gama 1"])
 def test_what_was_meant_is_suggested_once(line: str, capsys: Capture) -> None:
     assert main(line.split()) == 2
     err = capsys.readouterr().err
@@ -76,7 +75,7 @@ def test_what_was_meant_is_suggested_once(line: str, capsys: Capture) -> None:
 
 def test_all_commands_are_there() -> None:
     names = {" ".join(path) for path in COMMANDS}
-    assert names >= {"demo", "generate", "constants", "expect", "simulate", "algorithms", "reproduce table2"}
+    assert names >= {"demo", "simulate", "runs sweep", "data partition", "theory expect", "paper table2"}
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
@@ -180,7 +179,7 @@ BY_HAND: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize(("federation", "expected"), BY_HAND.values(), ids=BY_HAND)
 def test_constants(federation: dict[str, Any], expected: dict[str, Any], place: Path, capsys: Capture) -> None:
     (place / "fed.json").write_text(json.dumps(federation))
-    found = answer(capsys, "constants fed.json")
+    found = answer(capsys, "theory constants fed.json")
     assert set(expected) == DOCUMENTED
     bounded = {"d0"} if expected["x_star"] else set()
     assert set(found) == DOCUMENTED | {"sigma", "zeta", "F", "N"} | bounded
@@ -195,7 +194,7 @@ def test_constants(federation: dict[str, Any], expected: dict[str, Any], place: 
 
 
 def test_constants_in_words(place: Path, capsys: Capture) -> None:
-    shown = words(capsys, "constants fed.json")
+    shown = words(capsys, "theory constants fed.json")
     assert "fed.json: 2 workers, dimension 2" in shown
     rows = {line.split()[0]: line.split()[1] for line in shown.splitlines() if len(line.split()) > 1}
     assert (rows["L_tilde"], rows["kappa"], rows["sigma"], rows["f_star"]) == ("3", "0.6667", "0.5", "1.25")
@@ -229,7 +228,7 @@ EXPECTATIONS: dict[str, Any] = {
 
 @pytest.mark.parametrize("line", EXPECTATIONS)
 def test_expect_is_the_librarys(line: str, place: Path, capsys: Capture) -> None:
-    found = answer(capsys, f"expect fed.json --local-steps 3 --rounds 5 {line}")
+    found = answer(capsys, f"theory expect fed.json --local-steps 3 --rounds 5 {line}")
     expected = EXPECTATIONS[line](QuadraticFederation.read("fed.json"))
     per_iteration = "momentum" in line or "--iterations" in line
     entries = 5 * 3 + 1 if per_iteration and "--rounds-only" not in line else 5 + 1
@@ -244,11 +243,11 @@ def test_expect_is_the_librarys(line: str, place: Path, capsys: Capture) -> None
 
 # A command whose start takes seconds -> what it imports first of all that is slow.
 SLOW = {
-    "report fed.json": "fedgauge.report.page.build",
-    "simulate fed.json --gamma 0.1": "fedgauge.experiment.prepare",
-    "measure fed.json --gamma 0.1": "fedgauge.experiment.prepare",
+    "report fed.json": "fedgauge.show.page.build",
+    "simulate fed.json --gamma 0.1": "fedgauge.simulation.experiment.prepare",
+    "measure fed.json --gamma 0.1": "fedgauge.simulation.experiment.prepare",
     "plan fed.json --gamma 0.1 --goal grad2=1": "fedgauge.planning.candidates",
-    "plan fed.json --gamma 0.1 --goal grad2=1 --mode theory": "fedgauge.planning.measured",
+    "plan fed.json --gamma 0.1 --goal grad2=1 --mode theory": "fedgauge.planning.theorem_inputs",
 }
 
 
@@ -276,19 +275,19 @@ def test_who_takes_part_is_told_where_not_all_do(place: Path, capsys: Capture) -
 
 
 def test_expect_in_words(place: Path, capsys: Capture) -> None:
-    shown = words(capsys, "expect fed.json --gamma 0.1 --rounds 5")
+    shown = words(capsys, "theory expect fed.json --gamma 0.1 --rounds 5")
     first = next(line for line in shown.splitlines() if line.split()[:1] == ["0"])
     assert first.split() == ["0", "3.5", "5"]
     assert sum(line.split()[:1] == [str(r)] for r in range(6) for line in shown.splitlines()) == 6
 
 
 def test_from_generate_to_simulate(place: Path, capsys: Capture) -> None:
-    made = answer(capsys, "generate new.json --workers 3 --dim 4 --hessian-spread 0.5 --seed 7")
+    made = answer(capsys, "theory generate new.json --workers 3 --dim 4 --hessian-spread 0.5 --seed 7")
     assert made["file"] == "new.json"
-    constants = answer(capsys, "constants new.json")
+    constants = answer(capsys, "theory constants new.json")
     assert made["constants"] == {name: constants[name]["value"] for name in made["constants"]}
     rates = "--gamma 0.2 --eta 1.2 --local-steps 4 --rounds 30"
-    expected = answer(capsys, f"expect new.json {rates}")
+    expected = answer(capsys, f"theory expect new.json {rates}")
     trace = Trace.from_json(answer(capsys, f"simulate new.json {rates}"))
     assert trace.status == "finished"
     assert [record.round for record in trace.rounds] == list(range(31))
@@ -299,7 +298,7 @@ def test_from_generate_to_simulate(place: Path, capsys: Capture) -> None:
 
 
 def test_generate_overwrites_when_told(place: Path, capsys: Capture) -> None:
-    words(capsys, "generate fed.json --workers 2 --dim 3 --force")
+    words(capsys, "theory generate fed.json --workers 2 --dim 3 --force")
     assert QuadraticFederation.read("fed.json").dim == 3
 
 
@@ -315,10 +314,10 @@ def test_simulate_in_words(place: Path, capsys: Capture) -> None:
 
 def test_the_target_that_was_reached_is_named(place: Path, capsys: Capture) -> None:
     line = "simulate fed.json --gamma 0.1 --rounds 50"
-    assert "Reached the target loss in round 0." in words(capsys, f"{line} --target-loss 3.5")
-    assert "Reached the target |grad f|^2 in round 0." in words(capsys, f"{line} --target-grad2 5 --target-loss 0")
+    assert "Reached the target loss in round 0." in words(capsys, f"{line} --goal loss=3.5")
+    assert "Reached the target |grad f|^2 in round 0." in words(capsys, f"{line} --goal grad2=5,loss=0")
     line = "simulate digits --gamma 0.1 --rounds 1 --processes 1"
-    assert "Reached the target accuracy in round 0." in words(capsys, f"{line} --target-accuracy 0.01")
+    assert "Reached the target accuracy in round 0." in words(capsys, f"{line} --goal accuracy=0.01")
 
 
 @pytest.mark.parametrize("line", ["simulate fed.json --gamma 1e6", "simulate fed.json --gamma 3 --algorithm scaffold"])
@@ -346,23 +345,23 @@ def test_divergence_at_the_start(place: Path, capsys: Capture) -> None:
 
 
 def test_algorithms(capsys: Capture) -> None:
-    found = answer(capsys, "algorithms")
+    found = answer(capsys, "theory algorithms")
     assert found["momentum"]["parameters"] == ["gamma", "beta", "eta"]
-    shown = words(capsys, "algorithms")
+    shown = words(capsys, "theory algorithms")
     for name, entry in found.items():
         assert name in shown
         assert entry["summary"]
 
 
 def test_symbols(capsys: Capture) -> None:
-    found = answer(capsys, "symbols")
+    found = answer(capsys, "theory symbols")
     assert set(found) >= DOCUMENTED - {"x_star"}
-    shown = words(capsys, "symbols")
+    shown = words(capsys, "theory symbols")
     assert all(name in shown for name in found)
 
 
 @pytest.mark.parametrize("suffix", [".png", ".pdf", ".svg"])
-@pytest.mark.parametrize("command", ["simulate", "expect"])
+@pytest.mark.parametrize("command", ["simulate", "theory expect"])
 def test_pictures(command: str, suffix: str, place: Path, capsys: Capture) -> None:
     words(capsys, f"{command} fed.json --gamma 0.1 --rounds 3 --plot picture{suffix}")
     magic = {".png": b"\x89PNG", ".pdf": b"%PDF", ".svg": b"<?xml"}
@@ -377,11 +376,11 @@ def test_table2_from_finished_cells(place: Path, capsys: Capture) -> None:
         asked = [workers, 0, 5, table2.DIM, table2.SIGMA2, table2.TARGET]
         cell = {"workers": workers, "problem": 0, "rounds": [[100 + workers, 101 + workers]] * 9, "seconds": 1.0}
         (cells / f"cell-{workers}-0-5.json").write_text(json.dumps({"asked": asked, "cell": cell}))
-    found = answer(capsys, "reproduce table2 --seeds 1 --out table")
+    found = answer(capsys, "paper table2 --seeds 1 --out table")
     assert [column["ours"]["5"]["median"] for column in found["columns"]] == [105] * 9
     assert json.loads((place / "table" / "result.json").read_text()) == found
     assert (place / "table" / "table2.png").read_bytes().startswith(b"\x89PNG")
-    shown = words(capsys, "reproduce table2 --seeds 1 --out table")
+    shown = words(capsys, "paper table2 --seeds 1 --out table")
     assert "86 ± 1.6" in shown
     assert "105" in shown
 
@@ -421,9 +420,9 @@ def test_any_name_of_a_directory(name: str, place: Path, capsys: Capture) -> Non
     (place / name).mkdir(parents=True)
     federation, kept = f"{name}/fed.json", f"{name}/below/run"
     for arguments in (
-        ["generate", federation, "--workers", "2", "--dim", "2"],
-        ["constants", federation],
-        ["expect", federation, "--gamma", "0.1", "--rounds", "2"],
+        ["theory", "generate", federation, "--workers", "2", "--dim", "2"],
+        ["theory", "constants", federation],
+        ["theory", "expect", federation, "--gamma", "0.1", "--rounds", "2"],
     ):
         assert main(arguments) == 0
         assert federation in capsys.readouterr().out
@@ -435,9 +434,9 @@ def test_any_name_of_a_directory(name: str, place: Path, capsys: Capture) -> Non
 @pytest.mark.parametrize(
     "line",
     [
-        "constants fed.json",
-        "constants fed.json --json",
-        "expect fed.json --gamma 0.1 --rounds 20000 --json",  # more than a pipe holds
+        "theory constants fed.json",
+        "theory constants fed.json --json",
+        "theory expect fed.json --gamma 0.1 --rounds 20000 --json",  # more than a pipe holds
         "simulate fed.json --gamma 0.1 --rounds 3",
     ],
 )
@@ -478,11 +477,11 @@ def test_interrupted_run_says_how_to_go_on_and_does_so_to_the_same_bits(place: P
 
 
 def test_pictures_say_where_they_were_written(place: Path, capsys: Capture) -> None:
-    assert main(["expect", "fed.json", "--gamma", "0.1", "--rounds", "2", "--plot", "expected.png"]) == 0
+    assert main(["theory", "expect", "fed.json", "--gamma", "0.1", "--rounds", "2", "--plot", "expected.png"]) == 0
     assert "Written: expected.png\n" in capsys.readouterr().out
-    assert main(["region", "--points", "2", "--plot", "map.svg"]) == 0
+    assert main(["theory", "region", "--points", "2", "--plot", "map.svg"]) == 0
     assert "Written: map.svg\n" in capsys.readouterr().out
     assert (place / "expected.png").exists()
     assert (place / "map.svg").exists()
-    assert main(["region", "--points", "2", "--plot", "map.svg", "--json"]) == 0
+    assert main(["theory", "region", "--points", "2", "--plot", "map.svg", "--json"]) == 0
     json.loads(capsys.readouterr().out)  # and nothing else

@@ -30,7 +30,19 @@ def test_list_says_what_is_where(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_partition_prints_draws_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["partition", "digits", "--scheme", "paper", "--percent", "50", "--workers", "10", "--seed", "3"]
+    arguments = [
+        "data",
+        "partition",
+        "digits",
+        "--scheme",
+        "paper",
+        "--percent",
+        "50",
+        "--workers",
+        "10",
+        "--seed",
+        "3",
+    ]
     assert main([*arguments, "--plot", "p.png", "--out", "p.json"]) == 0
     said = capsys.readouterr()
     assert "8 of 1438 examples dropped" in said.out
@@ -51,7 +63,7 @@ def test_partitions_of_many_workers_and_labels_are_shown_shortly(
 ) -> None:
     made.cifar100(tmp_path / "data/cifar-100-python")
     plot = f"p.{suffix}"
-    assert main(["partition", "cifar100", "--scheme", "dirichlet", "--workers", "50", "--plot", plot]) == 0
+    assert main(["data", "partition", "cifar100", "--scheme", "dirichlet", "--workers", "50", "--plot", plot]) == 0
     said = capsys.readouterr().out
     assert "and 30 more workers" in said
     assert "labels held" in said
@@ -61,7 +73,7 @@ def test_partitions_of_many_workers_and_labels_are_shown_shortly(
 def test_writers_become_workers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     labels = made.mnist(tmp_path / "data/MNIST/raw")["train-labels-idx1-ubyte"]
     made.writers(tmp_path / "data/MNIST/raw", labels)
-    assert main(["partition", "qmnist", "--scheme", "id", "--json"]) == 0
+    assert main(["data", "partition", "qmnist", "--scheme", "id", "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)
     assert summary["sizes"] == [7] * 5 + [5]
     assert summary["labels"] == list("0123456789")
@@ -69,23 +81,25 @@ def test_writers_become_workers(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 def test_an_npz_file_is_partitioned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.savez(tmp_path / "mine.npz", x=np.zeros((30, 2)), y=np.arange(30) % 3)
-    assert main(["partition", "mine.npz", "--scheme", "shards", "--shards", "1", "--workers", "3", "--json"]) == 0
+    assert (
+        main(["data", "partition", "mine.npz", "--scheme", "shards", "--shards", "1", "--workers", "3", "--json"]) == 0
+    )
     assert np.array(json.loads(capsys.readouterr().out)["label_counts"]).max() == 10
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ("partition digits --percent 101", "--percent must be a number from 0 to 100, not 101.0."),
+        ("data partition digits --percent 101", "--percent must be a number from 0 to 100, not 101.0."),
         (
-            "partition digits --workers 1439",
+            "data partition digits --workers 1439",
             "--workers must be at most 1438, the number of examples, not 1439.",
         ),
-        ("partition mnist", "mnist is not complete in {data}: train-images-idx3-ubyte.gz is missing"),
-        ("partition digits --alpha 1", "The scheme paper has no parameter alpha"),
-        ("partition digits --plot p.gif", "--plot must be a file that ends in .png"),
-        ("partition digits --out none/p.json", "Cannot write none/p.json: there is no directory none"),
-        ("partition nothing", "There is no data set 'nothing'"),
+        ("data partition mnist", "mnist is not complete in {data}: train-images-idx3-ubyte.gz is missing"),
+        ("data partition digits --alpha 1", "The scheme paper has no parameter alpha"),
+        ("data partition digits --plot p.gif", "--plot must be a file that ends in .png"),
+        ("data partition digits --out none/p.json", "Cannot write none/p.json: there is no directory none"),
+        ("data partition nothing", "There is no data set 'nothing'"),
         ("data get nothing", "There is no data set 'nothing'"),
         ("data get digits", "digits is not downloaded as files"),
         ("data get mnist --url ftp://x", "--url must begin with http:// or https://"),
@@ -103,7 +117,7 @@ def test_a_mistake_is_answered_in_one_sentence(
 
 
 def test_partition_shows_shifts_with_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["partition", "digits", "--scheme", "iid", "--workers", "4"]
+    arguments = ["data", "partition", "digits", "--scheme", "iid", "--workers", "4"]
     assert main([*arguments, "--json"]) == 0
     plain = json.loads(capsys.readouterr().out)
     shifted = [*arguments, "--shift", "rotation=0.5", "--shift", "swap=1"]

@@ -1,4 +1,4 @@
-"""``fedgauge explore``: the page written or served, and one sentence a mistake."""
+"""``fedgauge theory explore``: the page written or served, and one sentence a mistake."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_the_page_is_written_and_the_settings_are_told(tmp_path: Path, capsys: C
     values = tmp_path / "constants.json"
     values.write_text('{"L_h": {"value": 0.25, "kind": "lower"}, "N": 4}')
     out = tmp_path / "explorer.html"
-    assert main(["explore", "--values", str(values), "--out", str(out), "--json"]) == 0
+    assert main(["theory", "explore", "--values", str(values), "--out", str(out), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["path"] == str(out)
     assert told["values"]["L_h"] == 0.25
@@ -34,13 +34,13 @@ def test_a_browser_is_opened_on_request(tmp_path: Path, monkeypatch: pytest.Monk
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", opened.append)  # which returns None, as where there is no browser
     out = tmp_path / "explorer.html"
-    assert main(["explore", "--out", str(out), "--open"]) == 0
+    assert main(["theory", "explore", "--out", str(out), "--open"]) == 0
     assert opened == [out.as_uri()]
     assert f"open {out.as_uri()} yourself" in capsys.readouterr().err
 
 
 def test_it_is_served_to_this_machine_until_ctrl_c(tmp_path: Path) -> None:
-    with start("explore", "--json", cwd=tmp_path) as process:
+    with start("theory", "explore", "--json", cwd=tmp_path) as process:
         assert process.stdout
         address = json.loads(process.stdout.readline())["address"]
         assert address.startswith("http://127.0.0.1:")
@@ -63,7 +63,7 @@ def test_a_port_in_use_gets_one_sentence(capsys: Capture) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        assert main(["explore", "--port", str(port)]) == 2
+        assert main(["theory", "explore", "--port", str(port)]) == 2
     assert capsys.readouterr().err == (
         f"fedgauge: Port {port} is in use; name another, or leave --port out to get a free one.\n"
     )
@@ -83,7 +83,7 @@ def test_a_mistake_gets_one_sentence(
     arguments: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["explore", *arguments]) == 2
+    assert main(["theory", "explore", *arguments]) == 2
     said = capsys.readouterr()
     assert words in said.err
     assert (said.out, said.err.count("\n")) == ("", 1)

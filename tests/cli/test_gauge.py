@@ -11,7 +11,7 @@ from tests.cli.command import Capture, answer, words
 from fedgauge import random_quadratics
 from fedgauge.cli import main
 
-SHORT = "--gamma 0.05 --steps 200 --measure 4,16"
+SHORT = "--gamma 0.05 --steps 200 --candidates 4,16"
 
 
 @pytest.fixture
@@ -31,7 +31,9 @@ def test_the_first_line_is_the_answer(federation: Path, tmp_path: Path, capsys: 
 
 
 def test_several_rates(federation: Path, tmp_path: Path, capsys: Capture) -> None:
-    line = f"gauge {federation} --gamma 0.02 --steps 100 --measure 4 --over gamma=0.02,0.05 --out {tmp_path / 'gauged'}"
+    line = (
+        f"gauge {federation} --gamma 0.02 --steps 100 --candidates 4 --over gamma=0.02,0.05 --out {tmp_path / 'gauged'}"
+    )
     first, second = answer(capsys, f"{line} --plot {tmp_path / 'rates.png'} --json")
     assert [each["settings"]["algorithm"]["gamma"] for each in (first, second)] == [0.02, 0.05]
     assert (tmp_path / "gauged" / "gamma=0.05" / "gauge.json").is_file()
@@ -55,11 +57,11 @@ def test_json(federation: Path, capsys: Capture) -> None:
         ("--goal accuracy=0.9", "must be a loss, as in loss=0.3"),
         ("--goal loss=low", "must be a loss, as in loss=0.3"),
         ("--goal loss=-1e9", "choose a larger loss as the goal"),
-        ("--measure 4,many", "--measure must be whole numbers"),
+        ("--candidates 4,many", "--candidates must be whole numbers"),
         ("--threshold 2", "threshold must be above 0 and at most 1"),
-        ("--budget 0", "budget must be"),
-        ("--over eta=1,2", "must be rates, as in gamma=0.05,0.1"),
-        ("--over gamma=0.1,fast", "must be rates, as in gamma=0.05,0.1"),
+        ("--extra-steps 0", "--extra-steps must be"),
+        ("--over eta=1,2", "--over does not choose 'eta'; choose one of gamma."),
+        ("--over gamma=0.1,fast", "--gamma must be a number, not 'fast'"),
         ("--over gamma=0", "gamma must be"),
         ("--cost cross-devise", "did you mean cross-device?"),
     ],
@@ -75,7 +77,7 @@ def test_bad_input(options: str, message: str, federation: Path, capsys: Capture
 def test_a_report_begins_with_the_answer(federation: Path, tmp_path: Path, capsys: Capture) -> None:
     run, gauged, page = tmp_path / "run", tmp_path / "gauged", tmp_path / "report.html"
     words(capsys, f"simulate {federation} --gamma 0.05 --local-steps 8 --rounds 20 --out {run}")
-    words(capsys, f"gauge {run / 'experiment.toml'} --measure 4,16 --out {gauged}")
+    words(capsys, f"gauge {run / 'experiment.toml'} --candidates 4,16 --out {gauged}")
     shown = answer(capsys, f"report {run} --gauge {gauged / 'gauge.json'} --out {page} --json")
     sentence = shown["verdict"]
     assert sentence.startswith("At gamma 0.05 this federation affords ")
@@ -92,7 +94,7 @@ def test_the_gauge_of_another_federation_is_refused(federation: Path, tmp_path: 
     run = tmp_path / "run"
     words(capsys, f"simulate {federation} --gamma 0.05 --local-steps 8 --rounds 3 --out {run}")
     random_quadratics(4, 3, seed=9).write(tmp_path / "other.json")
-    words(capsys, f"gauge {tmp_path / 'other.json'} --gamma 0.05 --steps 60 --measure 4 --out {tmp_path / 'gauged'}")
+    words(capsys, f"gauge {tmp_path / 'other.json'} --gamma 0.05 --steps 60 --candidates 4 --out {tmp_path / 'gauged'}")
     assert main(["report", str(run), "--gauge", str(tmp_path / "gauged" / "gauge.json")]) == 2
     assert "The gauge is of another federation" in capsys.readouterr()[1]
     (tmp_path / "bad.json").write_text(json.dumps({"kind": "gauge"}))

@@ -9,7 +9,7 @@ import pytest
 from tests.cli.command import Capture
 
 from fedgauge.cli import main
-from fedgauge.experiment import jobs, prepare
+from fedgauge.simulation.experiment import jobs, prepare
 
 
 def ctrl_c(*_: Any, **__: Any) -> Any:
@@ -24,15 +24,15 @@ def _interrupting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prepare, "share_out", ctrl_c)
 
 
-KEPT = ("table1 --scale smoke", "table2 --jobs 1", "certified --jobs 1", "lenses --source digits --jobs 1")
+KEPT = ("table1 --effort smoke", "table2 --jobs 1", "certified --jobs 1", "lenses --source digits --jobs 1")
 
 
 @pytest.mark.parametrize("line", KEPT)
 def test_a_table_says_what_it_goes_on_with(line: str, capsys: Capture) -> None:
-    assert main(["reproduce", *line.split(), "--out", "kept"]) == 130
+    assert main(["paper", *line.split(), "--out", "kept"]) == 130
     said = "fedgauge: Interrupted; run the same command again to resume from kept.\n"
     assert capsys.readouterr() == ("", said)
-    assert main(["reproduce", *line.split()]) == 130
+    assert main(["paper", *line.split()]) == 130
     assert capsys.readouterr() == ("", "fedgauge: Interrupted.\n")
 
 

@@ -16,11 +16,10 @@ from safetensors.numpy import load_file
 from safetensors.torch import save_file
 from tests.cli.command import Capture, answer, start, words
 
-import fedgauge.simulation.loop  # noqa: F401 - torch is slow to import, and not to be waited for amidst a test
 from fedgauge.cli import main
 from fedgauge.federation.quadratic import QuadraticFederation
-from fedgauge.measurement.reading import Measurement
-from fedgauge.report.terminal import console
+from fedgauge.measurement.readings import Measurement
+from fedgauge.show.terminal import console
 
 QUICK = "--gamma 0.1 --processes 1 --near 0.3 --seeds 2 --trajectory-rounds 2"
 
@@ -28,7 +27,7 @@ QUICK = "--gamma 0.1 --processes 1 --near 0.3 --seeds 2 --trajectory-rounds 2"
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> Path:
     monkeypatch.chdir(tmp_path)
-    assert main(["generate", "fed.json", "--workers", "4", "--dim", "3", "--sigma2", "0.1"]) == 0
+    assert main(["theory", "generate", "fed.json", "--workers", "4", "--dim", "3", "--sigma2", "0.1"]) == 0
     capsys.readouterr()
     return tmp_path
 
@@ -85,7 +84,7 @@ def test_digits_are_measured_shown_and_kept(place: Path, capsys: Capture) -> Non
     assert curvature["details"]["attained"]["L_h"] == pytest.approx(value, rel=0.05)  # float32, and ReLUs have kinks
     bound = answer(
         capsys,
-        "bound nonconvex --values measured/measure.json I=4 R=100 N=10 F=2 sigma2=1 zeta2=1 gamma=0.001",
+        "theory bound nonconvex --values measured/measure.json I=4 R=100 N=10 F=2 sigma2=1 zeta2=1 gamma=0.001",
     )
     assert bound["values"]["L_h"] == pytest.approx(value)
     assert not bound["certified"]
@@ -96,8 +95,8 @@ def test_a_run_is_measured_at_its_own_model_and_checked_against_it(place: Path, 
     capsys.readouterr()
     found = answer(capsys, "measure run --readings curvature")
     assert found["point"]["origin"] == str(Path("run", "model.safetensors"))
-    for option in ("--at", "--model"):
-        same = answer(capsys, f"measure run {option} run/state_dict.safetensors --readings curvature")
+    for model in ("run", "run/state_dict.safetensors"):
+        same = answer(capsys, f"measure run --at {model} --readings curvature")
         assert same["readings"] == found["readings"]
     assert main(["measure", "run", "--readings", "curvature", "--out", "measured"]) == 0
     capsys.readouterr()
@@ -140,7 +139,7 @@ def test_ctrl_c_keeps_what_was_measured(place: Path) -> None:
 
 
 def test_a_budget_ends_it_with_what_there_is(place: Path, capsys: Capture) -> None:
-    assert main(f"measure digits {QUICK} --trajectory-rounds 100000 --budget 4s --json".split()) == 0
+    assert main(f"measure digits {QUICK} --trajectory-rounds 100000 --spend 4s --json".split()) == 0
     captured = capsys.readouterr()
     found = json.loads(captured.out)
     assert not found["complete"]
@@ -161,8 +160,8 @@ def test_what_is_refused(place: Path, capsys: Capture) -> None:
         ("--at no.safetensors", "holds no tensors that can be read"),
         ("--at missing.safetensors", "Cannot read missing.safetensors"),
         ("--readings curvatur", "There is no reading 'curvatur'; did you mean curvature?"),
-        ("--budget soon", "--budget must be a time or passes, as in 60s, 5m, 1h or 40passes, not 'soon'"),
-        ("--budget 0.0001s", "is used up before one pass over the data"),
+        ("--spend soon", "--spend must be a time or passes, as in 60s, 5m, 1h or 40passes, not 'soon'"),
+        ("--spend 0.0001s", "is used up before one pass over the data"),
         ("--seeds 0", "seeds must be a whole number of at least 1"),
         ("--near 2", "fall must be between 0 and 1"),
     ):

@@ -59,7 +59,7 @@ def test_steps_adapt(federation: Path, capsys: Capture) -> None:
 
 
 def test_the_gauge_and_a_plan(federation: Path, capsys: Capture) -> None:
-    gauged = answer(capsys, f"gauge {federation} {MOMENTUM} --steps 100 --measure 4 --json")
+    gauged = answer(capsys, f"gauge {federation} {MOMENTUM} --steps 100 --candidates 4 --json")
     assert gauged["settings"]["algorithm"]["local_momentum"] == 0.8
     planned = answer(
         capsys,

@@ -18,10 +18,10 @@ import pytest
 from tests.cli.command import Capture, answer
 
 import fedgauge as fg
+from fedgauge.base.codec import json_text, parse_json
+from fedgauge.base.files import write_atomically
 from fedgauge.cli import main
-from fedgauge.codec import json_text, parse_json
-from fedgauge.explore.serving import PageServer
-from fedgauge.system.files import write_atomically
+from fedgauge.show.explorer.serving import PageServer
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -49,9 +49,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         "simulate {}.toml",
         "simulate {}.json --gamma 0.1",
         "simulate {}.npz --gamma 0.1",
-        "simulate fed.json --gamma 0.1 --rounds 1 --start {}.safetensors",
-        "expect {}.json --gamma 0.1",
-        "bound nonconvex --values {}.json",
+        "simulate fed.json --gamma 0.1 --rounds 1 --at {}.safetensors",
+        "theory expect {}.json --gamma 0.1",
+        "theory bound nonconvex --values {}.json",
         "plan {}.toml --goal loss=1 --cost local",
         "report {}.json",
     ],
@@ -70,14 +70,14 @@ def test_a_pipe_or_a_device_is_no_input_file(command: str, what: str, place: Pat
 
 def test_a_link_to_a_file_is_an_input_file(place: Path, capsys: Capture) -> None:
     Path("link.json").symlink_to("fed.json")
-    assert answer(capsys, "expect link.json --gamma 0.1") == answer(capsys, "expect fed.json --gamma 0.1")
+    assert answer(capsys, "theory expect link.json --gamma 0.1") == answer(capsys, "theory expect fed.json --gamma 0.1")
 
 
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("expect fed.json --gamma 0.1 --rounds 99999999999", "--rounds must be at most 10,000,000"),
-        ("expect fed.json --gamma 1e300", "--gamma must be at most 1e+150 here"),
+        ("theory expect fed.json --gamma 0.1 --rounds 99999999999", "--rounds must be at most 10,000,000"),
+        ("theory expect fed.json --gamma 1e300", "--gamma must be at most 1e+150 here"),
     ],
 )
 def test_numbers_that_are_too_large(line: str, says: str, place: Path, capsys: Capture) -> None:
@@ -97,7 +97,7 @@ def test_options_of_an_algorithm_may_begin_or_end_with_a_point(place: Path, caps
 def test_a_sweep_of_losses_below_zero_has_a_picture_without_a_warning(place: Path) -> None:
     federation = fg.QuadraticFederation([[[1.0]], [[1.0]]], [[1.0], [1.0]], constant=[-9.0, -9.0])
     federation.write("below.json")
-    line = "sweep below.json --gamma 0.1 --over local-steps=1,2 --rounds 2 --out sweep --jobs 1"
+    line = "runs sweep below.json --gamma 0.1 --over local-steps=1,2 --rounds 2 --out sweep --jobs 1"
     assert main(line.split()) == 0
 
 

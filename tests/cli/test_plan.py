@@ -20,7 +20,7 @@ def ran(command: str, status: int = 0) -> None:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> Path:
     monkeypatch.chdir(tmp_path)
-    ran("generate fed.json --workers 4 --dim 5 --sigma2 0.01 --seed 1")
+    ran("theory generate fed.json --workers 4 --dim 5 --sigma2 0.01 --seed 1")
     capsys.readouterr()
     return tmp_path
 
@@ -52,7 +52,7 @@ def test_a_plan_for_data_by_accuracy(place: Path, capsys: Capture) -> None:
     found = json.loads(capsys.readouterr().out)
     assert found["reached"]
     assert found["choice"]["I"] in (2, 16)
-    assert "target_accuracy = 0.8" in found["toml"]
+    assert 'goal = "accuracy=0.8"' in found["toml"]
 
 
 def test_the_theory_alone(place: Path, capsys: Capture) -> None:
@@ -123,7 +123,7 @@ BAD = {
     f"{RUN} --goal grad2=0.1 --over participants=9": ("participants must be at most the 4 workers", "9"),
     f"{RUN} --goal grad2=0.1 --sampling full --over participants=2": ("contradicts --participants 2",),
     f"{RUN} --goal grad2=0.1 --over batch_size=2": ("does not choose 'batch_size'",),
-    f"{RUN} --goal grad2=0.1 --target-loss 3": ("--target-loss 3", "contradicts the goal"),
+    f"{RUN} --goal grad2=-1": ("grad2", "above 0"),
     f"{RUN} --goal grad2=0.1 --theorem nonconvex": ("--theorem is for --mode theory",),
     f"{RUN} --goal grad2=0.1 --spend 0s": ("spend must be above 0",),
     f"{RUN} --goal grad2=0.1 --jobs -1": ("jobs must be a whole number of at least 1", "-1"),
@@ -157,7 +157,7 @@ def test_bad_input_gets_one_sentence(place: Path, capsys: Capture, command: str)
 
 
 def test_constants_of_another_federation_are_refused(place: Path, capsys: Capture) -> None:
-    ran("generate other.json --workers 3 --dim 2 --seed 2")
+    ran("theory generate other.json --workers 3 --dim 2 --seed 2")
     ran("measure other.json --gamma 0.1 --readings certified --out measured")
     ran("simulate fed.json --gamma 0.1 --rounds 3 --out run")
     capsys.readouterr()

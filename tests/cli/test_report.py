@@ -94,16 +94,16 @@ def test_the_rates_of_a_run_are_named_and_its_other_settings_are_below(place: Pa
 def test_the_bound_is_what_the_command_bound_says(place: Path, capsys: Capture) -> None:
     told = answer(capsys, "report run --measure measured/measure.json --out r.html")
     first = json.loads((place / "run" / "rounds.jsonl").read_text().splitlines()[0])["loss"]
-    line = f"bound nonconvex --values measured/measure.json I=5 R=20 N=10 gamma=0.001 eta=1 F={first}"
+    line = f"theory bound nonconvex --values measured/measure.json I=5 R=20 N=10 gamma=0.001 eta=1 F={first}"
     for version in ("printed", "corrected", "sharp", "prior"):
-        there = answer(capsys, f"{line} --version {version}")
+        there = answer(capsys, f"{line} --theorem-version {version}")
         assert told["bound"]["versions"][version]["total"] == there["total"]
 
 
 @pytest.mark.parametrize(
     ("line", "sections"),
     [
-        ("run", ["settings", "federation", "rounds", "commands"]),
+        ("run", ["settings", "federation", "rounds", "constants", "bound", "origins", "commands"]),
         ("measured", ["settings", "federation", "constants", "origins", "commands"]),
         ("measured/measure.json", ["settings", "federation", "constants", "origins", "commands"]),
     ],
@@ -119,6 +119,7 @@ def test_a_sweep(place: Path, capsys: Capture) -> None:
     assert (
         main(
             [
+                "runs",
                 "sweep",
                 "fed.json",
                 "--gamma",
@@ -181,7 +182,7 @@ def test_a_plan_by_theory(place: Path, capsys: Capture) -> None:
 
 
 def test_certified_bounds_beside_runs(place: Path, capsys: Capture) -> None:
-    source = Path(__file__).parents[2] / "docs" / "results" / "certified" / "digits.json"
+    source = Path(__file__).parents[2] / "papers" / "wang2024" / "results" / "certified" / "digits.json"
     (place / "table").mkdir()
     (place / "table" / "digits.json").write_text(source.read_text())
     told, result = answer(capsys, "report table"), json.loads(source.read_text())
@@ -264,7 +265,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str, tuple[str, ...]]] = {
         lambda: Path("measured/measure.json").write_text(
             Path("measured/measure.json").read_text().replace('"value": 0.53', '"value": 0.5')
         ),
-        "bound nonconvex --values measured/measure.json I=5 R=20 N=10 gamma=0.001",
+        "theory bound nonconvex --values measured/measure.json I=5 R=20 N=10 gamma=0.001",
         ("measure.json has changed since fedgauge wrote it", "numbers of your own"),
     ),
     "a measurement without its digest": (
@@ -285,13 +286,15 @@ WRONG: dict[str, tuple[Callable[[], Any], str, tuple[str, ...]]] = {
         ("another federation", "fedgauge measure run"),
     ),
     "a sweep with something missing": (
-        lambda: Path("sweep.json").write_text('{"combinations": [{}], "over": {}, "seeds": 1, "experiment": {}}'),
+        lambda: Path("sweep.json").write_text(
+            '{"kind": "sweep", "combinations": [{}], "over": {}, "seeds": 1, "experiment": {}}'
+        ),
         "report sweep.json",
         ("sweep.json", "'values'"),
     ),
     "a table with something missing": (
         lambda: Path("table.json").write_text(
-            '{"lines": [{"percent": 50}], "settings": {"seeds": 1}, "constants": {}}'
+            '{"kind": "certified-bounds", "lines": [{"percent": 50}], "settings": {"seeds": 1}, "constants": {}}'
         ),
         "report table.json",
         ("table.json", "'theorem'"),

@@ -13,12 +13,11 @@ from typing import ClassVar
 import pytest
 from tests.cli.command import Capture, answer, snapshot, words
 
-import fedgauge.simulation.loop  # noqa: F401 - torch is slow to import, and not to be waited for amidst a test
 from fedgauge.cli import main
-from fedgauge.experiment.config import Experiment
-from fedgauge.report.terminal import console
-from fedgauge.report.terminal.kept_runs import differing
-from fedgauge.runs.reader import read_run
+from fedgauge.show.terminal import console
+from fedgauge.show.terminal.runs import differing
+from fedgauge.simulation.experiment.config import Experiment
+from fedgauge.simulation.runs.reader import read_run
 
 ROUNDS = "--rounds 6 --processes 1 --gamma 0.1"
 
@@ -29,7 +28,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for steps in (1, 5):
         line = f"simulate digits {ROUNDS} --local-steps {steps} --out {place}/runs/I{steps}"
         assert main(line.split()) == 0
-    assert main(f"generate {place}/fed.json --workers 3 --dim 2".split()) == 0
+    assert main(f"theory generate {place}/fed.json --workers 3 --dim 2".split()) == 0
     assert main(f"simulate {place}/fed.json --gamma 0.1 --rounds 6 --out {place}/runs/deep/quadratic".split()) == 0
     return place
 
@@ -204,11 +203,11 @@ WRONG: dict[str, tuple[str, ...]] = {
     "runs export runs/I1 --observer tracker": ("module:factory", "'tracker'"),
     "runs export runs/I1 --observer nowhere:csv": ("Cannot import nowhere", "check the name"),
     "runs export runs/I1 --observer json:csv": ("json has no csv", "makes the observer"),
-    "simulate digits --gamma 0.1 --start none.safetensors": ("none.safetensors", "No such file"),
-    "simulate digits --gamma 0.1 --start bad.toml": ("bad.toml", "no tensors"),
-    "simulate fed.json --gamma 0.1 --start runs/I1/model.safetensors": ("7510 parameters", "has 2"),
-    "simulate fed.json --gamma 0.1 --start runs/I1/state_dict.safetensors": ("one flat model",),
-    "simulate digits --gamma 0.1 --model softmax --start runs/I1/state_dict.safetensors": ("1.weight", "(100, 64)"),
+    "simulate digits --gamma 0.1 --at none.safetensors": ("none.safetensors", "No such file"),
+    "simulate digits --gamma 0.1 --at bad.toml": ("bad.toml", "no tensors"),
+    "simulate fed.json --gamma 0.1 --at runs/I1/model.safetensors": ("7510 parameters", "has 2"),
+    "simulate fed.json --gamma 0.1 --at runs/I1/state_dict.safetensors": ("one flat model",),
+    "simulate digits --gamma 0.1 --model softmax --at runs/I1/state_dict.safetensors": ("1.weight", "(100, 64)"),
     "runs export none --tensorboard board": ("none", "holds no run"),
     "runs export runs/I1 --tensorboard fed.json": ("tensorboard", "directory", "fed.json"),
     "simulate none.toml": ("none.toml", "No such file"),
@@ -220,7 +219,7 @@ WRONG: dict[str, tuple[str, ...]] = {
     "simulate digits --gamma 0.1 --local-steps 1,x": ("--local-steps", "whole number", "'1,x'"),
     "simulate digits --gamma 0.1 --local-steps 1,2 --out new": ("--local-steps", "10", "2"),
     "simulate digits --gamma 0.1 --weights size": ("--weights", "numbers", "'size'"),
-    "simulate digits --gamma 0.1 --target-accuracy 90": ("--target-accuracy", "at most 1", "90"),
+    "simulate digits --gamma 0.1 --goal accuracy=90": ("accuracy", "at most 1", "90"),
     "simulate digits --gamma 0.1 --workers 5000 --out new": ("workers", "1438", "5000"),
     "simulate digits --gamma 0.1 --percent 150 --out new": ("percent", "150"),
     "simulate digits --gamma 0.1 --scheme iid --percent 50 --out new": ("iid", "percent"),
@@ -236,14 +235,14 @@ WRONG: dict[str, tuple[str, ...]] = {
     "runs export unfinished --to m.pt": ("has not ended",),
     "simulate mnist --data empty --gamma 0.1 --out new": ("mnist", "train-images", "fedgauge data get"),
     "simulate mnist --data short --gamma 0.1 --out new": ("train-images", "cannot be read", "MD5"),
-    "sweep digits --gamma 0.1": ("--out",),
-    "sweep digits --gamma 0.1 --out new --over local_steps": ("--over", "local_steps=1,5,20", "'local_steps'"),
-    "sweep digits --gamma 0.1 --out new --over local_step=1": ("local_step", "did you mean local_steps?"),
-    "sweep digits --gamma 0.1 --out new --over percent=a": ("--percent", "number", "'a'"),
-    "sweep digits --gamma 0.1 --out new --over percent=1 --over percent=2": ("percent", "twice"),
-    "sweep digits --gamma 0.1 --out new --seeds 0": ("seeds", "at least 1"),
-    "sweep digits --gamma 0.1 --out new --jobs 0": ("jobs", "at least 1"),
-    "sweep digits --gamma 0.1 --out fed.json": ("directory", "fed.json"),
+    "runs sweep digits --gamma 0.1": ("--out",),
+    "runs sweep digits --gamma 0.1 --out new --over local_steps": ("--over", "local_steps=1,5,20", "'local_steps'"),
+    "runs sweep digits --gamma 0.1 --out new --over local_step=1": ("local_step", "did you mean local_steps?"),
+    "runs sweep digits --gamma 0.1 --out new --over percent=a": ("--percent", "number", "'a'"),
+    "runs sweep digits --gamma 0.1 --out new --over percent=1 --over percent=2": ("percent", "twice"),
+    "runs sweep digits --gamma 0.1 --out new --seeds 0": ("seeds", "at least 1"),
+    "runs sweep digits --gamma 0.1 --out new --jobs 0": ("jobs", "at least 1"),
+    "runs sweep digits --gamma 0.1 --out fed.json": ("directory", "fed.json"),
 }
 
 

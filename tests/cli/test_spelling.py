@@ -10,7 +10,8 @@ from tests.cli.command import Capture, run
 from fedgauge.cli import main
 from fedgauge.cli.spelling import as_options
 
-OPTIONS = ("--gamma", "--labels", "--local-steps", "--percent", "--resume", "--watch", "--no-watch", "--rounds")
+FLAGS = ("--gamma", "--divide-by", "--labels", "--local-steps", "--percent", "--resume", "--watch", "--rounds")
+OPTIONS = {flag[2:].replace("-", "_"): flag for flag in FLAGS}
 
 
 @pytest.mark.parametrize(
@@ -18,7 +19,7 @@ OPTIONS = ("--gamma", "--labels", "--local-steps", "--percent", "--resume", "--w
     [
         ("set resume=True.", "set --resume."),
         ("set watch=False.", "set --no-watch."),
-        ("percent = 50 of it; use labels='coarse'.", "--percent 50 of it; use --labels coarse."),
+        ("percent = 50 of it; use divide_by='coarse'.", "--percent 50 of it; use --divide-by coarse."),
         ("give local_steps, as in local_steps=1,5.", "give --local-steps, as in --local-steps 1,5."),
         ("run.local_steps must be a number.", "--local-steps must be a number."),
         # Words that are no arguments stay: a plain word, another name, a path, what is quoted, and a file's own keys.

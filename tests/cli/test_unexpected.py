@@ -17,7 +17,7 @@ from tests.system.test_files import within
 
 from fedgauge import random_quadratics
 from fedgauge.cli import main
-from fedgauge.runs.directory import RunDirectory
+from fedgauge.simulation.runs.directory import RunDirectory
 from fedgauge.values import Round
 
 RUN = "simulate fed.json --gamma 0.1 --rounds 2"
@@ -54,7 +54,7 @@ def test_what_nobody_expected_is_saved_and_said_in_one_sentence(
     def broken(*_: object) -> Any:
         raise LookupError("a bug\nof two lines")
 
-    monkeypatch.setattr("fedgauge.runs.reader.read_run", broken)
+    monkeypatch.setattr("fedgauge.simulation.runs.reader.read_run", broken)
     said = sentence(capsys, "runs show run", 70)
     found = re.search(r"\(LookupError: a bug\); its traceback is in (\S+\.txt): ", said)
     assert found
@@ -107,7 +107,7 @@ def test_an_exit_anywhere_else_is_not_a_success(capsys: Capture, monkeypatch: py
     def leave(*_: object) -> Any:
         raise SystemExit(0)
 
-    monkeypatch.setattr("fedgauge.runs.reader.read_run", leave)
+    monkeypatch.setattr("fedgauge.simulation.runs.reader.read_run", leave)
     assert "Something called sys.exit(0) in the middle of the command" in sentence(capsys, "runs show run", 70)
 
 
@@ -120,17 +120,21 @@ LINES = {
     f"{RUN} --rounds {MANY}": ("rounds must be at most",),
     f"{RUN} --seed {MANY}": ("seed",),
     f"{RUN} --weights 1e308,1e308,1e308": ("weights are too large to be added up",),
-    "expect fed.json --gamma 0.1 --weights 1e308,1e308,1e308": ("weights are too large to be added up",),
+    "theory expect fed.json --gamma 0.1 --weights 1e308,1e308,1e308": ("weights are too large to be added up",),
     "simulate digits --gamma 1e308 --rounds 2": ("gamma must be at most 3.4e+38, the largest float32, not 1e+308",),
     "simulate digits --gamma 0.1 --eta 1e39 --rounds 2": ("eta must be at most 3.4e+38",),
-    "sweep fed.json --gamma 0.1 --seeds 1000000000 --out new": ("--seeds must be at most 100,000, not 1000000000",),
-    "sweep fed.json --over gamma=0.1,0.2 --gamma 1 --seeds 100000 --out new": ("at most 100,000 runs, not 200,000",),
-    "reproduce table2 --seeds 1000000000": ("--seeds must be at most 100,000",),
-    "reproduce certified --seeds 1000000000": ("--seeds must be at most 100,000",),
-    "reproduce lenses --seeds 1000000000": ("--seeds must be at most 100,000",),
-    "reproduce table1 --seeds 1000000000": ("--seeds must be at most 100,000",),
+    "runs sweep fed.json --gamma 0.1 --seeds 1000000000 --out new": (
+        "--seeds must be at most 100,000, not 1000000000",
+    ),
+    "runs sweep fed.json --over gamma=0.1,0.2 --gamma 1 --seeds 100000 --out new": (
+        "at most 100,000 runs, not 200,000",
+    ),
+    "paper table2 --seeds 1000000000": ("--seeds must be at most 100,000",),
+    "paper certified --seeds 1000000000": ("--seeds must be at most 100,000",),
+    "paper lenses --seeds 1000000000": ("--seeds must be at most 100,000",),
+    "paper table1 --seeds 1000000000": ("--seeds must be at most 100,000",),
     "falsify --samples 1000000000": ("samples must be at most 10,000,000",),
-    "region --points 1000000000": ("points must be at most 1,000",),
+    "theory region --points 1000000000": ("points must be at most 1,000",),
     "data get mnist --data new --url http://[::1": ("url must be an address", "'http://[::1'"),
     "data get mnist --data new --url http://": ("url must be an address",),
     "data get mnist --data new --url http://a:b/": ("url must be an address",),
@@ -270,7 +274,7 @@ def test_running_out_of_memory_is_a_sentence(tmp_path: Path) -> None:
     """With room for little more than the program itself, torch cannot make a mini-batch of a million examples."""
     code = (
         "import resource, sys; from fedgauge.cli import main;"
-        "import torch, fedgauge.experiment.prepare, sklearn.datasets;"
+        "import torch, fedgauge.simulation.experiment.prepare, sklearn.datasets;"
         "now = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize();"
         "resource.setrlimit(resource.RLIMIT_AS, (now + 2**28, resource.RLIM_INFINITY));"
         "sys.exit(main(sys.argv[1:]))"
@@ -297,5 +301,5 @@ def test_space_is_asked_for_only_where_it_helps(
         monkeypatch.setattr(directory._rounds, "append", refuse)
         with pytest.raises(Exception, match=f"stopped: {os.strerror(number)}; .*: {words}, then repeat"):
             directory.append(Round(0, 1.0, 1.0), 0.0)
-    monkeypatch.setattr("fedgauge.runs.reader.read_run", refuse)
+    monkeypatch.setattr("fedgauge.simulation.runs.reader.read_run", refuse)
     assert f"{os.strerror(number)}; {words} and run the command again." in sentence(capsys, "runs show run", 1)

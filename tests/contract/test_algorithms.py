@@ -15,9 +15,9 @@ from tests.strategies import COORDINATEWISE, PARAMETERS, federations
 
 from fedgauge.algorithms import ALGORITHMS, fingerprint, make_algorithm
 from fedgauge.algorithms.base import Algorithm
-from fedgauge.federation.generate import random_quadratics
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.quadratic import QuadraticFederation
+from fedgauge.federation.random_quadratics import random_quadratics
 from fedgauge.simulation.loop import simulate
 from fedgauge.values import Trace
 

@@ -15,7 +15,8 @@ from torch import nn
 from torch.nn import functional
 
 from fedgauge import fedavg, random_quadratics, scaffold, simulate
-from fedgauge.errors import InputError
+from fedgauge.base.errors import InputError
+from fedgauge.base.randomness import Streams
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.protocols import (
     Federation,
@@ -33,11 +34,10 @@ from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.measurement.curvature import curvature
 from fedgauge.measurement.decomposition import decompose
 from fedgauge.measurement.divergence import divergence
-from fedgauge.measurement.local import LocalSteps
+from fedgauge.measurement.local_steps import LocalSteps
 from fedgauge.measurement.noise import noise
 from fedgauge.measurement.passes import Meter
 from fedgauge.measurement.sampled import sampled_divergence
-from fedgauge.randomness import Streams
 from fedgauge.simulation.options import Compute, Keep, StopAt
 
 pytestmark = pytest.mark.usefixtures("one_thread")

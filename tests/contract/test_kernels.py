@@ -16,13 +16,13 @@ from torch import nn
 from torch.nn import functional
 
 from fedgauge import fedavg, simulate
-from fedgauge.errors import InputError
+from fedgauge.base.errors import InputError
 from fedgauge.federation import kernels
 from fedgauge.federation.flat import FlatModule, flatten
 from fedgauge.federation.kernels import KERNELS, Kernel, Learner
 from fedgauge.federation.kernels.autograd import Autograd
+from fedgauge.federation.kernels.base import squared_error
 from fedgauge.federation.kernels.convolutional import Convolutional
-from fedgauge.federation.kernels.losses import squared_error
 from fedgauge.simulation.options import Compute
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -38,11 +38,11 @@ from fedgauge import (
     simulate,
     with_optimiser,
 )
+from fedgauge.base.files import write_json
 from fedgauge.federation.supervised import SupervisedFederation
-from fedgauge.report.page.build import build
-from fedgauge.results.background import background_of
-from fedgauge.results.reading import read_results
-from fedgauge.system.files import write_json
+from fedgauge.show.page.build import build
+from fedgauge.show.results.background import background_of
+from fedgauge.show.results.reading import read_results
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

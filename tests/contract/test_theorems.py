@@ -8,22 +8,21 @@ import numpy as np
 import pytest
 
 from fedgauge.algorithms import ALGORITHMS
-from fedgauge.exact.region import contestants
-from fedgauge.explore.controls import CONTROLS, start
-from fedgauge.explore.page import build
-from fedgauge.explore.recording import record
-from fedgauge.falsify import pairs, run
-from fedgauge.falsify.problem import named
+from fedgauge.algorithms.cost import Cost
 from fedgauge.federation.participation import Participation, Sampling
-from fedgauge.pace.cost import Cost
 from fedgauge.planning.by_theory import theory_plan
 from fedgauge.planning.goal import Goal
+from fedgauge.show.explorer.controls import CONTROLS, start
+from fedgauge.show.explorer.page import build
+from fedgauge.show.explorer.recording import record
 from fedgauge.theory import THEOREMS, Theorem, covering, evaluate, planning_theorems
 from fedgauge.theory.base import Statement, at_most, over, term
-from fedgauge.theory.facts import COLOURS, GRADIENT_NOISE, INITIAL_GAP, Objectives, Quantity, TermFacts
-from fedgauge.theory.inputs import Values
+from fedgauge.theory.inputs import COLOURS, GRADIENT_NOISE, INITIAL_GAP, Objectives, Quantity, TermFacts, Values
+from fedgauge.theory.region import contestants
 from fedgauge.theory.search import best_gamma, best_local_steps
 from fedgauge.values import Constants, Estimate, Version
+from fedgauge_verification.campaign import pairs, run
+from fedgauge_verification.problem import named
 
 every_theorem = pytest.mark.parametrize("name", list(THEOREMS))
 every_version = pytest.mark.parametrize(("name", "version"), pairs())

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from tests.data import made
 
+from fedgauge.base.errors import InputError
 from fedgauge.data.cifar import read_cifar10, read_cifar100, read_pickle
-from fedgauge.errors import InputError
 
 
 def files(folder: Path) -> dict[str, Path]:

@@ -9,9 +9,9 @@ import torch
 from PIL import Image
 from tests.data import made
 
+from fedgauge.base.errors import InputError
 from fedgauge.data.dataset import Dataset, from_torch, read_npz
 from fedgauge.data.scaling import measure, standardise
-from fedgauge.errors import InputError
 
 
 def dataset(**changes: Any) -> Dataset:

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 from tests.data import made
 
+from fedgauge.base.errors import InputError
 from fedgauge.data import catalogue, loading
 from fedgauge.data.catalogue import ENTRIES, Status, data_directory, status
-from fedgauge.data.idx import read_idx
+from fedgauge.data.images import read_idx
 from fedgauge.data.loading import load_dataset
-from fedgauge.errors import InputError
 
 
 @pytest.fixture(autouse=True)
@@ -91,10 +91,10 @@ def test_cifar_and_cinic_are_found(tmp_path: Path) -> None:
     made.cinic10(tmp_path / "CINIC-10")
     assert load_dataset("cifar10", tmp_path).train_inputs.shape == (100, 3, 32, 32)
     assert load_dataset("cifar100", tmp_path).num_classes == 100
-    seen: list[tuple[int, int]] = []
-    cinic = load_dataset("cinic10", tmp_path, progress=lambda done, total: seen.append((done, total)))
+    seen: list[tuple[str, int, int | None]] = []
+    cinic = load_dataset("cinic10", tmp_path, progress=lambda what, done, total: seen.append((what, done, total)))
     assert cinic.train_inputs.shape == cinic.test_inputs.shape == (20, 3, 32, 32)
-    assert seen == [(0, 40), (20, 40)]
+    assert seen == [("pictures", 0, 40), ("pictures", 20, 40)]
     np.testing.assert_array_equal(cinic.train_labels, np.repeat(np.arange(10), 2))
     states = {name: status(name, tmp_path).state for name in ENTRIES}
     assert states == {

@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 from tests.data import made
 
+from fedgauge.base.errors import InputError, MachineError
 from fedgauge.cli import main
 from fedgauge.data import catalogue
 from fedgauge.data.catalogue import ENTRIES
 from fedgauge.data.fetch import fetch
 from fedgauge.data.loading import load_dataset
-from fedgauge.errors import InputError, MachineError
 
 
 def md5(content: bytes) -> str:

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from tests.data import made
 
+from fedgauge.base.errors import InputError, MachineError
 from fedgauge.cli import main
 from fedgauge.data import dataset, fetch
 from fedgauge.data.dataset import from_torch, read_npz
-from fedgauge.data.idx import read_idx
+from fedgauge.data.images import read_idx
 from fedgauge.data.partition import Partition
-from fedgauge.errors import InputError, MachineError
 
 MEGABYTE = 2**20
 
@@ -60,7 +60,7 @@ def test_npz_files(
     monkeypatch.chdir(tmp_path)
     arrays, words = NPZ[case]
     np.savez("bad.npz", **arrays)
-    assert main(["partition", "bad.npz", "--workers", "2"]) == 2
+    assert main(["data", "partition", "bad.npz", "--workers", "2"]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert words in err

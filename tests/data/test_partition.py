@@ -11,6 +11,9 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from fedgauge.base.errors import InputError
+from fedgauge.base.randomness import Purpose, Streams
+from fedgauge.base.terminal import forget_notices
 from fedgauge.data.dataset import Dataset
 from fedgauge.data.mixture import paper
 from fedgauge.data.partition import Partition
@@ -26,9 +29,6 @@ from fedgauge.data.schemes import (
     quantity,
     shards,
 )
-from fedgauge.errors import InputError
-from fedgauge.randomness import Purpose, Streams
-from fedgauge.system.notices import forget_notices
 
 labels_lists = st.lists(st.integers(0, 6), min_size=1, max_size=80).map(lambda items: np.array(items, np.int64))
 seeds = st.integers(0, 2**64 - 1)
@@ -142,7 +142,7 @@ def test_cifar100_at_50_percent_is_refused_and_the_ways_out_work() -> None:
     fine, coarse = np.repeat(np.arange(100), 500), np.repeat(np.arange(100) // 5, 500)
     with pytest.raises(InputError, match="needs 2500 examples of label 0, which has 500") as refused:
         paper(fine, 10, percent=50.0)
-    for way in ("per_worker=1000", "labels_per_worker=5", "labels='coarse'", "fill=True"):
+    for way in ("per_worker=1000", "labels_per_worker=5", "divide_by='coarse'", "fill=True"):
         assert way in str(refused.value)
     assert paper(fine, 10, percent=50.0, per_worker=1000).sizes.tolist() == [1000] * 10
     with pytest.raises(InputError, match="per_worker=1000"):
@@ -154,9 +154,9 @@ def test_cifar100_at_50_percent_is_refused_and_the_ways_out_work() -> None:
     dataset = Dataset(
         "c", np.zeros((50_000, 1)), fine, np.zeros((0, 1)), fine[:0], tuple(map(str, range(100))), {"coarse": coarse}
     )
-    made = make_partition(dataset, "paper", 10, percent=50.0, labels="coarse")
+    made = make_partition(dataset, "paper", 10, percent=50.0, divide_by="coarse")
     assert made.label_counts(coarse).diagonal().tolist() == [2500] * 10
-    assert made.parameters["labels"] == "coarse"
+    assert made.parameters["divide_by"] == "coarse"
 
 
 def test_the_default_percentage_fills_up_where_labels_run_out_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
@@ -185,8 +185,8 @@ def test_what_is_no_data_set_gets_a_sentence(value: Any) -> None:
 
 def test_an_array_is_no_name_of_ids() -> None:
     dataset = Dataset("d", np.zeros((4, 1)), np.arange(4) % 2, np.zeros((0, 1)), np.zeros(0, int), ("a", "b"))
-    with pytest.raises(InputError, match=r"labels must be the name .* not ndarray"):
-        make_partition(dataset, "paper", 2, labels=np.arange(4))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"divide_by must be the name .* not ndarray"):
+        make_partition(dataset, "paper", 2, divide_by=np.arange(4))  # type: ignore[arg-type]
 
 
 # -- Dirichlet ------------------------------------------------------------------------------------------------------
@@ -282,8 +282,8 @@ REFUSED: dict[str, tuple[str, Any, dict[str, Any], str]] = {
     "least": ("dirichlet", 60, {"least": 2}, "60 workers with at least 2 examples each need 120, and there are 100"),
     "least below 0": ("dirichlet", 6, {"least": -1}, "least must be a whole number of at least 0"),
     "too many shards": ("shards", 60, {"shards": 2}, "60 workers with 2 shards each need 120 examples, not 100"),
-    "too many ids": ("id", 4, {"labels": "writer"}, "at most 3, the number of different ids, not 4"),
-    "no such ids": ("iid", 4, {"labels": "coarse"}, r"has no ids called 'coarse' \(it has: writer\)"),
+    "too many ids": ("id", 4, {"divide_by": "writer"}, "at most 3, the number of different ids, not 4"),
+    "no such ids": ("iid", 4, {"divide_by": "coarse"}, r"has no ids called 'coarse' \(it has: writer\)"),
     "no such scheme": ("papers", 4, {}, "There is no scheme 'papers'; did you mean paper"),
     "not its own": ("iid", 4, {"alpha": 1.0}, r"The scheme iid has no parameter alpha \(it takes: none\)"),
     "seed": ("iid", 4, {"seed": -1}, "seed must be a whole number from 0"),
@@ -302,7 +302,7 @@ def test_what_cannot_be_done_is_refused_with_the_reason(name: str) -> None:
 
 def test_the_id_scheme_needs_ids() -> None:
     dataset = Dataset("made", np.zeros((100, 1)), LABELS, np.zeros((0, 1)), LABELS[:0], tuple("0123456789"))
-    with pytest.raises(InputError, match="needs labels, the name of the ids to divide by; made has: none"):
+    with pytest.raises(InputError, match="needs divide_by, the name of the ids to divide by; made has: none"):
         make_partition(dataset, "id")
 
 

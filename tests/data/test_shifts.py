@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedgauge as fg
+from fedgauge.base.errors import InputError
+from fedgauge.base.randomness import Purpose, Streams
 from fedgauge.data.dataset import Dataset
 from fedgauge.data.partition import Partition
 from fedgauge.data.schemes import iid
 from fedgauge.data.shifts import SHIFTS, Place, _levels, parse_shifts, shift_data, spell_shifts
-from fedgauge.errors import InputError
-from fedgauge.experiment.own_data import PerWorker
-from fedgauge.experiment.sections import DataSection, keys
-from fedgauge.randomness import Purpose, Streams
+from fedgauge.simulation.experiment.sections import DataSection, keys
+from fedgauge.simulation.experiment.user_data import PerWorker
 
 strengths = st.floats(0, 1)
 kinds = st.sampled_from(sorted(SHIFTS))
@@ -323,7 +323,7 @@ def test_data_of_ones_own_is_shifted_or_refused() -> None:
 
 
 def test_a_flower_node_has_its_shifted_shard() -> None:
-    from fedgauge.flower.shard import experiment_of, shard_of
+    from fedgauge_flower.shard import experiment_of, shard_of
 
     config = {"source": "digits", "gamma": 0.1, "workers": 3, "shift": "rotation=0.5+swap=0.5"}
     made = fg.prepare(experiment_of(config))

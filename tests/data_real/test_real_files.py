@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedgauge.base.errors import InputError
 from fedgauge.data.catalogue import status
 from fedgauge.data.dataset import Dataset
 from fedgauge.data.loading import load_dataset
 from fedgauge.data.scaling import measure, standardise
 from fedgauge.data.schemes import make_partition
-from fedgauge.errors import InputError
 
 DATA = Path(os.environ["FEDGAUGE_TEST_DATA"])
 
@@ -59,7 +59,7 @@ def test_fashion_mnist() -> None:
 
 def test_the_writers_of_mnist() -> None:
     qmnist = load("qmnist")
-    made = make_partition(qmnist, "id", labels="writer")
+    made = make_partition(qmnist, "id", divide_by="writer")
     assert made.num_workers == 539
     assert np.quantile(made.sizes, (0, 0.5, 1)).tolist() == [19, 116, 131]
     assert made.dropped == 0
@@ -117,7 +117,7 @@ def test_100_percent_of_cifar10_but_not_of_mnist() -> None:
 
 def test_cifar100_by_coarse_labels() -> None:
     cifar = load("cifar100")
-    with pytest.raises(InputError, match="labels = 'coarse'"):
+    with pytest.raises(InputError, match="divide_by='coarse'"):
         make_partition(cifar, "paper", 10, percent=50.0)
-    made = make_partition(cifar, "paper", 10, percent=50.0, labels="coarse")
+    made = make_partition(cifar, "paper", 10, percent=50.0, divide_by="coarse")
     assert (made.label_counts(cifar.ids["coarse"]).diagonal() >= cifar.num_train // 20).all()

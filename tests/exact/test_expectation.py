@@ -16,13 +16,13 @@ from tests.strategies import PARAMETERS, federations
 
 from fedgauge.algorithms import ALGORITHMS, fedavg, make_algorithm
 from fedgauge.algorithms.base import Algorithm
-from fedgauge.errors import InputError
-from fedgauge.exact.expectation import divergence, expect, local_maps, moments, states
-from fedgauge.federation.generate import random_quadratics
+from fedgauge.base.errors import InputError
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.quadratic import QuadraticFederation
+from fedgauge.federation.random_quadratics import random_quadratics
 from fedgauge.simulation.loop import simulate
 from fedgauge.simulation.options import Recording
+from fedgauge.theory.expectation import divergence, expect, local_maps, moments, states
 
 EXACT = ("fedavg", "momentum", "minibatch", "slowmo", "fedavgm", "fedavgm without Nesterov")
 SAMPLINGS = ("full", "with-replacement", "with-replacement-shared", "without-replacement")

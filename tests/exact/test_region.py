@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from fedgauge import QuadraticFederation, expect, fedavg, minibatch
 from fedgauge.cli import main
-from fedgauge.exact.family import average_grad2, family
-from fedgauge.exact.region import Axis, Region, compute, make_axis
-from fedgauge.report.terminal import regions
+from fedgauge.show.terminal import regions
+from fedgauge.theory.quadratic_family import average_grad2, family
+from fedgauge.theory.region import Axis, Region, compute, make_axis
 
 SMALL: dict[str, Any] = {"dim": 3, "conditioning": 10.0}
 Capture = pytest.CaptureFixture[str]
@@ -165,10 +165,10 @@ def test_json_both_ways() -> None:
 def test_progress_is_told_and_pieces_fit_together(monkeypatch: pytest.MonkeyPatch) -> None:
     axes = make_axis("sigma", points=3), make_axis("R", (1, 4), 2)
     whole = compute(*axes, I=2, **SMALL)
-    monkeypatch.setattr("fedgauge.exact.region._CHUNK", 4)
-    seen: list[tuple[int, int]] = []
-    parts = compute(*axes, progress=lambda *now: seen.append(now), I=2, **SMALL)
-    assert seen == [(0, 6), (4, 6), (6, 6)]
+    monkeypatch.setattr("fedgauge.theory.region._CHUNK", 4)
+    calls: list[tuple[str, int, int | None]] = []
+    parts = compute(*axes, progress=lambda *call: calls.append(call), I=2, **SMALL)
+    assert calls == [("region", 0, 6), ("region", 4, 6), ("region", 6, 6)]
     assert parts.exact.log_ratio == pytest.approx(whole.exact.log_ratio)
 
 
@@ -234,7 +234,7 @@ MISTAKES: list[tuple[list[str], str]] = [
 
 @pytest.mark.parametrize(("command", "sentence"), MISTAKES, ids=[" ".join(case[0]) for case in MISTAKES])
 def test_mistake(command: list[str], sentence: str, capsys: Capture) -> None:
-    assert main(["region", *command]) == 2
+    assert main(["theory", "region", *command]) == 2
     said = capsys.readouterr()
     assert sentence in said.err
     assert said.err.count("\n") == 1

@@ -14,7 +14,7 @@ import pytest
 HELPERS = """
 import time
 from pathlib import Path
-from fedgauge.system.children import is_child
+from fedgauge.base.processes import is_child
 
 if is_child():
     Path("importing").touch()
@@ -24,7 +24,7 @@ SCRIPT = """
 import sys, time
 from pathlib import Path
 import helpers
-from fedgauge.experiment.jobs import ProcessPool
+from fedgauge.simulation.experiment.jobs import ProcessPool
 
 def job(kind):
     if kind == "quick":

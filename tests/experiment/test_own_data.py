@@ -12,8 +12,8 @@ from torch import nn
 from torch.nn import functional
 
 import fedgauge as fg
+from fedgauge.base.errors import InputError
 from fedgauge.cli import main
-from fedgauge.errors import InputError
 from fedgauge.federation.supervised import SupervisedFederation
 
 HERE = "tests.experiment.test_own_data"
@@ -123,7 +123,7 @@ def test_sequences_without_an_accuracy_of_their_own_have_none(tmp_path: Path) ->
     _, trace = run(source, model=f"{HERE}:tagger", gamma=1.0)
     assert np.isnan(trace.accuracies).all()
     with pytest.raises(InputError, match="one class per example"):
-        run(source, model=f"{HERE}:tagger", target_accuracy=0.5)
+        run(source, model=f"{HERE}:tagger", goal="accuracy=0.5")
 
 
 def test_data_without_classes_are_divided_at_random_or_by_ids(tmp_path: Path, capsys: Any) -> None:
@@ -135,7 +135,7 @@ def test_data_without_classes_are_divided_at_random_or_by_ids(tmp_path: Path, ca
     assert fg.prepare(fg.Experiment.of(by_document)).num_workers == 4
     with pytest.raises(InputError, match="no class per example to divide it by; choose the scheme iid"):
         fg.prepare(fg.Experiment.of({**by_document, "scheme": "dirichlet", "workers": 3}))
-    assert main(["partition", source, "--scheme", "iid", "--workers", "3"]) == 0
+    assert main(["data", "partition", source, "--scheme", "iid", "--workers", "3"]) == 0
     assert "examples" in capsys.readouterr().out
 
 

@@ -14,15 +14,15 @@ from tests.cli.command import Capture, answer, words
 from torch import nn
 from torch.nn import functional
 
+from fedgauge.base.errors import InputError
+from fedgauge.base.terminal import forget_notices
 from fedgauge.cli import main
-from fedgauge.errors import InputError
-from fedgauge.experiment.config import Experiment
-from fedgauge.experiment.prepare import execute, prepare
-from fedgauge.federation.generate import random_quadratics
 from fedgauge.federation.models import Model, make_model
-from fedgauge.runs.finished import read_trace
+from fedgauge.federation.random_quadratics import random_quadratics
+from fedgauge.simulation.experiment.config import Experiment
+from fedgauge.simulation.experiment.prepare import execute, prepare
 from fedgauge.simulation.options import Keep
-from fedgauge.system.notices import forget_notices
+from fedgauge.simulation.runs.reader import read_trace
 
 BASE: dict[str, Any] = {"source": "digits", "gamma": 0.1, "local_steps": 3, "rounds": 4, "processes": 1}
 
@@ -107,7 +107,7 @@ def test_targets_end_a_run_and_watching_can_be_left_out() -> None:
     whole = execute(made(rounds=12, local_steps=10))
     target = float(whole.accuracies[6])
     first = int(np.flatnonzero(whole.accuracies >= target)[0])
-    stopped = execute(made(rounds=12, local_steps=10, target_accuracy=target))
+    stopped = execute(made(rounds=12, local_steps=10, goal=f"accuracy={target!r}"))
     assert (stopped.status, stopped.stopped_at) == ("target", first)
     blind = execute(made(rounds=12, local_steps=10, watch=False))
     assert blind.losses.tolist() == whole.losses.tolist()
@@ -225,7 +225,7 @@ def test_what_does_not_fit_is_said_before_anything_is_written(name: str, tmp_pat
 def test_a_target_accuracy_needs_something_to_test_on(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=np.zeros((4, 3)), y=[0, 1, 0, 1])
     with pytest.raises(InputError, match="but a has none"):
-        prepare(made(source=str(tmp_path / "a.npz"), workers=2, target_accuracy=0.5))
+        prepare(made(source=str(tmp_path / "a.npz"), workers=2, goal="accuracy=0.5"))
     assert prepare(made(source=str(tmp_path / "a.npz"), workers=2)).evaluator is None
 
 

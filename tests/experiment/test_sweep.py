@@ -14,14 +14,13 @@ import pytest
 from tests.cli.command import snapshot, start, without_progress
 
 from fedgauge import random_quadratics
+from fedgauge.base.errors import InputError
 from fedgauge.cli import main
-from fedgauge.errors import InputError
-from fedgauge.experiment import jobs, sweep
-from fedgauge.experiment.config import Experiment
-from fedgauge.experiment.sweep import Sweep, run_sweep
-from fedgauge.experiment.sweep_result import SweepResult
-from fedgauge.runs.reader import find_runs, read_run
+from fedgauge.simulation.experiment import jobs, sweep
+from fedgauge.simulation.experiment.config import Experiment
+from fedgauge.simulation.experiment.sweep import Sweep, SweepResult, run_sweep
 from fedgauge.simulation.options import Compute
+from fedgauge.simulation.runs.reader import find_runs, read_run
 
 CONFIG = """
 [data]
@@ -34,7 +33,19 @@ record_every = 2
 watch = false
 """
 LINE = [
-    *("sweep", "config.toml", "--over", "local_steps=1,4", "--over", "percent=50,75", "--jobs", "1", "--out", "out"),
+    *(
+        "runs",
+        "sweep",
+        "config.toml",
+        "--over",
+        "local_steps=1,4",
+        "--over",
+        "percent=50,75",
+        "--jobs",
+        "1",
+        "--out",
+        "out",
+    ),
     *("--json", "--seeds"),
 ]
 
@@ -83,7 +94,7 @@ def test_a_sweep_and_once_more(
 
 
 def test_an_interrupted_sweep_goes_on(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    line = ["sweep", "config.toml", "--rounds", "80", "--over", "local_steps=1,2", "--out", "out"]
+    line = ["runs", "sweep", "config.toml", "--rounds", "80", "--over", "local_steps=1,2", "--out", "out"]
     with start(*line, cwd=place) as process:
         runs = place / "out" / "runs"
         deadline = time.monotonic() + 60

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedgauge.explore.recording import Lines, Recorded
+from fedgauge.show.explorer.recording import Lines, Recorded
+from fedgauge.show.web.mathml import math
 from fedgauge.theory import THEOREMS
-from fedgauge.web.mathml import math
 
 
 def recorded(name: str = "v.x") -> Any:

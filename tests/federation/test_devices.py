@@ -13,8 +13,8 @@ from torch import nn
 from torch.nn import functional
 
 from fedgauge import InputError, SupervisedFederation, federate
-from fedgauge.system.devices import choose_device
-from fedgauge.system.threads import own_generator
+from fedgauge.base.devices import choose_device
+from fedgauge.base.threads import own_generator
 
 ROOT = Path(__file__).parents[2]
 

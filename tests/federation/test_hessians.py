@@ -13,7 +13,7 @@ from tests.federation.networks import chains, convolutional, data, federation, m
 from torch import nn
 from torch.nn import functional
 
-from fedgauge.federation.kernels.losses import squared_error
+from fedgauge.federation.kernels.base import squared_error
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.federation.supervised import SupervisedFederation
 

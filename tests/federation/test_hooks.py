@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from fedgauge import SupervisedFederation, certify, fedavg, simulate
-from fedgauge.errors import InputError
+from fedgauge.base.errors import InputError
 
 
 class Doubled(nn.Module):

@@ -18,9 +18,9 @@ from tests.federation import kept
 from torch.nn import functional
 
 from fedgauge import Compute, Keep, SupervisedFederation, Trace, fedavg, simulate
-from fedgauge.errors import InputError
-from fedgauge.runs.manifest import digest
+from fedgauge.base.errors import InputError
 from fedgauge.simulation.options import StopAt
+from fedgauge.simulation.runs.manifest import digest
 
 ROOT = Path(__file__).parents[2]
 AGAIN = """

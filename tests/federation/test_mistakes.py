@@ -14,7 +14,7 @@ from torch.nn import functional
 
 import fedgauge as fg
 from fedgauge import InputError
-from fedgauge.runs.models import given_model
+from fedgauge.simulation.runs.checkpoints import given_model
 
 CROSS_ENTROPY = functional.cross_entropy
 QUADRATIC = fg.random_quadratics(4, 3, sigma2=0.1, seed=1)

@@ -18,10 +18,10 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from fedgauge import Compute, Keep, SupervisedFederation, certify, fedavg, federate, measure, scaffold, simulate
-from fedgauge.errors import InputError
+from fedgauge.base.errors import InputError
+from fedgauge.base.randomness import Purpose, Streams
 from fedgauge.federation.modes import AUGMENTED, RANDOM, UNEVEN
 from fedgauge.measurement.measuring import MeasureOptions
-from fedgauge.randomness import Purpose, Streams
 from fedgauge.simulation.options import StopAt
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from tests.strategies import federations
 
-from fedgauge.errors import InputError
-from fedgauge.federation.generate import random_quadratics
+from fedgauge.base.errors import InputError
+from fedgauge.base.randomness import Purpose, Streams
 from fedgauge.federation.quadratic import QuadraticFederation, phi, varphi
-from fedgauge.randomness import Purpose, Streams
+from fedgauge.federation.random_quadratics import random_quadratics
 
 
 def everyone(federation: QuadraticFederation) -> Any:

@@ -16,7 +16,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from fedgauge import Compute, SupervisedFederation, certify, fedavg, federate, simulate
-from fedgauge.errors import InputError
+from fedgauge.base.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 GENERATOR = torch.Generator().manual_seed(0)
@@ -126,7 +126,7 @@ def test_what_is_read_lazily_gives_the_bits_of_what_is_in_memory(kind: str, proc
 
 
 def _streams() -> Any:
-    from fedgauge.randomness import Purpose, Streams
+    from fedgauge.base.randomness import Purpose, Streams
 
     return Streams(0, Purpose.SUBSET)
 

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from fedgauge.base.errors import InputError
 from fedgauge.data.text import read_text
-from fedgauge.errors import InputError
-from fedgauge.federation.kernels.losses import token_entropy
+from fedgauge.federation.kernels.base import token_entropy
 from fedgauge.federation.models import MODELS, make_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -26,14 +26,14 @@ from fedgauge import (
     scaffold,
     simulate,
 )
-from fedgauge.errors import InputError
+from fedgauge.base.errors import InputError
+from fedgauge.base.randomness import Purpose, Streams
+from fedgauge.federation.modes import AVERAGED, LOCAL
 from fedgauge.federation.participation import Participation
-from fedgauge.federation.statistics import AVERAGED, LOCAL
-from fedgauge.flower.shard import Shard
 from fedgauge.measurement.measuring import MeasureOptions
-from fedgauge.randomness import Purpose, Streams
-from fedgauge.runs.models import read_model
 from fedgauge.simulation.options import Recording, StopAt
+from fedgauge.simulation.runs.checkpoints import read_model
+from fedgauge_flower.shard import Shard
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

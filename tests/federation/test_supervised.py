@@ -15,11 +15,11 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import TensorDataset
 
-from fedgauge.errors import InputError
+from fedgauge.base.errors import InputError
+from fedgauge.base.randomness import Purpose, Streams
 from fedgauge.federation.federating import federate
-from fedgauge.federation.kernels.losses import squared_error
+from fedgauge.federation.kernels.base import squared_error
 from fedgauge.federation.supervised import SupervisedFederation
-from fedgauge.randomness import Purpose, Streams
 
 STREAMS = Streams(0, Purpose.NOISE)
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -31,9 +31,9 @@ from fedgauge import (
     random_quadratics,
     simulate,
 )
-from fedgauge.errors import InputError
+from fedgauge.base.errors import InputError
+from fedgauge.base.randomness import Purpose, Streams
 from fedgauge.measurement.measuring import MeasureOptions
-from fedgauge.randomness import Purpose, Streams
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 WORKERS = np.arange(2)

@@ -17,10 +17,10 @@ from torch import nn
 
 from fedgauge import ALGORITHMS, Compute, Keep, SupervisedFederation, certify, fedavg, measure, simulate
 from fedgauge.algorithms import make_algorithm
-from fedgauge.errors import InputError
+from fedgauge.base.errors import InputError
 from fedgauge.federation.flat import fixed, flatten, trainable
 from fedgauge.measurement.measuring import MeasureOptions
-from fedgauge.runs.models import read_model
+from fedgauge.simulation.runs.checkpoints import read_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -158,7 +158,7 @@ def test_adapters_train_as_in_a_plain_loop_with_torch() -> None:
     module = lora()
     module.load_state_dict(of.module.state_dict())
     optimiser = torch.optim.SGD([p for p in module.parameters() if p.requires_grad], lr=0.5)
-    from fedgauge.randomness import Purpose, Streams
+    from fedgauge.base.randomness import Purpose, Streams
 
     draws = of.draws(Streams(0, Purpose.NOISE), 0, np.array([1]), np.array([0]), 5)
     for draw in draws:

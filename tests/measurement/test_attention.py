@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 import fedgauge as fg
-from fedgauge.errors import InputError
+from fedgauge.base.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

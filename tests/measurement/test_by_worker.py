@@ -56,19 +56,23 @@ def test_quadratics_have_losses_only() -> None:
 
 def test_the_command_reads_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     execute(Experiment.of(EXPERIMENT), keep=tmp_path / "run")
-    assert main(["evaluate", str(tmp_path / "run"), "--json", "--out", str(tmp_path / "workers.json")]) == 0
+    assert main(["runs", "evaluate", str(tmp_path / "run"), "--json", "--out", str(tmp_path / "workers.json")]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found == json.loads((tmp_path / "workers.json").read_text())
     assert len(found["losses"]) == len(found["accuracies"]) == 12
     assert found["worst_workers"] == np.argsort(found["accuracies"], kind="stable")[:2].tolist()
-    assert main(["evaluate", str(tmp_path / "run")]) == 0
+    assert main(["runs", "evaluate", str(tmp_path / "run")]) == 0
     assert "worst 10%" in capsys.readouterr().out
     page = tmp_path / "report.html"
-    assert main(["report", str(tmp_path / "run"), "--workers", str(tmp_path / "workers.json"), "--out", str(page)]) == 0
+    assert (
+        main(["report", str(tmp_path / "run"), "--evaluation", str(tmp_path / "workers.json"), "--out", str(page)]) == 0
+    )
     assert "How well it serves each worker" in page.read_text()
     federation = random_quadratics(3, 2)
     other = evaluate_workers(federation, federation.start(0)).to_json()
     (tmp_path / "other.json").write_text(json.dumps(other))
-    assert main(["report", str(tmp_path / "run"), "--workers", str(tmp_path / "other.json"), "--out", str(page)]) == 2
+    assert (
+        main(["report", str(tmp_path / "run"), "--evaluation", str(tmp_path / "other.json"), "--out", str(page)]) == 2
+    )
     assert "another federation" in capsys.readouterr().err
     assert main(["report", str(tmp_path / "other.json"), "--out", str(page)]) == 0

@@ -13,8 +13,8 @@ from torch import nn
 from torch.nn import functional
 
 import fedgauge as fg
-from fedgauge.errors import InputError
-from fedgauge.federation.kernels.losses import squared_error
+from fedgauge.base.errors import InputError
+from fedgauge.federation.kernels.base import squared_error
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.measurement.certification import Certified, certify
 from fedgauge.theory.answer import bound

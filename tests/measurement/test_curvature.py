@@ -14,14 +14,14 @@ from tests.federation.networks import mlp
 from tests.grouped import grouped
 from tests.strategies import federations
 
-from fedgauge.federation.generate import random_quadratics
 from fedgauge.federation.protocols import Federation
 from fedgauge.federation.quadratic import QuadraticFederation
+from fedgauge.federation.random_quadratics import random_quadratics
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.measurement import passes as meters
 from fedgauge.measurement.curvature import curvature
 from fedgauge.measurement.passes import Meter
-from fedgauge.measurement.reading import Reading
+from fedgauge.measurement.readings import Reading
 from fedgauge.simulation.options import Compute
 
 pytestmark = pytest.mark.usefixtures("one_thread")

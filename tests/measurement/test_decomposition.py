@@ -17,10 +17,10 @@ from tests.grouped import grouped
 from tests.measurement.test_curvature import hessians
 from tests.strategies import federations
 
-from fedgauge.errors import InputError
-from fedgauge.federation.generate import random_quadratics
+from fedgauge.base.errors import InputError
 from fedgauge.federation.protocols import Federation
 from fedgauge.federation.quadratic import QuadraticFederation
+from fedgauge.federation.random_quadratics import random_quadratics
 from fedgauge.measurement.curvature import curvature
 from fedgauge.measurement.decomposition import decompose
 from fedgauge.measurement.parts import Decomposition, Parts
@@ -146,8 +146,8 @@ def test_bad_input_is_one_sentence() -> None:
 
 
 def test_measure_draws_and_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from fedgauge.measurement.reading import Measurement, Reading
-    from fedgauge.report.terminal import measurements
+    from fedgauge.measurement.readings import Measurement, Reading
+    from fedgauge.show.terminal import measurements
 
     found = parts(network(workers=4))
     reading = Reading("parts", "Where they come from.", details=found.to_json())

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedgauge as fg
+from fedgauge.base.errors import InputError
 from fedgauge.cli import main
-from fedgauge.errors import InputError
-from fedgauge.experiment.config import Experiment
 from fedgauge.measurement.design import DesignOptions, design
 from fedgauge.measurement.designed import Design
 from fedgauge.measurement.equal_zeta import PARTS, Bisection, pooled_models, with_kind, zeta_over
+from fedgauge.simulation.experiment.config import Experiment
 
 PLAIN = Experiment.of(
     {"source": "digits", "model": "softmax", "gamma": 0.1, "scheme": "iid", "workers": 4, "rounds": 10, "processes": 1}
@@ -90,7 +90,7 @@ def test_designed_federations_have_the_zeta_that_is_wanted(along: str) -> None:
 def test_a_kind_that_stays_below_is_named_and_not_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "plain.toml"
     file.write_text(PLAIN.to_toml())
-    arguments = ["design", str(file), "--no-curvature", "--tolerance", "0.05", "--out", str(tmp_path / "equal")]
+    arguments = ["data", "design", str(file), "--no-curvature", "--tolerance", "0.05", "--out", str(tmp_path / "equal")]
     assert main([*arguments, "--kind", "label", "--kind", "blur", "--zeta", "0.9"]) == 0
     assert "blur does not have this zeta_rms" in " ".join(capsys.readouterr().out.split())
     assert sorted(path.name for path in (tmp_path / "equal").iterdir()) == ["design.json", "label.toml"]
@@ -114,7 +114,7 @@ def test_a_wrong_design_is_refused(
 ) -> None:
     file = tmp_path / "plain.toml"
     file.write_text(PLAIN.to_toml())
-    assert main(["design", str(file), "--steps", "4", *more]) == 2
+    assert main(["data", "design", str(file), "--steps", "4", *more]) == 2
     said = capsys.readouterr().err
     assert why in said
     assert said.count("\n") == 1

@@ -13,15 +13,15 @@ from tests.strategies import federations
 from torch.nn import functional
 
 from fedgauge.algorithms import fedavg, scaffold
-from fedgauge.errors import InputError
-from fedgauge.federation.generate import random_quadratics
+from fedgauge.base.errors import InputError
+from fedgauge.base.randomness import Purpose, Streams
 from fedgauge.federation.quadratic import QuadraticFederation
+from fedgauge.federation.random_quadratics import random_quadratics
 from fedgauge.measurement.divergence import ALONE, divergence
-from fedgauge.measurement.local import LocalSteps
+from fedgauge.measurement.local_steps import LocalSteps
 from fedgauge.measurement.parts import find_outliers
 from fedgauge.measurement.passes import Meter
-from fedgauge.measurement.reading import Reading
-from fedgauge.randomness import Purpose, Streams
+from fedgauge.measurement.readings import Reading
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 law = settings(max_examples=25)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedgauge.base.errors import InputError
 from fedgauge.data.partition import Partition
 from fedgauge.data.schemes import dirichlet, iid, shards
-from fedgauge.errors import InputError
-from fedgauge.measurement.labels import DISTANCES, label_distances
+from fedgauge.measurement.divergence import DISTANCES, label_distances
 
 
 @st.composite

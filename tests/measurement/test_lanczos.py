@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from fedgauge.errors import InputError
+from fedgauge.base.errors import InputError
+from fedgauge.base.types import Floats
 from fedgauge.measurement import lanczos
 from fedgauge.measurement.intervals import CONFIDENCE
-from fedgauge.measurement.lanczos import Floats, largest
+from fedgauge.measurement.lanczos import largest
 
 
 def symmetric(values: Floats, seed: int) -> Floats:

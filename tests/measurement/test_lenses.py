@@ -14,19 +14,19 @@ from tests.federation.networks import mlp
 from tests.measurement.test_curvature import hessians
 from tests.strategies import federations
 
+from fedgauge.base.errors import InputError
+from fedgauge.base.randomness import Purpose, Streams
+from fedgauge.base.symbols import SYMBOLS
 from fedgauge.data.schemes import iid
-from fedgauge.errors import InputError
-from fedgauge.federation.generate import random_quadratics
 from fedgauge.federation.protocols import Federation
 from fedgauge.federation.quadratic import QuadraticFederation
+from fedgauge.federation.random_quadratics import random_quadratics
 from fedgauge.measurement.curvature import curvature
+from fedgauge.measurement.lane_probes import ROUND
 from fedgauge.measurement.lenses import LENSES, lenses
 from fedgauge.measurement.passes import Meter, OutOfBudgetError
-from fedgauge.measurement.probes import ROUND
-from fedgauge.measurement.reading import Reading
-from fedgauge.randomness import Purpose, Streams
+from fedgauge.measurement.readings import Reading
 from fedgauge.simulation.options import Compute
-from fedgauge.symbols import SYMBOLS
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 GAMMA, STEPS = 0.1, 4

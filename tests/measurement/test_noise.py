@@ -13,14 +13,14 @@ from tests.grouped import grouped
 from torch import nn
 from torch.nn import functional
 
-from fedgauge.errors import InputError
-from fedgauge.federation.generate import random_quadratics
-from fedgauge.federation.kernels.losses import squared_error
+from fedgauge.base.errors import InputError
+from fedgauge.base.randomness import Purpose, Streams
+from fedgauge.federation.kernels.base import squared_error
+from fedgauge.federation.random_quadratics import random_quadratics
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.measurement.noise import noise
 from fedgauge.measurement.passes import Meter, OutOfBudgetError
-from fedgauge.measurement.reading import Reading
-from fedgauge.randomness import Purpose, Streams
+from fedgauge.measurement.readings import Reading
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 # Three standard deviations of a binomial around 95% of 200.

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from fedgauge import SupervisedFederation, certify
-from fedgauge.federation.kernels.losses import squared_error
+from fedgauge.federation.kernels.base import squared_error
 from fedgauge.measurement.certification import gap_at
 
 mpmath.mp.dps = 60

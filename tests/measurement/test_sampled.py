@@ -10,16 +10,16 @@ from tests.grouped import grouped
 from torch import nn
 
 from fedgauge.algorithms import fedavg
-from fedgauge.errors import InputError
-from fedgauge.federation.generate import random_quadratics
+from fedgauge.base.errors import InputError
+from fedgauge.base.randomness import Purpose, Streams
+from fedgauge.federation.random_quadratics import random_quadratics
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.measurement.divergence import ALONE
 from fedgauge.measurement.intervals import of_mean
-from fedgauge.measurement.local import LocalSteps
+from fedgauge.measurement.local_steps import LocalSteps
 from fedgauge.measurement.passes import Meter, OutOfBudgetError
-from fedgauge.measurement.reading import Reading
+from fedgauge.measurement.readings import Reading
 from fedgauge.measurement.sampled import _repeat, sampled_deviation, sampled_divergence
-from fedgauge.randomness import Purpose, Streams
 from fedgauge.simulation.options import Compute
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -12,10 +12,10 @@ from tests.federation.networks import federation as network
 from tests.strategies import federations
 
 from fedgauge import fedavg, simulate
-from fedgauge.errors import InputError
-from fedgauge.federation.generate import random_quadratics
+from fedgauge.base.errors import InputError
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.quadratic import QuadraticFederation
+from fedgauge.federation.random_quadratics import random_quadratics
 from fedgauge.measurement.intervals import CONFIDENCE, of_runs
 from fedgauge.measurement.trajectory import exceeded, near_convergence, readings, trajectory
 from fedgauge.simulation.options import Compute, Recording

@@ -23,7 +23,7 @@ from fedgauge import (
     scaffold,
     simulate,
 )
-from fedgauge.pace.adaptive import Pace, PaceState
+from fedgauge.algorithms.adaptive_pace import Pace, PaceState
 from fedgauge.values import Round, Trace
 
 CHEAP = Cost.parse("cross-silo")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+BESIDE = ("papers/*", "verification", "integrations/*")
 
 
 @pytest.fixture
@@ -17,8 +18,10 @@ def clone(tmp_path: Path) -> Path:
     """A clone as far as ``make setup`` looks at it."""
     place = tmp_path / "clone"
     place.mkdir()
-    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
-        shutil.copy(ROOT / name, place)
+    beside = [path.relative_to(ROOT) for each in BESIDE for path in ROOT.glob(f"{each}/pyproject.toml")]
+    for name in (Path("Makefile"), Path("pyproject.toml"), Path("constraints.txt"), *beside):
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, place / name)
     return place
 
 

@@ -17,14 +17,14 @@ fedgauge simulate digits --model mlp --percent 50 --gamma 0.1 --eta 2 --local-st
 fedgauge simulate runs/I20/experiment.toml --local-steps 1 --out runs/I1
 fedgauge runs compare runs/I1 runs/I20 --plot compare.png
 fedgauge simulate digits --gamma 0.1 --local-steps auto --cost cross-silo --rounds 20 --out runs/auto
-fedgauge measure runs/I20 --readings curvature --budget 20s --out measured
+fedgauge measure runs/I20 --readings curvature --spend 20s --out measured
 fedgauge report runs/I20 --measure measured/measure.json --out report.html
-fedgauge generate fed.json --workers 10 --dim 20 --hessian-spread 0.1 --sigma2 0.01
-fedgauge constants fed.json
-fedgauge expect fed.json --algorithm fedavg --gamma 0.05 --local-steps 10 --rounds 100 --plot exact.png
-fedgauge bound nonconvex F=1 I=8 R=500 N=10 sigma2=1 zeta2=4 L_g=1 L_h=0.1 L_tilde=1.2 gamma=0.01
-fedgauge explore --out explorer.html
-fedgauge partition digits --scheme paper --percent 50 --workers 10 --plot partition.png
+fedgauge theory generate fed.json --workers 10 --dim 20 --hessian-spread 0.1 --sigma2 0.01
+fedgauge theory constants fed.json
+fedgauge theory expect fed.json --algorithm fedavg --gamma 0.05 --local-steps 10 --rounds 100 --plot exact.png
+fedgauge theory bound nonconvex F=1 I=8 R=500 N=10 sigma2=1 zeta2=4 L_g=1 L_h=0.1 L_tilde=1.2 gamma=0.01
+fedgauge theory explore --out explorer.html
+fedgauge data partition digits --scheme paper --percent 50 --workers 10 --plot partition.png
 fedgauge new flower federated
 """
 MADE = ("demo/report.html", "compare.png", "report.html", "exact.png", "explorer.html", "partition.png")

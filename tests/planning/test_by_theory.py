@@ -14,15 +14,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fedgauge.algorithms import fedavg
-from fedgauge.errors import InputError
-from fedgauge.exact.expectation import divergence, expect, states
-from fedgauge.federation.generate import random_quadratics
+from fedgauge.algorithms.cost import Cost
+from fedgauge.base.errors import InputError
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.quadratic import QuadraticFederation
-from fedgauge.pace.cost import Cost
+from fedgauge.federation.random_quadratics import random_quadratics
 from fedgauge.planning.by_theory import TheoryPlan, theory_plan
 from fedgauge.planning.goal import Goal
 from fedgauge.theory import evaluate
+from fedgauge.theory.expectation import divergence, expect, states
 from fedgauge.theory.search import Task, best_local_steps, solve
 from fedgauge.values import Constants, Estimate
 
@@ -497,7 +497,7 @@ def test_far_goals_are_answered_however_long_they_take() -> None:
 def test_a_plan_goes_to_json_and_back_and_is_shown(
     asked: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from fedgauge.report.terminal.theory_plans import draw_theory, show_theory
+    from fedgauge.show.terminal.plans import draw_theory, show_theory
 
     plan = plan_of(**asked)
     data = json.loads(json.dumps(plan.to_json()))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fedgauge import Cost, InputError, Setup, fedavg, random_quadratics
 from fedgauge.planning.candidates import Candidate, space_of
-from fedgauge.planning.explain import Seen, from_constants, order, terms
+from fedgauge.planning.plan import Seen, known_before, order, terms
 from fedgauge.values import Constants, Estimate
 
 CHEAP = Cost("given", fixed=1.0, step=0.1)
@@ -78,7 +78,7 @@ def test_the_drift_is_scaled_to_what_was_measured() -> None:
 
 def test_constants_put_those_that_overshoot_last_and_order_the_rest() -> None:
     constants = Constants(tuple(Estimate.exact(n, v, "") for n, v in (("sigma", 0.1), ("zeta", 1.0), ("L_g", 10.0))))
-    before = from_constants(constants, fall=1.0, grad2=1.0)
+    before = known_before(constants, fall=1.0, grad2=1.0)
     candidates = [Candidate(steps, gamma, 1.0, 10) for steps in (1, 10) for gamma in (0.01, 0.1, 1.0)]
     found = order(candidates, before, CHEAP, 20.0)
     assert {candidate.gamma for candidate in found[-2:]} == {1.0}

@@ -8,8 +8,8 @@ import pytest
 
 from fedgauge.planning.candidates import Candidate, Trial
 from fedgauge.planning.course import Course
-from fedgauge.planning.finals import finals
 from fedgauge.planning.forecast import Curve
+from fedgauge.planning.pilots import finals
 
 FIRST, SECOND = Candidate(8, 0.1, 1.0, 10), Candidate(4, 0.1, 1.0, 10)
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from fedgauge import Cost, Experiment, Goal, execute, random_quadratics
-from fedgauge.experiment.prepare import setup_of
 from fedgauge.planning.candidates import Candidate, Trial
 from fedgauge.planning.forecast import Scale
 from fedgauge.planning.pilots import Pilots
+from fedgauge.simulation.experiment.prepare import setup_of
 from fedgauge.simulation.setup import Setup
 
 COST = Cost("given", fixed=1.0, step=0.5)

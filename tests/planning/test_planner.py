@@ -25,10 +25,10 @@ from fedgauge import (
     plan,
 )
 from fedgauge.cli import main
-from fedgauge.federation.generate import random_quadratics
 from fedgauge.federation.participation import Participation
+from fedgauge.federation.random_quadratics import random_quadratics
 from fedgauge.planning.candidates import Candidate
-from fedgauge.planning.measured import floor_of, theory_of
+from fedgauge.planning.measured_constants import floor_of, theory_of
 
 COST = Cost("given", fixed=1.0, step=0.01)
 ONE = PlanOptions(jobs=1)
@@ -145,7 +145,7 @@ def test_more_combinations_than_are_tried_are_said(tmp_path: Path) -> None:
     ("goal", "changes", "words"),
     [
         (Goal("loss", budget=0.5), {}, "budget of 0.5 s is below one round, which takes at least 1.01 s"),
-        (Goal("loss", 0.5), {"target_loss": 0.2}, "target_loss = 0.2, which contradicts the goal"),
+        (Goal("loss", 0.5), {"goal": "loss=0.2"}, "loss=0.2, which contradicts the goal"),
         (Goal("loss", -1e6), {}, "the smallest value of f"),
         (Goal("grad2", 1e6), {}, "first model already has"),
         (Goal("accuracy", 0.9), {}, "accuracy needs test examples"),
@@ -216,7 +216,7 @@ def test_theory_plans_for_weighted_workers_with_their_effective_number_and_certi
 
 def test_constants_measured_with_other_weights_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     random_quadratics(3, 2, sigma2=1.0, seed=1).write(tmp_path / "fed.json")
-    assert main(["constants", str(tmp_path / "fed.json"), "--json"]) == 0
+    assert main(["theory", "constants", str(tmp_path / "fed.json"), "--json"]) == 0
     (tmp_path / "constants.json").write_text(capsys.readouterr().out)
     base = {"source": str(tmp_path / "fed.json"), "gamma": 0.1, "local_steps": 1}
     weighted = Experiment.of({**base, "weights": [3.0, 1.0, 1.0]})

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.planning.worlds import GRID, SEARCH, World, costs, worlds
 
-from fedgauge.pace.cost import Cost
+from fedgauge.algorithms.cost import Cost
 from fedgauge.planning.candidates import Candidate, Trial
 from fedgauge.planning.course import Race
 from fedgauge.planning.forecast import Curve

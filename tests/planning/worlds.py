@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import Phase
 from hypothesis import strategies as st
 
-from fedgauge.pace.cost import Cost
+from fedgauge.algorithms.cost import Cost
 from fedgauge.planning.candidates import Candidate, Trial
 from fedgauge.planning.course import Race, Run
 from fedgauge.planning.forecast import Curve

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from fedgauge.experiment.config import Experiment
 from fedgauge.measurement.parts import Decomposition, Parts
-from fedgauge.measurement.reading import Measurement, Reading
-from fedgauge.runs.manifest import digest, write_manifest
+from fedgauge.measurement.readings import Measurement, Reading
+from fedgauge.simulation.experiment.config import Experiment
+from fedgauge.simulation.runs.manifest import digest, write_manifest
 from fedgauge.values import Estimate
 
 FEDERATION = "0123"

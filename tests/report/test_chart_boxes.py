@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedgauge.report.page.chart import Chart, Mark, Series, lines, stacked
-from fedgauge.report.page.grids import IntervalRow, heat_map, intervals
+from fedgauge.show.page.chart import Chart, Mark, Series, lines, stacked
+from fedgauge.show.page.grids import IntervalRow, heat_map, intervals
 
 EXTREMES = [math.inf, -math.inf, math.nan, 0.0, -0.0, 5e-324, 1e-300, 1e300, -1e300, 1.7976931348623157e308, 1.0, -1.0]
 NUMBERS = st.one_of(st.sampled_from(EXTREMES), st.floats(), st.floats(0.001, 1000.0))

@@ -12,11 +12,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fedgauge.report.page.chart import Chart, Mark, Series, _marks, lines, stacked
-from fedgauge.report.page.grids import IntervalRow, heat_map, intervals
-from fedgauge.report.page.scales import AxisScale, fit, labels, log_ticks, thin, ticks
-from fedgauge.web.elements import number, table
-from fedgauge.web.templates import embedded
+from fedgauge.show.page.chart import Chart, Mark, Series, _marks, lines, stacked
+from fedgauge.show.page.grids import IntervalRow, heat_map, intervals
+from fedgauge.show.page.scales import AxisScale, fit, labels, log_ticks, thin, ticks
+from fedgauge.show.web.elements import embedded, number, table
 
 MARKUP = '<img src=x onerror="alert(1)">&"'
 # Beyond these no number of a run lies, and differences of them are still finite.

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedgauge.report import figures
-from fedgauge.web.writing import resource
+from fedgauge.show import figures
+from fedgauge.show.web.writing import resource
 
 
 def luminance(colour: str) -> float:

@@ -17,15 +17,15 @@ from torch import nn
 from torch.nn import functional
 
 import fedgauge as fg
+from fedgauge.base.symbols import SYMBOLS
 from fedgauge.data.partition import Partition
 from fedgauge.data.shifts import Shifted
-from fedgauge.exact import region
-from fedgauge.experiment.sweep_result import Combination, SeedCurve, SweepResult
 from fedgauge.measurement.certification import Certified
 from fedgauge.measurement.designed import Design, Designed
 from fedgauge.measurement.gauge.result import Efficiency
 from fedgauge.measurement.parts import Decomposition
-from fedgauge.symbols import SYMBOLS
+from fedgauge.simulation.experiment.sweep import Combination, SeedCurve, SweepResult
+from fedgauge.theory import region
 from fedgauge.theory.corollaries import CorollaryRates
 from fedgauge.theory.search import Tuned
 from fedgauge.values import Estimate
@@ -106,7 +106,7 @@ def made(kind: str) -> Any:
         case "sweep":
             curve = SeedCurve((2.0, 1.0), (0.1, 0.2))
             each_ = Combination({"local_steps": 4}, 0, (0, 1), 1.0, curve, None, ())
-            return SweepResult(made_experiment().to_json(), {"local_steps": (4,)}, 2, (each_,), "fedgauge sweep")
+            return SweepResult(made_experiment().to_json(), {"local_steps": (4,)}, 2, (each_,), "fedgauge runs sweep")
         case "found run":
             place = Path(tempfile.mkdtemp()) / "run"
             fg.simulate(FEDERATION, algorithm, local_steps=2, rounds=3, keep=place)

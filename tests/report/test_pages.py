@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from tests.report.made import measurement, write_measurement, write_run
 
-from fedgauge.errors import InputError
-from fedgauge.report.page.build import Report, build
-from fedgauge.reproduce.table1 import show
-from fedgauge.results.background import background_of
-from fedgauge.results.reading import read_results
+from fedgauge.base.errors import InputError
+from fedgauge.show.page.build import Report, build
+from fedgauge.show.results.background import background_of
+from fedgauge.show.results.reading import read_results
 from fedgauge.values.results import sealed
+from fedgauge_wang2024.table1 import show
 
 
 def report_on(path: Path, measure: Path | None = None) -> Report:
@@ -37,7 +37,7 @@ SWEEP: dict[str, Any] = {
         {"values": {"local_steps": 1}, "loss": CURVE, "accuracy": CURVE},
         {"values": {"local_steps": 5}, "loss": None, "accuracy": None},
     ],
-    "command": "fedgauge sweep",
+    "command": "fedgauge runs sweep",
 }
 for each in SWEEP["combinations"]:
     each |= {"diverged": 0, "rounds": [0, 1], "seconds": 1.5, "runs": []}
@@ -56,7 +56,7 @@ LEDGER: dict[str, Any] = {
     "verdicts": {"reproduced": 1},
     "claims": [
         {"claim": "a < b", "where": "Table 1", "paper": "1", "ours": "2", "scale": "smoke", "seeds": None}
-        | {"seconds": 1.0, "verdict": "reproduced", "command": "fedgauge reproduce table1"}
+        | {"seconds": 1.0, "verdict": "reproduced", "command": "fedgauge paper table1"}
     ],
 }
 
@@ -133,7 +133,7 @@ def test_a_sweep_of_which_all_runs_diverged(tmp_path: Path) -> None:
     assert report_on(tmp_path).data["verdict"] == "None of 2 combinations has a loss to show."
 
 
-RESULTS = Path(__file__).parents[2] / "docs" / "results"
+RESULTS = Path(__file__).parents[2] / "papers" / "wang2024" / "results"
 
 
 def test_the_ledger_is_shown_whole() -> None:
@@ -188,9 +188,9 @@ def test_the_rounds_are_shown_beside_the_papers() -> None:
 @pytest.mark.parametrize(
     ("name", "command"),
     [
-        ("fig1", "reproduce fig1"),
-        ("sampling", "reproduce sampling"),
-        ("lenses.json", "reproduce lenses"),
+        ("fig1", "paper fig1"),
+        ("sampling", "paper sampling"),
+        ("lenses.json", "paper lenses"),
         ("falsify.json", "falsify"),
     ],
 )
@@ -201,6 +201,4 @@ def test_what_has_no_page_is_called_by_its_name(name: str, command: str) -> None
 
 def test_the_command_of_certified_bounds_has_what_the_table_has() -> None:
     page = report_on(RESULTS / "certified" / "digits-long.json").html
-    assert (
-        "reproduce certified --source digits --rounds 5000 --seeds 20 --theorem nonconvex --local-steps 1 --out" in page
-    )
+    assert "paper certified --source digits --rounds 5000 --seeds 20 --theorem nonconvex --local-steps 1 --out" in page

@@ -15,10 +15,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress
 
+from fedgauge.base import bars
+from fedgauge.base.bars import Clock, Count, PlainLines
 from fedgauge.cli import main
-from fedgauge.report.terminal import console
-from fedgauge.system import waiting
-from fedgauge.system.waiting import Clock, Count, PlainLines
+from fedgauge.show.terminal import console
 
 
 def test_plain_lines_come_first_after_a_while_and_then_now_and_then() -> None:
@@ -43,7 +43,7 @@ def test_a_quick_command_writes_no_line() -> None:
 
 def test_a_long_command_whose_errors_are_piped_is_not_silent(tmp_path: Path) -> None:
     code = (
-        "import sys; from fedgauge.system import waiting; waiting.FIRST, waiting.EVERY = 0.2, 0.2\n"
+        "import sys; from fedgauge.base import bars; bars.FIRST, bars.EVERY = 0.2, 0.2\n"
         "from fedgauge.cli import main\n"
         "sys.exit(main(sys.argv[1:]))"
     )
@@ -77,7 +77,7 @@ def test_a_bar_never_goes_beyond_its_end(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(console, "steps", steps)
     monkeypatch.chdir(tmp_path)
-    assert main(["generate", "fed.json", "--workers", "3", "--dim", "2"]) == 0
+    assert main(["theory", "generate", "fed.json", "--workers", "3", "--dim", "2"]) == 0
     line = "measure fed.json --gamma 0.1 --local-steps 2 --readings trajectory --trajectory-rounds 4 --seeds 2"
     assert main(line.split()) == 0
     walked = [(done, total) for what, done, total in seen if what == "trajectory"]
@@ -94,5 +94,5 @@ def test_one_local_step_is_one(steps: int | list[int], words: str) -> None:
 
 
 def test_waiting_times_are_short_enough_for_a_person() -> None:
-    assert waiting.FIRST <= 10
-    assert waiting.EVERY <= 30
+    assert bars.FIRST <= 10
+    assert bars.EVERY <= 30

@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 from tests.report.made import measurement, write_measurement
 
-from fedgauge.report.page import sections
-from fedgauge.report.page.build import build
-from fedgauge.report.page.section import ReportInput, Section
-from fedgauge.report.page.sections import SECTIONS
-from fedgauge.results.kinds import RESULTS
-from fedgauge.results.reading import RUN, read_results
+from fedgauge.show.page import sections
+from fedgauge.show.page.build import build
+from fedgauge.show.page.section import ReportInput, Section
+from fedgauge.show.page.sections import SECTIONS
+from fedgauge.show.results.reading import RESULTS, RUN, read_results
 
 FILES = sorted(path for path in Path(sections.__file__).parent.glob("*.py") if path.stem != "__init__")
 WITHOUT_PAGE = {"sketch", "sampling", "lens-study", "decisive-study", "design", "falsification", "demo"}
@@ -51,5 +50,5 @@ def test_a_section_of_ones_own_is_one_object(tmp_path: Path) -> None:
     assert '<a href="#mine">My own</a>' in made.html
     assert "&lt;b&gt;<math><msub><mi>L</mi><mi>h</mi></msub></math>" in made.html
     # It is not there where the report has nothing of its kind.
-    ledger = Path(__file__).parents[2] / "docs" / "results" / "ledger.json"
+    ledger = Path(__file__).parents[2] / "papers" / "wang2024" / "results" / "ledger.json"
     assert "mine" not in build(read_results(ledger), sections=(*SECTIONS[:-1], mine, SECTIONS[-1])).data["sections"]

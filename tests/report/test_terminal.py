@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fedgauge.report.terminal import console, kept_runs
-from fedgauge.runs.reader import FoundRun
+from fedgauge.show.terminal import console
+from fedgauge.show.terminal import runs as kept_runs
+from fedgauge.simulation.runs.reader import FoundRun
 
 
 @pytest.mark.parametrize(("number", "words"), [(23, "more are left out"), (3, "3 ratios exceed the constant")])

@@ -9,8 +9,8 @@ import torch
 
 import fedgauge as fg
 from fedgauge.measurement.measuring import MeasureOptions
-from fedgauge.results.comparison import Comparison, compare
-from fedgauge.runs.reader import read_run
+from fedgauge.planning.comparison import Comparison, compare
+from fedgauge.simulation.runs.reader import read_run
 from fedgauge.values import Constants
 
 FEDERATION = fg.random_quadratics(3, 2, hessian_spread=0.0, sigma2=0.1)

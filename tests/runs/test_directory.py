@@ -30,19 +30,17 @@ from fedgauge import (
     simulate,
 )
 from fedgauge.algorithms import ALGORITHMS, Algorithm
+from fedgauge.algorithms.adaptive_pace import Pace
+from fedgauge.base.errors import InputError
 from fedgauge.cli import main
-from fedgauge.errors import InputError
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.protocols import Indices
-from fedgauge.pace.adaptive import Pace
-from fedgauge.runs.checkpoints import State
-from fedgauge.runs.directory import RunDirectory
-from fedgauge.runs.export import write_model
-from fedgauge.runs.finished import read_trace
-from fedgauge.runs.models import read_model
-from fedgauge.runs.reader import read_run
 from fedgauge.simulation.loop import InterruptedRunError
 from fedgauge.simulation.options import Recording
+from fedgauge.simulation.runs.checkpoints import State, read_model
+from fedgauge.simulation.runs.directory import RunDirectory
+from fedgauge.simulation.runs.export import write_model
+from fedgauge.simulation.runs.reader import read_run, read_trace
 
 # What must be the same to the last bit, however often a run was killed.
 RESULTS = ("rounds.jsonl", "model.safetensors", "result.json", "settings.json")
@@ -496,7 +494,7 @@ def test_the_first_model_is_kept_and_the_command_that_is_shown_goes_on(
     monkeypatch.chdir(tmp_path)
     FEDERATION.write("fed.json")
     torch.save({"model": torch.full((3,), 2.0)}, "own.pt")
-    line = "simulate fed.json --gamma 0.1 --rounds 30 --start own.pt --out"
+    line = "simulate fed.json --gamma 0.1 --rounds 30 --at own.pt --out"
     words(capsys, f"{line} whole")
     experiment = Experiment.read("whole/experiment.toml")
     start = read_model("own.pt", FEDERATION)

@@ -15,13 +15,13 @@ from safetensors.torch import load_file
 from tests.cli.command import Capture, answer, words
 
 from fedgauge import Experiment, Round, execute, fedavg, prepare, random_quadratics, simulate
+from fedgauge.base.errors import InputError
 from fedgauge.cli import main
-from fedgauge.errors import InputError
-from fedgauge.runs.export import read_records, write_model, write_records
-from fedgauge.runs.models import read_model
-from fedgauge.runs.observers import replay, watching
-from fedgauge.runs.reader import FoundRun, find_runs, read_run
 from fedgauge.simulation.options import Recording
+from fedgauge.simulation.runs.checkpoints import read_model
+from fedgauge.simulation.runs.export import read_records, write_model, write_records
+from fedgauge.simulation.runs.observers import replay, watching
+from fedgauge.simulation.runs.reader import FoundRun, find_runs, read_run
 
 DIGITS = Experiment.of({"source": "digits", "gamma": 0.1, "rounds": 2, "processes": 1})
 
@@ -93,7 +93,7 @@ def test_a_run_begins_at_a_model_of_elsewhere(runs: Path, tmp_path: Path, capsys
     named = "\n".join(torch.load(tmp_path / "own.pt", weights_only=True))
     federation: Any = prepare(DIGITS.changed({"model": "softmax"})).federation
     assert named == "\n".join(federation.module.state_dict())
-    own = answer(capsys, f"{line} --start {tmp_path}/own.pt")
+    own = answer(capsys, f"{line} --at {tmp_path}/own.pt")
     start = read_model(tmp_path / "own.pt", federation)
     assert own["rounds"][0]["loss"] == execute(DIGITS.changed({"model": "softmax", "rounds": 1}), start=start).losses[0]
     assert own["rounds"][0]["loss"] != answer(capsys, line)["rounds"][0]["loss"]

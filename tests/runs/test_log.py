@@ -9,9 +9,9 @@ from typing import IO
 
 import pytest
 
-from fedgauge.errors import MachineError
-from fedgauge.runs import log
-from fedgauge.runs.log import Log
+from fedgauge.base.errors import MachineError
+from fedgauge.simulation.runs import manifest
+from fedgauge.simulation.runs.manifest import Log
 
 
 @pytest.fixture
@@ -25,13 +25,13 @@ def test_ctrl_c_while_a_line_is_written_is_not_taken_for_another_program(
     lines: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between a line and its size it took effect in one of a hundred runs, which then ended with status 1."""
-    write = log._write
+    write = manifest._write
 
     def interrupted(file: IO[bytes], content: bytes) -> None:
         write(file, content)
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(log, "_write", interrupted)
+    monkeypatch.setattr(manifest, "_write", interrupted)
     # What runs in the background of a shell ignores Ctrl-C.
     usual = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

@@ -14,9 +14,9 @@ import pytest
 from tests.cli.command import Capture
 
 from fedgauge import Keep, Recording, Round, fedavg, random_quadratics, read_run, read_trace, simulate
+from fedgauge.base.errors import InputError, MachineError
 from fedgauge.cli import main
-from fedgauge.errors import InputError, MachineError
-from fedgauge.runs.manifest import MANIFEST, add_to_manifest, altered, verified
+from fedgauge.simulation.runs.manifest import MANIFEST, add_to_manifest, altered, verified
 
 LINE = "simulate digits --gamma 0.1 --percent 50 --local-steps 2 --rounds 4 --seed SEED --checkpoint-every 2"
 AGAIN = (
@@ -45,7 +45,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("made")
     assert main(line(1, "--out", str(place / "other"))) == 0
     first = str(place / "other" / "model.safetensors")
-    assert main(line(0, "--start", first, "--out", str(place / "run"))) == 0
+    assert main(line(0, "--at", first, "--out", str(place / "run"))) == 0
     return place
 
 
@@ -55,7 +55,7 @@ def run(made: Path, tmp_path: Path) -> Path:
 
 
 def resume(run: Path, made: Path) -> int:
-    return main(line(0, "--start", str(made / "other" / "model.safetensors"), "--out", str(run), "--resume"))
+    return main(line(0, "--at", str(made / "other" / "model.safetensors"), "--out", str(run), "--resume"))
 
 
 def flip(path: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_changed_model_is_neither_exported_nor_measured(name: str, run: Path, 
     assert main(commands[name]) == 2
     assert f"{name} is not what the run wrote" in said(capfd)
     assert not (tmp_path / "model.pt").exists()
-    assert main(line(0, "--start", str(run / name), "--out", str(tmp_path / "next"))) == 2
+    assert main(line(0, "--at", str(run / name), "--out", str(tmp_path / "next"))) == 2
 
 
 def test_a_changed_experiment_is_not_run_in_the_runs_name(run: Path, tmp_path: Path, capfd: Capture) -> None:

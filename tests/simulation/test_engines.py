@@ -20,11 +20,11 @@ from torch.nn.functional import cross_entropy
 
 from fedgauge import MeasureOptions, fedavg, measure, random_quadratics
 from fedgauge.algorithms import ALGORITHMS, make_algorithm
-from fedgauge.errors import InputError, MachineError
+from fedgauge.base.errors import InputError, MachineError
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.measurement.divergence import divergence
-from fedgauge.measurement.local import LocalSteps
+from fedgauge.measurement.local_steps import LocalSteps
 from fedgauge.measurement.passes import Meter
 from fedgauge.simulation.engines import local
 from fedgauge.simulation.engines.local import Inline, Processes

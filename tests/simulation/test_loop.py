@@ -14,11 +14,11 @@ from tests.grouped import grouped
 from tests.strategies import PARAMETERS, federations
 
 from fedgauge.algorithms import make_algorithm
-from fedgauge.errors import InputError
-from fedgauge.federation.generate import random_quadratics
+from fedgauge.base.errors import InputError
+from fedgauge.base.randomness import Purpose, Streams
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.quadratic import QuadraticFederation
-from fedgauge.randomness import Purpose, Streams
+from fedgauge.federation.random_quadratics import random_quadratics
 from fedgauge.simulation.loop import simulate
 from fedgauge.simulation.options import Compute, Recording, StopAt
 from fedgauge.values import Round
@@ -215,7 +215,7 @@ def test_torch_gets_its_threads_back() -> None:
         ({"chunk": 0}, "chunk must be"),
         ({"seed": -1}, "seed must be"),
         ({"seed": 2**64}, "seed must be"),
-        ({"target_loss": float("nan")}, "target_loss must be"),
+        ({"target_loss": float("nan")}, "goal loss must be"),
         ({"participation": Participation("without-replacement", 4)}, "at most the 3 workers"),
         ({"participation": Participation("full", 2)}, "contradicts full participation"),
         ({"participation": Participation(weights=(1, 1))}, "one entry for each of 3 workers"),

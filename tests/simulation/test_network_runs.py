@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from tests.cli.command import fork, start, without_progress
 
+from fedgauge.base.errors import MachineError
 from fedgauge.cli import main
-from fedgauge.errors import MachineError
-from fedgauge.runs.directory import RunDirectory
-from fedgauge.runs.reader import read_run
+from fedgauge.simulation.runs.directory import RunDirectory
+from fedgauge.simulation.runs.reader import read_run
 from fedgauge.values import Round
 
 RESULTS = ("rounds.jsonl", "model.safetensors", "state_dict.safetensors", "result.json", "settings.json")

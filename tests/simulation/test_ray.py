@@ -27,10 +27,8 @@ from tests.federation.networks import federation
 from tests.grouped import grouped
 
 from fedgauge import Cost, Experiment, Goal, fedavg, prepare, random_quadratics, scaffold, simulate
+from fedgauge.base.errors import InputError, MachineError
 from fedgauge.cli import main
-from fedgauge.errors import InputError, MachineError
-from fedgauge.experiment.jobs import make_pool
-from fedgauge.experiment.sweep import Sweep, run_sweep
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.protocols import Federation
 from fedgauge.measurement.passes import Meter
@@ -38,6 +36,8 @@ from fedgauge.planning.candidates import Candidate, Trial
 from fedgauge.planning.forecast import Scale
 from fedgauge.planning.pilots import Pilots
 from fedgauge.simulation.engines import ray_cluster
+from fedgauge.simulation.experiment.jobs import make_pool
+from fedgauge.simulation.experiment.sweep import Sweep, run_sweep
 from fedgauge.simulation.options import Compute
 
 QUADRATIC = random_quadratics(20, 6, sigma2=0.1, seed=3)

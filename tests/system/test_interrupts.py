@@ -14,8 +14,8 @@ import pytest
 from tests.cli.command import start, without_progress
 
 from fedgauge import random_quadratics
+from fedgauge.base.interrupts import ENDING, as_interrupts, held_back
 from fedgauge.cli import main
-from fedgauge.system.interrupts import ENDING, as_interrupts, held_back
 
 LINE = ("simulate", "fed.json", "--gamma", "0.01", "--local-steps", "50", "--rounds", "100000", "--out", "run")
 
@@ -100,7 +100,7 @@ def test_what_is_ignored_stays_ignored_and_handlers_come_back(monkeypatch: pytes
             assert asked.signal is None
     finally:
         signal.signal(signal.SIGHUP, ignored)
-    assert main(["symbols", "--json"]) == 0
+    assert main(["theory", "symbols", "--json"]) == 0
     assert {number: signal.getsignal(number) for number in ENDING} == before
 
 

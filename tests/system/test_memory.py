@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from fedgauge.system.memory import keep_freed_memory
+from fedgauge.base.threads import keep_freed_memory
 
 
 def _faults(keep: bool, told: Connection) -> None:

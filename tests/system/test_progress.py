@@ -13,11 +13,11 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from fedgauge.system import progress
+from fedgauge.base import progress
 
 SCRIPT = """
 import fedgauge as fg
-from fedgauge.system import progress
+from fedgauge.base import progress
 progress.DELAY = 0.0
 federation = fg.random_quadratics(4, 3)
 """

@@ -19,7 +19,7 @@ import pytest
 import fedgauge
 from fedgauge import fedavg, random_quadratics, simulate
 from fedgauge.cli import main
-from fedgauge.report.terminal import console
+from fedgauge.show.terminal import console
 
 EVIL = "\x1b[2J\x1b]0;mine\x07\x9b31m\u202e\x7f"
 _RAW = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]")
@@ -90,7 +90,7 @@ def test_lines_on_a_terminal_end_between_words(stream: str) -> None:
     words = "the quick brown fox-hounds jump over " * 6 + "a/path-that-is/longer-than-the/terminal-of-forty/columns"
     parent, child = pty.openpty()
     fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
-    told = f"from fedgauge.system.terminal import say; say({words!r}, error={stream == 'stderr'})"
+    told = f"from fedgauge.base.terminal import say; say({words!r}, error={stream == 'stderr'})"
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
     subprocess.run(
         [sys.executable, "-c", told], stdin=child, stdout=child, stderr=child, env=environment, check=True, timeout=60

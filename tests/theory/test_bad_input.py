@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedgauge.errors import InputError
+from fedgauge.base.errors import InputError
 from fedgauge.theory import THEOREMS, evaluate
 from fedgauge.theory.corollaries import corollary_rates
-from fedgauge.theory.propositions import lemma_b_2, lemma_b_4, proposition_5_3
 from fedgauge.theory.search import best_gamma, best_local_steps
+from fedgauge_verification.propositions import lemma_b_2, lemma_b_4, proposition_5_3
 
 CASES: list[tuple[str, dict[str, Any], str]] = [
     ("nonconvex", {"L_hh": 1}, "have no symbol L_hh; did you mean L_h?"),

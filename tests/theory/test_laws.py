@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedgauge.base.types import Floats
 from fedgauge.theory import THEOREMS, evaluate
 from fedgauge.values import Bound, Version
 
@@ -20,8 +21,6 @@ ETA_IS_ONE = ("equal-hessians", "quadratic", "momentum")
 BOUNDS_LOSS = ("strongly-convex", "strongly-convex-last")
 CASES = 60
 """Cases that are evaluated at once, because drawing numbers one by one takes many times as long as evaluating them."""
-
-Floats = npt.NDArray[np.float64]
 
 
 class Cases:

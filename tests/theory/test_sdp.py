@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 
 from fedgauge.algorithms import fedavg
-from fedgauge.errors import InputError
-from fedgauge.exact.expectation import expect
+from fedgauge.base.errors import InputError
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.theory import evaluate
+from fedgauge.theory.expectation import expect
 from fedgauge.theory.sdp import check_dual, make_program, sdp_bound
-from fedgauge.theory.worst_case import worst_case
-from fedgauge.theory.worst_round import worst_round
+from fedgauge.theory.worst_case import worst_case, worst_round
 
 pytest.importorskip("cvxpy")
 

@@ -11,10 +11,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fedgauge.algorithms import fedavg
-from fedgauge.exact.expectation import divergence, expect, states
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.theory import evaluate, find
 from fedgauge.theory.distance import _kept
+from fedgauge.theory.expectation import divergence, expect, states
 from fedgauge.theory.growth import TABLE, growth_limit, growths, overshoot_limit
 from fedgauge.theory.rates import FreeRate, needed_rounds
 from fedgauge.theory.search import best_gamma

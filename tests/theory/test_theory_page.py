@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedgauge.base.types import Floats
 from fedgauge.data.loading import load_dataset
 from fedgauge.data.scaling import standardise
 from fedgauge.theory import evaluate
-from fedgauge.theory.inputs import Array
-from fedgauge.theory.propositions import constants, lemma_b_4
 from fedgauge.theory.quadratic import drift_sum_root, geometric_sum
+from fedgauge_verification.propositions import constants, lemma_b_4
 
 
 @pytest.mark.parametrize(
@@ -126,11 +126,11 @@ class Run:
         self.spread = square(self.models - self.xhat[:, :, None]).mean(axis=2)
         self.divergence = square(self.own - self.models @ self.A).mean(axis=2)
 
-    def loss(self, x: Array) -> float:
+    def loss(self, x: Floats) -> float:
         return float(x @ self.A @ x) / 2
 
 
-def square(vectors: Array) -> Array:
+def square(vectors: Floats) -> Floats:
     return np.asarray(np.sum(vectors * vectors, axis=-1))
 
 

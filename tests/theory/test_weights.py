@@ -5,20 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedgauge.algorithms import fedavg, make_algorithm
-from fedgauge.errors import InputError
-from fedgauge.exact.expectation import divergence, expect, states
+from fedgauge.base.errors import InputError
+from fedgauge.base.types import Floats
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.theory import THEOREMS, evaluate
+from fedgauge.theory.expectation import divergence, expect, states
 from fedgauge.theory.worst_case import worst_case
 
-Floats = npt.NDArray[np.float64]
 FULL = [name for name, theorem in THEOREMS.items() if theorem.sampling == "full" and name != "fedadam"]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fedgauge.values import Constants, Estimate, Scope, Subject
-from fedgauge.values.scopes import misfit
+from fedgauge.values.estimates import misfit
 
 OWN = Scope("fed", start="x0", seed=0)
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedgauge.errors import InputError
+from fedgauge.base.errors import InputError
+from fedgauge.base.symbols import SIGNED, SYMBOLS
 from fedgauge.federation.participation import Participation
-from fedgauge.symbols import SIGNED, SYMBOLS
 from fedgauge.values import Bound, Condition, Constants, Estimate, Kind, Round, Source, Term, Trace, Value, initial_gap
 
 numbers = st.floats(allow_nan=False)

@@ -13,7 +13,8 @@ from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
 
-from fedgauge.algorithms import optimised, schedules
+from fedgauge.algorithms import local_optimisers as optimised
+from fedgauge.algorithms import schedules
 from fedgauge.algorithms.adaptive import fedadagrad as fedadagrad
 from fedgauge.algorithms.adaptive import fedadam as fedadam
 from fedgauge.algorithms.adaptive import fedyogi as fedyogi
@@ -23,14 +24,14 @@ from fedgauge.algorithms.fedavg import fedavg as fedavg
 from fedgauge.algorithms.fedavgm import fedavgm as fedavgm
 from fedgauge.algorithms.fednova import fednova as fednova
 from fedgauge.algorithms.fedprox import fedprox as fedprox
+from fedgauge.algorithms.local_optimisers import with_optimiser as with_optimiser
 from fedgauge.algorithms.minibatch import minibatch as minibatch
 from fedgauge.algorithms.momentum import momentum as momentum
-from fedgauge.algorithms.optimised import with_optimiser as with_optimiser
 from fedgauge.algorithms.scaffold import scaffold as scaffold
 from fedgauge.algorithms.schedules import Schedule as Schedule
 from fedgauge.algorithms.slowmo import slowmo as slowmo
-from fedgauge.errors import InputError, nearest
-from fedgauge.system.imports import blamed, find_own
+from fedgauge.base.errors import InputError, nearest
+from fedgauge.base.user_code import blamed, find_own
 
 ALGORITHMS: Mapping[str, Callable[..., Algorithm]] = {
     factory.__name__: factory
@@ -115,7 +116,7 @@ def make_algorithm(name: str, **parameters: Any) -> Algorithm:
     True
     >>> make_algorithm("fedavgg", gamma=0.1)
     Traceback (most recent call last):
-    fedgauge.errors.InputError: There is no algorithm fedavgg; did you mean fedavg?
+    fedgauge.base.errors.InputError: There is no algorithm fedavgg; did you mean fedavg?
     """
     signature = _signature(name)
     allowed = _named(signature)
@@ -152,9 +153,9 @@ def with_schedules(
 
     Args:
         algorithm: an algorithm that its name and parameters identify.
-        gamma_schedule: what gamma is multiplied by: a :class:`Schedule`, or its text as in
-            ``cosine,over=100,warmup=5``.
-        eta_schedule: what eta is multiplied by.
+        gamma_schedule: how gamma changes: ``constant``, ``step``, ``cosine`` or ``linear``, with options as in
+            ``cosine,warmup=5,by=step`` or ``step,every=30,factor=0.1``; or a :class:`Schedule`.
+        eta_schedule: how eta changes, as for gamma.
 
     >>> with_schedules(fedavg(gamma=0.1), "cosine,over=100").parameters
     {'gamma': 0.1, 'eta': 1.0, 'gamma_schedule': 'cosine,over=100'}
@@ -216,7 +217,7 @@ def fingerprint(algorithm: Algorithm) -> str | None:
     64
     """
     # Imported here, because it needs numpy, which the command's help does not wait for.
-    from fedgauge.system.fingerprints import alike, digest
+    from fedgauge.base.fingerprints import alike, digest
 
     content = _content(algorithm)
     if algorithm.name in ALGORITHMS:

@@ -13,14 +13,21 @@ arguments. What algorithms share they share by calling the functions below, neve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from functools import partial
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
-from fedgauge.algorithms import shipping
+from fedgauge.base.errors import InputError
+from fedgauge.base.user_code import contents, is_own
 
 if TYPE_CHECKING:
     import torch
+
 
 Tensors: TypeAlias = "Mapping[str, torch.Tensor]"
 
@@ -124,7 +131,7 @@ class Algorithm:
     def __reduce__(self) -> tuple[Any, ...]:
         """Other processes get the functions themselves; what cannot be sent is refused in one sentence."""
         content = {field.name: getattr(self, field.name) for field in fields(self)}
-        return _received, (shipping.pack(self.name, content),)
+        return _received, (pack(self.name, content),)
 
     def __copy__(self) -> Algorithm:
         """Nothing in it changes, so it is its own copy."""
@@ -136,4 +143,79 @@ class Algorithm:
 
 
 def _received(content: bytes) -> Algorithm:
-    return Algorithm(**shipping.unpack(content))
+    return Algorithm(**unpack(content))
+
+
+_registering = threading.RLock()
+"""Held again where an algorithm's functions hold another algorithm, as with a local optimiser or a schedule."""
+
+
+def _own_modules(values: Iterable[Any]) -> set[str]:
+    """The user's own modules whose functions and classes are reached from these values."""
+    found: set[str] = set()
+    seen: set[int] = set()
+    waiting = list(values)
+    while waiting:
+        value = waiting.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, partial):
+            waiting += [value.func, *value.args, *value.keywords.values()]
+        elif isinstance(value, MethodType):
+            waiting += [value.__func__, value.__self__]
+        elif isinstance(value, list | tuple | set | frozenset):
+            waiting += value
+        elif isinstance(value, Mapping):
+            waiting += value.values()
+        elif isinstance(value, FunctionType):
+            if is_own(value.__module__):
+                found.add(value.__module__)
+            waiting += [part for _, part in contents(value)]
+        elif is_own((value if isinstance(value, type) else type(value)).__module__):
+            kind = value if isinstance(value, type) else type(value)
+            found.add(kind.__module__)
+            waiting += [part for part in vars(kind).values() if isinstance(part, FunctionType)]
+            waiting += getattr(value, "__dict__", {}).values() if kind is not value else []
+    return found
+
+
+@contextmanager
+def _by_value(modules: set[str]) -> Iterator[None]:
+    """Let cloudpickle send these modules' functions by value meanwhile."""
+    import cloudpickle
+
+    with _registering:
+        already = cloudpickle.list_registry_pickle_by_value()
+        names = [name for name in sorted(modules - {"__main__"} - set(already)) if name in sys.modules]
+        for name in names:
+            cloudpickle.register_pickle_by_value(sys.modules[name])
+        try:
+            yield
+        finally:
+            for name in names:
+                cloudpickle.unregister_pickle_by_value(sys.modules[name])
+
+
+def pack(name: str, fields: Mapping[str, Any]) -> bytes:
+    """An algorithm's fields as bytes, or one sentence why they cannot be sent."""
+    import cloudpickle
+
+    try:
+        with _by_value(_own_modules(fields.values())):
+            content: bytes = cloudpickle.dumps(dict(fields))
+    except Exception as error:  # whatever pickling an object of the user's own may raise
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise InputError(
+            f"The algorithm {name} cannot be sent to other processes ({reason}); keep locks, open files and the like"
+            " out of its functions, or compute in this process alone with processes = 1."
+        ) from None
+    return content
+
+
+def unpack(content: bytes) -> dict[str, Any]:
+    """The fields that :func:`pack` sent."""
+    import cloudpickle
+
+    fields: dict[str, Any] = cloudpickle.loads(content)
+    return fields

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from fedgauge.algorithms.base import Algorithm
 from fedgauge.algorithms.fedavgm import fedavgm
-from fedgauge.algorithms.optimised import with_optimiser
+from fedgauge.algorithms.local_optimisers import with_optimiser
 
 
 def diloco(

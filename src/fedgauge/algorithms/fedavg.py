@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedgauge.algorithms.base import Algorithm, SgdStep, move_by
-from fedgauge.errors import positive
+from fedgauge.base.errors import positive
 
 
 def fedavg(gamma: float, eta: float = 1.0) -> Algorithm:
@@ -14,8 +14,8 @@ def fedavg(gamma: float, eta: float = 1.0) -> Algorithm:
         \bar x^{r+1} = \bar x^r - \eta\, \tfrac1M \sum_{i\in S_r} (\bar x^r - x_i^{r,I})
 
     Args:
-        gamma: local learning rate.
-        eta: global learning rate; 1 replaces the global model by the average.
+        gamma: local learning rate of the workers.
+        eta: global learning rate of the server; 1 replaces the global model by the average.
 
     Source: the paper's Algorithm 3; McMahan et al. 2017 for eta = 1.
 

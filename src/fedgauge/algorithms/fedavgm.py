@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fedgauge.algorithms.base import Algorithm, SgdStep, Tensors
 from fedgauge.algorithms.fedavg import fedavg
-from fedgauge.errors import InputError, fraction, positive
+from fedgauge.base.errors import InputError, fraction, positive
 
 if TYPE_CHECKING:
     import torch

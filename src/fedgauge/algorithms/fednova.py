@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fedgauge.algorithms.base import Algorithm, SgdStep, Tensors
-from fedgauge.errors import positive
+from fedgauge.base.errors import positive
 
 if TYPE_CHECKING:
     import torch

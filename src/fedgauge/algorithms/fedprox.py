@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fedgauge.algorithms.base import Algorithm, CorrectedStep, Tensors, move_by
-from fedgauge.errors import non_negative, positive
+from fedgauge.base.errors import non_negative, positive
 
 if TYPE_CHECKING:
     import torch
@@ -19,7 +19,8 @@ def fedprox(gamma: float, proximal: float = 0.1, eta: float = 1.0) -> Algorithm:
 
     Args:
         gamma: local learning rate.
-        proximal: the source's mu (here mu is the strong convexity); 0 is FedAvg.
+        proximal: strength of the pull towards the global model; the source's mu (here mu is the strong convexity);
+            0 is FedAvg.
         eta: global learning rate.
 
     Source: Li et al. 2020, whose proximal problem is solved approximately here, by I steps of SGD.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fedgauge.algorithms.base import Algorithm, Tensors
-from fedgauge.errors import fraction, positive
+from fedgauge.base.errors import fraction, positive
 
 if TYPE_CHECKING:
     import torch

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from fedgauge.algorithms.base import Algorithm, Tensors
-from fedgauge.errors import InputError, count, nearest, positive
+from fedgauge.base.errors import InputError, count, nearest, positive
 
 if TYPE_CHECKING:
     import torch
@@ -90,7 +90,7 @@ class Schedule:
         0.1
         >>> Schedule.parse("cosin")
         Traceback (most recent call last):
-        fedgauge.errors.InputError: There is no schedule 'cosin'; did you mean cosine?
+        fedgauge.base.errors.InputError: There is no schedule 'cosin'; did you mean cosine?
         """
         if not isinstance(text, str):
             raise InputError(f"A schedule must be text, as in 'cosine,over=100', not {text!r}.")

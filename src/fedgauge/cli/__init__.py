@@ -14,36 +14,32 @@ from typing import Annotated, Any
 
 import typer
 
+from fedgauge.base.errors import InputError, InterruptedCommandError, MachineError
+from fedgauge.base.files import remedy
+from fedgauge.base.interrupts import as_interrupts
+from fedgauge.base.progress import reported
+from fedgauge.base.terminal import flowing, forget_notices, say
+from fedgauge.base.threads import keep_freed_memory
+from fedgauge.base.user_code import COMMANDS, plugins
 from fedgauge.cli import (
     data,
     design,
     evaluate,
     explore,
-    falsify,
     gauge,
     measure,
-    new,
     plan,
     quadratic,
     report,
-    reproduce,
-    reproduce_studies,
     run,
     runs,
     sweep,
     theory,
     unknown_options,
 )
+from fedgauge.cli.help import Command, Group
 from fedgauge.cli.spelling import as_options
 from fedgauge.cli.unexpected import out_of_memory, save_traceback
-from fedgauge.errors import InputError, InterruptedCommandError, MachineError
-from fedgauge.system.command_line import flowing
-from fedgauge.system.files import remedy
-from fedgauge.system.interrupts import as_interrupts
-from fedgauge.system.memory import keep_freed_memory
-from fedgauge.system.notices import forget_notices
-from fedgauge.system.progress import reported
-from fedgauge.system.terminal import say
 
 # What the parser raises: click's exception up to typer 0.20, which Flower needs; later versions have their own.
 _Refusal: type[Exception] = next(
@@ -54,43 +50,36 @@ app = typer.Typer(
     name="fedgauge",
     help="How heterogeneous is my federation, and how many local steps can it afford?",
     epilog="Start with: fedgauge demo",
+    cls=Group,
+    context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
+for command in (run.demo, gauge.gauge, run.simulate, measure.measure, plan.plan, report.report):
+    app.command()(command)
+for command in (evaluate.evaluate, sweep.sweep):
+    runs.app.command()(command)
+data.app.command()(design.design)
 for command in (
-    run.demo,
     quadratic.generate,
     quadratic.constants,
     quadratic.expect,
-    run.simulate,
-    sweep.sweep,
-    gauge.gauge,
-    design.design,
-    measure.measure,
-    evaluate.evaluate,
-    plan.plan,
-    theory.bound,
-    theory.tune,
-    theory.region,
     explore.explore,
-    report.report,
-    falsify.falsify,
     run.algorithms,
     run.symbols,
 ):
-    app.command()(command)
-app.command()(data.partition)
-app.add_typer(data.app)
-app.add_typer(runs.app)
-for command in (reproduce_studies.lenses, reproduce_studies.certified, reproduce_studies.decisive):
-    reproduce.app.command()(command)
-app.add_typer(reproduce.app)
-app.add_typer(new.app)
-for group in (app, data.app, runs.app, reproduce.app, new.app):
-    for each in group.registered_commands:
-        each.help = flowing((each.callback and each.callback.__doc__) or "")
+    theory.app.command()(command)
+groups = {"runs": runs.app, "data": data.app, "theory": theory.app, **plugins(COMMANDS)}
+for name, each in groups.items():
+    if isinstance(each, typer.Typer):
+        app.add_typer(each, name=name, cls=Group)
+    else:
+        app.command(name)(each)
+for group in (app, *(each for each in groups.values() if isinstance(each, typer.Typer))):
+    for one in group.registered_commands:
+        one.cls, one.help = Command, flowing(getattr(one.callback, "__doc__", None) or "")
 
 
 def _show_version(wanted: bool) -> None:
@@ -200,7 +189,8 @@ def _as_typed(sentence: str, arguments: list[str] | None) -> str:
     command = _command()
     for word in typed:
         command = getattr(command, "commands", {}).get(word, command)
-    return as_options(sentence, _flags(command), typed)
+    named = {each.name: each.opts[-1] for each in command.params if each.opts[-1].startswith("--")}
+    return as_options(sentence, named, typed)
 
 
 def _flags(command: Any) -> list[str]:

@@ -1,21 +1,37 @@
-"""Commands for data: data list, data get and partition."""
+"""Commands for data: list, get and partition."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from fedgauge.base.terminal import say
 from fedgauge.cli import options
-from fedgauge.system.terminal import say
+from fedgauge.cli.experiments import takes_keys
+from fedgauge.cli.help import everyday
 
 app = typer.Typer(name="data", no_args_is_help=True)
+_KEYS = (
+    "scheme",
+    "workers",
+    "percent",
+    "divide_by",
+    "labels_per_worker",
+    "per_worker",
+    "fill",
+    "alpha",
+    "least",
+    "shards",
+    "shift",
+    "seed",
+)
 
 
 @app.callback()
 def _group() -> None:
-    """Find and fetch data sets.
+    """Find and fetch data sets, and divide them among workers.
 
     Example: fedgauge data list
     """
@@ -28,7 +44,7 @@ def list_(data: options.Data = None, json: options.Json = False) -> None:
     Example: fedgauge data list --data datasets
     """
     from fedgauge.data.catalogue import ENTRIES, data_directory, status
-    from fedgauge.report.terminal import console
+    from fedgauge.show.terminal import console
 
     found = []
     with console.progress() as bar:
@@ -37,9 +53,9 @@ def list_(data: options.Data = None, json: options.Json = False) -> None:
     if json:
         options.print_json({"data": str(data_directory(data)), "datasets": [each.to_json() for each in found]})
     else:
-        from fedgauge.report.terminal import datasets
+        from fedgauge.show.terminal import partitions
 
-        datasets.show_data(found, data_directory(data))
+        partitions.show_data(found, data_directory(data))
 
 
 @app.command()
@@ -58,7 +74,7 @@ def get(
     """
     from fedgauge.data.catalogue import data_directory
     from fedgauge.data.fetch import fetch
-    from fedgauge.report.terminal import console
+    from fedgauge.show.terminal import console
 
     options.check_directory(data_directory(data), "data")
     with console.download_progress() as bar:
@@ -78,55 +94,14 @@ def get(
         say(f"{name} is complete in {data_directory(data)}.")
 
 
+@app.command()
+@everyday("scheme", "workers", "percent", "divide_by", "alpha", "shards", "shift", "seed", "plot", "out", "json")
+@takes_keys(*_KEYS)
 def partition(
+    values: dict[str, Any],
     name: Annotated[
         str, typer.Argument(help="A data set (see 'fedgauge data list') or an .npz file.", show_default=False)
     ] = "digits",
-    scheme: Annotated[
-        str, typer.Option(help="How to divide the data: paper, iid, dirichlet, shards, quantity or id.")
-    ] = "paper",
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            help="Number of workers N \\[default: 10; with the scheme id, one worker per id].", show_default=False
-        ),
-    ] = None,
-    percent: Annotated[
-        float | None,
-        typer.Option(help="Percentage X of each worker's data from its own label (paper) \\[default: 50]."),
-    ] = None,
-    labels: Annotated[
-        str | None, typer.Option(help="Divide the data by these instead of the labels: coarse, writer, ...")
-    ] = None,
-    labels_per_worker: Annotated[
-        int | None, typer.Option(help="Number of labels that each worker has as its own (paper) \\[default: 1].")
-    ] = None,
-    per_worker: Annotated[
-        int | None, typer.Option(help="Examples per worker (paper) \\[default: all examples, divided equally].")
-    ] = None,
-    fill: Annotated[
-        bool | None,
-        typer.Option(
-            "--fill/--no-fill", help="If a label has too few examples, take the missing ones from other labels (paper)."
-        ),
-    ] = None,
-    alpha: Annotated[
-        float | None, typer.Option(help="Concentration (dirichlet \\[default: 0.5], quantity \\[default: 1]).")
-    ] = None,
-    least: Annotated[
-        int | None, typer.Option(help="Minimum number of examples per worker (dirichlet, quantity) \\[default: 1].")
-    ] = None,
-    shards: Annotated[int | None, typer.Option(help="Number of shards per worker (shards) \\[default: 2].")] = None,
-    shift: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KIND=STRENGTH",
-            help="Change every worker's examples in its own way, with a strength from 0 to 1; may be repeated. Inputs:"
-            " rotation, gain, contrast, blur, mixing, noise. Targets: swap, label-noise, offset.",
-            show_default=False,
-        ),
-    ] = None,
-    seed: options.Seed = 0,
     data: options.Data = None,
     plot: options.Plot = None,
     out: Annotated[Path | None, typer.Option(help="Write the partition to this JSON file.")] = None,
@@ -137,41 +112,32 @@ def partition(
     With --shift, every worker's examples are changed too; the picture of --plot then has examples of every worker. The
     labels that are counted are those after the shift.
 
-    Example: fedgauge partition mnist --scheme paper --percent 50 --workers 10 --plot partition.png
-    Example: fedgauge partition digits --scheme iid --shift rotation=0.5 --shift swap=0.2 --plot shifted.png
+    Example: fedgauge data partition mnist --scheme paper --percent 50 --workers 10 --plot partition.png
+    Example: fedgauge data partition digits --scheme iid --shift rotation=0.5 --shift swap=0.2 --plot shifted.png
     """
     from fedgauge.data.loading import load_dataset
     from fedgauge.data.scaling import standardise
     from fedgauge.data.schemes import make_partition
     from fedgauge.data.shifts import parse_shifts, shift_data, spell_shifts
-    from fedgauge.experiment.sections import DataSection
-    from fedgauge.report.terminal import console
+    from fedgauge.show.terminal import console
+    from fedgauge.simulation.experiment.sections import DataSection
 
     options.check_plot(plot)
     if out:
         options.check_file(out)
-    shifts = parse_shifts(shift or ())
-    values = {
-        "percent": percent,
-        "labels_per_worker": labels_per_worker,
-        "per_worker": per_worker,
-        "fill": fill,
-        "alpha": alpha,
-        "least": least,
-        "shards": shards,
-    }
-    parameters = {key: value for key, value in values.items() if value is not None}
-    with console.progress() as bar:
-        task = bar.add_task(name, total=None)
-        dataset = load_dataset(name, data, progress=lambda done, total: bar.update(task, completed=done, total=total))
-    number = DataSection(scheme=scheme, workers=workers).num_workers
-    made = make_partition(dataset, scheme, number, labels=labels, seed=seed, **parameters)
+    seed, scheme = values.pop("seed", 0), values.pop("scheme", "paper")
+    section = DataSection(name, scheme=scheme, **values)
+    shifts = parse_shifts(section.shift or ())
+    with console.doing() as progress:
+        dataset = load_dataset(name, data, progress=progress)
+    by = section.divide_by
+    made = make_partition(dataset, scheme, section.num_workers, divide_by=by, seed=seed, **section.scheme_parameters)
     plain = standardise(dataset) if shifts else dataset
     shifted = shift_data(plain, made, shifts, seed=seed)
     dataset = shifted.dataset
     # Divided by id, the classes are of interest; divided by other labels, those labels are.
-    by_class = labels is None or scheme == "id"
-    shown, names = dataset.counted() if by_class else (dataset.labels_by(labels), ())
+    by_class = by is None or scheme == "id"
+    shown, names = dataset.counted() if by_class else (dataset.labels_by(by), ())
     counts = made.label_counts(shown, len(names))
     names = names or tuple(str(label) for label in range(counts.shape[1]))
     settings = ", ".join(
@@ -184,7 +150,7 @@ def partition(
     if out:
         made.write(out)
     if plot:
-        from fedgauge.report.terminal import partitions
+        from fedgauge.show.terminal import partitions
 
         drawn = partitions.examples_of(plain, dataset, made) if shifts else None
         partitions.draw_partition(plot, heading, counts, names, drawn)
@@ -195,7 +161,7 @@ def partition(
         counted = {"labels": list(names), "label_counts": counts.tolist()}
         options.print_json({"dataset": dataset.name, **summary, **shape, **(changes if shifts else {}), **counted})
     else:
-        from fedgauge.report.terminal import partitions
+        from fedgauge.show.terminal import partitions
 
         partitions.show_partition(title, made, counts, names, shifted.words)
         written = [str(path) for path in (out, plot) if path]

@@ -7,12 +7,14 @@ from typing import Annotated
 
 import typer
 
+from fedgauge.base.terminal import say
 from fedgauge.cli import options
 from fedgauge.cli.experiments import takes_experiment
-from fedgauge.experiment.config import Experiment
-from fedgauge.system.terminal import say
+from fedgauge.cli.help import everyday
+from fedgauge.simulation.experiment.config import Experiment
 
 
+@everyday("kind", "zeta", "gamma", "model", "workers", "rounds", "out", "json")
 @takes_experiment
 def design(
     experiment: Experiment,
@@ -57,10 +59,10 @@ def design(
     The strength of each kind is found by bisection. A pooled run has one local step per round, so that all workers stay
     together.
 
-    Example: fedgauge design digits --scheme iid --gamma 0.1 --kind label --kind rotation --kind swap --out equal
+    Example: fedgauge data design digits --scheme iid --gamma 0.1 --kind label --kind rotation --kind swap --out equal
     Example: fedgauge gauge equal/rotation.toml
     """
-    from fedgauge.report.terminal import console
+    from fedgauge.show.terminal import console
 
     if out:
         options.check_directory(out)
@@ -73,12 +75,12 @@ def design(
         chosen = DesignOptions(zeta, along, steps, Bisection(tolerance), curvature)  # type: ignore[arg-type]
         kinds = tuple(kind) if kind else ("label", "mixing", "swap")
         found = make(experiment, kinds, options=chosen, progress=progress)
-    from fedgauge.report.terminal import designs
+    from fedgauge.show.terminal import partitions
 
-    written = designs.save(found, out) if out else []
+    written = partitions.save_design(found, out) if out else []
     if json:
         options.print_json(found.to_json())
     else:
-        designs.show(found)
+        partitions.show_design(found)
         if written:
             say("Written: " + ", ".join(map(str, written)))

@@ -7,53 +7,48 @@ from typing import Annotated
 
 import typer
 
+from fedgauge.base.terminal import say
 from fedgauge.cli import options
-from fedgauge.cli.experiments import takes_run_or_experiment
-from fedgauge.experiment.config import Experiment
-from fedgauge.system.terminal import say
+from fedgauge.cli.experiments import experiment_from, experiment_of
 
 
-@takes_run_or_experiment
 def evaluate(
-    experiment: Experiment,
-    run: Path | None,
-    at: Annotated[
-        Path | None,
-        typer.Option(
-            help="Evaluate this model, a .safetensors or .pt file \\[default: the final model of the run; without a"
-            " run, the first model].",
-            show_default=False,
-        ),
-    ] = None,
+    run: options.Run,
+    at: Annotated[Path | None, options.at("Evaluate", "the final model of the run")] = None,
+    data: options.Data = None,
     out: Annotated[Path | None, typer.Option(help="Write the result to this JSON file.")] = None,
     json: options.Json = False,
 ) -> None:
-    """Evaluate a model on each worker's own examples: loss and accuracy by worker, quantiles and the worst 10%.
+    """Evaluate the model of a run on each worker's own examples: loss and accuracy, quantiles and the worst 10%.
 
-    Example: fedgauge evaluate runs/first
-    Example: fedgauge evaluate runs/first --out workers.json
-    Example: fedgauge report runs/first --workers workers.json
+    Example: fedgauge runs evaluate runs/first
+    Example: fedgauge runs evaluate runs/first --out workers.json
+    Example: fedgauge report runs/first --evaluation workers.json
     """
-    from fedgauge.report.terminal import console
+    from fedgauge.show.terminal import console
 
     if out:
         options.check_file(out)
     options.allow_own_modules()
     with console.steps() as progress:
-        from fedgauge.errors import InputError
-        from fedgauge.experiment.prepare import prepare
+        from fedgauge.base.errors import InputError
         from fedgauge.measurement.by_worker import evaluate_workers
-        from fedgauge.runs.models import read_model
+        from fedgauge.simulation.experiment.prepare import prepare
+        from fedgauge.simulation.runs.checkpoints import read_model
 
-        path = at or (run / "model.safetensors" if run else None)
-        if run and not at and not (run / "model.safetensors").exists():
-            raise InputError(f"The run in {run} has not ended, so it has no final model; resume it, or name a model.")
-        setup = prepare(experiment)
-        model = read_model(path, setup.federation) if path else setup.first_model
+        if not (run / "settings.json").is_file():
+            raise InputError(f"There is no run in {run}; name the directory of a run that was saved with --out.")
+        if not at and not (run / "model.safetensors").exists():
+            raise InputError(
+                f"The run in {run} has not ended, so it has no final model; resume it, or name one by --at."
+            )
+        place = None if data is None else str(data)
+        setup = prepare(experiment_from({"source": experiment_of(run), "data": place}))
+        model = read_model(options.model_file(at or run), setup.federation)
         found = evaluate_workers(setup.federation, model, progress)
     result = found.to_json()
     if out:
-        from fedgauge.system.files import write_json
+        from fedgauge.base.files import write_json
 
         write_json(out, result)
     if json:

@@ -6,84 +6,87 @@ import dataclasses
 import inspect
 import re
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from fedgauge.codec import alternatives, parse_toml
-from fedgauge.errors import InputError
-from fedgauge.experiment.config import Experiment
-from fedgauge.experiment.sections import Key, keys
+from fedgauge.base.codec import alternatives, parse_toml
+from fedgauge.base.errors import InputError
+from fedgauge.simulation.experiment.config import Experiment
+from fedgauge.simulation.experiment.sections import Key, keys
 
-SOURCE = "An experiment (.toml), a quadratic federation (.json), a data set (see 'fedgauge data list') or an .npz file."
+SOURCE = "An experiment (.toml), quadratics (.json), the name of a data set, or an .npz file."
+RUN_SOURCE = f"A run, an{SOURCE[2:]}"
+_METAVARS = {
+    "data": "DIRECTORY",
+    "shift": "KIND=STRENGTH",
+    "goal": "QUANTITY=VALUE",
+    **dict.fromkeys(("model_option", "algorithm_option"), "NAME=VALUE"),
+}
 
 
-def _annotation(key: Key) -> Any:
+def _annotation(key: Key, source: str) -> Any:
     """How the command line reads a key: plain types as they are, all others as text."""
     kinds = alternatives(key.hint)
     kind = kinds[0] if len(kinds) == 1 and kinds[0] in (int, float, bool) else str
     default = "" if key.default in (None, dataclasses.MISSING) else f" [default: {key.default}]"
     # An unescaped bracket would begin markup.
-    said = f"{key.help.rstrip('.')}{default}.".replace("[", r"\[")
+    needed = " (required without a file)" if key.option == "gamma" else ""
+    said = f"{key.help.rstrip('.')}{needed}{default}.".replace("[", r"\[")
     flag = f"--{key.option.replace('_', '-')}"
     if key.option == "source":
-        return Annotated[str, typer.Argument(help=SOURCE, show_default=False)]
-    if key.name == "options":
-        return Annotated[list[str] | None, typer.Option(flag, metavar="NAME=VALUE", help=said, show_default=False)]
+        return Annotated[str, typer.Argument(help=source, show_default=False)]
     flags = (f"{flag}/--no-{flag[2:]}",) if kind is bool else (flag,)
-    metavar = {"data": "DIRECTORY", "shift": "KIND=STRENGTH"}.get(key.option)
-    panel = {"data": "Data", "model": "Model", "algorithm": "Algorithm", "run": "Run"}[key.section]
+    metavar, panel = _METAVARS.get(key.option), key.section.capitalize()
     option = typer.Option(*flags, help=said, show_default=False, metavar=metavar, rich_help_panel=panel)
-    return Annotated[list[str] | None, option] if key.option == "shift" else Annotated[kind | None, option]
-
-
-RUN_SOURCE = f"The directory of a run, or {SOURCE[0].lower()}{SOURCE[1:]}"
-
-
-def takes_run_or_experiment(command: Callable[..., None]) -> Callable[..., None]:
-    """As :func:`takes_experiment`, for a command whose second argument is the directory of a run, or None.
-
-    The experiment is then the run's own, changed by the options that were given.
-    """
-    return _takes(command, runs=True)
+    repeated = key.name in ("options", "shift")
+    return Annotated[list[str] | None, option] if repeated else Annotated[kind | None, option]
 
 
 def takes_experiment(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of an experiment, and pass it the experiment as its first argument.
 
-    The keys of the experiment replace the command's first parameter; the command's own options follow.
+    The keys of the experiment replace the command's first parameter; the command's own options follow. Where both have
+    an option of the same name, the command's own comes first, such as --cost of plan.
     """
-    return _takes(command, runs=False)
+    return _takes(command, lambda values: (experiment_from(values),), 1)
 
 
-def _takes(command: Callable[..., None], runs: bool) -> Callable[..., None]:
-    own = list(inspect.signature(command, eval_str=True).parameters.values())[2 if runs else 1 :]
-    # Where both have an option of the same name, the command's own comes first, such as --cost of plan.
-    known = [key for key in keys() if key.option not in {parameter.name for parameter in own}]
+def takes_run_or_experiment(command: Callable[..., None]) -> Callable[..., None]:
+    """As :func:`takes_experiment`, for a command whose second argument is the directory of a run, or None.
+
+    The experiment is then the run's own, which has its data, its model and its algorithm already.
+    """
+    return _takes(command, _run_or_experiment, 2, RUN_SOURCE)
+
+
+def takes_keys(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of these keys, and pass it the values that were given as its first argument."""
+    return lambda command: _takes(command, lambda values: (changes_from(values),), 1, names=names)
+
+
+def _takes(
+    command: Callable[..., None],
+    first: Callable[[dict[str, Any]], tuple[Any, ...]],
+    count: int,
+    source: str = SOURCE,
+    names: Collection[str] | None = None,
+) -> Callable[..., None]:
+    """The command with options for keys, from whose values ``first`` makes its first ``count`` arguments."""
+    own = list(inspect.signature(command, eval_str=True).parameters.values())[count:]
+    shadowed = {parameter.name for parameter in own}
+    known = [key for key in keys() if key.option not in shadowed and (names is None or key.option in names)]
 
     def with_options(**values: Any) -> None:
-        options = {key.option: values.pop(key.option) for key in known}
-        run = Path(options["source"])
-        if not runs:
-            command(experiment_from(options), **values)
-        elif (run / "settings.json").is_file():
-            options["source"] = _kept(run)
-            command(experiment_from(options), run, **values)
-        elif run.parent != Path() and not run.suffix and not run.exists():
-            raise InputError(f"There is no directory {run}; name a run that was saved with --out, or an experiment.")
-        else:
-            command(experiment_from(options), None, **values)
+        command(*first({key.option: values.pop(key.option) for key in known}), **values)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = []
     for key in known:
         default = inspect.Parameter.empty if key.option == "source" else None
-        annotation = _annotation(key)
-        if runs and key.option == "source":
-            annotation = Annotated[str, typer.Argument(help=RUN_SOURCE, show_default=False)]
-        parameters.append(inspect.Parameter(key.option, keyword, default=default, annotation=annotation))
+        parameters.append(inspect.Parameter(key.option, keyword, default=default, annotation=_annotation(key, source)))
     parameters += [parameter.replace(kind=keyword) for parameter in own]
     with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -91,7 +94,24 @@ def _takes(command: Callable[..., None], runs: bool) -> Callable[..., None]:
     return with_options
 
 
-def _kept(run: Path) -> str:
+def _run_or_experiment(values: dict[str, Any]) -> tuple[Experiment, Path | None]:
+    run = Path(values["source"])
+    if not (run / "settings.json").is_file():
+        if run.parent != Path() and not run.suffix and not run.exists():
+            raise InputError(f"There is no directory {run}; name a run that was saved with --out, or an experiment.")
+        return experiment_from(values), None
+    file = experiment_of(run)
+    for key in keys():
+        # The data may lie elsewhere on this machine.
+        if key.section != "run" and key.option not in ("source", "data") and values.get(key.option) not in (None, []):
+            raise InputError(
+                f"--{key.option.replace('_', '-')} cannot change the {key.section} of the run in {run}; leave it out,"
+                f" or name {file} to change the experiment."
+            )
+    return experiment_from({**values, "source": file}), run
+
+
+def experiment_of(run: Path) -> str:
     """The experiment file of a run."""
     if not (run / "experiment.toml").is_file():
         raise InputError(
@@ -100,15 +120,19 @@ def _kept(run: Path) -> str:
     return str(run / "experiment.toml")
 
 
+def changes_from(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that were given, in the types of their keys."""
+    hints, changes = {key.option: key.hint for key in keys()}, {}
+    for option, value in options.items():
+        if option != "source" and value is not None and value != []:
+            pairs = option.endswith("_option")
+            changes[option] = _options(option, value) if pairs else parse(option, hints[option], value)
+    return changes
+
+
 def experiment_from(options: Mapping[str, Any]) -> Experiment:
     """The experiment that a file and options, or options alone, describe."""
-    source = str(options["source"])
-    hints = {key.option: key.hint for key in keys()}
-    changes = {}
-    for option, value in options.items():
-        if option == "source" or value is None or value == []:
-            continue
-        changes[option] = _options(option, value) if option.endswith("_option") else parse(option, hints[option], value)
+    source, changes = str(options["source"]), changes_from(options)
     if source.endswith(".toml"):
         return Experiment.read(source, changes)
     if (Path(source) / "experiment.toml").is_file():
@@ -152,10 +176,11 @@ def _numbers(option: str, value: str, kind: type, single: bool) -> Any:
     try:
         numbers = [kind(part) for part in parts]
     except ValueError:
-        what = (
-            "a whole number, or one per worker separated by commas," if kind is int else "numbers separated by commas,"
-        )
-        raise InputError(f"--{option.replace('_', '-')} must be {what} as in 1,2,1, not {value!r}.") from None
+        kinds = "whole numbers" if kind is int else "numbers"
+        what = "a whole number, or one per worker" if single else kinds
+        raise InputError(
+            f"--{option.replace('_', '-')} must be {what} separated by commas, as in 1,2,1, not {value!r}."
+        ) from None
     return numbers[0] if single and len(numbers) == 1 else numbers
 
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedgauge.base.terminal import say
 from fedgauge.cli import options
-from fedgauge.system.terminal import say
 
 if TYPE_CHECKING:
-    from fedgauge.explore.controls import Start
+    from fedgauge.show.explorer.controls import Start
 
 
 def explore(
@@ -32,10 +32,10 @@ def explore(
     The page shows each bound's terms and conditions, all versions side by side, and where local SGD beats mini-batch
     SGD. It is served until Ctrl-C.
 
-    Example: fedgauge explore --open
-    Example: fedgauge explore --values measured/measure.json --out explorer.html
+    Example: fedgauge theory explore --open
+    Example: fedgauge theory explore --values measured/measure.json --out explorer.html
     """
-    from fedgauge.errors import InputError
+    from fedgauge.base.errors import InputError
 
     if out is not None:
         if port is not None:
@@ -43,15 +43,15 @@ def explore(
         if out.suffix not in (".html", ".htm"):
             raise InputError(f"out must be a file that ends in .html, not {str(out)!r}.")
         options.check_file(out)
-    from fedgauge.explore.controls import start
-    from fedgauge.explore.page import build
+    from fedgauge.show.explorer.controls import start
+    from fedgauge.show.explorer.page import build
 
     first = start(values)
     page = build(first)
     if out is None:
         _serve(page, port or 0, browser, json, first)
     else:
-        from fedgauge.system.files import write_page
+        from fedgauge.base.files import write_page
 
         write_page(out, page)
         _say("path", str(out), json, first)
@@ -60,7 +60,7 @@ def explore(
 
 
 def _serve(page: str, port: int, browser: bool, json: bool, first: Start) -> None:
-    from fedgauge.explore.serving import PageServer
+    from fedgauge.show.explorer.serving import PageServer
 
     with PageServer(page, port) as server:
         _say("address", server.address, json, first)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedgauge.base.terminal import say
 from fedgauge.cli import options
-from fedgauge.cli.experiments import takes_run_or_experiment
-from fedgauge.experiment.config import Experiment
-from fedgauge.system.terminal import say
+from fedgauge.cli.experiments import parse, takes_run_or_experiment
+from fedgauge.cli.help import everyday
+from fedgauge.simulation.experiment.config import Experiment
 
 if TYPE_CHECKING:
     from fedgauge.algorithms.base import Algorithm
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from fedgauge.simulation.setup import Setup
 
 
+@everyday("gamma", "model", "workers", "percent", "cost", "goal", "candidates", "over", "at", "out", "plot", "json")
 @takes_run_or_experiment
 def gauge(
     experiment: Experiment,
@@ -26,16 +28,8 @@ def gauge(
     goal: Annotated[
         str | None,
         typer.Option(
-            metavar="loss=VALUE",
-            help="Where the way down ends \\[default: where the base run ends].",
-            show_default=False,
-        ),
-    ] = None,
-    cost: Annotated[
-        str | None,
-        typer.Option(
-            help="Recommend local steps for this cost of a round: cross-device, cross-silo or local, or numbers, as in"
-            " fixed=1,bandwidth=1e6,step=0.01.",
+            metavar="QUANTITY=VALUE",
+            help="Gauge down to this loss, as in loss=0.1; by default, to where the base run ends.",
             show_default=False,
         ),
     ] = None,
@@ -46,11 +40,11 @@ def gauge(
         int | None,
         typer.Option(help="Steps of the base run \\[default: rounds times local steps].", show_default=False),
     ] = None,
-    measure: Annotated[
+    candidates: Annotated[
         str | None,
         typer.Option(
             metavar="I,I,...",
-            help="Measure these numbers of local steps \\[default: about four, chosen by what is seen].",
+            help="Numbers of local steps to measure; by default about four, chosen by what is seen.",
             show_default=False,
         ),
     ] = None,
@@ -65,27 +59,14 @@ def gauge(
     budget: Annotated[
         int | None,
         typer.Option(
+            "--extra-steps",
             help="Steps of each worker to spend beyond the base run"
             " \\[default: twice those of the base run, or half if it has more than 5,000].",
             show_default=False,
         ),
     ] = None,
-    over: Annotated[
-        str | None,
-        typer.Option(
-            metavar="gamma=RATE,RATE,...",
-            help="Gauge at each of these rates, and compare them.",
-            show_default=False,
-        ),
-    ] = None,
-    at: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="MODEL",
-            help="Gauge around this model only, with a few short blocks: a .safetensors file or a run.",
-            show_default=False,
-        ),
-    ] = None,
+    over: Annotated[list[str] | None, options.over("Gauge at several values of gamma, as in gamma=0.03,0.1")] = None,
+    at: Annotated[Path | None, options.at("Gauge only", "everywhere; along the base run")] = None,
     sample: Annotated[
         int | None,
         typer.Option(
@@ -94,7 +75,7 @@ def gauge(
             show_default=False,
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Directory for gauge.json and the picture.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Directory for the results: gauge.json and the picture.")] = None,
     plot: options.Plot = None,
     json: options.Json = False,
 ) -> None:
@@ -107,27 +88,27 @@ def gauge(
     With --out, repeating the same command resumes a gauge that was interrupted.
 
     Example: fedgauge gauge digits --percent 50 --gamma 0.1
-    Example: fedgauge gauge digits --gamma 0.1 --over gamma=0.03,0.1 --cost cross-device --plot rates.png
-    Example: fedgauge gauge experiment.toml --cost cross-device --threshold 0.7 --out gauged
+    Example: fedgauge gauge digits --gamma 0.1 --over gamma=0.03,0.1 --out rates
+    Example: fedgauge gauge experiment.toml --cost cross-silo --out gauged
     Example: fedgauge gauge runs/first --at runs/first
     """
-    from fedgauge.errors import InterruptedCommandError
+    from fedgauge.base.errors import InterruptedCommandError
     from fedgauge.measurement.gauge.gauge import gauge as take
     from fedgauge.measurement.gauge.gauge import read_goal
-    from fedgauge.measurement.gauge.options import GaugeOptions
-    from fedgauge.pace.cost import Cost
-    from fedgauge.report.terminal import console
+    from fedgauge.measurement.gauge.result import GaugeOptions
+    from fedgauge.show.terminal import console
 
     options.check_plot(plot, made=out)
     if out:
         options.check_directory(out)
     options.allow_own_modules()
-    price = None if cost is None else Cost.parse(cost)
+    price = None if experiment.run.cost is None else experiment.run.round_cost
     value = read_goal(goal)
-    rates = _rates(over)
+    local_steps = tuple(sorted(set(parse("candidates", tuple[int, ...], candidates)))) if candidates else None
+    rates = options.values_over(over or [], ("gamma",)).get("gamma", [None])
     found: dict[float | None, GaugeResult] = {}
     with console.steps() as progress:
-        chosen = GaugeOptions(_numbers(measure), threshold, steps, budget, at is not None, sample)
+        chosen = GaugeOptions(local_steps, threshold, steps, budget, at is not None, sample)
         for rate in rates:
             source = _source(experiment if rate is None else experiment.changed({"gamma": rate}), run, at)
             found[rate] = take(
@@ -141,7 +122,7 @@ def gauge(
             )
             if not found[rate].complete:
                 break
-    from fedgauge.report.terminal import gauges
+    from fedgauge.show.terminal import gauges
 
     for rate, each in found.items():
         if out:
@@ -168,12 +149,11 @@ def _source(experiment: Experiment, run: Path | None, at: Path | None) -> Experi
         at = own
     if at is None:
         return experiment
-    from fedgauge.experiment.prepare import prepare
-    from fedgauge.runs.models import read_model
+    from fedgauge.simulation.experiment.prepare import prepare
+    from fedgauge.simulation.runs.checkpoints import read_model
 
     setup = prepare(experiment)
-    path = at / "model.safetensors" if at.is_dir() else at
-    return replace(setup, start=read_model(path, setup.federation))
+    return replace(setup, start=read_model(options.model_file(at), setup.federation))
 
 
 def _place(out: Path, rate: float | None) -> Path:
@@ -181,42 +161,13 @@ def _place(out: Path, rate: float | None) -> Path:
     return out if rate is None else out / f"gamma={rate:g}"
 
 
-def _rates(text: str | None) -> list[float | None]:
-    """The rates of --over; None stands for the experiment's own."""
-    from fedgauge.errors import InputError, positive
-
-    if text is None:
-        return [None]
-    name, _, values = (part.strip() for part in text.partition("="))
-    try:
-        if name == "gamma":
-            return [positive("gamma", float(value)) for value in values.split(",")]
-    except InputError:
-        raise
-    except ValueError:
-        pass
-    raise InputError(f"--over of the gauge must be rates, as in gamma=0.05,0.1, not {text!r}.")
-
-
 def _synchronous(source: Experiment | Setup, gamma: float) -> Algorithm:
     """Synchronous training with the optimiser of an experiment's algorithm, at another rate."""
     from fedgauge.algorithms import make_algorithm
-    from fedgauge.errors import positive
-    from fedgauge.experiment.prepare import setup_of
+    from fedgauge.base.errors import positive
+    from fedgauge.simulation.experiment.prepare import setup_of
 
     gamma = positive("reference_gamma", gamma)
     algorithm = setup_of(source, None).algorithm
     reference = algorithm.synchronous or algorithm
     return make_algorithm(reference.name, **{**reference.parameters, "gamma": gamma})
-
-
-def _numbers(text: str | None) -> tuple[int, ...] | None:
-    """Numbers of local steps, separated by commas."""
-    from fedgauge.errors import InputError
-
-    if text is None:
-        return None
-    try:
-        return tuple(sorted({int(part) for part in text.split(",")}))
-    except ValueError:
-        raise InputError(f"--measure must be whole numbers separated by commas, as in 4,16,64, not {text!r}.") from None

@@ -9,43 +9,43 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedgauge.base.terminal import say
 from fedgauge.cli import options
 from fedgauge.cli.experiments import takes_run_or_experiment
-from fedgauge.experiment.config import Experiment
-from fedgauge.system.terminal import say
+from fedgauge.cli.help import everyday
+from fedgauge.simulation.experiment.config import Experiment
 
 if TYPE_CHECKING:
-    from fedgauge.measurement.reading import Measurement
+    from fedgauge.measurement.readings import Measurement
 
 _PASSES = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*passes")
 
 
-def _budget(text: str | None) -> dict[str, float]:
-    """A budget as a number of seconds or of passes."""
+def _spend(text: str | None) -> dict[str, float]:
+    """What may be spent, as a number of seconds or of passes."""
     if text is None:
         return {}
     found = _PASSES.fullmatch(text.strip())
-    return {"passes": float(found[1])} if found else {"seconds": options.seconds("budget", text, "or 40passes")}
+    return {"passes": float(found[1])} if found else {"seconds": options.seconds("spend", text, "or 40passes")}
 
 
+@everyday("gamma", "model", "workers", "percent", "local_steps", "at", "readings", "spend", "out", "plot", "json")
 @takes_run_or_experiment
 def measure(
     experiment: Experiment,
     run: Path | None,
     at: Annotated[
         Path | None,
-        typer.Option(
-            help="Measure at this model, a .safetensors or .pt file"
-            " \\[default: the final model of the run; without a run, a model trained until it nearly converges].",
-            show_default=False,
-        ),
+        options.at("Measure", "the final model of the run; without a run, a model trained until it nearly converges"),
     ] = None,
     readings: Annotated[
         str | None,
         typer.Option(help="Ways to measure, separated by commas; see the guide \\[default: the usual ones]."),
     ] = None,
     trajectory_rounds: Annotated[int, typer.Option(help="Number of rounds of the trajectory that is measured.")] = 10,
-    seeds: Annotated[int, typer.Option(help="Number of runs of the trajectory, each with its own mini-batches.")] = 3,
+    seeds: Annotated[
+        int, typer.Option(help="Number of seeds: runs of the trajectory, each with its own mini-batches.")
+    ] = 3,
     near: Annotated[
         float, typer.Option(help="Without a model, train until ten rounds lower f by less than this fraction.")
     ] = 0.01,
@@ -57,14 +57,12 @@ def measure(
     part: Annotated[
         float, typer.Option(help="Fraction of every worker's data that the reading 'sampled' uses.")
     ] = 0.05,
-    budget: Annotated[
+    spend: Annotated[
         str | None,
-        typer.Option(
-            help="Stop after this time or number of passes with the results so far, such as 60s, 5m or 40passes."
-        ),
+        typer.Option(help="Stop after this time or number of passes over the data, such as 60s, 5m or 40passes."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Directory for measure.json, the directions and the picture.")
+        Path | None, typer.Option(help="Directory for the results: measure.json, the directions and the picture.")
     ] = None,
     plot: options.Plot = None,
     json: options.Json = False,
@@ -72,37 +70,34 @@ def measure(
     """Measure L_h, L_g, L_tilde, zeta and sigma of a federation, along a run and from the curvature at a model.
 
     Example: fedgauge measure digits --percent 50 --gamma 0.1 --local-steps 10
-    Example: fedgauge measure runs/first --budget 60s --out measured
-    Example: fedgauge bound nonconvex --values measured/measure.json I=10 R=100 N=10 gamma=0.001 F=2
+    Example: fedgauge measure runs/first --spend 60s --out measured
+    Example: fedgauge theory bound nonconvex --values measured/measure.json I=10 R=100 N=10 gamma=0.001 F=2
     """
-    from fedgauge.errors import InterruptedCommandError
-    from fedgauge.report.terminal import console
+    from fedgauge.base.errors import InterruptedCommandError
+    from fedgauge.show.terminal import console
 
     options.check_plot(plot, made=out)
     if out:
         options.check_directory(out)
     options.allow_own_modules()
-    if experiment.model.name and experiment.model.name.endswith((".safetensors", ".pt")):
-        # A file of parameters does not name an architecture: use the default one.
-        at = at or Path(experiment.model.name)
-        experiment = replace(experiment, model=replace(experiment.model, name=None))
     names = tuple(name.strip() for name in (readings or "").split(",") if name.strip())
     # Imported here, because the imports take seconds.
     with console.steps() as progress:
-        from fedgauge.experiment.prepare import prepare
         from fedgauge.measurement.measuring import MeasureOptions
         from fedgauge.measurement.measuring import measure as take
-        from fedgauge.runs.models import read_model
+        from fedgauge.simulation.experiment.prepare import prepare
+        from fedgauge.simulation.runs.checkpoints import read_model
 
-        chosen = MeasureOptions(names, trajectory_rounds, seeds, near, most, tolerance, part, **_budget(budget))
+        chosen = MeasureOptions(names, trajectory_rounds, seeds, near, most, tolerance, part, **_spend(spend))
         setup = prepare(experiment)
         if run and (run / "start.safetensors").exists():
             setup = replace(setup, start=read_model(run / "start.safetensors", setup.federation))
         model, origin = None, "given"
-        path = at or (run / "model.safetensors" if run else None)
+        place = at or run
+        path = options.model_file(place) if place else None
         if path:
             model, origin = read_model(path, setup.federation), str(path)
-        from fedgauge.report.terminal import measurements
+        from fedgauge.show.terminal import measurements
 
         def keep(so_far: Measurement) -> None:
             if out:

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedgauge.codec import json_text
+from fedgauge.base.codec import json_text
 
 if TYPE_CHECKING:
-    from fedgauge.algorithms.base import Algorithm
-    from fedgauge.federation.participation import Participation
     from fedgauge.simulation.options import Compute
 
 FederationFile = Annotated[Path, typer.Argument(help="The JSON file of a quadratic federation.", show_default=False)]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run.", show_default=False)]
 Data = Annotated[
     Path | None,
     typer.Option(
@@ -29,35 +28,6 @@ Data = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 Seed = Annotated[int, typer.Option(help="Seed of all random numbers.")]
-AlgorithmName = Annotated[str, typer.Option("--algorithm", help="The algorithm; see 'fedgauge algorithms'.")]
-Gamma = Annotated[float, typer.Option(help="Local learning rate of the workers.", show_default=False)]
-Eta = Annotated[
-    float | None, typer.Option(help="Global learning rate of the server \\[default: depends on the algorithm].")
-]
-Beta = Annotated[float | None, typer.Option(help="Momentum coefficient (momentum, slowmo, fedavgm, diloco).")]
-Nesterov = Annotated[
-    bool | None,
-    typer.Option("--nesterov/--no-nesterov", help="Nesterov's momentum on the server (fedavgm) \\[default: no]."),
-]
-Beta1 = Annotated[float | None, typer.Option(help="Decay rate of the first moment (fedadam, fedadagrad, fedyogi).")]
-Beta2 = Annotated[float | None, typer.Option(help="Decay rate of the second moment (fedadam, fedyogi).")]
-Tau = Annotated[
-    float | None, typer.Option(help="Small number added to the denominator (fedadam, fedadagrad, fedyogi).")
-]
-Proximal = Annotated[float | None, typer.Option(help="Strength of the pull towards the global model (fedprox).")]
-LocalSteps = Annotated[int, typer.Option(help="Number of local steps I per round.")]
-Rounds = Annotated[int, typer.Option(help="Number of rounds R.")]
-Participants = Annotated[
-    int | None, typer.Option(help="Number of workers M that take part in a round \\[default: all].")
-]
-SamplingName = Annotated[
-    str | None,
-    typer.Option(
-        "--sampling",
-        help="How participants are drawn: full, with-replacement, with-replacement-shared or without-replacement"
-        " \\[default: full; with-replacement if --participants is given].",
-    ),
-]
 Weights = Annotated[str | None, typer.Option(help="One weight per worker, as in 1,2,1 \\[default: equal].")]
 Observer = Annotated[
     list[str] | None,
@@ -77,31 +47,25 @@ Address = Annotated[
     ),
 ]
 _PICTURES = (".png", ".pdf", ".svg")
-Plot = Annotated[Path | None, typer.Option(help="Save a picture to this file (.png, .pdf or .svg).")]
+Plot = Annotated[Path | None, typer.Option(help="Save a picture: a .png, .pdf or .svg file.")]
 
 
-def algorithm_from(name: str, **parameters: float | None) -> Algorithm:
-    """Make the algorithm from the options that were given."""
-    from fedgauge.algorithms import make_algorithm
+def at(what: str, default: str) -> Any:
+    """The option that names a model; the command does ``what`` at it."""
+    where = "a .safetensors or .pt file, or the directory of a run"
+    return typer.Option(
+        metavar="MODEL", help=f"{what} at this model: {where} \\[default: {default}].", show_default=False
+    )
 
-    return make_algorithm(name, **{key: value for key, value in parameters.items() if value is not None})
+
+def model_file(at: Path) -> Path:
+    """The file of a model that --at names."""
+    return at / "model.safetensors" if at.is_dir() else at
 
 
-def participation_from(
-    participants: int | None, sampling: str | None, weights: str | None, num_workers: int
-) -> Participation:
-    """Make the participation of a federation from its options."""
-    from fedgauge.errors import InputError
-    from fedgauge.federation.participation import Participation, check_draws
-
-    check_draws(participants, sampling, num_workers)
-
-    try:
-        numbers = None if weights is None else tuple(float(weight) for weight in weights.split(","))
-    except ValueError:
-        raise InputError(f"weights must be numbers separated by commas, as in 1,2,1, not {weights!r}.") from None
-    chosen = sampling or ("full" if participants is None else "with-replacement")
-    return Participation(chosen, participants, numbers)  # type: ignore[arg-type]  # validated when made
+def over(what: str) -> Any:
+    """The option that names several values of keys, which the command does ``what`` with."""
+    return typer.Option(metavar="KEY=VALUE,VALUE", help=f"{what}; may be repeated.", show_default=False)
 
 
 def allow_own_modules() -> None:
@@ -120,7 +84,7 @@ def print_json(data: Any) -> None:
 
 def check_file(path: Path, made: Path | None = None) -> None:
     """Refuse, before any work is done, a file that cannot be written; ``made`` is a directory that will be made."""
-    from fedgauge.errors import InputError
+    from fedgauge.base.errors import InputError
 
     if path.is_dir():
         raise InputError(f"{path} is a directory; name a file.")
@@ -134,7 +98,7 @@ def check_file(path: Path, made: Path | None = None) -> None:
 
 def check_plot(path: Path | None, made: Path | None = None) -> None:
     """Refuse, before any work is done, a picture that cannot be saved."""
-    from fedgauge.errors import InputError
+    from fedgauge.base.errors import InputError
 
     if path is None:
         return
@@ -145,7 +109,7 @@ def check_plot(path: Path | None, made: Path | None = None) -> None:
 
 def check_directory(path: Path, name: str = "out") -> None:
     """Refuse, before any work is done, a directory that cannot be made."""
-    from fedgauge.errors import InputError
+    from fedgauge.base.errors import InputError
 
     there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     if not there.is_dir():
@@ -156,10 +120,10 @@ def check_directory(path: Path, name: str = "out") -> None:
 
 def values_over(over: list[str], allowed: Sequence[str] | None = None) -> dict[str, list[Any]]:
     """The values of each key, in the key's type; if ``allowed`` is given, only those keys of an experiment."""
+    from fedgauge.base.errors import InputError
     from fedgauge.cli.experiments import parse
     from fedgauge.cli.unknown_options import meant
-    from fedgauge.errors import InputError
-    from fedgauge.experiment.sections import keys
+    from fedgauge.simulation.experiment.sections import keys
 
     hints = {key.option: key.hint for key in keys() if allowed is None or key.option in allowed}
     refused = "names no key of an experiment:" if allowed is None else "does not choose"
@@ -189,7 +153,7 @@ def seconds(name: str, text: str, other: str = "") -> float:
     >>> seconds("budget", "2m"), seconds("budget", "90")
     (120.0, 90.0)
     """
-    from fedgauge.errors import InputError
+    from fedgauge.base.errors import InputError
 
     found = _TIME.fullmatch(text.strip())
     if not found:
@@ -200,7 +164,7 @@ def seconds(name: str, text: str, other: str = "") -> float:
 
 def compute_from(jobs: int | None, engine: str | None, address: str | None) -> Compute:
     """Where to compute, with this many jobs at once."""
-    from fedgauge.errors import count
+    from fedgauge.base.errors import count
     from fedgauge.simulation.options import Compute
 
     return Compute(None if jobs is None else count("jobs", jobs), engine or "local", address)

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from fedgauge.base.terminal import say
 from fedgauge.cli import options
 from fedgauge.cli.experiments import takes_experiment
-from fedgauge.experiment.config import Experiment
-from fedgauge.system.terminal import say
+from fedgauge.cli.help import everyday
+from fedgauge.simulation.experiment.config import Experiment
 
 if TYPE_CHECKING:
     from fedgauge.planning.goal import Goal
 
 
+@everyday("goal", "budget", "cost", "gamma", "model", "workers", "percent", "over", "mode", "out", "plot", "json")
 @takes_experiment
 def plan(
     experiment: Experiment,
@@ -24,36 +26,26 @@ def plan(
         str | None,
         typer.Option(
             metavar="QUANTITY=VALUE",
-            help="What to reach as soon as possible: loss, accuracy or grad2; with --budget, the quantity alone.",
+            help="What to reach as soon as possible, as in loss=0.1 or accuracy=0.9; with --budget, loss alone.",
             show_default=False,
         ),
     ] = None,
     budget: Annotated[
         str | None,
-        typer.Option(help="Do as well as possible within this time of the cost model, such as 600s, 10m or 2h."),
-    ] = None,
-    cost: Annotated[
-        str | None,
-        typer.Option(
-            help="Cost of a round: cross-device, cross-silo or local, with changed numbers if you like, as in"
-            " cross-device,step=0.2; or numbers alone, as in fixed=1,bandwidth=1e6,step=0.01"
-            " \\[default: the experiment's, or else cross-device]."
-        ),
+        typer.Option(help="Do as well as possible in this time of the cost model, such as 10m or 2h."),
     ] = None,
     mode: Annotated[
         Literal["pilot", "theory"],
-        typer.Option(help="Plan by pilot runs (pilot) or by what a theorem certifies (theory)."),
+        typer.Option(help="Plan by pilot runs, or by a theorem \\[default: pilot].", show_default=False),
     ] = "pilot",
     over: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE,VALUE",
-            help="Values to choose from for local_steps, gamma, eta or participants; may be repeated.",
-        ),
+        list[str] | None, options.over("Choose from these values: of local_steps, gamma, eta or participants")
     ] = None,
     values: Annotated[
         Path | None,
-        typer.Option(help="The constants for --mode theory: a file written by 'measure' or 'constants --json'."),
+        typer.Option(
+            help="The constants for --mode theory: a file written by 'fedgauge measure' or 'theory constants --json'."
+        ),
     ] = None,
     theorem: Annotated[
         str | None, typer.Option(help="The theorem for --mode theory \\[default: the one that applies].")
@@ -76,7 +68,7 @@ def plan(
         int | None, typer.Option(help="Number of pilot runs at the same time \\[default: one per core].")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Directory for plan.toml, plan.json, the pictures and the pilot runs.")
+        Path | None, typer.Option(help="Directory for the plan: plan.toml, plan.json, the pictures and the pilot runs.")
     ] = None,
     plot: options.Plot = None,
     json: options.Json = False,
@@ -90,32 +82,31 @@ def plan(
     Example: fedgauge plan experiment.toml --goal loss --budget 10m --cost cross-silo --over participants=5,10
     Example: fedgauge plan fed.json --gamma 0.01 --goal grad2=0.01 --mode theory
     """
-    from fedgauge.errors import InterruptedCommandError
-    from fedgauge.pace.cost import Cost
-    from fedgauge.report.terminal import console
+    from fedgauge.base.errors import InterruptedCommandError
+    from fedgauge.show.terminal import console
 
     options.check_plot(plot, made=out)
     if out:
         options.check_directory(out)
     options.allow_own_modules()
-    wanted, price = _goal(goal, budget), experiment.run.round_cost if cost is None else Cost.parse(cost)
+    wanted, price = _goal(goal, budget), experiment.run.round_cost
     if mode == "theory":
         pilots = {"over": over or None, "seeds": seeds, "spend": spend, "limit": limit, "jobs": jobs}
         _refuse(pilots, "pilot runs, and --mode theory has none")
         with console.doing():
-            from fedgauge.planning.measured import theory_of
+            from fedgauge.planning.measured_constants import theory_of
 
             certified = theory_of(experiment, wanted, price, values=values, theorem=theorem)
-        from fedgauge.report.terminal import theory_plans
+        from fedgauge.show.terminal import plans
 
         if out:
-            theory_plans.save_theory(certified, out)
+            plans.save_theory(certified, out)
         if plot:
-            theory_plans.draw_theory(certified, plot)
+            plans.draw_theory(certified, plot)
         if json:
             options.print_json(certified.to_json())
         else:
-            theory_plans.show_theory(certified)
+            plans.show_theory(certified)
         return
     _refuse({"values": values, "theorem": theorem}, "--mode theory, and pilot runs measure the constants themselves")
     # Imported here, because the imports take seconds.
@@ -136,7 +127,7 @@ def plan(
                 f"repeat the same command to resume with the pilots in {out}" if out else "use --out to keep the pilots"
             )
             raise InterruptedCommandError(f"Interrupted; {rest}.") from None
-    from fedgauge.report.terminal import plans
+    from fedgauge.show.terminal import plans
 
     # The verdict is saved and printed before any picture is drawn.
     if out:
@@ -157,7 +148,7 @@ def plan(
 
 
 def _goal(goal: str | None, budget: str | None) -> Goal:
-    from fedgauge.errors import InputError
+    from fedgauge.base.errors import InputError
     from fedgauge.planning.goal import Goal
 
     if goal is None:
@@ -171,7 +162,7 @@ def _seconds(name: str, text: str | None) -> float | None:
 
 def _refuse(options: Mapping[str, object], purpose: str) -> None:
     """Refuse options of the other mode, which would have no effect."""
-    from fedgauge.errors import InputError
+    from fedgauge.base.errors import InputError
 
     for name, value in options.items():
         if value is not None:

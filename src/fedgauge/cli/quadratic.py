@@ -7,8 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
+from fedgauge.base.terminal import say
 from fedgauge.cli import options
-from fedgauge.system.terminal import say
+from fedgauge.cli.experiments import takes_keys
+from fedgauge.cli.help import everyday
+from fedgauge.simulation.experiment.config import Experiment
+from fedgauge.simulation.experiment.sections import keys
+
+_RUN = ("local_steps", "rounds", "participants", "sampling", "weights")
 
 
 def generate(
@@ -33,10 +39,10 @@ def generate(
 ) -> None:
     """Write a random quadratic federation with a chosen heterogeneity.
 
-    Example: fedgauge generate fed.json --workers 10 --dim 50 --hessian-spread 0.1 --sigma2 0.01
+    Example: fedgauge theory generate fed.json --workers 10 --dim 50 --hessian-spread 0.1 --sigma2 0.01
     """
-    from fedgauge.errors import InputError, count
-    from fedgauge.federation.generate import random_quadratics
+    from fedgauge.base.errors import InputError, count
+    from fedgauge.federation.random_quadratics import random_quadratics
 
     count("workers", workers)
     options.check_file(out)
@@ -58,7 +64,7 @@ def generate(
     if json:
         options.print_json({"file": str(out), "constants": {name: estimate.value for name, estimate in found.items()}})
     else:
-        from fedgauge.report.terminal import console
+        from fedgauge.show.terminal import console
 
         console.show_estimates(f"{out}: {workers} workers, dimension {dim}", found.values())
 
@@ -66,7 +72,7 @@ def generate(
 def constants(file: options.FederationFile, json: options.Json = False) -> None:
     """Print the exact constants of a quadratic federation.
 
-    Example: fedgauge constants fed.json --json
+    Example: fedgauge theory constants fed.json --json
     """
     from fedgauge.federation.quadratic import QuadraticFederation
     from fedgauge.values import Constants, Estimate, Scope
@@ -88,24 +94,17 @@ def constants(file: options.FederationFile, json: options.Json = False) -> None:
         answer["x_star"] = {"value": None if x_star is None else x_star.tolist(), "kind": "exact"}
         options.print_json(answer)
     else:
-        from fedgauge.report.terminal import console
+        from fedgauge.show.terminal import console
 
         title = f"{file}: {federation.num_workers} workers, dimension {federation.dim}"
         console.show_estimates(title, found)
 
 
+@everyday("gamma", "algorithm", "eta", "beta", "local_steps", "rounds", "participants", "plot", "json")
+@takes_keys(*(key.option for key in keys() if key.section == "algorithm"), *_RUN)
 def expect(
+    values: dict[str, Any],
     file: options.FederationFile,
-    gamma: options.Gamma,
-    algorithm: options.AlgorithmName = "fedavg",
-    eta: options.Eta = None,
-    beta: options.Beta = None,
-    nesterov: options.Nesterov = None,
-    local_steps: options.LocalSteps = 10,
-    rounds: options.Rounds = 100,
-    participants: options.Participants = None,
-    sampling: options.SamplingName = None,
-    weights: options.Weights = None,
     iterations: Annotated[
         bool | None,
         typer.Option(
@@ -118,34 +117,42 @@ def expect(
 ) -> None:
     """Compute the exact expected loss and squared gradient norm of a run on quadratics.
 
-    Example: fedgauge expect fed.json --algorithm fedavg --gamma 0.05 --eta 1 --local-steps 10 --rounds 100
-    Example: fedgauge expect fed.json --algorithm fedavgm --nesterov --gamma 0.05 --eta 0.7 --beta 0.9
+    Example: fedgauge theory expect fed.json --algorithm fedavg --gamma 0.05 --eta 1 --local-steps 10 --rounds 100
+    Example: fedgauge theory expect fed.json --algorithm fedavgm --nesterov --gamma 0.05 --eta 0.7 --beta 0.9
     """
-    from fedgauge.exact.expectation import expect as compute
+    from fedgauge.algorithms import make_algorithm
+    from fedgauge.base.errors import count
+    from fedgauge.federation.participation import Participation, check_draws
     from fedgauge.federation.quadratic import QuadraticFederation
+    from fedgauge.theory.expectation import expect as compute
 
     options.check_plot(plot)
-    chosen = options.algorithm_from(algorithm, gamma=gamma, eta=eta, beta=beta, nesterov=nesterov)
+    experiment = Experiment.of({"source": str(file), **values})
+    run = experiment.run
+    chosen = make_algorithm(experiment.algorithm.name, **experiment.algorithm.parameters_in(run.rounds, None))
     federation = QuadraticFederation.read(file)
-    participation = options.participation_from(participants, sampling, weights, federation.num_workers)
+    check_draws(run.participants, run.sampling, federation.num_workers)
+    sampling = run.sampling or ("full" if run.participants is None else "with-replacement")
+    participation = Participation(sampling, run.participants, run.weights)  # type: ignore[arg-type]  # refused above
+    local_steps = count("local_steps", run.local_steps)  # type: ignore[arg-type]  # checked there
     answer = compute(
         federation,
         chosen,
         local_steps=local_steps,
-        rounds=rounds,
+        rounds=run.rounds,
         participation=participation,
         iterations=iterations,
     )
     if plot:
-        from fedgauge.report.notebook import draw_expectation
+        from fedgauge.show.notebook import draw_expectation
 
         draw_expectation(answer, plot)
     if json:
-        settings = {"algorithm": chosen.name, **chosen.parameters, "local_steps": local_steps, "rounds": rounds}
+        settings = {"algorithm": chosen.name, **chosen.parameters, "local_steps": local_steps, "rounds": run.rounds}
         options.print_json({**settings, "participation": participation.to_json(), **answer.to_json()})
     else:
-        from fedgauge.report.terminal import console
-        from fedgauge.values.text import counted
+        from fedgauge.show.terminal import console
+        from fedgauge.values.display import counted
 
         console.show_expectation(f"{chosen.name} on {file}, {counted(local_steps, 'local step')}", answer)
         if plot:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedgauge.base.terminal import say
 from fedgauge.cli import options
 from fedgauge.cli.experiments import takes_experiment
-from fedgauge.experiment.config import Experiment
-from fedgauge.system.terminal import say
+from fedgauge.cli.help import everyday
+from fedgauge.simulation.experiment.config import Experiment
 
 if TYPE_CHECKING:
     from fedgauge.values import Trace
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 def algorithms(json: options.Json = False) -> None:
     """List the algorithms and their parameters.
 
-    Example: fedgauge algorithms
+    Example: fedgauge theory algorithms
     """
     from fedgauge.algorithms import ALGORITHMS, parameters_of
 
@@ -28,7 +29,7 @@ def algorithms(json: options.Json = False) -> None:
     if json:
         options.print_json({name: {"parameters": takes, "summary": says} for name, (takes, says) in rows.items()})
     else:
-        from fedgauge.report.terminal import console
+        from fedgauge.show.terminal import console
 
         console.table(
             "Algorithms",
@@ -44,30 +45,28 @@ def algorithms(json: options.Json = False) -> None:
 def symbols(json: options.Json = False) -> None:
     """List the symbols, what they mean and where the paper defines them.
 
-    Example: fedgauge symbols
+    Example: fedgauge theory symbols
     """
-    from fedgauge.symbols import SYMBOLS
+    from fedgauge.base.symbols import SYMBOLS
 
     if json:
         options.print_json(
             {s.name: {"latex": s.latex, "meaning": s.meaning, "defined": s.defined} for s in SYMBOLS.values()}
         )
     else:
-        from fedgauge.report.terminal import console
+        from fedgauge.show.terminal import console
 
         rows = [(s.name, s.meaning, s.defined) for s in SYMBOLS.values()]
         console.table("Symbols", ("symbol", "meaning", "defined in"), rows)
 
 
+@everyday("gamma", "local_steps", "rounds", "model", "algorithm", "workers", "percent", "goal", "out", "plot", "json")
 @takes_experiment
 def simulate(
     experiment: Experiment,
     out: Annotated[Path | None, typer.Option(help="Save the run in this directory.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out.")] = False,
-    start: Annotated[
-        Path | None,
-        typer.Option(help="Start from this model, a .safetensors or .pt file \\[default: drawn with the seed]."),
-    ] = None,
+    at: Annotated[Path | None, options.at("Start", "drawn with the seed")] = None,
     tensorboard: Annotated[
         Path | None, typer.Option(help="Write a TensorBoard event file to this directory while running.")
     ] = None,
@@ -81,8 +80,8 @@ def simulate(
     Example: fedgauge simulate fed.json --algorithm fedavg --gamma 0.05 --local-steps 10 --rounds 200
     Example: fedgauge simulate runs/first/experiment.toml --gamma 0.05 --out runs/second
     """
-    from fedgauge.errors import InputError, InterruptedCommandError
-    from fedgauge.report.terminal import console
+    from fedgauge.base.errors import InputError, InterruptedCommandError
+    from fedgauge.show.terminal import console
 
     if resume and out is None:
         raise InputError("--resume needs --out, the directory of the run to resume.")
@@ -90,20 +89,20 @@ def simulate(
     options.allow_own_modules()
     if tensorboard:
         options.check_directory(tensorboard, "tensorboard")
-    trace = _ended(experiment, out) if resume and out and not start else None
+    trace = _ended(experiment, out) if resume and out and not at else None
     num_workers, parameters, described = None, None, experiment.to_json()
     if trace is None:
         with console.run_progress() as progress:
-            from fedgauge.experiment.prepare import execute, prepare
-            from fedgauge.runs.models import read_model
-            from fedgauge.runs.observers import TensorBoard, make_observer, watching
+            from fedgauge.simulation.experiment.prepare import execute, prepare
             from fedgauge.simulation.loop import InterruptedRunError
             from fedgauge.simulation.options import Keep
+            from fedgauge.simulation.runs.checkpoints import read_model
+            from fedgauge.simulation.runs.observers import TensorBoard, make_observer, watching
 
             setup = prepare(experiment)
             num_workers, parameters = setup.num_workers, setup.partition.parameters if setup.partition else None
             described = dict(setup.experiment)
-            first = read_model(start, setup.federation) if start else None
+            first = read_model(options.model_file(at), setup.federation) if at else None
             observers = [make_observer(name, experiment.to_json()) for name in observer or []]
             observers += [TensorBoard(tensorboard)] if tensorboard else []
             observers.append(progress(experiment.algorithm.name, experiment.run.rounds))
@@ -114,7 +113,7 @@ def simulate(
                 except InterruptedRunError as interrupt:
                     trace = interrupt.trace
     if plot:
-        from fedgauge.report.terminal import kept_runs
+        from fedgauge.show.terminal import runs as kept_runs
 
         kept_runs.draw_trace(plot, trace)
     if json:
@@ -136,7 +135,7 @@ def _ended(experiment: Experiment, out: Path) -> Trace | None:
     # What a data set in files holds is only known once it is loaded.
     if not experiment.data.name.endswith((".json", "digits", "text")):
         return None
-    from fedgauge.experiment.ended import ended_run
+    from fedgauge.simulation.experiment.jobs import ended_run
 
     return ended_run(experiment, out)
 
@@ -149,13 +148,13 @@ def demo(
 
     Example: fedgauge demo --out demo
     """
-    from fedgauge.report.terminal import console
-    from fedgauge.results.searches import DemoResult
-    from fedgauge.system.files import write_json
+    from fedgauge.base.files import write_json
+    from fedgauge.show.results.reading import DemoResult
+    from fedgauge.show.terminal import console
 
     options.check_directory(out)
     with console.run_progress() as progress:
-        from fedgauge.demo import digits, quadratics
+        from fedgauge.cli.demo import digits, quadratics
 
         result: dict[str, Any] = {"digits": digits.run(out / "runs", progress)}
     with console.progress() as bar:
@@ -168,10 +167,10 @@ def demo(
         constants = digits.measure(out, steps)
         gauged = digits.gauge(out, steps)
     best = out / "runs" / f"I={digits.LOCAL_STEPS[-1]}"
-    from fedgauge.report.page.build import build
-    from fedgauge.results.background import background_of
-    from fedgauge.results.reading import read_results
-    from fedgauge.system.files import write_page
+    from fedgauge.base.files import write_page
+    from fedgauge.show.page.build import build
+    from fedgauge.show.results.background import background_of
+    from fedgauge.show.results.reading import read_results
 
     gauge = out / "gauged" / "gauge.json"
     files = {"--measure": constants, "--gauge": gauge, "--out": out / "report.html"}

@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedgauge.base.terminal import say
 from fedgauge.cli import options
-from fedgauge.system.terminal import say
 
 if TYPE_CHECKING:
-    from fedgauge.runs.reader import FoundRun
+    from fedgauge.simulation.runs.reader import FoundRun
 
 app = typer.Typer(name="runs", no_args_is_help=True)
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run.", show_default=False)]
 
 
 @app.callback()
 def _group() -> None:
-    """Look at saved runs, finished or not.
+    """Show, compare, check, export and evaluate saved runs, or make many at once.
 
     Example: fedgauge runs list
     """
@@ -37,8 +36,8 @@ def list_(
 
     Example: fedgauge runs list runs
     """
-    from fedgauge.report.terminal import kept_runs
-    from fedgauge.runs.reader import find_runs
+    from fedgauge.show.terminal import runs as kept_runs
+    from fedgauge.simulation.runs.reader import find_runs
 
     found = find_runs(directory)
     if json:
@@ -48,13 +47,13 @@ def list_(
 
 
 @app.command()
-def show(run: Run, json: options.Json = False) -> None:
+def show(run: options.Run, json: options.Json = False) -> None:
     """Show the settings of a run, its records so far and how it ended.
 
     Example: fedgauge runs show runs/first
     """
-    from fedgauge.report.terminal import kept_runs
-    from fedgauge.runs.reader import read_run
+    from fedgauge.show.terminal import runs as kept_runs
+    from fedgauge.simulation.runs.reader import read_run
 
     found = read_run(run)
     if json:
@@ -75,8 +74,8 @@ def compare(
 
     Example: fedgauge runs compare runs/first runs/second --plot compare.png
     """
-    from fedgauge.report.terminal import kept_runs
-    from fedgauge.runs.reader import read_run
+    from fedgauge.show.terminal import runs as kept_runs
+    from fedgauge.simulation.runs.reader import read_run
 
     options.check_plot(plot)
     found = [read_run(path) for path in run]
@@ -99,9 +98,10 @@ def _warn(runs: Sequence[FoundRun]) -> None:
 
 @app.command()
 def check(
-    run: Run,
+    run: options.Run,
     values: Annotated[
-        Path, typer.Option(help="JSON file of constants, written by 'fedgauge measure --out' or 'constants --json'.")
+        Path,
+        typer.Option(help="JSON file of constants, written by 'fedgauge measure --out' or 'theory constants --json'."),
     ],
     json: options.Json = False,
 ) -> None:
@@ -113,11 +113,11 @@ def check(
 
     Example: fedgauge runs check runs/first --values measured/measure.json
     """
-    from fedgauge.errors import InputError
+    from fedgauge.base.errors import InputError
     from fedgauge.federation.participation import Participation
     from fedgauge.measurement.trajectory import exceeded
-    from fedgauge.report.terminal import kept_runs
-    from fedgauge.runs.reader import read_run
+    from fedgauge.show.terminal import runs as kept_runs
+    from fedgauge.simulation.runs.reader import read_run
     from fedgauge.theory.arguments import check_federation, read_estimates
 
     found = read_run(run)
@@ -183,11 +183,11 @@ def export(
     Example: fedgauge runs export sweep/runs --to sweep.parquet
     Example: fedgauge runs export runs/first --tensorboard board --observer mytracker:csv
     """
-    from fedgauge.errors import InputError
-    from fedgauge.runs.export import write_model, write_records
-    from fedgauge.runs.observers import TensorBoard, make_observer, replay, watching
-    from fedgauge.runs.reader import find_runs, read_run
-    from fedgauge.values.text import counted
+    from fedgauge.base.errors import InputError
+    from fedgauge.simulation.runs.export import write_model, write_records
+    from fedgauge.simulation.runs.observers import TensorBoard, make_observer, replay, watching
+    from fedgauge.simulation.runs.reader import find_runs, read_run
+    from fedgauge.values.display import counted
 
     files = to or []
     if not (files or tensorboard or observer):

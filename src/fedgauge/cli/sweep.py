@@ -8,20 +8,18 @@ from typing import Annotated
 
 import typer
 
+from fedgauge.base.terminal import command_line, say
 from fedgauge.cli import options
 from fedgauge.cli.experiments import takes_experiment
-from fedgauge.experiment.config import Experiment
-from fedgauge.system.command_line import command_line
-from fedgauge.system.terminal import say
+from fedgauge.cli.help import everyday
+from fedgauge.simulation.experiment.config import Experiment
 
 
+@everyday("over", "seeds", "gamma", "model", "local_steps", "rounds", "workers", "percent", "out", "jobs", "json")
 @takes_experiment
 def sweep(
     experiment: Experiment,
-    over: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE,VALUE", help="A key of the experiment and its values; may be repeated."),
-    ] = None,
+    over: Annotated[list[str] | None, options.over("Run with several values of a key of the experiment")] = None,
     seeds: Annotated[int, typer.Option(help="Number of seeds, counted up from --seed.")] = 1,
     out: Annotated[
         Path | None, typer.Option(help="Directory for the runs, the pictures and result.json; required.")
@@ -34,9 +32,9 @@ def sweep(
     Every run is saved in OUT/runs, so repeating the same command resumes an interrupted sweep. There is a picture for
     each combination of all keys except the first, with a line for each value of the first.
 
-    Example: fedgauge sweep docs/results/mnist.toml --over local_steps=1,5,20 --over percent=50,75 --seeds 5 --out mnist
+    Example: fedgauge runs sweep experiment.toml --over local_steps=1,5,20 --over percent=50,75 --seeds 5 --out swept
     """
-    from fedgauge.errors import InputError, InterruptedCommandError, count
+    from fedgauge.base.errors import InputError, InterruptedCommandError, count
 
     if out is None:
         raise InputError("sweep needs --out, the directory for its runs; name a new one.")
@@ -45,9 +43,9 @@ def sweep(
     if jobs is not None:
         count("jobs", jobs)
     values = options.values_over(over or [])
-    from fedgauge.experiment.sweep import Sweep, run_sweep
-    from fedgauge.report.terminal import console, sweeps
-    from fedgauge.system.files import write_json
+    from fedgauge.base.files import write_json
+    from fedgauge.show.terminal import console, runs
+    from fedgauge.simulation.experiment.sweep import Sweep, run_sweep
 
     planned = Sweep(experiment, values, seeds)
     with console.progress() as bar:
@@ -62,9 +60,9 @@ def sweep(
         raise InterruptedCommandError(f"Interrupted; repeat the same command to resume the runs in {out}.")
     result = replace(found, command=command_line()).to_json()
     write_json(out / "result.json", result)
-    pictures = sweeps.draw_sweep(result, out)
+    pictures = runs.draw_sweep(result, out)
     if json:
         options.print_json(result)
     else:
-        sweeps.show_sweep(result)
+        runs.show_sweep(result)
         say("Written: " + ", ".join(str(path) for path in (out / "result.json", *pictures)))

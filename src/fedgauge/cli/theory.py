@@ -7,8 +7,20 @@ from typing import Annotated, Any
 
 import typer
 
+from fedgauge.base.terminal import say
 from fedgauge.cli import options
-from fedgauge.system.terminal import say
+from fedgauge.cli.experiments import parse
+
+app = typer.Typer(name="theory", no_args_is_help=True)
+
+
+@app.callback()
+def _group() -> None:
+    """Evaluate and explore the theorems, compute with quadratics, and look up names.
+
+    Example: fedgauge theory bound --list
+    """
+
 
 TheoremName = Annotated[
     str | None, typer.Argument(metavar="THEOREM", help="Which theorem; see --list.", show_default=False)
@@ -20,18 +32,21 @@ Numbers = Annotated[
 VersionName = Annotated[
     str | None,
     typer.Option(
-        "--version",
+        "--theorem-version",
         help="printed, corrected, sharp, star, prior or sdp; star where it is never worse, otherwise corrected.",
         show_default=False,
     ),
 ]
 ValuesFile = Annotated[
     Path | None,
-    typer.Option("--values", help='JSON file of numbers or {"value": …, "kind": …}, as \'fedgauge constants\' prints.'),
+    typer.Option(
+        "--values", help='JSON file of numbers or {"value": …, "kind": …}, as \'fedgauge theory constants\' prints.'
+    ),
 ]
 _MOST_POINTS = 1000
 
 
+@app.command()
 def bound(
     theorem: TheoremName = None,
     numbers: Numbers = None,
@@ -41,7 +56,9 @@ def bound(
     listed: Annotated[bool, typer.Option("--list", help="Show all theorems and what each needs.")] = False,
     plot: Annotated[
         Path | None,
-        typer.Option(help="With --version sdp: draw the bounds against gamma to this file (.png, .pdf or .svg)."),
+        typer.Option(
+            help="Save a picture of the bounds against gamma, with --theorem-version sdp: a .png, .pdf or .svg file."
+        ),
     ] = None,
     json: options.Json = False,
 ) -> None:
@@ -49,12 +66,12 @@ def bound(
 
     Names: F I R N M sigma2 zeta2 L_g L_h L_h_rms L_tilde gamma eta beta kappa tau G beta1 beta2 mu d0. A plain number
     counts as exact; sigma and zeta are squared where sigma2 and zeta2 are not given. With --weights, N is 1/sum w_i^2,
-    and the constants must be those of the weighted means. With --version sdp, nonconvex is computed as the worst case
-    of a round, with a checked certificate and a federation that comes near it.
+    and the constants must be those of the weighted means. With --theorem-version sdp, nonconvex is computed as the
+    worst case of a round, with a checked certificate and a federation that comes near it.
 
-    Example: fedgauge bound nonconvex F=1 I=8 R=500 N=10 sigma2=1 zeta2=4 L_g=1 L_h=0.1 L_tilde=1.2 gamma=0.01
+    Example: fedgauge theory bound nonconvex F=1 I=8 R=500 N=10 sigma2=1 zeta2=4 L_g=1 L_h=0.1 L_tilde=1.2 gamma=0.01
     """
-    from fedgauge.errors import InputError
+    from fedgauge.base.errors import InputError
     from fedgauge.theory import THEOREMS, find
     from fedgauge.theory.answer import bound
     from fedgauge.theory.arguments import collect
@@ -69,7 +86,7 @@ def bound(
         raise InputError("The version sdp is about workers with equal weights; leave out --weights.")
     symbols, kinds, notes, caveat = collect(found, _weighed(theorem, numbers, values, weights), values)
     if plot is not None and version != "sdp":
-        raise InputError("--plot draws the bounds beside --version sdp; add it, or leave out --plot.")
+        raise InputError("--plot draws the bounds beside --theorem-version sdp; add it, or leave out --plot.")
     if version == "sdp":
         _worst_case(theorem, symbols, kinds, plot, json)
         return
@@ -79,7 +96,8 @@ def bound(
 
 def _weighed(theorem: str, numbers: list[str] | None, values: Path | None, weights: str | None) -> list[str]:
     """The numbers, with N from the weights if there are any."""
-    from fedgauge.errors import InputError
+    from fedgauge.base.errors import InputError
+    from fedgauge.federation.participation import Participation
     from fedgauge.theory import find
     from fedgauge.theory.arguments import check_weights
 
@@ -90,7 +108,7 @@ def _weighed(theorem: str, numbers: list[str] | None, values: Path | None, weigh
         return given
     if any(one.partition("=")[0].strip() == "N" for one in given):
         raise InputError("N is given and --weights says what it is; leave one of them out.")
-    who = options.participation_from(None, None, weights, len(weights.split(",")))
+    who = Participation(weights=tuple(parse("weights", tuple[float, ...], weights)))
     if find(theorem).sampling != "full" and who.shares is not None:
         raise InputError(
             f"{theorem} is about workers with equal weights, because weighing what a drawn worker sends adds a variance"
@@ -102,7 +120,7 @@ def _weighed(theorem: str, numbers: list[str] | None, values: Path | None, weigh
 
 
 def _worst_case(theorem: str, symbols: dict[str, float], kinds: Any, plot: Path | None, json: bool) -> None:
-    from fedgauge.errors import InputError
+    from fedgauge.base.errors import InputError
     from fedgauge.theory.worst_case import worst_case
 
     if theorem != "nonconvex":
@@ -110,9 +128,9 @@ def _worst_case(theorem: str, symbols: dict[str, float], kinds: Any, plot: Path 
     options.check_plot(plot)
     found = worst_case(kinds, curve=plot is not None, **symbols)
     if plot:
-        from fedgauge.report.terminal import worst_cases
+        from fedgauge.show.terminal import bounds
 
-        worst_cases.draw(found, plot)
+        bounds.draw_worst_case(found, plot)
     if json:
         options.print_json(found.to_json())
     else:
@@ -137,7 +155,7 @@ def _list(json: bool) -> None:
             ]
         )
     else:
-        from fedgauge.report.terminal import bounds
+        from fedgauge.show.terminal import bounds
 
         bounds.show_theorems(THEOREMS.values())
 
@@ -146,12 +164,13 @@ def _show(result: Any, json: bool, caveat: str) -> None:
     if json:
         options.print_json(result.to_json())
     else:
-        from fedgauge.report.terminal import bounds
+        from fedgauge.show.terminal import bounds
         from fedgauge.theory import find
 
         bounds.show_answer(result, find(result.theorem).title, caveat)
 
 
+@app.command()
 def tune(
     theorem: TheoremName = None,
     numbers: Numbers = None,
@@ -160,22 +179,22 @@ def tune(
     weights: options.Weights = None,
     budget: Annotated[
         float | None,
-        typer.Option(help="Choose I and R too, with this much to spend on all rounds.", show_default=False),
+        typer.Option("--total-cost", help="Choose I and R too, so that all rounds cost this much.", show_default=False),
     ] = None,
-    communication: Annotated[float, typer.Option(help="Cost of a round's communication (with --budget).")] = 0.0,
-    step: Annotated[float, typer.Option(help="Cost of a local step (with --budget).")] = 1.0,
+    communication: Annotated[float, typer.Option(help="Cost of a round's communication (with --total-cost).")] = 0.0,
+    step: Annotated[float, typer.Option(help="Cost of a local step (with --total-cost).")] = 1.0,
     free_eta: Annotated[bool, typer.Option("--free-eta", help="Choose eta too; needs --gamma-min.")] = False,
     gamma_min: Annotated[float | None, typer.Option(help="The smallest gamma to choose.", show_default=False)] = None,
     json: options.Json = False,
 ) -> None:
-    """Find the gamma, and with a budget the local steps, for which a theorem's bound is least.
+    """Find the gamma, and for a total cost the local steps, for which a theorem's bound is least.
 
     eta is the number that you give, or 1. Tuning both rates needs a floor under gamma: without one the best gamma is 0,
     and L_h drops out of the bound.
 
-    Example: fedgauge tune nonconvex F=1 N=10 sigma2=1 zeta2=4 L_g=1 L_h=0.1 --budget 10000 --communication 10
+    Example: fedgauge theory tune nonconvex F=1 N=10 sigma2=1 zeta2=4 L_g=1 L_h=0.1 --total-cost 1000 --communication 9
     """
-    from fedgauge.errors import InputError
+    from fedgauge.base.errors import InputError
     from fedgauge.theory import THEOREMS, find
     from fedgauge.theory.answer import bound
     from fedgauge.theory.arguments import collect
@@ -211,6 +230,7 @@ Range = Annotated[
 ]
 
 
+@app.command()
 def region(
     numbers: Annotated[
         list[str] | None,
@@ -235,28 +255,27 @@ def region(
     Both get the same rounds and gradients, and each uses its own best gamma. Equal Hessians (L_h = 0) are judged by
     Theorem 5.5, others by Theorem 4.3 or A.2, whichever says less.
 
-    Example: fedgauge region --x zeta --y L_h --x-range 0.01 10 I=16 R=100 sigma=0.1 --plot region.png
+    Example: fedgauge theory region --x zeta --y L_h --x-range 0.01 10 I=16 R=100 sigma=0.1 --plot region.png
     """
-    from fedgauge.errors import InputError
-    from fedgauge.exact.region import compute, make_axis
-    from fedgauge.report.terminal import console
+    from fedgauge.base.errors import InputError
+    from fedgauge.show.terminal import console
     from fedgauge.theory.arguments import parse_numbers
+    from fedgauge.theory.region import compute, make_axis
 
     options.check_plot(plot)
     if points > _MOST_POINTS:
         raise InputError(f"points must be at most {_MOST_POINTS:,} along each axis, not {points:,}; ask for fewer.")
     axes = make_axis(x, x_range, points), make_axis(y, y_range, points)
     fixed: dict[str, Any] = dict(parse_numbers(numbers or ()))
-    with console.progress() as bar:
-        task = bar.add_task("region", total=None)
+    with console.doing() as progress:
         result = compute(
             *axes,
             dim=dim,
             conditioning=conditioning,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
+            progress=progress,
             **fixed,
         )
-    from fedgauge.report.terminal import regions
+    from fedgauge.show.terminal import regions
 
     if plot:
         regions.draw(result, plot)

@@ -9,7 +9,7 @@ import tempfile
 import traceback
 from importlib.metadata import version
 
-from fedgauge.system.command_line import command_line
+from fedgauge.base.terminal import command_line
 
 _NO_MEMORY = re.compile(r"can't allocate memory|out of memory|not enough memory", re.IGNORECASE)
 _TOO_LARGE = re.compile(

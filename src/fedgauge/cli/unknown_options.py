@@ -62,8 +62,6 @@ _MEANS: Mapping[str, tuple[str, ...]] = {
     "processes": ("num-processes", "num-cpus", "cpus"),
     "jobs": ("parallel", "n-jobs", "num-jobs"),
     "seed": ("random-seed", "random-state", "rng"),
-    "target-accuracy": ("target-acc", "accuracy"),
-    "target-loss": ("loss",),
     "record-every": ("eval-every", "log-every", "evaluate-every"),
     "checkpoint-every": ("save-every", "checkpoint"),
 }
@@ -92,6 +90,12 @@ _INSTEAD: Mapping[tuple[str, ...], tuple[str, str]] = {
         "scheme",
         "what to run on is the first argument, without an option, as in 'fedgauge simulate mnist --gamma 0.1'",
     ),
+    ("theorem",): ("theorem-version", "it is the first argument, as in 'fedgauge theory bound nonconvex'"),
+    ("version",): ("theorem-version", "the version of a theorem is --theorem-version"),
+    ("start", "from", "init", "checkpoint-path", "weights-file"): ("at", "a model is named by --at MODEL"),
+    ("labels", "group-by", "by"): ("divide-by", "what the data is divided by is --divide-by"),
+    ("target-loss", "target", "loss"): ("goal", "use --goal, as in --goal loss=0.1"),
+    ("target-accuracy", "target-acc", "accuracy"): ("goal", "use --goal, as in --goal accuracy=0.9"),
     ("dropout",): ("model-option", "the models here have no dropout; name your own model with --model MODULE:FACTORY"),
     ("num-workers-loader", "dataloader-workers", "num-threads", "threads"): (
         "processes",

@@ -16,9 +16,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
+from fedgauge.base.errors import InputError, nearest
+from fedgauge.base.files import open_named
 from fedgauge.data.cifar import CIFAR10_CLASSES
-from fedgauge.errors import InputError, nearest
-from fedgauge.system.files import open_named
 from fedgauge.values import Value
 
 State = Literal["ready", "other", "incomplete", "missing"]
@@ -196,7 +196,7 @@ def entry(name: str) -> Entry:
 
     >>> entry("mnits")
     Traceback (most recent call last):
-    fedgauge.errors.InputError: There is no data set 'mnits'; did you mean mnist?
+    fedgauge.base.errors.InputError: There is no data set 'mnits'; did you mean mnist?
     """
     if name not in ENTRIES:
         raise InputError(f"There is no data set {name!r}; {nearest(name, ENTRIES)}")

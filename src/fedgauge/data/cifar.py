@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from fedgauge.data.dataset import Array, DamagedFileError, Dataset, Labels
-from fedgauge.system.files import read_named
+from fedgauge.base.files import read_named
+from fedgauge.base.types import Array
+from fedgauge.data.dataset import DamagedFileError, Dataset, Labels
 
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 _SIDE, _CHANNELS = 32, 3

@@ -14,17 +14,18 @@ import urllib.error
 import urllib.parse
 import urllib.request
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from fedgauge.base.errors import InputError, MachineError
+from fedgauge.base.files import UNFINISHED, make_directories, move, open_file
+from fedgauge.base.progress import silent
+from fedgauge.base.types import Progress
 from fedgauge.data import catalogue
 from fedgauge.data.catalogue import Entry, md5_of
-from fedgauge.errors import InputError, MachineError
-from fedgauge.system.files import UNFINISHED, make_directories, move, open_file
 
-Progress = Callable[[str, int, int | None], None]
 """Called with a file's name, the bytes that are here and, if the server says it, how many there are."""
 
 _BLOCK = 2**16
@@ -40,7 +41,7 @@ def fetch(
     *,
     url: str | None = None,
     force: bool = False,
-    progress: Progress | None = None,
+    progress: Progress = silent,
     pause: float = 1.0,
 ) -> list[Path]:
     """Bring the published files of a data set into the directory of data; return those that were written.
@@ -64,7 +65,6 @@ def fetch(
         raise InputError(f"{name} has no address to download from; {catalogue.remedy(known, data)}, or give url.")
     _check_address(base)
     base = base.rstrip("/")
-    progress = progress or (lambda *_: None)
     folder = catalogue.data_directory(data) / known.folders[0]
     wanted = _wanted(known, folder, force)
     if not wanted:

@@ -8,20 +8,21 @@ from pathlib import Path
 
 import numpy as np
 
+from fedgauge.base.errors import InputError
+from fedgauge.base.progress import silent
+from fedgauge.base.types import Progress
 from fedgauge.data import catalogue
 from fedgauge.data.catalogue import Entry
 from fedgauge.data.cifar import read_cifar10, read_cifar100
-from fedgauge.data.dataset import DamagedFileError, Dataset, Progress, read_npz
-from fedgauge.data.folders import read_folders
-from fedgauge.data.idx import read_mnist
+from fedgauge.data.dataset import DamagedFileError, Dataset, read_npz
+from fedgauge.data.images import read_folders, read_mnist
 from fedgauge.data.text import read_text
-from fedgauge.errors import InputError
 
 _EVERY = 5
 """Every fifth of scikit-learn's digits is used for testing, as it has no published split."""
 
 
-def load_dataset(name: str = "digits", data: str | Path | None = None, progress: Progress | None = None) -> Dataset:
+def load_dataset(name: str = "digits", data: str | Path | None = None, progress: Progress = silent) -> Dataset:
     """Load a data set by name, or from an ``.npz`` file.
 
     Inputs come as they were published, mostly bytes; :func:`~fedgauge.data.dataset.standardise` scales them.
@@ -31,7 +32,7 @@ def load_dataset(name: str = "digits", data: str | Path | None = None, progress:
             ``writer``), ``fashion-mnist``, ``cifar10``, ``cifar100`` (with the id ``coarse``), ``cinic10``; or the path
             of a file that ends in ``.npz``.
         data: directory that holds the data sets; by default ``FEDGAUGE_DATA``, or the user data directory.
-        progress: called with how many pictures have been read and how many there are, where reading takes time.
+        progress: called with what is read, and how much of it and of how much, where reading takes time.
 
     >>> digits = load_dataset("digits")
     >>> digits.train_inputs.shape, digits.num_test, digits.num_classes
@@ -54,7 +55,7 @@ def load_dataset(name: str = "digits", data: str | Path | None = None, progress:
     return dataclasses.replace(dataset, mean=known.mean, std=known.std)
 
 
-def _read(known: Entry, data: str | Path | None, progress: Progress | None) -> Dataset:
+def _read(known: Entry, data: str | Path | None, progress: Progress) -> Dataset:
     if not known.files:
         folder = catalogue.find_folder(known, data)
         if folder is None:

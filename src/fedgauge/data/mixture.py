@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedgauge.base.errors import InputError, count
+from fedgauge.base.randomness import Purpose, Streams
+from fedgauge.base.terminal import notify
 from fedgauge.data.dataset import Labels
-from fedgauge.data.partition import Indices, Partition
-from fedgauge.data.sharing import check, from_groups, group
-from fedgauge.errors import InputError, count
-from fedgauge.randomness import Purpose, Streams
-from fedgauge.system.notices import notify
+from fedgauge.data.partition import Indices, Partition, check, from_groups, group
 
 
 def paper(
@@ -139,7 +138,7 @@ def _impossible(
     more = next((m for m in range(k + 1, len(supply) + 1) if _fits(supply, num_workers, n, percent, m)), None)
     if more:
         ways.append(f"several labels per worker (labels_per_worker={more})")
-    ways.append("coarser labels (labels='coarse', where the data set has them)")
+    ways.append("coarser labels (divide_by='coarse', where the data set has them)")
     ways.append("let workers take the missing examples from other labels (fill=True)")
     return InputError(
         f"percent={percent:g} of {n} examples per worker needs {demand[worst]} examples of label {names[worst]}, which"

@@ -1,9 +1,9 @@
-"""A partition: which training examples each worker holds."""
+"""A partition: which training examples each worker holds, and what all ways to make one share."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,11 +12,10 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from fedgauge.data.dataset import Labels
-from fedgauge.data.targets import MOST_CLASSES
-from fedgauge.errors import InputError, count
-from fedgauge.randomness import check_seed
-from fedgauge.system.files import read_named, write_atomically
+from fedgauge.base.errors import InputError, count
+from fedgauge.base.files import read_named, write_atomically
+from fedgauge.base.randomness import check_seed
+from fedgauge.data.dataset import MOST_CLASSES, Labels
 from fedgauge.values import Value
 from fedgauge.values.display import Displayed
 
@@ -86,11 +85,13 @@ class Partition(Value, Displayed):
         try:
             return cls.from_json(json.loads(read_named(path)))
         except FileNotFoundError:
-            raise InputError(f"There is no file {path}; write it with 'fedgauge partition NAME --out FILE'.") from None
+            raise InputError(
+                f"There is no file {path}; write it with 'fedgauge data partition NAME --out FILE'."
+            ) from None
         except OSError as error:
             raise InputError(f"Cannot read {path}: {error.strerror}; name a JSON file of a partition.") from None
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise InputError(f"{path} is not JSON ({error}); write it again with 'fedgauge partition'.") from None
+            raise InputError(f"{path} is not JSON ({error}); write it again with 'fedgauge data partition'.") from None
 
     def write(self, path: str | Path) -> None:
         """Write the partition to a JSON file, whole or not at all."""
@@ -165,3 +166,47 @@ def _whole(name: str, given: npt.ArrayLike) -> Indices:
         raise InputError(f"{name} must be whole numbers, not {array[whole != array][0]!r}.")
     whole.flags.writeable = False
     return whole
+
+
+def check(labels: npt.ArrayLike, num_workers: int, least: int = 1) -> Labels:
+    """Return the labels if they can be divided among this many workers with at least ``least`` examples each."""
+    given = np.asarray(labels)
+    if given.ndim != 1 or not given.size or not np.issubdtype(given.dtype, np.integer) or given.min() < 0:
+        raise InputError(
+            f"labels must be whole numbers of at least 0, one per example, not {given.dtype} of shape {given.shape};"
+            " number the classes 0, 1, ..."
+        )
+    count("workers", num_workers)
+    count("least", least, 0)
+    if num_workers > len(given) and least > 0:
+        raise InputError(f"workers must be at most {len(given)}, the number of examples, not {num_workers}.")
+    if num_workers * least > len(given):
+        raise InputError(
+            f"{num_workers} workers with at least {least} examples each need {num_workers * least}, and there are"
+            f" {len(given)}; use fewer workers or a smaller least."
+        )
+    return given.astype(np.int64)
+
+
+def group(labels: Labels, num_groups: int | None = None) -> list[Indices]:
+    """The examples of each label that occurs, in order; or those of each label below ``num_groups``.
+
+    >>> [part.tolist() for part in group(np.array([5, 2, 5]))]
+    [[1], [0, 2]]
+    >>> [part.tolist() for part in group(np.array([0, 2]), 3)]
+    [[0], [], [1]]
+    """
+    if num_groups is None:
+        labels = np.unique(labels, return_inverse=True)[1]
+        num_groups = int(labels.max()) + 1
+    order = np.argsort(labels, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(labels, minlength=num_groups))[:-1])
+
+
+def from_groups(
+    scheme: str, parameters: Mapping[str, Any], seed: int, num_examples: int, groups: Sequence[Indices]
+) -> Partition:
+    """Make the partition that gives group i to worker i, each in increasing order."""
+    sizes = np.array([len(examples) for examples in groups], np.int64)
+    indices = np.concatenate([np.sort(examples) for examples in groups])
+    return Partition(scheme, parameters, seed, num_examples, sizes, indices)

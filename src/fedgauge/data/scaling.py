@@ -7,9 +7,9 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from fedgauge.base.errors import InputError, nearest
+from fedgauge.base.terminal import notify
 from fedgauge.data.dataset import Dataset, check_dataset
-from fedgauge.errors import InputError, nearest
-from fedgauge.system.notices import notify
 
 Scaling = Literal["published", "unit", "measured", "none"]
 

@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedgauge.base.errors import InputError, count, nearest, positive
+from fedgauge.base.randomness import Purpose, Streams
 from fedgauge.data.dataset import Dataset, Labels, check_dataset
 from fedgauge.data.mixture import paper
-from fedgauge.data.partition import Indices, Partition
-from fedgauge.data.sharing import check, from_groups, group
-from fedgauge.errors import InputError, count, nearest, positive
-from fedgauge.randomness import Purpose, Streams
+from fedgauge.data.partition import Indices, Partition, check, from_groups, group
 
 _BY_NUMBER = ("iid", "quantity")
 """The schemes for which only the number of examples matters."""
@@ -159,7 +158,7 @@ def make_partition(
     scheme: str = "paper",
     num_workers: int | None = None,
     *,
-    labels: str | None = None,
+    divide_by: str | None = None,
     seed: int = 0,
     **parameters: Any,
 ) -> Partition:
@@ -169,7 +168,7 @@ def make_partition(
         dataset: the data set.
         scheme: one of :data:`SCHEMES`.
         num_workers: N; the scheme ``id`` may do without it, and then has one worker per id.
-        labels: the name of the data set's ``ids`` to use instead of its labels, such as ``coarse`` or ``writer``.
+        divide_by: the name of the data set's ``ids`` to use instead of its labels, such as ``coarse`` or ``writer``.
         seed: of the random draws.
         parameters: the parameters of the scheme.
 
@@ -178,10 +177,10 @@ def make_partition(
     array([143, 143, 143, 143, 143, 143, 143, 143, 143, 143])
     """
     check_dataset(dataset)
-    if labels is not None and not isinstance(labels, str):
+    if divide_by is not None and not isinstance(divide_by, str):
         raise InputError(
-            f"labels must be the name of one of the data set's ids, such as 'writer', not {type(labels).__name__}; to"
-            " divide by an array, put it into the ids of the Dataset."
+            f"divide_by must be the name of one of the data set's ids, such as 'writer', not"
+            f" {type(divide_by).__name__}; to divide by an array, put it into the ids of the Dataset."
         )
     allowed = parameters_of(scheme)
     for name in parameters:
@@ -190,18 +189,18 @@ def make_partition(
             raise InputError(f"The scheme {scheme} has no parameter {name} (it takes: {takes}); leave it out.")
     if num_workers is None and scheme != "id":
         raise InputError(f"The scheme {scheme} needs the number of workers; give a whole number of at least 1.")
-    if scheme == "id" and labels is None:
+    if scheme == "id" and divide_by is None:
         if len(dataset.ids) != 1:
             known = ", ".join(dataset.ids) or "none"
             raise InputError(
-                f"The scheme id needs labels, the name of the ids to divide by; {dataset.name} has: {known} (qmnist has"
-                " writer)."
+                f"The scheme id needs divide_by, the name of the ids to divide by; {dataset.name} has: {known} (qmnist"
+                " has writer)."
             )
-        labels = next(iter(dataset.ids))
-    by_number = labels is None and scheme in _BY_NUMBER
-    found = dataset.counted()[0] if by_number else dataset.labels_by(labels)
+        divide_by = next(iter(dataset.ids))
+    by_number = divide_by is None and scheme in _BY_NUMBER
+    found = dataset.counted()[0] if by_number else dataset.labels_by(divide_by)
     made = SCHEMES[scheme](found, num_workers, seed=seed, **parameters)
-    by = {} if labels is None else {"labels": labels}
+    by = {} if divide_by is None else {"divide_by": divide_by}
     return Partition(scheme, {**by, **made.parameters}, seed, made.num_examples, made.sizes, made.indices)
 
 

@@ -20,10 +20,11 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from fedgauge.data.dataset import Array, Dataset, check_dataset
+from fedgauge.base.errors import InputError, nearest
+from fedgauge.base.randomness import Purpose, Streams, check_seed
+from fedgauge.base.types import Array
+from fedgauge.data.dataset import Dataset, check_dataset
 from fedgauge.data.partition import Indices, Partition
-from fedgauge.errors import InputError, nearest
-from fedgauge.randomness import Purpose, Streams, check_seed
 
 _MOST_GAIN = 4.0
 """The factor of gain and contrast at level 1 and strength 1; at level -1 it is one over this."""

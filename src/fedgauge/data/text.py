@@ -14,8 +14,9 @@ from string import ascii_lowercase
 
 import numpy as np
 
-from fedgauge.data.dataset import Array, Dataset
-from fedgauge.randomness import Purpose, Streams
+from fedgauge.base.randomness import Purpose, Streams
+from fedgauge.base.types import Array
+from fedgauge.data.dataset import Dataset
 
 CHARACTERS = " .,;\n" + ascii_lowercase
 """The token of a character is its place here."""

@@ -15,9 +15,9 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.parameter import is_lazy
 
-from fedgauge.errors import InputError
+from fedgauge.base.errors import InputError
 from fedgauge.federation.flat import FlatModule, number_type, trainable
-from fedgauge.federation.kernels.losses import Loss
+from fedgauge.federation.kernels.base import Loss
 from fedgauge.federation.shards import BLOCK, Samples
 
 

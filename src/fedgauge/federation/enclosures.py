@@ -13,14 +13,13 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from fedgauge.base.types import Floats
 from fedgauge.values import Estimate
 
 if TYPE_CHECKING:
     from fedgauge.federation.quadratic import QuadraticFederation
 
-Floats = npt.NDArray[np.float64]
 
 EPS = float(np.finfo(np.float64).eps)
 

@@ -8,18 +8,16 @@ from typing import Any
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from fedgauge.errors import count
+from fedgauge.base.devices import choose_device
+from fedgauge.base.errors import count
+from fedgauge.base.threads import own_generator, undisturbed
 from fedgauge.federation.checks import check_data, check_module, joined, made_by
 from fedgauge.federation.flat import number_type
-from fedgauge.federation.kernels.losses import Loss
+from fedgauge.federation.kernels.base import Loss
 from fedgauge.federation.lazy import LazyData, is_source
-from fedgauge.federation.modes import Augment
+from fedgauge.federation.modes import Augment, BatchNorm
 from fedgauge.federation.shards import ShardedData, flat
-from fedgauge.federation.statistics import BatchNorm
 from fedgauge.federation.supervised import SupervisedFederation
-from fedgauge.system.devices import choose_device
-from fedgauge.system.surroundings import undisturbed
-from fedgauge.system.threads import own_generator
 
 
 @undisturbed

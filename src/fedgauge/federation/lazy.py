@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
-from fedgauge.errors import InputError
+from fedgauge.base.errors import InputError
 from fedgauge.federation.shards import Samples, ShardedData
 
 _LOOKED_AT = 64

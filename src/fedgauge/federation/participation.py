@@ -9,15 +9,14 @@ from functools import cached_property
 from typing import Literal, NamedTuple, Self, get_args
 
 import numpy as np
-import numpy.typing as npt
 
-from fedgauge.errors import InputError, count, nearest
+from fedgauge.base.errors import InputError, count, nearest
+from fedgauge.base.randomness import Purpose, Streams
+from fedgauge.base.types import Floats
 from fedgauge.federation.protocols import Indices
-from fedgauge.randomness import Purpose, Streams
 from fedgauge.values import Value
 
 Sampling = Literal["full", "with-replacement", "with-replacement-shared", "without-replacement"]
-Floats = npt.NDArray[np.float64]
 
 
 class Cohort(NamedTuple):

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from fedgauge.errors import InputError
-from fedgauge.randomness import Streams
+from fedgauge.base.errors import InputError
+from fedgauge.base.randomness import Streams
 
 if TYPE_CHECKING:
     import torch

@@ -17,20 +17,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
-from fedgauge.codec import json_text
-from fedgauge.errors import InputError, nearest, non_negative
+from fedgauge.base.codec import json_text
+from fedgauge.base.errors import InputError, nearest, non_negative
+from fedgauge.base.files import read_named, write_atomically
+from fedgauge.base.randomness import Streams
+from fedgauge.base.types import Floats
 from fedgauge.federation.enclosures import curvature_constants, divergence, gap_constants
 from fedgauge.federation.protocols import Indices
-from fedgauge.randomness import Streams
-from fedgauge.system.files import read_named, write_atomically
 from fedgauge.values import Constants, Scope
 
 if TYPE_CHECKING:
     import torch
 
-Floats = npt.NDArray[np.float64]
 
 _FILE_KEYS = ("hessians", "linear", "constant", "sigma2", "start")
 _ROUNDING = 1e-12

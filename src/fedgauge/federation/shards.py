@@ -1,17 +1,19 @@
-"""The samples of a federation and who has which of them."""
+"""The samples of a federation, who has which of them, and means over whole shards."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 
-from fedgauge.errors import InputError, count
-from fedgauge.federation.protocols import Indices
-from fedgauge.randomness import Streams
+from fedgauge.base.errors import InputError, count
+from fedgauge.base.randomness import Streams
+from fedgauge.base.threads import seed_generators
+from fedgauge.federation.modes import Augment, Mode
+from fedgauge.federation.protocols import Indices, Weights
 
 BLOCK = 2048
 """The most samples in one exact pass: enough to fill the machine, few enough to fit its caches."""
@@ -212,3 +214,109 @@ class ShardedData:
             return x.view(-1, size, *x.shape[1:]), y.view(-1, size, *y.shape[1:])
         chosen = self.numbers(self.offsets[workers][:, None] + np.arange(size))
         return self.inputs_of(chosen), self.targets_of(chosen)
+
+
+OnRows = Callable[[slice, torch.Tensor, torch.Tensor], tuple[torch.Tensor, ...]]
+"""Means over a batch of samples for these rows, from its inputs and targets of (rows, batch, ...)."""
+
+
+def per_row(data: ShardedData, models: torch.Tensor, workers: Indices, compute: OnRows) -> tuple[torch.Tensor, ...]:
+    """Means over the workers' whole shards, one row each."""
+    stacked = data.stacked(workers)
+    if stacked is not None:
+        return compute(slice(None), *stacked)
+    rows: tuple[torch.Tensor, ...] = ()
+    for row, worker in enumerate(workers.tolist()):
+        found = _mean(data, slice(row, row + 1), compute, *data.offsets[worker : worker + 2].tolist())
+        if not rows:
+            # Losses stay in float64; vectors have the models' type.
+            rows = tuple(
+                part.new_empty(len(workers), *part.shape[1:], dtype=None if part.ndim == 1 else models.dtype)
+                for part in found
+            )
+        for into, part in zip(rows, found, strict=True):
+            into[row] = part[0]
+    return rows
+
+
+def _mean(data: ShardedData, row: slice, compute: OnRows, first: int, last: int) -> tuple[torch.Tensor, ...]:
+    """Means over the samples at these places, for one row; several blocks are added up in float64."""
+    totals: tuple[torch.Tensor, ...] = ()
+    for x, y in data.blocks(first, last):
+        found = compute(row, x.unsqueeze(0), y.unsqueeze(0))
+        if len(x) == last - first:
+            return found
+        totals = totals or tuple(torch.zeros_like(part, dtype=torch.float64) for part in found)
+        for total, part in zip(totals, found, strict=True):
+            total.add_(part, alpha=len(x) / (last - first))
+    return totals
+
+
+def pooled(
+    data: ShardedData, workers: Indices, weights: Weights, compute: OnRows
+) -> Iterator[tuple[float, tuple[torch.Tensor, ...]]]:
+    """Weights and means that sum up to the weighted sum over the workers, at one model.
+
+    Neighbours whose samples all weigh the same are one body of data: big blocks whatever the size of a shard.
+    """
+    share, offsets = weights / data.sizes(workers), data.offsets
+    ends = np.flatnonzero((np.diff(workers) != 1) | (np.diff(share) != 0)) + 1
+    for run in np.split(np.arange(len(workers)), ends):
+        first, last = int(offsets[workers[run[0]]]), int(offsets[workers[run[-1]] + 1])
+        yield float(share[run[0]]) * (last - first), _mean(data, slice(0, 1), compute, first, last)
+
+
+_OF_FORWARD = 2**63
+"""Added to the copy in the address of a worker's mini-batches, this gives that of what the model draws itself."""
+
+
+class MiniBatches(NamedTuple):
+    """Mini-batches, drawn uniformly with replacement, and looked up one row or all rows at a time.
+
+    Attributes:
+        data: the samples.
+        mode: how the module is called in local steps.
+        augment: changes the inputs of a mini-batch at random, if anything does.
+    """
+
+    data: ShardedData
+    mode: Mode
+    augment: Augment | None
+
+    @property
+    def apart(self) -> bool:
+        """Whether rows are looked up one at a time, each just before its forward pass."""
+        return self.mode.seeded or self.data.lazy
+
+    def draws(
+        self, batch_size: int, streams: Streams, round: int, workers: Indices, copies: Indices, steps: int
+    ) -> Sequence[torch.Tensor]:
+        """Numbers of the mini-batches' samples, one matrix of (rows, batch size) for each step.
+
+        Where the model or the augmentation draws at random itself, a seed for it follows as one more column.
+        """
+        places = np.empty((len(workers), steps, batch_size), dtype=np.int64)
+        sizes = self.data.sizes(workers).tolist()
+        addresses = list(zip(workers.tolist(), copies.tolist(), strict=True))
+        for row, (worker, again) in enumerate(addresses):
+            places[row] = streams.at(round, worker, again).integers(sizes[row], size=places.shape[1:])
+        places += self.data.offsets[workers][:, None, None]
+        numbers = self.data.numbers(places)
+        if self.mode.seeded:
+            seeds = np.empty((len(workers), steps, 1), dtype=np.int64)
+            for row, (worker, copy) in enumerate(addresses):
+                seeds[row, :, 0] = streams.at(round, worker, copy + _OF_FORWARD).integers(2**63 - 1, size=steps)
+            numbers = torch.cat([numbers, torch.from_numpy(seeds).to(numbers.device)], dim=2)
+        return numbers.unbind(dim=1)
+
+    def inputs(self, numbers: torch.Tensor) -> torch.Tensor:
+        """The inputs of mini-batches; with a seed, those of one, for the forward pass that follows at once."""
+        if not self.mode.seeded:
+            return self.data.inputs_of(numbers)
+        seed_generators(int(numbers[-1]), self.data.inputs.device)
+        x = self.data.inputs_of(numbers[:-1])
+        return x if self.augment is None else self.augment(x)
+
+    def targets(self, numbers: torch.Tensor) -> torch.Tensor:
+        """The targets of mini-batches."""
+        return self.data.targets_of(numbers[:-1] if self.mode.seeded else numbers)

@@ -16,33 +16,36 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from fedgauge.errors import InputError, count, non_negative
-from fedgauge.federation import kernels
-from fedgauge.federation.checks import (
-    as_tensor,
-    check_data,
-    check_loss,
-    check_module,
-    check_output,
-    check_targets,
+from fedgauge.base.devices import choose_device
+from fedgauge.base.errors import InputError, count, non_negative
+from fedgauge.base.fingerprints import Fingerprint, fingerprint
+from fedgauge.base.randomness import Purpose, Streams
+from fedgauge.base.terminal import notify
+from fedgauge.base.threads import (
+    check_number_type,
+    own_generator,
+    seed_generators,
+    undisturbed,
+    usual_torch,
 )
-from fedgauge.federation.copies import alone, copy_of, own_loss, own_module, own_tensor
-from fedgauge.federation.effort import forward_work
-from fedgauge.federation.flat import FlatModule, flatten, load_flat
-from fedgauge.federation.identity import SAMPLES, Identity, described, looked_at
-from fedgauge.federation.kernels.losses import Loss, is_mean
-from fedgauge.federation.means import per_row, pooled
-from fedgauge.federation.minibatches import MiniBatches
-from fedgauge.federation.modes import Augment, Mode, examine
+from fedgauge.federation import kernels
+from fedgauge.federation.checks import as_tensor, check_data, check_loss, check_module, check_output, check_targets
+from fedgauge.federation.flat import FlatModule, flatten, forward_work, load_flat
+from fedgauge.federation.identity import (
+    SAMPLES,
+    Identity,
+    alone,
+    copy_of,
+    described,
+    looked_at,
+    own_loss,
+    own_module,
+    own_tensor,
+)
+from fedgauge.federation.kernels.base import Loss, is_mean
+from fedgauge.federation.modes import Augment, BatchNorm, Mode, check_choice, counters, examine, running, settle
 from fedgauge.federation.protocols import Indices
-from fedgauge.federation.shards import ShardedData, Shards, flat
-from fedgauge.federation.statistics import BatchNorm, check_choice, counters, running, settle
-from fedgauge.randomness import Purpose, Streams
-from fedgauge.system.devices import choose_device
-from fedgauge.system.fingerprints import Fingerprint, fingerprint
-from fedgauge.system.notices import notify
-from fedgauge.system.surroundings import check_number_type, undisturbed, usual_torch
-from fedgauge.system.threads import own_generator, seed_generators
+from fedgauge.federation.shards import MiniBatches, ShardedData, Shards, flat, per_row, pooled
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +75,7 @@ class SupervisedFederation:
             the inputs as they are.
         batch_norm: by whose statistics BatchNorm layers normalise: ``frozen``, those of the module; ``local``, those of
             the batch at hand; or ``averaged``, the running ones, which are averaged with the model. The module
-            ``fedgauge.federation.statistics`` says what each does to F_i.
+            ``fedgauge.federation.modes`` says what each does to F_i.
         path: ``auto``, or the name of a kernel in :data:`fedgauge.federation.kernels.KERNELS`, such as ``dense``
             (several workers in one product) or ``plain`` (any module, one worker at a time, by autograd).
         device: where to compute: a device of torch, or ``auto`` for this machine's accelerator if it has one.

@@ -7,21 +7,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedgauge.errors import InputError
-from fedgauge.federation.first_model import digest_of
+from fedgauge.base.errors import InputError
+from fedgauge.base.progress import reported
+from fedgauge.base.threads import undisturbed
+from fedgauge.base.types import ProgressOption
+from fedgauge.federation.identity import digest_of
 from fedgauge.federation.protocols import Federation, HasLosses
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.measurement.worker_evaluation import WorkerEvaluation
-from fedgauge.runs.models import Given, given_model
-from fedgauge.system.progress import Wanted, reported
-from fedgauge.system.surroundings import undisturbed
+from fedgauge.simulation.runs.checkpoints import Given, given_model
 
 
 @undisturbed
 def evaluate_workers(
     federation: Federation,
     model: Given,
-    progress: Wanted = "auto",
+    progress: ProgressOption = "auto",
 ) -> WorkerEvaluation:
     """Evaluate a model on each worker's own examples, one pass over all of them.
 

@@ -15,14 +15,14 @@ import numpy.typing as npt
 import torch
 from torch.nn import functional
 
-from fedgauge.errors import InputError, count, positive
-from fedgauge.federation.first_model import check_model, digest_of
+from fedgauge.base.errors import InputError, count, positive
+from fedgauge.base.progress import reported
+from fedgauge.base.threads import one_thread, undisturbed
+from fedgauge.base.types import Floats, ProgressOption
+from fedgauge.federation.identity import check_model, digest_of
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.measurement import regression, softmax
-from fedgauge.measurement.gram import Design, Floats
-from fedgauge.system.progress import Wanted, reported
-from fedgauge.system.surroundings import undisturbed
-from fedgauge.system.threads import one_thread
+from fedgauge.measurement.gram import Design
 from fedgauge.values import Constants, Estimate, Kind, Scope, Subject, Value, initial_gap
 from fedgauge.values.display import Displayed
 
@@ -78,7 +78,7 @@ def certify(
     batch_size: int | None = None,
     radius: float | None = None,
     passes: int = 400,
-    progress: Wanted = "auto",
+    progress: ProgressOption = "auto",
 ) -> Certified:
     """Prove the constants of a federation of linear or softmax regression whose workers have equal weights.
 

@@ -8,12 +8,13 @@ from typing import Literal, NamedTuple
 
 import torch
 
+from fedgauge.base.types import Floats
 from fedgauge.data.dataset import Labels
 from fedgauge.data.partition import Partition
-from fedgauge.measurement.labels import Floats, label_distances
+from fedgauge.measurement.divergence import label_distances
 from fedgauge.measurement.lanczos import Ritz
+from fedgauge.measurement.lane_probes import Errors, Steps
 from fedgauge.measurement.passes import Meter
-from fedgauge.measurement.probes import Errors, Steps
 from fedgauge.simulation.workers import Spread
 
 Needs = Literal["gradients", "local models", "Hessians", "labels"]

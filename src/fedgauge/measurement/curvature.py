@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedgauge.base.randomness import Purpose, Streams
+from fedgauge.base.threads import undisturbed
+from fedgauge.base.types import Floats
 from fedgauge.measurement.intervals import CONFIDENCE
-from fedgauge.measurement.lanczos import Floats, Ritz, largest
+from fedgauge.measurement.lanczos import Ritz, largest
 from fedgauge.measurement.passes import Meter, OutOfBudgetError, why_ended
-from fedgauge.measurement.reading import Reading
-from fedgauge.randomness import Purpose, Streams
-from fedgauge.system.surroundings import undisturbed
+from fedgauge.measurement.readings import Reading
 from fedgauge.values import Estimate
 
 MEANING = "The tight constants at this one model, from its Hessians; elsewhere they may be larger."

@@ -16,15 +16,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fedgauge.errors import InputError
+from fedgauge.base.errors import InputError
+from fedgauge.base.randomness import Purpose, Streams
+from fedgauge.base.threads import undisturbed
+from fedgauge.base.types import Floats
 from fedgauge.federation.protocols import HasModule, Rows
 from fedgauge.measurement.lanczos import largest
 from fedgauge.measurement.parts import Decomposition, Parts
 from fedgauge.measurement.passes import Meter
-from fedgauge.randomness import Purpose, Streams
-from fedgauge.system.surroundings import undisturbed
-
-Floats = npt.NDArray[np.float64]
 
 
 def blocks(federation: Rows) -> list[tuple[str, int]]:

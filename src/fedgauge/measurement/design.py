@@ -13,20 +13,21 @@ from typing import get_args
 import numpy as np
 import torch
 
-from fedgauge.errors import InputError, nearest, positive
-from fedgauge.experiment.config import Experiment
-from fedgauge.experiment.prepare import prepare
+from fedgauge.algorithms.adaptive_pace import Pace
+from fedgauge.base.errors import InputError, nearest, positive
+from fedgauge.base.progress import reported
+from fedgauge.base.threads import undisturbed
+from fedgauge.base.types import Progress, ProgressOption
 from fedgauge.measurement.curvature import curvature
 from fedgauge.measurement.designed import Design, Designed
 from fedgauge.measurement.equal_zeta import KINDS, PARTS, Along, Bisection, pooled_models, with_kind, zeta_over
 from fedgauge.measurement.gauge.gauge import gauge
-from fedgauge.measurement.gauge.options import GaugeOptions
+from fedgauge.measurement.gauge.result import GaugeOptions
 from fedgauge.measurement.lenses import lenses
 from fedgauge.measurement.passes import Meter
-from fedgauge.pace.adaptive import Pace
+from fedgauge.simulation.experiment.config import Experiment
+from fedgauge.simulation.experiment.prepare import prepare
 from fedgauge.simulation.setup import Setup
-from fedgauge.system.progress import Progress, Wanted, reported
-from fedgauge.system.surroundings import undisturbed
 
 _BELOW = 0.9
 """The default zeta_rms, as a fraction of the largest that every kind reaches."""
@@ -66,7 +67,7 @@ def design(
     kinds: Sequence[str] = ("label", "mixing", "swap"),
     *,
     options: DesignOptions | None = None,
-    progress: Wanted = "auto",
+    progress: ProgressOption = "auto",
 ) -> Design:
     """Find the strength of each kind at which the federation has the same zeta_rms, and measure what differs.
 
@@ -91,7 +92,7 @@ def design(
             raise InputError(f"There is no kind {kind!r}; {nearest(kind, KINDS)}")
     if experiment.data.is_quadratic:
         raise InputError(
-            "Quadratics have no data to shift; 'fedgauge generate' makes them with the spreads you choose."
+            "Quadratics have no data to shift; 'fedgauge theory generate' makes them with the spreads you choose."
         )
     with reported(progress) as tell:
         return _Designing(experiment, options, tell).run(kinds)

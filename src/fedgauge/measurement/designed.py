@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from fedgauge.codec import Value
-from fedgauge.experiment.config import Experiment
+from fedgauge.base.codec import Value
 from fedgauge.measurement.gauge.result import Efficiency
+from fedgauge.simulation.experiment.config import Experiment
 from fedgauge.values.display import Displayed
 from fedgauge.values.results import Result
 
@@ -61,7 +61,7 @@ class Design(Result, Displayed):
     """
 
     kind: ClassVar[str] = "design"
-    written_by: ClassVar[str] = "design --out"
+    written_by: ClassVar[str] = "data design --out"
 
     settings: Mapping[str, Any]
     zeta: float

@@ -14,11 +14,11 @@ from typing import Literal, NamedTuple
 
 import torch
 
+from fedgauge.base.errors import InputError, count, nearest
 from fedgauge.data.shifts import SHIFTS, parse_shifts, spell_shifts
-from fedgauge.errors import InputError, count, nearest
-from fedgauge.experiment.config import Experiment
 from fedgauge.measurement.gauge.probes import Runner
 from fedgauge.measurement.passes import Meter
+from fedgauge.simulation.experiment.config import Experiment
 from fedgauge.simulation.setup import Setup
 
 Along = Literal["common", "own"]

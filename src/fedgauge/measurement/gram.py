@@ -13,17 +13,14 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn
 from torch.nn import functional
 
-from fedgauge.errors import InputError
-from fedgauge.federation.kernels.base import has_frozen, has_hooks
-from fedgauge.federation.kernels.losses import squared_error
+from fedgauge.base.errors import InputError
+from fedgauge.base.types import Floats
+from fedgauge.federation.kernels.base import has_frozen, has_hooks, squared_error
 from fedgauge.federation.supervised import SupervisedFederation
-
-Floats = npt.NDArray[np.float64]
 
 _EPS = float(np.finfo(np.float64).eps)
 _KEPT_BYTES = 2**28

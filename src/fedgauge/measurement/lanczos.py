@@ -18,12 +18,10 @@ from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from fedgauge.errors import InputError
+from fedgauge.base.errors import InputError
+from fedgauge.base.types import Floats
 from fedgauge.measurement.intervals import CONFIDENCE
-
-Floats = npt.NDArray[np.float64]
 
 _STEPS = 32
 """Lanczos steps before a restart: few enough to fit in memory, enough for an upper end two per cent above the value."""

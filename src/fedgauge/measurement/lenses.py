@@ -28,16 +28,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from fedgauge.base.errors import InputError, count, nearest, positive
+from fedgauge.base.threads import undisturbed
 from fedgauge.data.dataset import Labels
 from fedgauge.data.partition import Partition
-from fedgauge.errors import InputError, count, nearest, positive
 from fedgauge.measurement.context import Context, Needs
+from fedgauge.measurement.lane_probes import Steps
 from fedgauge.measurement.passes import Meter, OutOfBudgetError, why_ended
-from fedgauge.measurement.probes import Steps
-from fedgauge.measurement.reading import Reading
-from fedgauge.system.surroundings import undisturbed
+from fedgauge.measurement.readings import Reading
 from fedgauge.values import Estimate
-from fedgauge.values.text import counted
+from fedgauge.values.display import counted
 
 MEANING = "Measures of heterogeneity from the literature at this one model, each by its own definition."
 
@@ -52,7 +52,7 @@ class Lens(NamedTuple):
     """One measure of heterogeneity.
 
     Attributes:
-        symbol: the symbol of the measure, as in :mod:`fedgauge.symbols`.
+        symbol: the symbol of the measure, as in :mod:`fedgauge.base.symbols`.
         says: what a large value means, in one sentence.
         source: the publication that defines it.
         needs: the kind of data from which it is computed.

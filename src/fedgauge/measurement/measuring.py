@@ -11,10 +11,11 @@ import torch
 
 from fedgauge.algorithms import is_plain
 from fedgauge.algorithms.base import Algorithm
-from fedgauge.errors import InputError, count, nearest
-from fedgauge.experiment.config import Experiment
-from fedgauge.experiment.prepare import setup_of
-from fedgauge.federation.first_model import check_model
+from fedgauge.base.errors import InputError, count, nearest
+from fedgauge.base.progress import reported
+from fedgauge.base.threads import undisturbed
+from fedgauge.base.types import Progress, ProgressOption
+from fedgauge.federation.identity import check_model
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.protocols import Federation, HasStatistics
 from fedgauge.federation.quadratic import QuadraticFederation
@@ -26,17 +27,17 @@ from fedgauge.measurement.divergence import divergence
 from fedgauge.measurement.gauge.reading import gauge_reading
 from fedgauge.measurement.gram import layer
 from fedgauge.measurement.lenses import lenses
-from fedgauge.measurement.local import LocalSteps
+from fedgauge.measurement.local_steps import LocalSteps
 from fedgauge.measurement.noise import noise
 from fedgauge.measurement.passes import Meter, OutOfBudgetError, why_ended
-from fedgauge.measurement.reading import Measurement, Reading
+from fedgauge.measurement.readings import Measurement, Reading
 from fedgauge.measurement.sampled import sampled_deviation, sampled_divergence
 from fedgauge.measurement.trajectory import near_convergence, trajectory
-from fedgauge.runs.models import Given, given_model
+from fedgauge.simulation.experiment.config import Experiment
+from fedgauge.simulation.experiment.prepare import setup_of
 from fedgauge.simulation.options import Compute, Observer
+from fedgauge.simulation.runs.checkpoints import Given, given_model
 from fedgauge.simulation.setup import Setup
-from fedgauge.system.progress import Progress, Wanted, reported
-from fedgauge.system.surroundings import undisturbed
 from fedgauge.values import Estimate, Round
 
 
@@ -264,7 +265,7 @@ def measure(
     model: Given | None = None,
     origin: str = "given",
     options: MeasureOptions | None = None,
-    progress: Wanted = "auto",
+    progress: ProgressOption = "auto",
     keep: Callable[[Measurement], None] = lambda found: None,
 ) -> Measurement:
     """Measure the constants of a federation.

@@ -13,22 +13,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from fedgauge.errors import InputError, count
-from fedgauge.federation.first_model import check_model
+from fedgauge.base.errors import InputError, count
+from fedgauge.base.randomness import Purpose, Streams
+from fedgauge.base.threads import undisturbed
+from fedgauge.base.types import Floats
+from fedgauge.federation.identity import check_model
 from fedgauge.federation.protocols import HasKnownNoise, HasModule, HasSampleNoise, HasSamples, Rows, StochasticRows
 from fedgauge.measurement import intervals
 from fedgauge.measurement.intervals import Interval
 from fedgauge.measurement.passes import Meter, OutOfBudgetError, Passes
-from fedgauge.measurement.reading import Reading
-from fedgauge.randomness import Purpose, Streams
+from fedgauge.measurement.readings import Reading
 from fedgauge.simulation.workers import Lane
-from fedgauge.system.surroundings import undisturbed
 from fedgauge.values import Estimate, Kind
-
-Floats = npt.NDArray[np.float64]
 
 MEANING = "How far a stochastic gradient is from its mean at this model, for the batch size in use."
 

@@ -14,14 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from fedgauge.errors import InputError
-from fedgauge.symbols import symbol
+from fedgauge.base.errors import InputError
+from fedgauge.base.symbols import symbol
+from fedgauge.base.types import Floats
 from fedgauge.values import Value
 from fedgauge.values.display import Displayed
-
-Floats = npt.NDArray[np.float64]
 
 OUTLIERS = "distance above median + 3 * 1.4826 * MAD of all workers' distances"
 

@@ -17,18 +17,17 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fedgauge.errors import InputError, positive
+from fedgauge.base.errors import InputError, positive
+from fedgauge.base.randomness import Purpose, Streams
+from fedgauge.base.threads import one_thread
+from fedgauge.base.types import Floats
 from fedgauge.federation.participation import Cohort, Participation
 from fedgauge.federation.protocols import Federation, HasSamples, Indices
 from fedgauge.measurement.lanczos import Ritz, keep_worst, largest
-from fedgauge.measurement.probes import Probes
-from fedgauge.randomness import Purpose, Streams
+from fedgauge.measurement.lane_probes import Probes
 from fedgauge.simulation.engines.local import Engine, make_engine
 from fedgauge.simulation.options import HERE, Compute
 from fedgauge.simulation.workers import Lane, is_large, lanes
-from fedgauge.system.threads import one_thread
-
-Floats = npt.NDArray[np.float64]
 
 _ROWS_BYTES = 2**27
 """The bytes of rows, one per worker, that may be kept until their mean is known; beyond it they are computed twice."""

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from fedgauge.measurement.gram import Design, Floats, eigenvalues
+from fedgauge.base.types import Floats
+from fedgauge.measurement.gram import Design, eigenvalues
 from fedgauge.values import Estimate
 
 _EPS = float(np.finfo(np.float64).eps)

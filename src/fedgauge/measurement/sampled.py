@@ -19,21 +19,20 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fedgauge.errors import InputError, count, positive
-from fedgauge.federation.first_model import check_model
+from fedgauge.base.errors import InputError, count, positive
+from fedgauge.base.randomness import Purpose, Streams
+from fedgauge.base.threads import undisturbed
+from fedgauge.base.types import Floats
+from fedgauge.federation.identity import check_model
 from fedgauge.federation.protocols import HasSubsets, Rows
 from fedgauge.measurement import intervals
 from fedgauge.measurement.divergence import ALONE
 from fedgauge.measurement.intervals import Interval
-from fedgauge.measurement.local import LocalSteps
+from fedgauge.measurement.local_steps import LocalSteps
 from fedgauge.measurement.passes import Meter, OutOfBudgetError, Passes
-from fedgauge.measurement.reading import Reading
-from fedgauge.randomness import Purpose, Streams
+from fedgauge.measurement.readings import Reading
 from fedgauge.simulation.workers import Lane, Spread
-from fedgauge.system.surroundings import undisturbed
 from fedgauge.values import Estimate
-
-Floats = npt.NDArray[np.float64]
 
 DIVERGENCE = "An unbiased estimate of the divergence at this model from parts of the data, with a 95% interval."
 DEVIATION = "An unbiased estimate of how the averaged gradient deviates at local models, which bounds L_h from below."

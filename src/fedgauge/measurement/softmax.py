@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from fedgauge.measurement.gram import Design, Floats, LayerMoments, eigenvalues, largest_eigenvalue, product
+from fedgauge.base.types import Floats
+from fedgauge.measurement.gram import Design, LayerMoments, eigenvalues, largest_eigenvalue, product
 
 _EPS = float(np.finfo(np.float64).eps)
 _CURVATURE = 0.5

@@ -21,15 +21,15 @@ import numpy as np
 import torch
 
 from fedgauge.algorithms.base import Algorithm
-from fedgauge.errors import InputError
+from fedgauge.base.errors import InputError
+from fedgauge.base.threads import undisturbed
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.protocols import Federation
 from fedgauge.measurement.intervals import of_runs
 from fedgauge.measurement.passes import OutOfBudgetError, why_ended
-from fedgauge.measurement.reading import Reading
+from fedgauge.measurement.readings import Reading
 from fedgauge.simulation.loop import InterruptedRunError, simulate
 from fedgauge.simulation.options import HERE, Compute, Observer, Recording, StopAt
-from fedgauge.system.surroundings import undisturbed
 from fedgauge.values import Estimate, Kind, Round, Trace
 
 MEAN = "What happened on average along FedAvg's own steps from this model, as the paper estimates it."

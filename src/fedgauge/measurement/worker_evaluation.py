@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedgauge.errors import InputError
+from fedgauge.base.errors import InputError
 from fedgauge.values import Result
 from fedgauge.values.display import Displayed
 
@@ -30,7 +30,7 @@ class WorkerEvaluation(Result, Displayed):
         model: digest of the model.
     """
 
-    kind, written_by, is_sealed = "workers", "evaluate --out", True
+    kind, written_by, is_sealed = "workers", "runs evaluate --out", True
     derived_names = ("summary", "worst_workers")
 
     losses: tuple[float, ...]

@@ -15,9 +15,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedgauge.errors import InputError, count, positive
+from fedgauge.algorithms.cost import Cost
+from fedgauge.base.errors import InputError, count, positive
 from fedgauge.federation.participation import Participation
-from fedgauge.pace.cost import Cost
 from fedgauge.planning import theorem_inputs as inputs
 from fedgauge.planning.goal import Goal
 from fedgauge.planning.theory_plan import End, Practice, TheoryPlan

@@ -9,10 +9,10 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from fedgauge.algorithms import fingerprint, make_algorithm
+from fedgauge.algorithms.cost import Cost
 from fedgauge.algorithms.schedules import refuse_round_schedules
-from fedgauge.errors import InputError, count, nearest, positive
-from fedgauge.experiment.config import Experiment
-from fedgauge.pace.cost import Cost
+from fedgauge.base.errors import InputError, count, nearest, positive
+from fedgauge.simulation.experiment.config import Experiment
 from fedgauge.simulation.setup import Setup
 from fedgauge.values import Value
 

@@ -9,13 +9,12 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from fedgauge.errors import InputError
+from fedgauge.base.errors import InputError
+from fedgauge.base.types import Floats
 from fedgauge.planning.goal import HELD, Goal
 from fedgauge.values import Round, Status, Value
 
-Floats = npt.NDArray[np.float64]
 _NEVER = 30.0  # logarithm of the largest factor by which a forecast may exceed the time so far
 _FLAT = 0.02  # an error that falls by less than this power of the time counts as constant
 _FITTED = 64  # number of records that a law is fitted to

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Self, get_args
 
-from fedgauge.errors import InputError, nearest
+from fedgauge.base.errors import InputError, nearest
 from fedgauge.values import Round, Value
 
 Quantity = Literal["loss", "accuracy", "grad2"]

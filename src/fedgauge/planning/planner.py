@@ -14,37 +14,35 @@ import torch
 
 from fedgauge.algorithms import is_plain
 from fedgauge.algorithms.base import Algorithm
-from fedgauge.errors import MOST_RUNS, InputError, count
-from fedgauge.experiment.config import Experiment
-from fedgauge.experiment.prepare import setup_of
+from fedgauge.algorithms.cost import Cost
+from fedgauge.base.errors import MOST_RUNS, InputError, count
+from fedgauge.base.progress import reported
+from fedgauge.base.threads import undisturbed
+from fedgauge.base.types import Progress, ProgressOption
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.protocols import Federation
 from fedgauge.measurement.gauge.gauge import gauge
-from fedgauge.measurement.gauge.options import GaugeOptions
+from fedgauge.measurement.gauge.result import GaugeOptions
 from fedgauge.measurement.measuring import MeasureOptions, measure
-from fedgauge.pace.cost import Cost
-from fedgauge.planning import explain
 from fedgauge.planning.by_theory import check_cost, theory_plan
 from fedgauge.planning.candidates import Candidate, Space, Trial, space_of
 from fedgauge.planning.course import Course, Race
-from fedgauge.planning.explain import Seen
-from fedgauge.planning.finals import finals
 from fedgauge.planning.forecast import Scale
+from fedgauge.planning.gauge_guided import Guided
 from fedgauge.planning.goal import HELD, Goal
-from fedgauge.planning.guided import Guided
-from fedgauge.planning.measured import at_start, floor_of, with_gap
-from fedgauge.planning.pilots import Pilots
-from fedgauge.planning.plan import Plan
+from fedgauge.planning.measured_constants import at_start, floor_of, with_gap
+from fedgauge.planning.pilots import Pilots, finals
+from fedgauge.planning.plan import Plan, Seen, known_before, order, terms
 from fedgauge.planning.race import search
 from fedgauge.planning.refusals import refuse_divergence, refuse_met, refuse_other_targets, refuse_small_budget
 from fedgauge.planning.theory_plan import TheoryPlan
+from fedgauge.simulation.experiment.config import Experiment
+from fedgauge.simulation.experiment.prepare import setup_of
 from fedgauge.simulation.loop import simulate
 from fedgauge.simulation.options import Compute, Recording
 from fedgauge.simulation.setup import Setup
-from fedgauge.system.progress import Progress, Wanted, reported
-from fedgauge.system.surroundings import undisturbed
 from fedgauge.values import Constants, Round
-from fedgauge.values.text import short
+from fedgauge.values.display import short
 
 _FIELD = 45  # largest number of candidates at the start, which is the size of the default grid
 _FEW = 6  # so few candidates are simply raced
@@ -108,7 +106,7 @@ def plan(
     setup: Mapping[str, Any] | None = None,
     options: PlanOptions | None = None,
     directory: str | Path | None = None,
-    progress: Wanted = "auto",
+    progress: ProgressOption = "auto",
 ) -> Plan:
     """Plan the local steps, rates and participants of a federation, by pilot runs from its first model.
 
@@ -171,7 +169,7 @@ def _planned(
     measured = at_start(shared)
     constants = with_gap(measured.constants, shared, float(measured.point["loss"]))
     task = _Task(shared, scale, cost, space, constants, began)
-    before = explain.from_constants(constants, constants["F"].value, float(measured.point["grad2"]))
+    before = known_before(constants, constants["F"].value, float(measured.point["grad2"]))
     refuse_small_budget(goal, cost, space)
     refuse_met(goal, shared, measured.point)
     # Every candidate first runs for the time of a round with a moderate number of local steps, or for one round.
@@ -271,7 +269,7 @@ def _after(setup: Setup, model: torch.Tensor, records: Sequence[Round], winner: 
     return Seen(
         fall=records[0].loss - records[-1].loss,
         grad2=records[-1].grad2,
-        sigma2=explain.from_constants(measured.constants, 0.0, 0.0).sigma2,
+        sigma2=known_before(measured.constants, 0.0, 0.0).sigma2,
         zeta2=mean("zeta2"),
         L_g=mean("L_g_ratio"),
         L_h=mean("L_h_ratio"),
@@ -286,7 +284,7 @@ def _candidates(space: Space, before: Seen, cost: Cost, seconds: float) -> list[
     own = space.own
     fits = own.I in space.local_steps and own.gamma in space.gammas
     fields = dict.fromkeys((*space.grid(), *([own] if fits else [])))
-    return explain.order(list(fields), before, cost, seconds)
+    return order(list(fields), before, cost, seconds)
 
 
 def _left_out(number: int) -> list[str]:
@@ -364,7 +362,7 @@ def _plan(
         low=low,
         high=high,
         value=goal.best(records),
-        terms=tuple(explain.terms(seen, replace(winner, I=number), cost, max(seconds, each)) for number in steps),
+        terms=tuple(terms(seen, replace(winner, I=number), cost, max(seconds, each)) for number in steps),
         seen=seen,
         constants=task.constants,
         theory=theory,
@@ -380,7 +378,7 @@ def _experiment(task: _Task, winner: Candidate, rounds: int) -> dict[str, Any]:
     experiment, goal = Experiment.from_json(task.setup.experiment), task.scale.goal
     changes = {**winner.changes(experiment, task.num_workers), "rounds": rounds}
     if goal.value is not None:
-        changes |= {f"target_{goal.quantity}": goal.value, "target_records": HELD}
+        changes |= {"goal": f"{goal.quantity}={goal.value!r}", "goal_records": HELD}
     return experiment.changed(changes).to_json()
 
 

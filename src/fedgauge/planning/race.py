@@ -7,7 +7,7 @@ at the same time by more than noise, with no more local steps, no larger rates a
 the theory except the first grows with I, gamma and eta and falls with M, so the candidate that is behind now also has
 the higher floor.
 
-Finals, with more seeds, follow (:mod:`fedgauge.planning.finals`).
+Finals, with more seeds, follow (:mod:`fedgauge.planning.pilots`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from fedgauge.planning.candidates import Candidate, Trial
 from fedgauge.planning.course import Course, Race, Run
-from fedgauge.planning.finals import NEAR, finals
+from fedgauge.planning.pilots import NEAR, finals
 
 _GROWTH = 1.6  # factor by which a candidate's time grows from one turn to the next
 _TOGETHER = 2  # candidates that run on at a time; the same on every machine, so that plans are the same

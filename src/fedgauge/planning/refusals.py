@@ -6,28 +6,27 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from fedgauge.errors import InputError
-from fedgauge.experiment.config import Experiment
-from fedgauge.pace.cost import Cost
+from fedgauge.algorithms.cost import Cost
+from fedgauge.base.errors import InputError
 from fedgauge.planning.candidates import Space, Trial
 from fedgauge.planning.course import Race, RaceEntry
-from fedgauge.planning.explain import Seen
 from fedgauge.planning.goal import Goal
 from fedgauge.planning.pilots import Pilots
+from fedgauge.planning.plan import Seen
+from fedgauge.simulation.experiment.config import Experiment
 from fedgauge.simulation.setup import Setup
 from fedgauge.values import Round
-from fedgauge.values.text import lasting, short
+from fedgauge.values.display import lasting, short
 
 
 def refuse_other_targets(experiment: Experiment, goal: Goal) -> None:
     """Refuse an experiment that stops at another value of the quantities of goals."""
     for quantity in ("loss", "accuracy", "grad2"):
-        name = f"target_{quantity}"
-        value = getattr(experiment.run, name)
+        value = getattr(experiment.run.stop, quantity)
         if value is not None and (quantity, value) != (goal.quantity, goal.value):
             raise InputError(
-                f"The experiment stops at {name} = {value:g}, which contradicts the goal of {goal.words}; leave out"
-                f" {name}, or make it the goal."
+                f"The experiment stops at {quantity}={value:g}, which contradicts the goal of {goal.words}; leave that"
+                " out of the experiment, or make it the goal."
             )
 
 

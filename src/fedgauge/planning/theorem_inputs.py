@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from fedgauge.errors import InputError, nearest
+from fedgauge.base.errors import InputError, nearest
 from fedgauge.federation.participation import Participation
 from fedgauge.planning.goal import Goal
 from fedgauge.theory import Theorem, find, planning_theorems
-from fedgauge.theory.facts import Objectives
+from fedgauge.theory.inputs import Objectives
 from fedgauge.values import Constants, Estimate, Kind
 
 End = Literal["value", "best", "worst"]
@@ -77,7 +77,7 @@ def _say_missing(theorem: str, missing: Iterable[str]) -> str:
     names = ", ".join(missing)
     return (
         f"A plan by {theorem} ({find(theorem).locator}) lacks {names}; measure with 'fedgauge measure' (for quadratics,"
-        " 'fedgauge constants' computes all of them), or give the numbers that you know."
+        " 'fedgauge theory constants' computes all of them), or give the numbers that you know."
     )
 
 

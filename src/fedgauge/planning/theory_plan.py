@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from fedgauge.pace.cost import Cost
+from fedgauge.algorithms.cost import Cost
 from fedgauge.planning.goal import Goal
 from fedgauge.theory.answer import Answer, bound
 from fedgauge.theory.search import Choice, Point
 from fedgauge.values import Condition, Kind, Result, Value
-from fedgauge.values.display import Displayed
-from fedgauge.values.text import compare, lasting, rounds, short, whole
+from fedgauge.values.display import Displayed, compare, lasting, rounds, short, whole
 
 
 @dataclass(frozen=True)

@@ -14,16 +14,17 @@ import numpy as np
 import torch
 
 from fedgauge.algorithms import described
+from fedgauge.algorithms.adaptive_pace import Pace
 from fedgauge.algorithms.base import Algorithm
-from fedgauge.errors import InputError, count
-from fedgauge.federation.first_model import digest_of
+from fedgauge.base.errors import InputError, count
+from fedgauge.base.progress import reported
+from fedgauge.base.randomness import check_seed
+from fedgauge.base.threads import one_thread, undisturbed
+from fedgauge.base.types import Progress, ProgressOption
 from fedgauge.federation.flat import load_flat
+from fedgauge.federation.identity import digest_of
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.protocols import Federation, HasDescription, HasModule, carries_statistics
-from fedgauge.pace.adaptive import Pace
-from fedgauge.randomness import check_seed
-from fedgauge.runs.directory import RunDirectory
-from fedgauge.runs.models import Given, given_model
 from fedgauge.simulation.engines.local import make_engine
 from fedgauge.simulation.options import (
     HERE,
@@ -39,12 +40,11 @@ from fedgauge.simulation.options import (
 )
 from fedgauge.simulation.records import plan_records
 from fedgauge.simulation.rounds import Pacing, Rounds
+from fedgauge.simulation.runs.checkpoints import Given, given_model
+from fedgauge.simulation.runs.directory import RunDirectory
 from fedgauge.simulation.settings import Settings
 from fedgauge.simulation.setup import check_kinds, check_steps
 from fedgauge.simulation.workers import Work
-from fedgauge.system.progress import Progress, Wanted, reported
-from fedgauge.system.surroundings import undisturbed
-from fedgauge.system.threads import one_thread
 from fedgauge.values import Round, Status, Trace
 
 FULL = Participation()
@@ -76,7 +76,7 @@ def simulate(
     record: Recording = USUAL,
     compute: Compute = HERE,
     keep: Keep | str | Path | None = None,
-    progress: Wanted = "auto",
+    progress: ProgressOption = "auto",
 ) -> Trace:
     """Run an algorithm on a federation.
 

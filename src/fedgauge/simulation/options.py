@@ -7,18 +7,34 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, runtime_checkable
 
-from fedgauge.errors import InputError, count, non_negative
-from fedgauge.simulation.engines.choice import check_engine
-from fedgauge.values import Round
+from fedgauge.base.errors import InputError, count, nearest, non_negative
 
 if TYPE_CHECKING:
     import torch
 
     from fedgauge.simulation.engines.local import Engine
+    from fedgauge.values import Round  # which imports numpy; the command's help does not wait for it
 
-Observer = Callable[[int, Round | None], None]
+
+ENGINES = ("local", "ray")
+
+
+def check_engine(name: str | None, address: str | None = None) -> None:
+    """Refuse an engine that does not exist, and an address without a cluster to join.
+
+    >>> check_engine("rey")
+    Traceback (most recent call last):
+    fedgauge.base.errors.InputError: There is no engine 'rey'; did you mean ray?
+    """
+    if name not in (*ENGINES, None):
+        raise InputError(f"There is no engine {name!r}; {nearest(str(name), ENGINES)}")
+    if address is not None and name != "ray":
+        raise InputError(f"address = {address} names a cluster, which needs engine = ray; set the engine too.")
+
+
+Observer: TypeAlias = "Callable[[int, Round | None], None]"
 """Called after every round with the number of finished rounds and the record, if one was made; the last call has the
 record that ends the run."""
 
@@ -93,6 +109,7 @@ class StopAt:
             because a resumed run would not know it.
         round: pause at the first record at or after this round; a saved run can be resumed from there.
 
+    >>> from fedgauge.values import Round
     >>> lucky = [Round(0, 0.9, 1.0), Round(1, 0.7, 1.0)]
     >>> StopAt(loss=0.8).reached(lucky), StopAt(loss=0.8, records=2).reached(lucky)
     (True, False)
@@ -106,11 +123,34 @@ class StopAt:
     round: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "records", count("target_records", self.records))
+        object.__setattr__(self, "records", count("goal_records", self.records))
         if self.loss is not None and not math.isfinite(self.loss):
-            raise InputError(f"target_loss must be a finite number, not {self.loss!r}.")
+            raise InputError(f"The goal loss must be a finite number, not {self.loss!r}.")
+        if self.accuracy is not None and not 0 < self.accuracy <= 1:
+            raise InputError(f"The goal accuracy must be above 0 and at most 1, not {self.accuracy!r}.")
         if self.grad2 is not None:
-            non_negative("target_grad2", self.grad2)
+            non_negative("The goal grad2", self.grad2)
+
+    @classmethod
+    def parse(cls, goals: str, records: int = 1) -> Self:
+        """Read goals such as ``loss=0.1,accuracy=0.9``, of which the first that is reached ends the run.
+
+        >>> StopAt.parse("loss=0.1").loss
+        0.1
+        >>> StopAt.parse("los=0.1")
+        Traceback (most recent call last):
+        fedgauge.base.errors.InputError: There is no goal 'los'; did you mean loss?
+        """
+        values: dict[str, float] = {}
+        for text in filter(None, goals.split(",")):
+            name, _, number = (part.strip() for part in text.partition("="))
+            if name not in ("loss", "accuracy", "grad2"):
+                raise InputError(f"There is no goal {name!r}; {nearest(name, ('loss', 'accuracy', 'grad2'))}")
+            try:
+                values[name] = float(number)
+            except ValueError:
+                raise InputError(f"goal must be QUANTITY=NUMBER, as in loss=0.1, not {text!r}.") from None
+        return cls(values.get("loss"), values.get("accuracy"), values.get("grad2"), records)
 
     def reached(self, records: Sequence[Round]) -> bool:
         """Whether the last records meet a target."""

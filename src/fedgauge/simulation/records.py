@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedgauge.base.terminal import notify
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.protocols import Federation, HasEffort
 from fedgauge.simulation.options import HasParts, Recording
-from fedgauge.system.notices import notify
 
 CHEAP = 10**9
 """Products of two numbers in forward passes, up to which a record is exact in every round: a tenth of a second."""

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from fedgauge.algorithms.adaptive_pace import Pace
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.protocols import HasSamples
-from fedgauge.pace.adaptive import Pace
-from fedgauge.runs.checkpoints import State
 from fedgauge.simulation.engines.local import Engine
+from fedgauge.simulation.runs.checkpoints import State
 from fedgauge.simulation.workers import Lane, Secants, Sums, Work, is_large, lanes
 from fedgauge.values import Round
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fedgauge.codec import Value
+from fedgauge.base.codec import Value
 from fedgauge.federation.participation import Participation
 
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedgauge.algorithms.adaptive_pace import Pace
 from fedgauge.algorithms.base import Algorithm
+from fedgauge.base.errors import InputError, count
+from fedgauge.base.randomness import check_seed
 from fedgauge.data.dataset import Dataset
 from fedgauge.data.partition import Partition
-from fedgauge.errors import InputError, count
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.protocols import Federation, HasSamples
-from fedgauge.pace.adaptive import Pace
-from fedgauge.randomness import check_seed
 from fedgauge.simulation.options import Compute, Evaluator
 from fedgauge.values import Subject
 
@@ -73,14 +73,14 @@ class Setup:
     @property
     def first_model(self) -> torch.Tensor:
         """The first model of a run."""
-        from fedgauge.runs.models import given_model  # with torch, which plans are read without
+        from fedgauge.simulation.runs.checkpoints import given_model  # with torch, which plans are read without
 
         return self.federation.start(self.seed) if self.start is None else given_model(self.federation, self.start)
 
     @property
     def subject(self) -> Subject:
         """What a bound on a run speaks about."""
-        from fedgauge.federation.first_model import digest_of
+        from fedgauge.federation.identity import digest_of
 
         own, federation = self.start is None, self.federation.digest
         if self.participation.shares is not None:  # f is another function then

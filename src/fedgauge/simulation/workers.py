@@ -14,10 +14,10 @@ import numpy as np
 import torch
 
 from fedgauge.algorithms.base import Algorithm, Tensors
-from fedgauge.algorithms.carrying import carry_statistics
+from fedgauge.algorithms.carried_statistics import carry_statistics
+from fedgauge.base.randomness import Purpose, Streams
 from fedgauge.federation.participation import Cohort
 from fedgauge.federation.protocols import Federation, HasEffort, HasLosses, HasPooledLoss, HasStatistics, Rows
-from fedgauge.randomness import Purpose, Streams
 
 LANES = 8
 """The number of lanes. It is the same on every machine, because it groups the sums and so determines their rounding."""

@@ -20,20 +20,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedgauge.errors import InputError, nearest
+from fedgauge.base.errors import InputError, nearest
 from fedgauge.federation.participation import Sampling
-from fedgauge.theory import (
-    equal_hessians,
-    fedadam,
-    minibatch,
-    momentum,
-    nonconvex,
-    partial,
-    quadratic,
-    strongly_convex,
-)
+from fedgauge.theory import equal_hessians, fedadam, minibatch, momentum, nonconvex, partial, quadratic, strongly_convex
 from fedgauge.theory.base import Theorem
-from fedgauge.theory.facts import Measure, Objectives
+from fedgauge.theory.inputs import Measure, Objectives
 from fedgauge.values import Bound, Kind, Version
 
 THEOREMS: dict[str, Theorem] = {
@@ -58,7 +49,6 @@ __all__ = [
     "COROLLARIES",
     "THEOREMS",
     "CorollaryRates",
-    "Inequality",
     "Theorem",
     "Tuned",
     "best_gamma",
@@ -67,18 +57,8 @@ __all__ = [
     "covering",
     "evaluate",
     "find",
-    "lemma_4_of_yu",
-    "lemma_b_1",
-    "lemma_b_2",
-    "lemma_b_3",
-    "lemma_b_4",
-    "lemma_b_5",
     "local_beats_minibatch",
     "planning_theorems",
-    "proposition_5_1",
-    "proposition_5_2",
-    "proposition_5_3",
-    "proposition_5_4",
 ]
 
 
@@ -87,7 +67,7 @@ def find(name: str) -> Theorem:
 
     >>> find("nonconvx")
     Traceback (most recent call last):
-    fedgauge.errors.InputError: There is no theorem nonconvx; did you mean nonconvex?
+    fedgauge.base.errors.InputError: There is no theorem nonconvx; did you mean nonconvex?
     """
     if name not in THEOREMS:
         raise InputError(f"There is no theorem {name}; {nearest(name, THEOREMS)}")
@@ -158,17 +138,4 @@ def evaluate(
 
 # These look theorems up here, so that they can only be imported once everything above is defined.
 from fedgauge.theory.corollaries import COROLLARIES, CorollaryRates, corollary_rates, local_beats_minibatch  # noqa: E402
-from fedgauge.theory.propositions import (  # noqa: E402
-    Inequality,
-    lemma_4_of_yu,
-    lemma_b_1,
-    lemma_b_2,
-    lemma_b_3,
-    lemma_b_4,
-    lemma_b_5,
-    proposition_5_1,
-    proposition_5_2,
-    proposition_5_3,
-    proposition_5_4,
-)
 from fedgauge.theory.search import Tuned, best_gamma, best_local_steps  # noqa: E402

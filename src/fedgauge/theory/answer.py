@@ -10,8 +10,7 @@ import numpy as np
 
 from fedgauge.theory import find
 from fedgauge.values import Bound, Condition, Kind, Term, Value, Version, is_safe
-from fedgauge.values.display import Displayed
-from fedgauge.values.text import article
+from fedgauge.values.display import Displayed, article
 
 Standing = Literal["certified", "as printed", "plug-in", "not certified", "contradicted"]
 _RATES = ("gamma", "gamma eta")

@@ -1,9 +1,9 @@
 """The numbers for a theorem: from a JSON file and from NAME=VALUE arguments, under the theorems' own names.
 
-A file is an object of ``name: number`` or ``name: {"value": number, "kind": kind}``, as ``fedgauge constants --json``
-prints it, or what ``fedgauge measure`` writes. A plain number counts as exact: you vouch for it. What a command wrote
-says in its ``scope`` which federation and first model it belongs to, and counts as assumed for others. Four symbols
-are translated unless the theorems' own name is given too: sigma and zeta (or zeta_rms) are squared to
+A file is an object of ``name: number`` or ``name: {"value": number, "kind": kind}``, as ``fedgauge theory constants
+--json`` prints it, or what ``fedgauge measure`` writes. A plain number counts as exact: you vouch for it. What a
+command wrote says in its ``scope`` which federation and first model it belongs to, and counts as assumed for others.
+Four symbols are translated unless the theorems' own name is given too: sigma and zeta (or zeta_rms) are squared to
 sigma2 and zeta2, and L_h_paper, which is never below L_h_rms, stands for it. What the theorem does not use is
 ignored.
 """
@@ -17,9 +17,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from fedgauge.errors import InputError, nearest, non_negative
-from fedgauge.symbols import SIGNED, SYMBOLS
-from fedgauge.system.files import read_named
+from fedgauge.base.errors import InputError, nearest, non_negative
+from fedgauge.base.files import read_named
+from fedgauge.base.symbols import SIGNED, SYMBOLS
 from fedgauge.theory.base import Theorem
 from fedgauge.theory.inputs import ACCEPTED, check_kinds, check_values
 from fedgauge.values import SETTINGS, Constants, Estimate, Kind, Scope, Subject, is_safe
@@ -39,7 +39,7 @@ def parse_numbers(arguments: Iterable[str]) -> dict[str, float]:
     {'I': 4, 'gamma': 0.01}
     >>> parse_numbers(["gamma"])
     Traceback (most recent call last):
-    fedgauge.errors.InputError: An argument must be NAME=VALUE, as in gamma=0.01, not 'gamma'.
+    fedgauge.base.errors.InputError: An argument must be NAME=VALUE, as in gamma=0.01, not 'gamma'.
     """
     found: dict[str, float] = {}
     for argument in arguments:
@@ -93,7 +93,7 @@ def _constants(path: Path) -> tuple[Mapping[str, Any], Scope | None]:
         settings = data.get("settings")
         federation = settings.get("federation") if isinstance(settings, Mapping) else None
         return inner, Scope(federation if isinstance(federation, str) else None)
-    # 'fedgauge constants' writes the minimiser too, which nobody types.
+    # 'fedgauge theory constants' writes the minimiser too, which nobody types.
     return data, Scope() if "x_star" in data else None
 
 
@@ -125,7 +125,7 @@ def check_federation(path: Path, digest: str | None, what: str, weights: Sequenc
 def check_weights(path: Path, what: str, weights: Sequence[float] | None) -> None:
     """Refuse constants that were measured with other weights of the workers, if a command wrote the file."""
     data = read_object(path)
-    settings, typed = data.get("settings"), "x_star" not in data  # which 'fedgauge constants' writes
+    settings, typed = data.get("settings"), "x_star" not in data  # which 'fedgauge theory constants' writes
     held = settings.get("weights") if isinstance(settings, Mapping) else weights if typed else None
     if (held is None) != (weights is None) or (held is not None and list(held) != list(weights or ())):
         raise InputError(
@@ -149,7 +149,7 @@ def read_values(path: Path) -> tuple[dict[str, tuple[float, Kind]], tuple[str, .
     if not found:
         raise InputError(
             f"{path} holds no constant that a theorem uses; name what 'fedgauge measure --out' or "
-            "'fedgauge constants --json' wrote."
+            "'fedgauge theory constants --json' wrote."
         )
     check_kinds({name: kind for name, (_, kind) in found.items()}, check_values({n: v for n, (v, _) in found.items()}))
     return found, notes

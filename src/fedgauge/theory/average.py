@@ -25,9 +25,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedgauge.base.types import Floats
 from fedgauge.theory.base import Statement, at_most, ordered, over
 from fedgauge.theory.growth import growth_limit
-from fedgauge.theory.inputs import Array, Values
+from fedgauge.theory.inputs import Values
 from fedgauge.theory.star import causes
 from fedgauge.values import Condition, Term
 
@@ -119,7 +120,7 @@ def statement(v: Values) -> Statement:
 
 
 @np.errstate(divide="ignore", invalid="ignore", over="ignore")
-def rounds_to(v: Values, target: Any) -> Array:
+def rounds_to(v: Values, target: Any) -> Floats:
     """Return after how many rounds, not rounded up, the bound is the target; infinite where it never is."""
     made = one_round(v)
     room = made.P * target - 2 * made.Q * np.sqrt(target) - made.T

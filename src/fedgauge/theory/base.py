@@ -15,10 +15,20 @@ from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from fedgauge.errors import InputError
+from fedgauge.base.errors import InputError
+from fedgauge.base.types import Floats
 from fedgauge.federation.participation import Sampling
-from fedgauge.theory.facts import Counterexample, GlobalRate, Objectives, Quantity, RateShape, TermFacts
-from fedgauge.theory.inputs import Array, Values, check_kinds, check_values
+from fedgauge.theory.inputs import (
+    Counterexample,
+    GlobalRate,
+    Objectives,
+    Quantity,
+    RateShape,
+    TermFacts,
+    Values,
+    check_kinds,
+    check_values,
+)
 from fedgauge.values import Bound, Condition, Kind, Number, Source, Term, Version
 
 PAPER = "A New Theoretical Perspective on Data Heterogeneity in Federated Optimization (ICML 2024)"
@@ -50,7 +60,7 @@ class Factor(NamedTuple):
     """A factor of a term that is not a single symbol: how it is written, its value, and the symbols in it."""
 
     text: str
-    value: Array
+    value: Floats
     symbols: tuple[str, ...]
 
 
@@ -61,7 +71,7 @@ class Statement(NamedTuple):
     conditions: tuple[Condition, ...]
 
 
-def over(top: Number, bottom: Number) -> Array:
+def over(top: Number, bottom: Number) -> Floats:
     """Divide, where dividing by zero means that there is no limit.
 
     >>> over(1.0, np.array([2.0, 0.0])).tolist()
@@ -71,7 +81,7 @@ def over(top: Number, bottom: Number) -> Array:
         return np.where(np.equal(bottom, 0), np.inf, np.divide(top, bottom))
 
 
-def largest_factor(limit: Number, other: Number) -> Array:
+def largest_factor(limit: Number, other: Number) -> Floats:
     """Return the largest number whose product with ``other``, as rounded, is at most ``limit``.
 
     >>> float(largest_factor(0.3, 3.0)) * 3.0 <= 0.3
@@ -83,15 +93,15 @@ def largest_factor(limit: Number, other: Number) -> Array:
         return np.where(factor * other > limit, np.nextafter(factor, 0.0), factor)
 
 
-def _power(base: Array, exponent: int) -> Array:
+def _power(base: Floats, exponent: int) -> Floats:
     result = base
     for _ in range(exponent - 1):
         result = result * base
     return result
 
 
-def _product(v: Values, text: str, factors: Mapping[str, Factor]) -> tuple[list[Array], list[str], list[str]]:
-    values: list[Array] = []
+def _product(v: Values, text: str, factors: Mapping[str, Factor]) -> tuple[list[Floats], list[str], list[str]]:
+    values: list[Floats] = []
     texts: list[str] = []
     symbols: list[str] = []
     for token in text.split():
@@ -271,8 +281,8 @@ class Theorem:
     eta: GlobalRate = "free"
     rate_shape: RateShape | None = None
     rate_shapes: Mapping[Version, RateShape] = field(default_factory=dict)
-    rounds_to: Callable[[Version, Values, float], Array] | None = None
-    contraction: Callable[[Version, Values], Array] | None = None
+    rounds_to: Callable[[Version, Values, float], Floats] | None = None
+    contraction: Callable[[Version, Values], Floats] | None = None
     zeta_at: Literal["local models", "global models"] = "local models"
     constants_from: Mapping[Version, Mapping[str, str]] = field(default_factory=dict)
     counterexample: Counterexample | None = None

@@ -15,13 +15,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedgauge.errors import InputError, nearest
+from fedgauge.base.errors import InputError, nearest
+from fedgauge.base.types import Floats
 from fedgauge.theory import find
 from fedgauge.theory.base import largest_factor, over
-from fedgauge.theory.inputs import Array, Values, check_values
-from fedgauge.theory.propositions import Inequality
+from fedgauge.theory.inputs import Values, check_values
 from fedgauge.theory.quadratic import drift_sum_root, geometric_sum
 from fedgauge.values import Bound, Condition, Number, Value
+from fedgauge.values.bounds import Inequality
 from fedgauge.values.display import Displayed
 
 
@@ -52,12 +53,12 @@ class CorollaryRates(Value, Displayed):
 
 
 class _Rates(NamedTuple):
-    gamma: Array
-    product: Array
-    rounds: Array  # the least R, not yet rounded
+    gamma: Floats
+    product: Floats
+    rounds: Floats  # the least R, not yet rounded
 
 
-def _inverse_root(v: Values, rounds: Array) -> tuple[Array, Array]:
+def _inverse_root(v: Values, rounds: Floats) -> tuple[Floats, Floats]:
     return over(1.0, np.sqrt(v["R"]) * v["I"]), np.maximum(rounds, 6 * (v["L_h"] ** 2 + v["L_g"] ** 2))
 
 
@@ -100,16 +101,16 @@ def _rates_a_10(v: Values) -> _Rates:
     return _Rates(over(root, L_g * I * R), product, rounds)
 
 
-def _small_noise(v: Values, gamma: Array) -> tuple[Condition, ...]:
+def _small_noise(v: Values, gamma: Floats) -> tuple[Condition, ...]:
     limit = over(v["F"] * v["N"] * v["L_g"], v["R"] * v["I"])
     return (Condition("sigma2", "F N L_g/(R I)", limit, v["sigma2"]),)
 
 
-def _no_noise(v: Values, gamma: Array) -> tuple[Condition, ...]:
+def _no_noise(v: Values, gamma: Floats) -> tuple[Condition, ...]:
     return (Condition("sigma2", "0", 0.0, v["sigma2"]),)
 
 
-def _balanced_noise(v: Values, gamma: Array) -> tuple[Condition, ...]:
+def _balanced_noise(v: Values, gamma: Floats) -> tuple[Condition, ...]:
     limit = over(v["N"] * v["F"], gamma**2 * v["L_g"] * v["R"] * v["I"])
     return (Condition("sigma2", "N F/(gamma^2 L_g R I)", limit, v["sigma2"]),)
 
@@ -118,7 +119,7 @@ class _Corollary(NamedTuple):
     theorem: str
     rates: Callable[[Values], _Rates]
     deviations: tuple[str, ...]
-    conditions: Callable[[Values, Array], tuple[Condition, ...]] | None = None  # and a comparison with mini-batch SGD
+    conditions: Callable[[Values, Floats], tuple[Condition, ...]] | None = None  # and a comparison with mini-batch SGD
     locator: str = ""  # where it is not a corollary
 
 
@@ -152,7 +153,7 @@ COROLLARIES: dict[str, _Corollary] = {
 }
 
 
-def _fewest(estimate: Array, admissible: Callable[[Array], Any]) -> Array:
+def _fewest(estimate: Floats, admissible: Callable[[Floats], Any]) -> Floats:
     """Return the least whole R that is admissible, by bisection near an estimate that carries rounding."""
     near = np.where(np.isfinite(estimate), estimate, 1.0)
     low, high = np.maximum(np.floor(near * (1 - 1e-6)) - 1, 0.0), np.ceil(near * (1 + 1e-6)) + 1
@@ -186,13 +187,13 @@ def corollary_rates(corollary: str, **values: Any) -> CorollaryRates:
     theorem.prepare("corrected", {**values, "gamma": 1.0})  # says what is missing before anything is computed
     v = check_values(values)
 
-    def at(R: Array) -> tuple[_Rates, Array]:
+    def at(R: Floats) -> tuple[_Rates, Floats]:
         rates = item.rates({**v, "R": R})
         if not (np.isfinite(rates.product).all() and (rates.product > 0).all()):
             raise InputError(f"Corollary {corollary} has no rate where L_g or F is 0; give numbers above 0.")
         return rates, largest_factor(rates.product, rates.gamma)
 
-    def admissible(R: Array) -> Any:
+    def admissible(R: Floats) -> Any:
         rates, eta = at(R)
         return theorem.evaluate("corrected", **{**values, "R": R, "gamma": rates.gamma, "eta": eta}).admissible
 

@@ -22,9 +22,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedgauge.base.types import Floats
 from fedgauge.theory.base import Statement, at_most, ordered, over
 from fedgauge.theory.growth import growth_limit, overshoot_limit
-from fedgauge.theory.inputs import Array, Values
+from fedgauge.theory.inputs import Values
 from fedgauge.theory.star import causes
 from fedgauge.values import Condition, Term
 
@@ -82,7 +83,7 @@ def statement(v: Values) -> Statement:
     return Statement(tuple(terms), conditions(v))
 
 
-def _kept(R: Array, D: Array, a: Array, short: Array, q: Array, t: Array, Z: Array) -> tuple[Array, Array]:
+def _kept(R: Floats, D: Floats, a: Floats, short: Floats, q: Floats, t: Floats, Z: Floats) -> tuple[Floats, Floats]:
     """Return p and 1 - p after R rounds from the distance D, where short is 1 - a; no difference of near ones is taken.
 
     Without any error (Z = 0) p is a^(2 R), as it is where Z or D is infinite, and with them the bound.

@@ -26,8 +26,7 @@ Source:
 from __future__ import annotations
 
 from fedgauge.theory.base import AS_PRINTED, Statement, Theorem, at_most, descent, equals_one, over, term
-from fedgauge.theory.facts import GRADIENT_NOISE, INITIAL_GAP, Quantity
-from fedgauge.theory.inputs import Values
+from fedgauge.theory.inputs import GRADIENT_NOISE, INITIAL_GAP, Quantity, Values
 from fedgauge.values import Condition, Version
 
 

@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 
 from fedgauge.theory.base import IN_PLACE, Factor, Statement, Theorem, at_most, over, smoothness_limit, term
-from fedgauge.theory.facts import (
+from fedgauge.theory.inputs import (
     INITIAL_GAP,
     LOCAL_DIVERGENCE,
     NOISE_OF_MEAN,
@@ -45,8 +45,8 @@ from fedgauge.theory.facts import (
     Counterexample,
     Quantity,
     TermFacts,
+    Values,
 )
-from fedgauge.theory.inputs import Values
 from fedgauge.values import Condition, Term, Version
 
 _DEVIATIONS = (

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from fedgauge.base.types import Floats
 from fedgauge.theory.base import recordable
-from fedgauge.theory.inputs import Array
 
 TABLE = 16_384
 """The longest round for which the sums of square roots are exact; beyond, they are less than 0.02% too large."""
@@ -29,7 +29,7 @@ _BLOCK = 8_192  # points that are summed at once, so that they stay in the proce
 _BELOW = 1 - 1e-13  # limits are rounded down by this much, so that what is below them certainly is
 
 
-def _count(I: Array, y: Array) -> int:  # noqa: E741
+def _count(I: Floats, y: Floats) -> int:  # noqa: E741
     """Return after how many terms the rest of every series is below the last digit."""
     longest = int(min(np.max(I, initial=1.0), _TERMS + 1.0)) - 1
     z, size, terms = float(np.max(np.where(I > _SHORT, I * y, 0.0), initial=0.0)), 1.0, _SHORT
@@ -42,7 +42,7 @@ def _count(I: Array, y: Array) -> int:  # noqa: E741
 
 
 @lru_cache(maxsize=8)
-def _roots(size: int) -> Array:
+def _roots(size: int) -> Floats:
     """Return, for p = 1.. and every I up to ``size``, the p-fold sum of square roots over I^(p + 1/2).
 
     The last column is what they approach, and stay below: the p-fold integral of the square root.
@@ -57,12 +57,12 @@ def _roots(size: int) -> Array:
     return np.array(rows)
 
 
-def _size(I: Array) -> int:  # noqa: E741
+def _size(I: Floats) -> int:  # noqa: E741
     """A power of two that is at least every I, so that few tables are made."""
     return 1 << (max(int(min(np.max(I, initial=1.0), TABLE)) - 1, 1)).bit_length()
 
 
-def _sums(I: Array, y: Array, table: Array) -> tuple[Array, Array, Array, Array]:  # noqa: E741
+def _sums(I: Floats, y: Floats, table: Floats) -> tuple[Floats, Floats, Floats, Floats]:  # noqa: E741
     at = np.where(table.shape[1] > I, I - 1, table.shape[1] - 1).astype(int)
     z, part, power = I * y, I * (I - 1) / 2, np.ones(I.shape)
     model, model_slope = np.zeros(I.shape), np.zeros(I.shape)
@@ -98,7 +98,7 @@ def growths(I: Any, y: Any) -> tuple[Any, Any, Any, Any]:  # noqa: E741
     return tuple(out.reshape(4, *growth.shape))
 
 
-def _solve(I: Array, ratio: Array) -> Array:  # noqa: E741
+def _solve(I: Floats, ratio: Floats) -> Floats:  # noqa: E741
     """Newton's method from above: E is convex, so that it only comes down to the root."""
     with np.errstate(divide="ignore"):
         y = np.where(I > 1, 2 * ratio / np.maximum(I - 1, 1), np.inf)
@@ -114,12 +114,12 @@ def _solve(I: Array, ratio: Array) -> Array:  # noqa: E741
 
 
 @lru_cache(maxsize=8)
-def _doubling(size: int) -> Array:
+def _doubling(size: int) -> Floats:
     return _solve(np.arange(1.0, size + 1), np.ones(size))
 
 
 @recordable
-def growth_limit(I: Array, ratio: Array) -> Array:  # noqa: E741
+def growth_limit(I: Floats, ratio: Floats) -> Floats:  # noqa: E741
     """Return the largest y at which E(y) is at most 1 + ratio times I; infinite for I = 1, where E is 1.
 
     >>> growth_limit(np.array([1.0, 2.0, 3.0]), np.array(1.0)).round(9).tolist()  # 3 y + y^2 = 3 at the last
@@ -135,7 +135,7 @@ def growth_limit(I: Array, ratio: Array) -> Array:  # noqa: E741
     return _solve(*np.broadcast_arrays(steps, allowed))
 
 
-def overshoot_limit(eta: Array, I: Array) -> Array:  # noqa: E741
+def overshoot_limit(eta: Floats, I: Floats) -> Floats:  # noqa: E741
     """Return the largest y at which eta ((1+y)^I - 1) is at most 2: beyond, a step may overshoot.
 
     >>> float(overshoot_limit(np.array(1.0), np.array(1.0)).round(9))

@@ -1,21 +1,22 @@
 """Checks of the values for a theorem: each mistake gets one sentence that says what to do.
 
-The names are those of :mod:`fedgauge.symbols`; a value is a number or an array.
+The names are those of :mod:`fedgauge.base.symbols`; a value is a number or an array.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, get_args
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from fedgauge.errors import InputError, nearest
+from fedgauge.base.errors import InputError, nearest
+from fedgauge.base.types import Floats
 from fedgauge.values import Kind
 
-Array = npt.NDArray[np.float64]
-Values = dict[str, Array]
+Values = dict[str, Floats]
 
 COUNTS = ("I", "R", "N", "M")
 POSITIVE = ("gamma", "eta", "tau", "mu")
@@ -31,7 +32,7 @@ def _shown(value: Any) -> str:
     return repr(value) if bad.ndim == 0 else f"an array with {bad.ravel()[0].item()!r}"
 
 
-def rule(name: str, value: Array) -> tuple[str, npt.NDArray[np.bool_]]:
+def rule(name: str, value: Floats) -> tuple[str, npt.NDArray[np.bool_]]:
     """Return in words what a symbol's value must be, and where the values meet that."""
     finite = np.isfinite(value) | (np.isposinf(value) & (name in MAY_BE_INFINITE))
     if name == "N":  # which need not be whole where workers have weights
@@ -47,7 +48,7 @@ def rule(name: str, value: Array) -> tuple[str, npt.NDArray[np.bool_]]:
     return "a finite number of at least 0", finite & (value >= 0)
 
 
-def _check(name: str, value: Any) -> Array:
+def _check(name: str, value: Any) -> Floats:
     try:
         array = np.asarray(value)
     except ValueError:  # rows of different lengths
@@ -66,7 +67,7 @@ def check_values(values: Mapping[str, Any]) -> Values:
 
     >>> check_values({"L_hh": 1.0})
     Traceback (most recent call last):
-    fedgauge.errors.InputError: The theorems have no symbol L_hh; did you mean L_h?
+    fedgauge.base.errors.InputError: The theorems have no symbol L_hh; did you mean L_h?
     """
     for name in values:
         if name not in ACCEPTED:
@@ -94,3 +95,71 @@ def check_kinds(kinds: Mapping[str, Kind], used: Values) -> dict[str, Kind]:
             raise InputError(f"The kind of {name} must be one of {', '.join(get_args(Kind))}, not {kind!r}.")
     # A constant that this theorem does not use does not affect its bound.
     return {name: kind for name, kind in kinds.items() if name in used}
+
+
+Measure = Literal["grad2", "loss"]
+Objectives = Literal["smooth", "strongly convex", "quadratic", "equal Hessians"]
+GlobalRate = Literal["free", "one", "product"]
+RateShape = Literal["powers", "geometric", "inverse", "root"]
+Cause = Literal["start", "noise", "divergence"]
+COLOURS = 8
+"""How many colours the pages have for terms."""
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """What a theorem bounds.
+
+    Attributes:
+        text: the formula, as it is shown.
+        measure: ``grad2`` for E|grad f|^2, ``loss`` for E[f] - f*.
+        taken: how the models enter: the least of them, their average, a weighted average, or the last one alone.
+        models: the models after each round, or the mean of the local models after every local step.
+    """
+
+    text: str
+    measure: Measure
+    taken: Literal["least", "average", "weighted average", "last"]
+    models: Literal["rounds", "local steps"] = "rounds"
+
+
+@dataclass(frozen=True)
+class TermFacts:
+    """What a term is, wherever it is drawn.
+
+    Attributes:
+        name: how it is called, in the bound and in legends.
+        meaning: the same in a sentence.
+        cause: what makes it: the start, the noise of the gradients, or the divergence of the workers.
+        colour: the index of its colour on the pages, below ``COLOURS``.
+    """
+
+    name: str
+    meaning: str
+    cause: Cause
+    colour: int
+
+
+INITIAL_GAP = TermFacts("initial gap", "what is left of f(x0) - f* after R rounds", "start", 0)
+INITIAL_DISTANCE = TermFacts("initial distance", "what is left of |x0 - x*|^2 after R rounds", "start", 0)
+GRADIENT_NOISE = TermFacts("gradient noise", "the noise of the averaged stochastic gradients", "noise", 1)
+NOISE_OF_MEAN = TermFacts("local noise of the mean", "the noise that moves the mean of the local models", "noise", 2)
+NOISE_OF_WORKERS = TermFacts("local noise of workers", "the noise that drives the local models apart", "noise", 3)
+LOCAL_DIVERGENCE = TermFacts(
+    "local divergence", "the different gradients that drive the local models apart", "divergence", 4
+)
+
+
+@dataclass(frozen=True)
+class Counterexample:
+    """A federation of quadratics on which the printed theorem fails; the directed search starts from it.
+
+    Attributes:
+        hessians: of the workers; F_i = x'A_i x/2.
+        start: the first model.
+        settings: I, R, M, eta and the like, as ``fedgauge_verification.problem.QuadraticProblem`` names them.
+    """
+
+    hessians: tuple[Any, ...]
+    start: tuple[float, ...]
+    settings: Mapping[str, float]

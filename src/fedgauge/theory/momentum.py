@@ -31,13 +31,13 @@ from typing import Any
 
 import numpy as np
 
+from fedgauge.base.types import Floats
 from fedgauge.theory.base import AS_PRINTED, Factor, Statement, Theorem, at_most, equals_one, over, term
-from fedgauge.theory.facts import GRADIENT_NOISE, INITIAL_GAP, LOCAL_DIVERGENCE, NOISE_OF_WORKERS, Quantity
-from fedgauge.theory.inputs import Array, Values
+from fedgauge.theory.inputs import GRADIENT_NOISE, INITIAL_GAP, LOCAL_DIVERGENCE, NOISE_OF_WORKERS, Quantity, Values
 from fedgauge.values import Term, Version
 
 
-def _spread(I: Array, y: Array, beta: Array) -> tuple[Array, Array, Array]:  # noqa: E741
+def _spread(I: Floats, y: Floats, beta: Floats) -> tuple[Floats, Floats, Floats]:  # noqa: E741
     """The means over k < I of the squared spread over gamma^2: of divergence, of both, and of noise."""
     shape = np.broadcast_shapes(np.shape(I), np.shape(y), np.shape(beta))
     apart, push, noise, pull, own, walk = (np.zeros(shape) for _ in range(6))

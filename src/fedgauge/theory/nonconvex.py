@@ -40,15 +40,15 @@ import numpy as np
 
 from fedgauge.theory import star
 from fedgauge.theory.base import AS_PRINTED, IN_PLACE, Statement, Theorem, at_most, over, smoothness_limit, term
-from fedgauge.theory.facts import (
+from fedgauge.theory.inputs import (
     GRADIENT_NOISE,
     INITIAL_GAP,
     LOCAL_DIVERGENCE,
     NOISE_OF_MEAN,
     NOISE_OF_WORKERS,
     Quantity,
+    Values,
 )
-from fedgauge.theory.inputs import Values
 from fedgauge.values import Version
 
 

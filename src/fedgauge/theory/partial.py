@@ -39,7 +39,7 @@ import numpy as np
 
 from fedgauge.theory import star
 from fedgauge.theory.base import IN_PLACE, Factor, Statement, Theorem, at_most, over, smoothness_limit, term
-from fedgauge.theory.facts import (
+from fedgauge.theory.inputs import (
     GRADIENT_NOISE,
     INITIAL_GAP,
     LOCAL_DIVERGENCE,
@@ -48,8 +48,8 @@ from fedgauge.theory.facts import (
     Counterexample,
     Quantity,
     TermFacts,
+    Values,
 )
-from fedgauge.theory.inputs import Values
 from fedgauge.values import Version
 
 # initial gap, gradient noise, sampling divergence, local noise of the mean, of workers, local divergence

@@ -33,9 +33,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedgauge.base.types import Floats
 from fedgauge.theory.base import IN_PLACE, Statement, Theorem, at_most, equals_one, ordered, over, recordable, term
-from fedgauge.theory.facts import GRADIENT_NOISE, INITIAL_GAP, LOCAL_DIVERGENCE, NOISE_OF_WORKERS, Quantity
-from fedgauge.theory.inputs import Array, Values
+from fedgauge.theory.inputs import GRADIENT_NOISE, INITIAL_GAP, LOCAL_DIVERGENCE, NOISE_OF_WORKERS, Quantity, Values
 from fedgauge.values import Condition, Version
 
 _CONSTANTS: dict[Version, tuple[int, int, int, int]] = {
@@ -50,7 +50,7 @@ _DEVIATIONS = (
 )
 
 
-def geometric_sum(varphi: Array, terms: Array) -> Array:
+def geometric_sum(varphi: Floats, terms: Floats) -> Floats:
     """Return 1 + varphi^2 + ... + varphi^(2 terms - 2), also where varphi is 1 or the sum overflows.
 
     >>> geometric_sum(np.array([1.0, 2.0]), np.array([3.0, 3.0])).round(9).tolist()
@@ -62,7 +62,7 @@ def geometric_sum(varphi: Array, terms: Array) -> Array:
 
 
 @recordable
-def drift_sum_root(varphi: Array, I: Array) -> Array:  # noqa: E741
+def drift_sum_root(varphi: Floats, I: Floats) -> Floats:  # noqa: E741
     """Return K^(1/4) for K = sum_{k<I} k sum_{0<l<k} l^2 varphi^(2l-2).
 
     K/varphi^(2I-6) is summed instead, which stays small; where varphi is 1 it is a polynomial in I.

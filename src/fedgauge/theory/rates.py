@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedgauge.errors import InputError
+from fedgauge.base.errors import InputError
+from fedgauge.base.types import Floats
 from fedgauge.theory.base import Theorem, largest_factor
-from fedgauge.theory.facts import RateShape
-from fedgauge.theory.inputs import Array
+from fedgauge.theory.inputs import RateShape
 from fedgauge.values import Bound, Number, Version
 
 _DEPTH = 1e-24  # how far below the largest rate is searched
@@ -70,9 +70,9 @@ class FreeRate:
 class BestRate(NamedTuple):
     """For each I the best rate, the rounds (not rounded up) and the bound after them; infinite where there is none."""
 
-    rate: Array
-    rounds: Array
-    total: Array
+    rate: Floats
+    rounds: Floats
+    total: Floats
 
 
 def refuse_free_rates(theorem: Theorem) -> InputError:
@@ -83,7 +83,7 @@ def refuse_free_rates(theorem: Theorem) -> InputError:
     )
 
 
-def minimise(value: Callable[[Array], Array], low: Array, high: Array) -> Array:
+def minimise(value: Callable[[Floats], Floats], low: Floats, high: Floats) -> Floats:
     """Minimise over each interval [low, high] at once, on a log scale.
 
     Each grid lies within two cells of the best point of the grid before. All points of a grid are one evaluation:
@@ -97,7 +97,7 @@ def minimise(value: Callable[[Array], Array], low: Array, high: Array) -> Array:
     left, right = np.zeros(low.shape), np.ones(low.shape)
     width, best = np.log(high / low), high
 
-    def pick(grid: Array, at: Any) -> Array:
+    def pick(grid: Floats, at: Any) -> Floats:
         return np.asarray(np.take_along_axis(grid, at[None], axis=0)[0])
 
     for points in _GRIDS:
@@ -113,11 +113,11 @@ def minimise(value: Callable[[Array], Array], low: Array, high: Array) -> Array:
     return best
 
 
-def _largest_eta(free: FreeRate, steps: Number) -> Array:
+def _largest_eta(free: FreeRate, steps: Number) -> Floats:
     """Find by bisection the largest admissible eta, 0 where none is; the conditions only limit it from above."""
     shape = np.shape(free.bound(steps, 1.0).total)
 
-    def admits(log: Array) -> Any:
+    def admits(log: Floats) -> Any:
         return free.bound(steps, np.exp(log)).admissible
 
     low, high = np.full(shape, -200.0), np.full(shape, 200.0)
@@ -129,7 +129,7 @@ def _largest_eta(free: FreeRate, steps: Number) -> Array:
     return np.where(endless, np.inf, np.where(some, np.exp(low), 0.0))
 
 
-def limits(free: FreeRate, steps: Number) -> tuple[Array, Array]:
+def limits(free: FreeRate, steps: Number) -> tuple[Floats, Floats]:
     """Return the least and the largest rate to consider for each I; the largest is 0 where none is admissible."""
     probe = free.bound(steps, 1.0)
     shape = np.broadcast_shapes(np.shape(probe.total), np.shape(probe.gamma_max))
@@ -152,9 +152,9 @@ def limits(free: FreeRate, steps: Number) -> tuple[Array, Array]:
     return np.maximum(np.minimum(low, top), top * _DEPTH), top
 
 
-def _coefficients(free: FreeRate, steps: Number, shape: tuple[int, ...]) -> tuple[Array, Array, Array, Array]:
+def _coefficients(free: FreeRate, steps: Number, shape: tuple[int, ...]) -> tuple[Floats, Floats, Floats, Floats]:
     """Return A, a, b, c of A/(x R) + a + b x + c x^2 for each I; a term's power of x shows when x is doubled."""
-    sums: dict[int, Array] = {power: np.zeros(shape) for power in (-1, 0, 1, 2)}
+    sums: dict[int, Floats] = {power: np.zeros(shape) for power in (-1, 0, 1, 2)}
     for one, two in zip(free.bound(steps, 1.0).terms, free.bound(steps, 2.0).terms, strict=True):
         first, second = np.broadcast_arrays(one.value, two.value)
         shown = (first > 0) & np.isfinite(second)
@@ -164,7 +164,7 @@ def _coefficients(free: FreeRate, steps: Number, shape: tuple[int, ...]) -> tupl
 
 
 @np.errstate(divide="ignore", invalid="ignore", over="ignore")
-def needed_rounds(free: FreeRate, steps: Number, rate: Array, eps: float) -> Array:
+def needed_rounds(free: FreeRate, steps: Number, rate: Floats, eps: float) -> Floats:
     """Return the rounds after which the bound is eps, infinite where it never is."""
     if free.shape is None:
         raise InputError(
@@ -193,7 +193,7 @@ def needed_rounds(free: FreeRate, steps: Number, rate: Array, eps: float) -> Arr
 
 
 @np.errstate(divide="ignore", invalid="ignore", over="ignore")
-def _least(s: Array, b: Array, c: Array) -> Array:
+def _least(s: Floats, b: Floats, c: Floats) -> Floats:
     """Return where 2 c x^3 + b x^2 = s; infinite where b = c = 0."""
     # One of the two parts alone is s here; where s and a part are both 0, that part is ignored.
     high = np.fmin(np.sqrt(s / b), np.cbrt(s / (2 * c)))
@@ -235,7 +235,7 @@ def best_rate(free: FreeRate, steps: Number, *, rounds: Number | None = None, ta
         rate = np.where(allowed, np.clip(best, low, top), 1.0)
     else:
 
-        def height(rate: Array) -> Array:
+        def height(rate: Floats) -> Floats:
             if rounds is None:
                 return needed_rounds(free, steps, rate, target or 0.0)
             return np.asarray(free.bound(steps, rate, rounds).total)

@@ -26,12 +26,11 @@ from importlib import import_module
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from fedgauge.errors import InputError, count, positive
+from fedgauge.base.errors import InputError, count, positive
+from fedgauge.base.types import Floats
 from fedgauge.values import Value
 
-Floats = npt.NDArray[np.float64]
 MOST_STEPS = 16
 ALL_PAIRS = 4
 """Up to this many local steps, smoothness is used between any two models of a round."""

@@ -1,7 +1,7 @@
 """The local steps, rates and rounds with the least bound: for a cost, or at the least cost for a bound.
 
 Every I up to the cap is looked at where the best rate has a closed form, and enough of them where it is searched (see
-:mod:`fedgauge.theory.rates`). :func:`best_gamma` and :func:`best_local_steps` are what ``fedgauge tune`` shows,
+:mod:`fedgauge.theory.rates`). :func:`best_gamma` and :func:`best_local_steps` are what ``fedgauge theory tune`` shows,
 :func:`solve` is what a plan by theory rests on.
 """
 
@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedgauge.errors import InputError, positive
-from fedgauge.pace.cost import Cost
+from fedgauge.algorithms.cost import Cost
+from fedgauge.base.errors import InputError, positive
+from fedgauge.base.types import Floats
 from fedgauge.theory import find
 from fedgauge.theory.base import Theorem
-from fedgauge.theory.inputs import Array, check_values
+from fedgauge.theory.inputs import check_values
 from fedgauge.theory.rates import BestRate, FreeRate, best_rate, limits, needed_rounds, refuse_free_rates
 from fedgauge.values import Bound, Condition, Number, Value, Version
 from fedgauge.values.display import Displayed
@@ -64,7 +65,7 @@ class Task:
         """The bound whose rate is sought."""
         return FreeRate(find(self.theorem), self.version, self.values, self.eta, self.gamma_min)
 
-    def seconds(self, steps: Array | int) -> Array:
+    def seconds(self, steps: Floats | int) -> Floats:
         """Return the cost of a round."""
         return np.asarray(self.cost.round(np.asarray(steps, dtype=float), self.participants))  # type: ignore[arg-type]
 
@@ -116,7 +117,7 @@ class Choice(Value):
     bound: float
 
 
-def _affordable(task: Task, steps: Array) -> Array | None:
+def _affordable(task: Task, steps: Floats) -> Floats | None:
     """Return the whole rounds that the budget pays for."""
     if task.budget is None:
         return None
@@ -143,11 +144,11 @@ def _candidates(task: Task) -> npt.NDArray[Any]:
     return np.union1d(np.arange(1, min(most, _DENSE) + 1), far)
 
 
-def _tune(task: Task, steps: Array, rounds: Array | None = None) -> BestRate:
+def _tune(task: Task, steps: Floats, rounds: Floats | None = None) -> BestRate:
     return best_rate(task.free, steps, rounds=rounds, target=task.target)
 
 
-def _height(task: Task, steps: Array, whole: bool = True) -> tuple[BestRate, Array]:
+def _height(task: Task, steps: Floats, whole: bool = True) -> tuple[BestRate, Floats]:
     """Return what is to be least, for each I: the seconds to the target, or the bound within the budget."""
     found = _tune(task, steps, _affordable(task, steps))
     if task.target is None:
@@ -156,7 +157,7 @@ def _height(task: Task, steps: Array, whole: bool = True) -> tuple[BestRate, Arr
     return found, rounds * task.seconds(steps)
 
 
-def _search(task: Task) -> tuple[Array, Array]:
+def _search(task: Task) -> tuple[Floats, Floats]:
     """Return candidates for I and their heights; where I was thinned out, all between the best one's neighbours."""
     steps = _candidates(task)
     height = _height(task, steps)[1]
@@ -319,7 +320,7 @@ def best_gamma(
     (0.0251, 0.0193)
     >>> best_gamma("nonconvex", eta=None, **values)
     Traceback (most recent call last):
-    fedgauge.errors.InputError: nonconvex cannot be tuned with eta free and no lower limit for gamma: as gamma -> 0 ...
+    fedgauge.base.errors.InputError: nonconvex cannot be tuned with eta free and no lower limit for gamma: as ...
     """
     theorem = find(name)
     version = version or theorem.default

@@ -28,9 +28,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedgauge.base.types import Floats
 from fedgauge.theory.base import Statement, at_most, over
 from fedgauge.theory.growth import growth_limit, growths, overshoot_limit
-from fedgauge.theory.inputs import Array, Values
+from fedgauge.theory.inputs import Values
 from fedgauge.values import Condition, Term
 
 
@@ -192,7 +193,7 @@ def statement(v: Values, draws: Draws = FULL) -> Statement:
 
 
 @np.errstate(divide="ignore", invalid="ignore", over="ignore")
-def rounds_to(v: Values, target: Any, draws: Draws = FULL) -> Array:
+def rounds_to(v: Values, target: Any, draws: Draws = FULL) -> Floats:
     """Return after how many rounds, not rounded up, the bound is the target; infinite where it never is."""
     made = one_round(v, draws)
     felt = v["L_h"] * (v["I"] - 1) + draws.apart * v["L_g"]

@@ -42,9 +42,10 @@ from fractions import Fraction
 
 import numpy as np
 
+from fedgauge.base.types import Floats
 from fedgauge.theory import average, distance
 from fedgauge.theory.base import IN_PLACE, Factor, Statement, Theorem, at_most, ordered, over, smoothness_limit, term
-from fedgauge.theory.facts import (
+from fedgauge.theory.inputs import (
     GRADIENT_NOISE,
     INITIAL_DISTANCE,
     LOCAL_DIVERGENCE,
@@ -52,8 +53,8 @@ from fedgauge.theory.facts import (
     NOISE_OF_WORKERS,
     Counterexample,
     Quantity,
+    Values,
 )
-from fedgauge.theory.inputs import Array, Values
 from fedgauge.values import Condition, Term, Version
 
 # gradient noise, local noise of the mean, of workers, local divergence
@@ -73,13 +74,13 @@ def _part(version: Version) -> int:
     return 2 if version in ("sharp", "star") else 4
 
 
-def contraction(version: Version, v: Values) -> Array:
+def contraction(version: Version, v: Values) -> Floats:
     """Return 1 - q, the share of the squared distance from x* that a round takes away."""
-    step: Array = v["mu"] * v["gamma"] * v["eta"] * v["I"] / _part(version)
+    step: Floats = v["mu"] * v["gamma"] * v["eta"] * v["I"] / _part(version)
     return step
 
 
-def log_growth(version: Version, v: Values) -> tuple[Array, str]:
+def log_growth(version: Version, v: Values) -> tuple[Floats, str]:
     """Return -R log q and how q is written; a rate so large that q would not be positive counts as q = 0."""
     step = np.minimum(contraction(version, v), 1.0)
     with np.errstate(divide="ignore"):

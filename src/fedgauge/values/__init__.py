@@ -5,11 +5,11 @@ The JSON is that of Python's ``json`` module: an infinite number appears as ``In
 
 from __future__ import annotations
 
-from fedgauge.codec import Value
-from fedgauge.values.bounds import Array, Bound, Condition, Number, Source, Term, Version
-from fedgauge.values.estimates import SETTINGS, Constants, Estimate, Kind, initial_gap, is_safe
+from fedgauge.base.codec import Value
+from fedgauge.base.types import Array
+from fedgauge.values.bounds import Bound, Condition, Inequality, Number, Source, Term, Version
+from fedgauge.values.estimates import SETTINGS, Constants, Estimate, Kind, Scope, Subject, initial_gap, is_safe
 from fedgauge.values.results import Result
-from fedgauge.values.scopes import Scope, Subject
 from fedgauge.values.traces import Round, Status, Trace
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Condition",
     "Constants",
     "Estimate",
+    "Inequality",
     "Kind",
     "Number",
     "Result",

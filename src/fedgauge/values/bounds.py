@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 import numpy as np
-import numpy.typing as npt
 
-from fedgauge.codec import Value
-from fedgauge.symbols import symbol
+from fedgauge.base.codec import Value
+from fedgauge.base.symbols import symbol
+from fedgauge.base.types import Array
 from fedgauge.values.display import Displayed
 from fedgauge.values.estimates import Kind, is_safe
 
-Array = npt.NDArray[Any]
 Number = float | Array
 """A number, or an array of numbers if a formula is evaluated on a whole grid at once."""
 Version = Literal["printed", "corrected", "sharp", "star", "prior"]
@@ -125,3 +124,33 @@ class Bound(Value, Displayed):
         """Whether the version is sound, every condition holds and every constant is safe (see ``kinds``)."""
         safe = self.source.sound and all(is_safe(name, kind) for name, kind in self.kinds.items())
         return np.logical_and(self.admissible, safe)
+
+
+@dataclass(frozen=True)
+class Inequality(Value):
+    """Both sides of an inequality ``left <= right``.
+
+    Attributes:
+        name: the proposition or lemma.
+        left: the side claimed to be smaller.
+        right: the side claimed to be larger.
+        conditions: what the claim needs; where one fails, ``holds`` says nothing about the claim.
+
+    >>> bool(Inequality("Lemma", 1.0, 2.0).holds)
+    True
+    """
+
+    name: str
+    left: Number
+    right: Number
+    conditions: tuple[Condition, ...] = ()
+
+    @property
+    def holds(self) -> Any:
+        """Whether left <= right, up to rounding."""
+        return np.asarray(self.left) <= np.asarray(self.right) * (1 + 1e-9) + np.finfo(float).tiny
+
+    @property
+    def applies(self) -> bool:
+        """Whether every condition of the claim holds."""
+        return all(bool(np.all(condition.holds)) for condition in self.conditions)

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from fedgauge.codec import Value
-from fedgauge.errors import InputError
+from fedgauge.base.codec import Value
+from fedgauge.base.errors import InputError
 
 DIGEST = "digest"
 """The entry of a file that holds the digest of all others."""
@@ -69,7 +69,7 @@ class Result(Value):
     True
     >>> Colour.from_json({"kind": "plan", "name": "teal"})
     Traceback (most recent call last):
-    fedgauge.errors.InputError: Colour is read from a result of kind 'colour', not 'plan'.
+    fedgauge.base.errors.InputError: Colour is read from a result of kind 'colour', not 'plan'.
     """
 
     kind: ClassVar[str]

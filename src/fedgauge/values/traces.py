@@ -9,11 +9,11 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from fedgauge.codec import Value
-from fedgauge.errors import InputError, nearest
+from fedgauge.base.codec import Value
+from fedgauge.base.errors import InputError, nearest
+from fedgauge.base.types import Array
 from fedgauge.values.display import Displayed
 
-Array = npt.NDArray[Any]
 Status = Literal["finished", "target", "diverged", "stopped"]
 
 

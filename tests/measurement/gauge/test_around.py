@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from fedgauge import GaugeOptions, MeasureOptions, QuadraticFederation, fedavg, gauge, measure, random_quadratics
-from fedgauge.federation.first_model import digest_of
-from fedgauge.measurement.gauge.causes import Sight, explained
-from fedgauge.measurement.gauge.result import Cause, Efficiency
+from fedgauge.federation.identity import digest_of
+from fedgauge.measurement.gauge.result import Cause, Efficiency, Sight, explained
 from fedgauge.simulation.setup import Setup
 
 AROUND = GaugeOptions(steps=200, local_steps=(4, 16), around=True)

@@ -28,13 +28,12 @@ from fedgauge import (
     scaffold,
     simulate,
 )
-from fedgauge.errors import InputError
+from fedgauge.base.errors import InputError
 from fedgauge.measurement.gauge import keeping
-from fedgauge.measurement.gauge.combining import between
-from fedgauge.measurement.gauge.combining import falling as pooled
-from fedgauge.measurement.gauge.curve import BaseCurve
+from fedgauge.measurement.gauge.efficiency import BaseCurve, between
+from fedgauge.measurement.gauge.efficiency import falling as pooled
 from fedgauge.measurement.gauge.result import Efficiency, affordable, recommended
-from fedgauge.runs.checkpoints import write_checkpoint
+from fedgauge.simulation.runs.checkpoints import write_checkpoint
 
 GAMMA = 0.02
 

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from fedgauge import GaugeOptions, GaugeResult, diloco, fedavg, gauge, random_quadratics
-from fedgauge.errors import InputError
+from fedgauge.base.errors import InputError
 from fedgauge.measurement.gauge.keeping import Kept
-from fedgauge.runs.checkpoints import State, read_checkpoint, write_checkpoint
+from fedgauge.simulation.runs.checkpoints import State, read_checkpoint, write_checkpoint
 
 FEDERATION = random_quadratics(4, 3, hessian_spread=0.3, sigma2=0.01)
 OPTIONS = GaugeOptions(steps=100, local_steps=[4, 16])

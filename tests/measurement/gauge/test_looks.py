@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from tests.federation.networks import federation, mlp
 
 from fedgauge import GaugeOptions, Participation, fedavg, gauge, random_quadratics
+from fedgauge.base.randomness import Purpose, Streams
 from fedgauge.federation.supervised import SupervisedFederation
-from fedgauge.measurement.gauge import looks
-from fedgauge.measurement.gauge.looks import LOOKS, sample_of_looks
-from fedgauge.randomness import Purpose, Streams
+from fedgauge.measurement.gauge import probes
+from fedgauge.measurement.gauge.probes import LOOKS, sample_of_looks
 from fedgauge.simulation.setup import Setup
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -43,8 +43,8 @@ def test_where_looks_take_long_they_take_a_quarter_of_the_work_or_the_least_samp
     of, options = workers(), GaugeOptions(budget=budget)
     setup = Setup(of, fedavg(0.1), participation=Participation(sampling="with-replacement", participants=participants))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(looks, "CHEAP", 0)
-        patch.setattr(looks, "LEAST", least)
+        patch.setattr(probes, "CHEAP", 0)
+        patch.setattr(probes, "LEAST", least)
         sample = sample_of_looks(setup, options, steps)
     work = (steps + options.budget_of(steps)) * participants * of.batch_size
     # A look is a forward pass, a third of a gradient; five workers of 120 samples each.

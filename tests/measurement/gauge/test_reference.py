@@ -30,8 +30,8 @@ from fedgauge import (
     with_schedules,
 )
 from fedgauge.algorithms.base import move_by
-from fedgauge.errors import InputError
-from fedgauge.measurement.gauge.curve import BaseCurve
+from fedgauge.base.errors import InputError
+from fedgauge.measurement.gauge.efficiency import BaseCurve
 from fedgauge.measurement.gauge.reference import check_base, check_efficiencies, stalled_at
 from fedgauge.measurement.gauge.result import Efficiency
 

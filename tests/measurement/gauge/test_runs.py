@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedgauge import Experiment, GaugeOptions, fedavg, gauge, random_quadratics
-from fedgauge.measurement.gauge.curve import BaseCurve
-from fedgauge.measurement.gauge.runs import Run, efficiency_of, has_stalled, phases_of
+from fedgauge.measurement.gauge.efficiency import BaseCurve, Run, efficiency_of, has_stalled, phases_of
 
 WAY = 200
 CURVE = BaseCurve(range(WAY + 1), [float(WAY - step) for step in range(WAY + 1)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedgauge.errors import InputError, nearest
+from fedgauge.base.errors import InputError, nearest
 from fedgauge.federation.kernels.autograd import Autograd
 from fedgauge.federation.kernels.base import Kernel, Learner, has_frozen, has_hooks, hooks_of_all_modules
 from fedgauge.federation.kernels.convolutional import Convolutional

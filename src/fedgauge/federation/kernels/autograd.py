@@ -12,10 +12,9 @@ import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from fedgauge.errors import InputError
+from fedgauge.base.errors import InputError
 from fedgauge.federation.flat import FlatModule
-from fedgauge.federation.kernels.base import Gather, Learner
-from fedgauge.federation.kernels.losses import Loss
+from fedgauge.federation.kernels.base import Gather, Learner, Loss
 
 
 class Autograd:

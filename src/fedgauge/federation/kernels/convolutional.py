@@ -19,8 +19,7 @@ from torch import nn
 
 from fedgauge.federation.flat import FlatModule
 from fedgauge.federation.kernels.autograd import Autograd
-from fedgauge.federation.kernels.base import Gather, Learner
-from fedgauge.federation.kernels.losses import Criterion
+from fedgauge.federation.kernels.base import Criterion, Gather, Learner
 
 _aten = torch.ops.aten
 Batches = Iterable[tuple[torch.Tensor, torch.Tensor]]

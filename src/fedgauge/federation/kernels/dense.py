@@ -15,8 +15,7 @@ from typing import ClassVar, NamedTuple, Self
 import torch
 from torch import nn
 
-from fedgauge.federation.kernels.base import Gather, Learner
-from fedgauge.federation.kernels.losses import Criterion, Loss
+from fedgauge.federation.kernels.base import Criterion, Gather, Learner, Loss
 
 _BYTES = 3_200_000
 """Size of the models in one product: ten rows of the paper's MLP. With five, a worker's step takes a tenth longer."""

@@ -19,31 +19,51 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 
 from fedgauge.algorithms import described
+from fedgauge.algorithms.adaptive_pace import Pace
 from fedgauge.algorithms.base import Algorithm
-from fedgauge.errors import InputError
-from fedgauge.experiment.config import Experiment
-from fedgauge.experiment.prepare import setup_of
-from fedgauge.federation.first_model import digest_of
+from fedgauge.algorithms.cost import Cost
+from fedgauge.base.errors import InputError
+from fedgauge.base.progress import reported
+from fedgauge.base.threads import undisturbed
+from fedgauge.base.types import Progress, ProgressOption
+from fedgauge.federation.identity import digest_of
 from fedgauge.federation.protocols import Federation, HasSampleNoise
-from fedgauge.measurement.gauge.causes import PLAIN, Sight, explained
-from fedgauge.measurement.gauge.choosing import next_number
-from fedgauge.measurement.gauge.combining import between, combined, falling, measured, part
-from fedgauge.measurement.gauge.curve import BaseCurve
+from fedgauge.measurement.gauge.efficiency import (
+    BaseCurve,
+    Run,
+    between,
+    combined,
+    efficiency_of,
+    falling,
+    has_stalled,
+    measured,
+    next_number,
+    part,
+    phases_of,
+)
 from fedgauge.measurement.gauge.keeping import Kept
-from fedgauge.measurement.gauge.looks import sample_of_looks
-from fedgauge.measurement.gauge.options import AROUND, GaugeOptions
-from fedgauge.measurement.gauge.probes import Base, Probe, Runner
+from fedgauge.measurement.gauge.probes import Base, Probe, Runner, sample_of_looks
 from fedgauge.measurement.gauge.reference import check_base, check_efficiencies, reference_for, stalled_at
-from fedgauge.measurement.gauge.result import Cause, Efficiency, GaugeResult, Phase, Spent, affordable, recommended
-from fedgauge.measurement.gauge.runs import Run, efficiency_of, has_stalled, phases_of
+from fedgauge.measurement.gauge.result import (
+    AROUND,
+    PLAIN,
+    Cause,
+    Efficiency,
+    GaugeOptions,
+    GaugeResult,
+    Phase,
+    Sight,
+    Spent,
+    affordable,
+    explained,
+    recommended,
+)
 from fedgauge.measurement.noise import noise
 from fedgauge.measurement.passes import Meter
-from fedgauge.pace.adaptive import Pace
-from fedgauge.pace.cost import Cost
+from fedgauge.simulation.experiment.config import Experiment
+from fedgauge.simulation.experiment.prepare import setup_of
 from fedgauge.simulation.setup import Setup
-from fedgauge.system.progress import Progress, Wanted, reported
-from fedgauge.system.surroundings import undisturbed
-from fedgauge.values.text import counted
+from fedgauge.values.display import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,7 +98,7 @@ def gauge(
     reference: Algorithm | None = None,
     options: GaugeOptions | None = None,
     directory: str | Path | None = None,
-    progress: Wanted = "auto",
+    progress: ProgressOption = "auto",
     **setup: Any,
 ) -> GaugeResult:
     """Measure the efficiency of local steps, and how many of them a federation affords.

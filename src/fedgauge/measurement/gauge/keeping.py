@@ -18,10 +18,10 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from fedgauge.codec import parse_json
-from fedgauge.errors import InputError
-from fedgauge.runs.checkpoints import State, read_checkpoint, write_checkpoint
-from fedgauge.system.files import UNREADABLE, make_directories, open_file, read_file, write_json
+from fedgauge.base.codec import parse_json
+from fedgauge.base.errors import InputError
+from fedgauge.base.files import UNREADABLE, make_directories, open_file, read_file, write_json
+from fedgauge.simulation.runs.checkpoints import State, read_checkpoint, write_checkpoint
 
 logger = logging.getLogger(__name__)
 

@@ -9,19 +9,21 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+import numpy as np
 import torch
 
-from fedgauge.codec import Value
-from fedgauge.federation.protocols import carries_statistics
-from fedgauge.measurement.gauge.causes import Sight
+from fedgauge.base.codec import Value
+from fedgauge.base.threads import one_thread
+from fedgauge.federation.protocols import HasEffort, carries_statistics
+from fedgauge.measurement.gauge.efficiency import Run
 from fedgauge.measurement.gauge.keeping import Kept, KeptStates
-from fedgauge.measurement.gauge.runs import Run
-from fedgauge.runs.checkpoints import State
+from fedgauge.measurement.gauge.result import GaugeOptions, Sight
 from fedgauge.simulation.engines.local import make_engine
+from fedgauge.simulation.records import SHARE
 from fedgauge.simulation.rounds import Rounds
+from fedgauge.simulation.runs.checkpoints import State
 from fedgauge.simulation.setup import Setup
 from fedgauge.simulation.workers import Work
-from fedgauge.system.threads import one_thread
 
 RECORDS = 96
 """About how often f is recorded along the base run."""
@@ -194,3 +196,36 @@ class Runner:
             return state, None
         numbers = (seen.spread, seen.deviation2, seen.zeta2, float(gradient @ gradient))
         return state, Sight(*numbers) if all(map(math.isfinite, numbers)) else None
+
+
+LOOKS = RECORDS + 44
+"""About how often f is looked at: along the base run, and before and after every probe."""
+CHEAP = 10**12
+"""Products of two numbers in all looks together up to which they are exact: about a minute."""
+LEAST = 5000
+"""Examples of all workers together that are looked at in any case: with a tenth of that, progress drowned in chance."""
+
+
+def sample_of_looks(setup: Setup, options: GaugeOptions, steps: int) -> int | None:
+    """The number of examples of each worker that f is looked at with; None for all of them.
+
+    By default, looks take about a quarter of the work, where they take long at all, or more to see enough examples.
+
+    Args:
+        setup: what is gauged.
+        options: the sample that the user wants, if any, and the budget.
+        steps: of the base run.
+    """
+    federation = setup.federation
+    if not isinstance(federation, HasEffort):
+        return None
+    sizes = federation.sizes(np.arange(federation.num_workers))
+    sample = options.sample
+    if sample is None:
+        if LOOKS * int(sizes.sum()) * federation.effort() <= CHEAP:
+            return None
+        # A forward pass takes a third of what a gradient takes.
+        M = setup.participation.num_participants(federation.num_workers)
+        work = (steps + options.budget_of(steps)) * M * federation.batch_size
+        sample = math.ceil(max(LEAST, 3 * work * SHARE / (1 - SHARE) / LOOKS) / federation.num_workers)
+    return sample if sample < sizes.max() else None

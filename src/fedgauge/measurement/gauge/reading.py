@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from fedgauge.errors import InputError
+from fedgauge.base.errors import InputError
+from fedgauge.base.progress import silent
+from fedgauge.base.types import Progress
 from fedgauge.measurement.gauge.gauge import gauge
-from fedgauge.measurement.gauge.options import GaugeOptions
-from fedgauge.measurement.reading import Reading
+from fedgauge.measurement.gauge.result import GaugeOptions
+from fedgauge.measurement.readings import Reading
 from fedgauge.simulation.setup import Setup
-from fedgauge.system.progress import Progress, silent
 from fedgauge.values import Estimate
 
 MEANING = "What share of the local steps counts around this model, measured directly."

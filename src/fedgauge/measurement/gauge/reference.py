@@ -15,10 +15,10 @@ import numpy as np
 from fedgauge.algorithms import ALGORITHMS
 from fedgauge.algorithms.base import Algorithm, no_state
 from fedgauge.algorithms.schedules import refuse_round_schedules
-from fedgauge.errors import InputError
-from fedgauge.measurement.gauge.curve import BaseCurve
+from fedgauge.base.errors import InputError
+from fedgauge.measurement.gauge.efficiency import BaseCurve
 from fedgauge.measurement.gauge.result import Efficiency
-from fedgauge.values.text import counted
+from fedgauge.values.display import counted
 
 FAR = 3.0
 """The base run is no yardstick for local steps that are certainly more than so many times as efficient."""

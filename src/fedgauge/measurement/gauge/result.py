@@ -1,4 +1,4 @@
-"""What the gauge found: the efficiency of local steps, and what follows from it."""
+"""What the gauge found: the efficiency of local steps, and what follows from it; and how it is taken."""
 
 from __future__ import annotations
 
@@ -10,12 +10,60 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedgauge.codec import Value
-from fedgauge.errors import InputError
-from fedgauge.pace.cost import Cost
-from fedgauge.values.display import Displayed
+from fedgauge.algorithms import is_plain
+from fedgauge.algorithms.cost import Cost
+from fedgauge.base.codec import Value
+from fedgauge.base.errors import InputError, count, positive
+from fedgauge.simulation.setup import Setup
+from fedgauge.values.display import Displayed, counted, short
 from fedgauge.values.results import Result
-from fedgauge.values.text import counted, short
+
+LONG = 5000
+"""A base run with more steps than this is long: probes then need a smaller share of it."""
+AROUND = 512
+"""Steps of the base run around one model."""
+
+
+@dataclass(frozen=True)
+class GaugeOptions:
+    """How the gauge is taken.
+
+    Attributes:
+        local_steps: the numbers of local steps to measure; by default, about four that are chosen by what is seen.
+        threshold: the efficiency that affordable local steps have at least.
+        steps: the number of steps of the base run; by default, the rounds times the local steps of the run.
+        budget: the number of steps of each worker that may be spent beyond the base run; by default, twice the base
+            run's steps, or half of them if it has more than 5,000.
+        around: gauge around the first model only: the base run then has 512 steps by default, and every probe starts
+            from that model.
+        sample: how many examples of each worker f is looked at with, always the same ones; by default, all, or fewer
+            where looking at all of them would take most of the time.
+    """
+
+    local_steps: Sequence[int] | None = None
+    threshold: float = 0.8
+    steps: int | None = None
+    budget: int | None = None
+    around: bool = False
+    sample: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < positive("threshold", self.threshold) <= 1:
+            raise InputError(f"threshold must be above 0 and at most 1, as in 0.8, not {self.threshold!r}.")
+        for name, least in (("steps", 1), ("budget", 1), ("sample", 2)):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, count(name, getattr(self, name), least=least))
+        if self.local_steps is not None:
+            object.__setattr__(self, "local_steps", tuple(count("local_steps", each) for each in self.local_steps))
+
+    def budget_of(self, steps: int) -> int:
+        """The steps that may be spent beyond a base run of so many steps.
+
+        >>> GaugeOptions().budget_of(100), GaugeOptions().budget_of(6000), GaugeOptions(budget=50).budget_of(100)
+        (200, 3000, 50)
+        """
+        return self.budget or (2 * steps if steps <= LONG else steps // 2)
+
 
 How = Literal["reference", "probes", "run", "part", "between"]
 
@@ -329,3 +377,59 @@ def recommended(efficiency: Sequence[Efficiency], round_seconds: float, step_sec
     steps = np.arange(known[0].local_steps, known[-1].local_steps + 1)
     times = (round_seconds + step_seconds * steps) / (steps * interpolated(known, steps))
     return int(steps[int(np.argmin(times))])
+
+
+PLAIN = ("fedavg", "fedadam", "fedadagrad", "fedyogi", "slowmo", "fedavgm")
+"""Algorithms whose local steps are plain gradient steps, so that noise adds gamma^2 I sigma^2 to the spread."""
+
+
+@dataclass(frozen=True)
+class Sight(Value):
+    """What a watched round of a probe shows.
+
+    Attributes:
+        spread: mean squared distance of the local models from their mean after I local steps.
+        deviation2: squared distance of the averaged local gradients from the gradient at the mean model.
+        zeta2: mean squared distance of the workers' gradients from their mean, at the mean model.
+        grad2: squared norm of the gradient of f before the round.
+    """
+
+    spread: float
+    deviation2: float
+    zeta2: float
+    grad2: float
+
+
+def explained(
+    setup: Setup, found: Mapping[int, Efficiency], seen: Mapping[int, Sight], sigma2: float, threshold: float = 0.8
+) -> Cause | None:
+    """The cause of the loss, for the smallest I that is not affordable; None where the numbers do not explain it.
+
+    Where every I is affordable, or the numbers explain none that is not, it is the smallest I that loses a tenth.
+
+    A shift of the averaged gradient by a fraction q of the gradient costs at most about q of the progress. So a smaller
+    q than the fraction that is lost does not explain it, and nothing is said.
+
+    Args:
+        setup: the federation and the algorithm.
+        found: the efficiencies.
+        seen: what was seen for each number of local steps.
+        sigma2: variance of a stochastic gradient, averaged over workers.
+        threshold: the efficiency that affordable local steps have at least.
+    """
+    gamma = setup.algorithm.parameters.get("gamma")
+    if setup.algorithm.name not in PLAIN or not is_plain(setup.algorithm.parameters) or not gamma:
+        return None
+    value = {steps: each.value or 0.0 for steps, each in found.items()}
+    lost = [steps for steps in value if value[steps] < 0.9 and steps in seen]
+    for steps in sorted(lost, key=lambda steps: (value[steps] >= threshold, steps)):
+        sight, N = seen[steps], setup.num_workers
+        if not (sight.spread > 0 and sight.grad2 > 0):
+            continue
+        deviation = math.sqrt(sight.deviation2 / sight.grad2)
+        if deviation < 1 - value[steps]:
+            continue
+        noise = min(gamma**2 * steps * sigma2 * (1 - 1 / N) / sight.spread, 1.0)
+        L_h = math.sqrt(sight.deviation2 / sight.spread)
+        return Cause(steps, math.sqrt(sight.spread), noise, math.sqrt(sight.zeta2), math.sqrt(sigma2), L_h, deviation)
+    return None

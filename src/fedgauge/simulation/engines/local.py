@@ -17,12 +17,12 @@ from typing import Any, Protocol, Self
 
 import torch
 
-from fedgauge.errors import InputError, MachineError
+from fedgauge.base.errors import InputError, MachineError
+from fedgauge.base.interrupts import ENDING
+from fedgauge.base.processes import end_with_parent
+from fedgauge.base.threads import keep_freed_memory
 from fedgauge.federation.protocols import Federation
 from fedgauge.simulation.options import Compute
-from fedgauge.system.children import end_with_parent
-from fedgauge.system.interrupts import ENDING
-from fedgauge.system.memory import keep_freed_memory
 
 
 class LaneWork(Protocol):
@@ -256,7 +256,7 @@ def make_engine(work: LaneWork, compute: Compute) -> Engine:
         return compute.engine(work)
     if compute.engine == "ray":
         # Imported here, so that Ray is needed only by those who use it.
-        from fedgauge.simulation.engines.on_ray import OnRay
+        from fedgauge.simulation.engines.ray_cluster import OnRay
 
         return OnRay(work, compute.processes, compute.address)
     processes = work.federation.processes if compute.processes is None else compute.processes

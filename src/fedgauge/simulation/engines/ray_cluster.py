@@ -1,4 +1,4 @@
-"""A Ray cluster: joining or starting one, and sending it values and tasks; no other module of fedgauge uses Ray.
+"""A Ray cluster: joining or starting one, sending it values and tasks, and the engine on it; no other module uses Ray.
 
 Arrays are sent beside the message. The samples of a federation are then read in place, from one copy in each machine's
 object store. All other arrays are copied, because the store is read-only.
@@ -20,14 +20,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from importlib.metadata import version
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
 
-from fedgauge.errors import InputError, MachineError
+from fedgauge.base.errors import InputError, MachineError
+from fedgauge.base.reaper import reaped
 from fedgauge.federation.shards import ShardedData
-from fedgauge.system.reaper import reaped
+from fedgauge.simulation.engines.local import LaneWork
 
 INSTALL = "pip install 'fedgauge[ray]'"
 _LEAST = (2, 55)
@@ -341,3 +342,48 @@ class Cluster:
         if error is not None:
             raise error
         return answer
+
+
+def _lanes(work: LaneWork, arguments: tuple[Any, ...], method: str, lanes: Sequence[Any]) -> list[Any]:
+    return [getattr(work, method)(lane, *arguments) for lane in lanes]
+
+
+class OnRay:
+    """Tasks on a Ray cluster, in processes with one thread each.
+
+    Args:
+        work: what the tasks run; it is sent once, and a process that runs a task keeps it for the next one.
+        number: the largest number of tasks at once; by default, one per core of the cluster.
+        address: address of the cluster; by default, one is started here, and stopped at the end.
+    """
+
+    def __init__(self, work: LaneWork, number: int | None, address: str | None) -> None:
+        device = work.federation.start(0).device.type
+        if device != "cpu":
+            raise InputError(f"engine = ray computes on the CPU, not on {device}; leave out either device or engine.")
+        with ExitStack() as stack:
+            self._cluster: Cluster = stack.enter_context(join(address, number))
+            self._number = number or self._cluster.cpus
+            self._work = self._cluster.place(work)
+            # If the work cannot be sent, the cluster is left here; otherwise, at the end of the run.
+            self._stack = stack.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: Any) -> None:
+        del self._work
+        self._stack.__exit__(*failure)
+
+    def map(self, method: str, lanes: Sequence[Any], *arguments: Any) -> list[Any]:
+        """Deal the lanes to tasks and put their answers back in order; a lost task is run again."""
+        shared = self._cluster.place(arguments)
+        number = min(self._number, len(lanes))
+        tasks = [
+            self._cluster.submit(_lanes, method, list(lanes[index::number]), placed=self._work, shared=shared)
+            for index in range(number)
+        ]
+        results: list[Any] = [None] * len(lanes)
+        for index in range(number):
+            results[index::number] = self._cluster.result(tasks[index])
+        return results

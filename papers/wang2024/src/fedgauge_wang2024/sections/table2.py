@@ -1,0 +1,46 @@
+"""Table 2: rounds to the target, the paper's and ours with the least and the most over problems."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedgauge.show.page.section import Heading, ReportInput, Section
+from fedgauge.show.web.elements import CellValue
+from fedgauge_wang2024.results import Table2
+
+
+def _table(given: ReportInput) -> Table2:
+    found: Table2 = given.found.by_kind[Table2.kind]
+    return found
+
+
+def _rounds(held: Mapping[str, float] | None) -> str | None:
+    return f"{held['median']:g} ({held['low']:g} to {held['high']:g})" if held else None
+
+
+def _show(given: ReportInput) -> Mapping[str, Any]:
+    found = _table(given)
+    workers = list(dict.fromkeys(N for column in found.columns for N in column.ours))
+    rows: list[list[CellValue]] = [
+        [column.label, column.paper, *(_rounds(column.ours.get(N)) for N in workers)] for column in found.columns
+    ]
+    return {"heads": ("setting", "paper", *(f"N = {N}: median (least to most)" for N in workers)), "rows": rows}
+
+
+def _settings(given: ReportInput) -> Mapping[str, CellValue]:
+    return {name.replace("_", " "): str(value) for name, value in _table(given).settings.items()}
+
+
+def _commands(given: ReportInput) -> list[str]:
+    return ["# the table", "fedgauge paper table2 --out again"]
+
+
+SECTION = Section(
+    "table2",
+    "Table 2: rounds to the target",
+    ("table2",),
+    _show,
+    '{{ table(heads, rows, "cards") }}',
+    Heading("table of rounds", lambda given: _table(given).verdict, _settings, _commands),
+)

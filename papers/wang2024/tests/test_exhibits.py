@@ -1,0 +1,48 @@
+"""Pictures of stored results are drawn again without running anything."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from matplotlib.image import imread
+
+from fedgauge.base.errors import InputError
+from fedgauge_wang2024.exhibits import draw_stored
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+def test_sweeps_and_plans_are_drawn_beside_the_papers_figures(tmp_path: Path) -> None:
+    for name in ("mnist/result.json", "plan/plan.json", "sampling/result.json"):
+        (tmp_path / name).parent.mkdir()
+        shutil.copy(DOCS / "results" / name, tmp_path / name)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/result.json").write_text('{"a": 1}', encoding="utf-8")
+    drawn = {str(path.relative_to(tmp_path)) for path in draw_stored(tmp_path)}
+    assert drawn == {
+        *("mnist/percent=50.png", "mnist/percent=75.png"),
+        *("plan/plan.png", "plan/theory.png", "sampling/sampling.png"),
+    }
+    # The same size as on the pages: what is stored there was drawn by this command.
+    for name in drawn:
+        assert imread(tmp_path / name).shape == imread(DOCS / "results" / name).shape
+
+
+@pytest.mark.parametrize("name", ["mnist/result.json", "plan/plan.json"])
+def test_a_damaged_result_is_refused_in_a_sentence(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).parent.mkdir()
+    whole = (DOCS / "results" / name).read_text(encoding="utf-8")
+    for damaged in (whole[: len(whole) // 2], '{"combinations": 3}', '{"race": 3}'):
+        (tmp_path / name).write_text(damaged, encoding="utf-8")
+        with pytest.raises(InputError, match="is damaged, or another version wrote it"):
+            list(draw_stored(tmp_path))
+
+
+@pytest.mark.parametrize("picture", sorted(DOCS.rglob("*.png")), ids=lambda path: str(path.relative_to(DOCS)))
+def test_every_picture_of_the_pages_can_be_read_on_dark_pages(picture: Path) -> None:
+    """It has no background of its own; its corner is transparent."""
+    image = imread(picture)
+    assert image.shape[2] == 4
+    assert image[0, 0, 3] == 0

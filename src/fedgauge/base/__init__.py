@@ -1,0 +1,1 @@
+"""The vocabulary: errors, symbols, randomness, and what fedgauge needs from the system."""

@@ -1,0 +1,136 @@
+"""The user's own code: functions named as ``package.module:function``, what they hold, and whose a mistake is."""
+
+from __future__ import annotations
+
+import importlib
+import site
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
+
+from fedgauge.base.errors import InputError
+
+
+@cache
+def _installed() -> tuple[Path, ...]:
+    """Where packages are installed."""
+    paths = sysconfig.get_paths()
+    found = [paths["purelib"], paths["platlib"], *site.getsitepackages(), site.getusersitepackages()]
+    return tuple(Path(path).resolve() for path in found)
+
+
+@cache
+def _is_installed(file: str) -> bool:
+    place = Path(file).resolve()
+    return any(place.is_relative_to(installed) for installed in _installed())
+
+
+def is_own(module: str | None) -> bool:
+    """Whether a module is the user's own: neither Python's nor an installed package's nor fedgauge's.
+
+    A module that this process does not know is one whose functions came here by value.
+
+    >>> is_own("__main__"), is_own("json"), is_own("numpy"), is_own("fedgauge.algorithms")
+    (True, False, False, False)
+    """
+    if module is None or module == "__main__":
+        return True
+    package = module.partition(".")[0]
+    if package == "fedgauge" or package in sys.stdlib_module_names:
+        return False
+    for name in (package, module):
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file is not None:  # a namespace package has none
+            return not _is_installed(file)
+    return True
+
+
+def global_names(code: CodeType) -> list[str]:
+    """The global names that a function reads, with those of the functions inside it, in alphabetical order."""
+    import dis
+
+    found = {instruction.argval for instruction in dis.get_instructions(code) if instruction.opname == "LOAD_GLOBAL"}
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            found |= set(global_names(constant))
+    return sorted(found)
+
+
+def contents(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """What a function holds beside its code, each with a name: defaults, closure cells and the globals it reads."""
+    yield "defaults", function.__defaults__
+    yield "keyword defaults", function.__kwdefaults__
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield f"cell {name}", cell.cell_contents
+        except ValueError:  # a cell that is filled later
+            yield f"cell {name}", None
+    for name in global_names(function.__code__):
+        if name in function.__globals__:
+            yield f"global {name}", function.__globals__[name]
+
+
+def find_own(name: str, what: str) -> Callable[..., Any]:
+    """Import the function ``package.module:function``, which makes ``what``.
+
+    >>> find_own("math:hypot", "model")(3, 4)
+    5.0
+    """
+    module, _, function = name.partition(":")
+    if not (module and function):
+        raise InputError(
+            f"{name!r} does not name a function that makes the {what}; write it as package.module:function."
+        )
+    try:
+        place = importlib.import_module(module)
+    except ImportError as error:
+        raise InputError(f"Cannot import {module} for the {what} ({error}); check the name and the path.") from None
+    except (Exception, SystemExit) as error:  # whatever a module of the user's own may raise
+        reason = f"{type(error).__name__}: {error}"
+        raise InputError(f"Cannot import {module} for the {what} ({reason}); fix the module.") from error
+    found: Callable[..., Any] | None = getattr(place, function, None)
+    if found is None:
+        raise InputError(f"{module} has no {function}; name a function that makes the {what}.")
+    return found
+
+
+@contextmanager
+def blamed(what: str, remedy: str = "fix it") -> Iterator[None]:
+    """Turn whatever the user's own code raises into one sentence; sys.exit there must not end the command unnoticed.
+
+    >>> with blamed("The model mine:net cannot be made"):
+    ...     raise SystemExit(0)
+    Traceback (most recent call last):
+    fedgauge.base.errors.InputError: The model mine:net cannot be made (SystemExit: 0); fix it.
+    """
+    try:
+        yield
+    except InputError:
+        raise  # a sentence already
+    except (Exception, SystemExit) as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())  # a message may have several lines
+        raise InputError(f"{what} ({reason}); {remedy}.") from error
+
+
+COMMANDS = "fedgauge.commands"
+"""The group of functions and typer groups that become commands of ``fedgauge``, each under its entry's name."""
+RESULTS = "fedgauge.results"
+"""The group of tuples of :class:`~fedgauge.values.Result` types, which reports can read."""
+SECTIONS = "fedgauge.sections"
+"""The group of tuples of sections, which reports show behind those on plans and sweeps."""
+
+
+@cache
+def plugins(group: str) -> dict[str, Any]:
+    """Load what the installed packages offer in a group, by name and in the order of names.
+
+    >>> sorted(plugins("fedgauge.nothing"))
+    []
+    """
+    return {entry.name: entry.load() for entry in sorted(entry_points(group=group), key=lambda entry: entry.name)}

@@ -1,1 +1,0 @@
-"""Closed-form results on quadratics: exact expectations, and where local SGD beats mini-batch SGD."""

@@ -1,1 +1,0 @@
-"""What a round costs, and how many local steps the next rounds take."""

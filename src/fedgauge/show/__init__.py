@@ -1,0 +1,1 @@
+"""How results are shown: pages, notebooks, pictures and the terminal."""

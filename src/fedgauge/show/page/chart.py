@@ -1,0 +1,464 @@
+"""Charts as self-contained SVG: lines with bands, and stacked areas.
+
+The numbers of a chart appear in three places: in the picture, in a table below it, and in the data from which the
+script shows what is under the pointer. All three are written from the same series, so that they cannot differ. Check
+boxes and CSS decide which series are shown and which axis is used, so that both work without JavaScript. Positions are
+computed here, and ``templates/charts.html`` writes the SVG.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
+
+from markupsafe import Markup
+
+from fedgauge.show.page.scales import AxisScale, fit, labels, thin
+from fedgauge.show.web.elements import CellValue, notes, page_environment, place, table
+from fedgauge.show.web.writing import shown
+
+WIDTH, HEIGHT = 520, 316
+_LEFT, RIGHT, TOP, _BOTTOM = 66.0, 500.0, 34.0, 264.0
+LETTER = 10.2
+"""The width of a letter in a picture on a phone, on which letters are largest."""
+_SMALL_LETTER = 7.3  # elsewhere
+_LINE = 20.0  # the height of a line of words
+_BAR = 6.0  # half the width of a band or a layer that has a single point
+_DOT = 2.0  # half the width of a single point, without the width of the line around it
+OTHERS = 8
+"""The colour number of series that are shown only for comparison; 0 to 7 are the explorer's colours."""
+
+Style = Literal["line", "dashed", "dots", "steps"]
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line of a chart.
+
+    Attributes:
+        name: the name in the legend; series with the same name are shown and hidden together.
+        x: the x values, in increasing order.
+        y: the y values; a value that is not finite leaves a gap.
+        colour: the number of its colour in the palette.
+        style: how the line is drawn.
+        low: the lower edge of a band around the line.
+        high: the upper edge of that band.
+    """
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    colour: int = 0
+    style: Style = "line"
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+
+    def thinned(self) -> Series:
+        """The series reduced to as many points as a screen can show; extremes are kept."""
+        placed = [index for index, x in enumerate(self.x) if math.isfinite(x)]
+        heights = [0.0 if (y := self.y[index]) is None or not math.isfinite(y) else y for index in placed]
+        kept = thin([self.x[index] for index in placed], heights)
+
+        def some(numbers: Sequence[float]) -> tuple[float, ...]:
+            return tuple(numbers[placed[index]] for index in kept) if numbers else ()
+
+        return replace(self, x=some(self.x), y=some(self.y), low=some(self.low), high=some(self.high))
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A position on the x axis that gets a vertical line and a label."""
+
+    x: float
+    label: str
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure: its name on the page, its HTML, and the data for what is shown under the pointer."""
+
+    name: str
+    html: Markup
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+class Tick(NamedTuple):
+    """A tick of an axis: its position, its label, the CSS class of the label, and the position of its middle."""
+
+    at: float
+    label: str
+    kind: str
+    middle: float
+
+
+class DrawnMark(NamedTuple):
+    """A mark, the side on which there is room for its label, and how far down the label is."""
+
+    at: float
+    label: str
+    is_right: bool
+    down: float
+
+
+class DrawnSeries(NamedTuple):
+    """A series as SVG paths."""
+
+    group: int
+    colour: int
+    style: str
+    path: str
+    band: str = ""
+
+
+# -- the parts of a picture --------------------------------------------------------------------------------------
+
+
+@functools.cache
+def macros() -> Any:
+    """The macros of ``templates/charts.html``."""
+    return page_environment("fedgauge.show.page").get_template("charts.html").module
+
+
+def ticks_of(scale: AxisScale, whole: bool = False) -> list[Tick]:
+    """The ticks of an axis from left to right, as many as have room; every other label is hidden on a phone.
+
+    Args:
+        scale: the axis.
+        whole: whether what it counts has no fractions, such as rounds.
+    """
+    for most in (6, 5, 4, 3, 2):
+        marks = [mark for mark in scale.ticks(most) if not whole or mark.is_integer()] or scale.ticks(most)
+        words = labels(marks)
+        found = [
+            Tick(at, label, "tick odd" if number % 2 else "tick", min(at, WIDTH - len(label) * LETTER / 2))
+            for number, (at, label) in enumerate(zip(map(scale, marks), words, strict=True))
+        ]
+        if _apart(found, _SMALL_LETTER) and _apart(found[::2], LETTER):
+            return found
+    return found[:1]
+
+
+def _apart(found: Sequence[Tick], letter: float) -> bool:
+    """Whether there is a gap between each label and the next."""
+    return all(
+        other.middle - one.middle > letter * (len(one.label) + len(other.label) + 1) / 2
+        for one, other in pairwise(found)
+    )
+
+
+def _heights_of(scale: AxisScale) -> list[Tick]:
+    """The ticks of an axis from the bottom up, of which every label is shown."""
+    marks = scale.ticks(6)
+    return [Tick(scale(mark), label, "tick", 0.0) for mark, label in zip(marks, labels(marks), strict=True)]
+
+
+def _left(scales: Iterable[AxisScale]) -> float:
+    """Where the x axis begins, so that the labels of the y axis have room before it."""
+    longest = max(len(tick.label) for scale in scales for tick in _heights_of(scale))
+    return max(_LEFT, 10 + LETTER * longest)
+
+
+def _marks(marks: Iterable[Mark], x: AxisScale) -> list[DrawnMark]:
+    """The marks on the axis; labels that would cover one another are below one another."""
+    drawn, taken = [], list[tuple[int, float, float]]()
+    shown_marks = sorted((mark for mark in marks if x.low <= mark.x <= x.high), key=lambda each: each.x)
+    for mark in shown_marks:
+        at, wide = x(mark.x), LETTER * (len(mark.label) + 1)
+        is_right = _is_right(at, wide, [x(each.x) for each in shown_marks], x)
+        begin, end = (at - wide, at) if is_right else (at, at + wide)
+        row = next(row for row in itertools.count() if not any(r == row and a < end and begin < b for r, a, b in taken))
+        taken.append((row, begin, end))
+        drawn.append(DrawnMark(at, mark.label, is_right, _LINE * row))
+    return drawn
+
+
+def _is_right(at: float, wide: float, lines: Sequence[float], x: AxisScale) -> bool:
+    """Whether a label ends at its line rather than begins there: where no other line crosses it, if it can be."""
+    likely = at > (x.start + x.end) / 2
+    for is_right in (likely, not likely):
+        begin, end = (at - wide, at) if is_right else (at, at + wide)
+        if x.start <= begin and end <= x.end and not any(begin < line < end for line in lines if line != at):
+            return is_right
+    return likely
+
+
+def drawable(number: float | None, scale: AxisScale) -> bool:
+    """Whether a number can be drawn on an axis."""
+    return number is not None and math.isfinite(number) and (number >= sys.float_info.min or not scale.log)
+
+
+def _path(places: Sequence[float], heights: Sequence[float], x: AxisScale, y: AxisScale, steps: bool = False) -> str:
+    """The path of a line, with a gap wherever a number cannot be drawn."""
+    parts: list[str] = []
+    points = zip(places, heights, strict=True)
+    for is_drawn, run in itertools.groupby(points, lambda point: drawable(point[0], x) and drawable(point[1], y)):
+        if not is_drawn:
+            continue
+        first, *rest = [(x(a), y(b)) for a, b in run]
+        parts.append(f"M{place(first[0])} {place(first[1])}" if rest else _dot(*first, x, y))
+        parts += [f"H{place(at)}V{place(up)}" if steps else f"L{place(at)} {place(up)}" for at, up in rest]
+    return "".join(parts)
+
+
+def _dot(at: float, up: float, x: AxisScale, y: AxisScale) -> str:
+    """The path of a single point, large enough to be seen, inside the axes."""
+    left, right = place(max(at - _DOT, x.start)), place(min(at + _DOT, x.end))
+    over, under = place(max(up - _DOT, y.end)), place(min(up + _DOT, y.start))
+    return f"M{left} {place(up)}L{place(at)} {over}L{right} {place(up)}L{place(at)} {under}Z"
+
+
+def _area(places: Sequence[float], lows: Sequence[float], highs: Sequence[float], x: AxisScale, y: AxisScale) -> str:
+    """The path of a band or a layer, with a gap wherever an edge is missing; infinite edges are those of the axis."""
+
+    def has_place(a: float, low: float, high: float) -> bool:
+        known = low is not None and high is not None and not math.isnan(low) and not math.isnan(high)
+        return drawable(a, x) and known and (high >= y.low or not y.log)
+
+    points = zip(places, lows, highs, strict=True)
+    parts = []
+    for is_drawn, run in itertools.groupby(points, lambda point: has_place(*point)):
+        if not is_drawn:
+            continue
+        kept = [(x(a), y.nearest(low), y.nearest(high)) for a, low, high in run]
+        if len(kept) == 1:
+            at, low, high = kept[0]
+            kept = [(max(at - _BAR, x.start), low, high), (min(at + _BAR, x.end), low, high)]
+        there = "L".join(f"{place(a)} {place(high)}" for a, _, high in kept)
+        back = "L".join(f"{place(a)} {place(low)}" for a, low, _ in reversed(kept))
+        parts.append(f"M{there}L{back}Z")
+    return "".join(parts)
+
+
+def plain(number: float | None) -> float | None:
+    """A number for JSON; None if it is not finite.
+
+    >>> plain(0.5), plain(math.inf)
+    (0.5, None)
+    """
+    return number if number is not None and math.isfinite(number) else None
+
+
+# -- charts ------------------------------------------------------------------------------------------------------
+
+
+def lines(
+    name: str,
+    series: Sequence[Series],
+    *,
+    title: str,
+    x_label: str,
+    y_label: str,
+    note: str = "",
+    log: bool = True,
+    log_x: bool = False,
+    marks: Sequence[Mark] = (),
+    rows: int = 400,
+) -> Chart:
+    """Draw lines, with bands around those that have them; the reader can choose a logarithmic or a plain y axis.
+
+    Args:
+        name: the name of the chart on the page.
+        series: the lines; they are reduced to as many points as a screen can show.
+        title: the title above the picture.
+        x_label: the label of the x axis.
+        y_label: the label of the y axis.
+        note: a sentence below the title.
+        log: whether the logarithmic y axis is shown first.
+        log_x: whether the x axis is logarithmic.
+        marks: positions on the x axis with a line and a label.
+        rows: the largest number of rows in the table.
+
+    >>> chart = lines("loss", [Series("f", [0, 1, 2], [1.0, 0.5, 0.25])], title="Loss", x_label="round", y_label="f")
+    >>> chart.data["series"][0]["y"], chart.html.count("<svg")
+    ([1.0, 0.5, 0.25], 2)
+    """
+    numbers = _numbers([one.thinned() for one in series], x_label, rows)
+    drawn = [one.thinned() for one in series if any(map(_is_finite, one.y))]
+    names = list(dict.fromkeys(one.name for one in drawn))
+    missing = [name for name in dict.fromkeys(one.name for one in series) if name not in names]
+    if not drawn:
+        return sentence(name, title, f"No picture: {y_label} has no finite value here.", numbers)
+    if missing:
+        note = f"{note} Not drawn, as none of its values is finite: {', '.join(missing)}.".strip()
+    places = [at for one in drawn for at in (*one.x, *(mark.x for mark in marks))]
+    heights = [up for one in drawn for up in (*one.y, *one.low, *one.high)]
+    scales = {"linear": fit(heights, _BOTTOM, TOP, zero=not _narrow(heights))}
+    values = [up for one in drawn for up in one.y if _is_finite(up)]
+    # A line that goes below 0 would be cut there.
+    if max(values, default=0.0) >= sys.float_info.min and min(values) >= 0:
+        scales = {"log": fit(heights, _BOTTOM, TOP, log=True), **scales}
+    x = fit(places, _left(scales.values()), RIGHT, log=log_x)
+    hint = f"{title}: {', '.join(names)} against {x_label}"
+    pictures = []
+    for kind, y in scales.items():
+        paths = [
+            DrawnSeries(
+                names.index(one.name),
+                one.colour,
+                one.style,
+                _path(one.x, one.y, x, y, steps=one.style == "steps"),
+                _area(one.x, one.low, one.high, x, y) if one.low else "",
+            )
+            for one in drawn
+        ]
+        across, up = ticks_of(x, all(map(float.is_integer, map(float, places)))), _heights_of(y)
+        pictures.append(
+            macros().lines_picture(
+                kind, hint, x, y, across, up, x_label, y_label, paths, _marks(marks, x), WIDTH, HEIGHT
+            )
+        )
+    colours = {one.name: f"t{one.colour} {one.style}" for one in reversed(drawn)}
+    legend = [(one, colours[one]) for one in names] if len(names) > 1 else []
+    switch = "log axis" if len(scales) == 2 else None
+    html = macros().figure(name, title, note, Markup("").join(pictures), legend, numbers, switch, log)
+    data = {
+        "kind": "lines",
+        "label": x_label,
+        "x": x.to_json(),
+        "y": {kind: y.to_json() for kind, y in scales.items()},
+        "series": [
+            {
+                "name": one.name,
+                "group": names.index(one.name),
+                "colour": one.colour,
+                "x": list(one.x),
+                "y": [plain(up) for up in one.y],
+                **({"low": [plain(n) for n in one.low], "high": [plain(n) for n in one.high]} if one.low else {}),
+            }
+            for one in drawn
+        ],
+    }
+    return Chart(name, html, data)
+
+
+def _is_finite(number: float | None) -> bool:
+    return number is not None and math.isfinite(number)
+
+
+def sentence(name: str, title: str, words: str, numbers: Markup) -> Chart:
+    """A figure whose numbers no picture can show: a sentence, and the numbers."""
+    return Chart(name, macros().figure(name, title, words, Markup(), [], numbers), {"kind": "none"})
+
+
+def _narrow(heights: Iterable[float | None]) -> bool:
+    """Whether an axis from 0 would waste most of its height."""
+    finite = [up for up in heights if up is not None and math.isfinite(up)]
+    return bool(finite) and min(finite) > 0.5 * max(finite) > 0
+
+
+def _numbers(series: Sequence[Series], x_label: str, most: int) -> Markup:
+    """The table below a chart: one row per x value, or only some of them if there are too many."""
+    places = sorted({at for one in series for at in one.x})
+    kept = places
+    if len(places) > most:
+        # Keep the extremes of every line, and evenly spaced points between them.
+        step = math.ceil(len(places) / (most // 2))
+        ends = {one.x[at] for one in series for at in _extremes(one.y)}
+        kept = sorted({*places[::step], places[-1], *ends})
+    looked_up = [dict(zip(one.x, one.y, strict=True)) for one in series]
+    rows: list[list[CellValue]] = [
+        [at, *(found.get(at, "") if found.get(at, "") is not None else "" for found in looked_up)] for at in kept
+    ]
+    some = [f"{len(kept)} of {len(places)} rows, including the extremes."] if len(kept) < len(places) else []
+    return notes(some) + table((x_label, *(one.name for one in series)), rows)
+
+
+def _extremes(numbers: Sequence[float]) -> list[int]:
+    finite = [(number, at) for at, number in enumerate(numbers) if number is not None and math.isfinite(number)]
+    return [min(finite)[1], max(finite)[1]] if finite else []
+
+
+def stacked(
+    name: str,
+    x: Sequence[float],
+    layers: Sequence[tuple[str, int, Sequence[float]]],
+    *,
+    title: str,
+    x_label: str,
+    y_label: str,
+    note: str = "",
+    shares: bool = False,
+    log_x: bool = True,
+    marks: Sequence[Mark] = (),
+) -> Chart:
+    """Draw layers on top of each other; the reader can choose between heights and shares of the whole.
+
+    Args:
+        name: the name of the chart on the page.
+        x: the x values.
+        layers: the layers from the bottom up, each with a name, a colour and its heights.
+        title: the title above the picture.
+        x_label: the label of the x axis.
+        y_label: the label of the y axis.
+        note: a sentence below the title.
+        shares: whether shares are shown first.
+        log_x: whether the x axis is logarithmic.
+        marks: positions on the x axis with a line and a label.
+
+    >>> chart = stacked("terms", [1, 2], [("a", 0, [1, 1]), ("b", 1, [0, 3])], title="T", x_label="I", y_label="bound")
+    >>> chart.data["series"][1]["share"]
+    [0.0, 0.75]
+    """
+    totals: list[float] = [sum(heights) for heights in zip(*(layer[2] for layer in layers), strict=True)]
+    rows: list[list[CellValue]] = [
+        [at, *(layer[2][index] for layer in layers), totals[index]] for index, at in enumerate(x)
+    ]
+    numbers = table((x_label, *(layer[0] for layer in layers), "all"), rows)
+    # Layers can only be stacked where each has a height, and so has their sum.
+    whole = [math.isfinite(at) and all(layer[2][i] >= 0 for layer in layers) for i, at in enumerate(x)]
+    kept = [i for i, is_whole in enumerate(whole) if is_whole and math.isfinite(totals[i])]
+    if not kept:
+        said = f"No picture: the {y_label} has no finite value for any of these {x_label}."
+        return sentence(name, title, said, numbers)
+    if len(kept) < len(x):
+        left_out = f"From {shown(x[len(kept)])} on" if kept[-1] == len(kept) - 1 else "In the gaps"
+        note = f"{note} {left_out}, the {y_label} has no finite value.".strip()
+    stacks = [[float(layer[2][i]) if i in kept else math.nan for i in range(len(x))] for layer in layers]
+    parts = [[h / t if t > 0 else 0 * h for h, t in zip(heights, totals, strict=True)] for heights in stacks]
+    # The switch is the same in all charts: when it is on, it shows the picture with the class "log".
+    kinds: dict[str, tuple[Sequence[Sequence[float]], AxisScale, str]] = {
+        "log": (stacks, fit([0.0, *(totals[i] for i in kept)], _BOTTOM, TOP), y_label),
+        "linear": (parts, AxisScale(0.0, 1.0, _BOTTOM, TOP), "share of the whole"),
+    }
+    places = fit(x, _left(y for _, y, _ in kinds.values()), RIGHT, log=log_x)
+    hint = f"{title}: {', '.join(layer[0] for layer in layers)} against {x_label}"
+    pictures = []
+    for kind, (all_heights, y, label) in kinds.items():
+        drawn, below = [], [0.0] * len(x)
+        for number, ((_, colour, _), heights) in enumerate(zip(layers, all_heights, strict=True)):
+            above = [b + h for b, h in zip(below, heights, strict=True)]
+            drawn.append(DrawnSeries(number, colour, "area", _area(x, below, above, places, y)))
+            below = above
+        across, up = ticks_of(places), _heights_of(y)
+        pictures.append(
+            macros().layers_picture(
+                kind, hint, places, y, across, up, x_label, label, drawn, _marks(marks, places), WIDTH, HEIGHT
+            )
+        )
+    legend = [(label, f"t{colour}") for label, colour, _ in layers]
+    html = macros().figure(
+        name, title, note, Markup("").join(pictures), legend, numbers, "as heights", not shares, plain_keys=True
+    )
+    data = {
+        "kind": "stacked",
+        "label": x_label,
+        "x": places.to_json(),
+        "edges": [_BOTTOM, TOP],
+        "series": [
+            {
+                "name": layer[0],
+                "colour": layer[1],
+                "x": [x[i] for i in kept],
+                "y": [layer[2][i] for i in kept],
+                "share": [part[i] for i in kept],
+            }
+            for layer, part in zip(layers, parts, strict=True)
+        ],
+    }
+    return Chart(name, html, data)

@@ -1,0 +1,169 @@
+"""What a report shows beyond the files that it reads: who holds which labels, and the theorem that covers the run.
+
+All of it is computed here, before anything is rendered, and handed to the report as values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from fedgauge.base.errors import InputError, MachineError
+from fedgauge.planning.comparison import Comparison, compare
+from fedgauge.show.results.reading import FoundResults
+from fedgauge.simulation.experiment.config import Experiment
+from fedgauge.simulation.runs.reader import FoundRun
+from fedgauge.values import Constants, Estimate
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedgauge.federation.protocols import Federation
+    from fedgauge.federation.quadratic import QuadraticFederation
+    from fedgauge.federation.supervised import SupervisedFederation
+
+_REGRESSION = ("softmax", "linear")
+"""The models whose f* can be proved."""
+
+
+@dataclass(frozen=True)
+class LabelCounts:
+    """How many examples of each label every worker has: one row per worker, one column per label."""
+
+    classes: tuple[str, ...]
+    counts: tuple[tuple[int, ...], ...]
+    scheme: str
+
+
+@dataclass(frozen=True)
+class Background:
+    """What was worked out about some results.
+
+    Attributes:
+        experiment: the experiment behind them, where they have one.
+        labels: how its data is divided.
+        num_workers: N, where it is known.
+        comparison: the theorem beside the run.
+        notes: what could not be worked out, and why.
+    """
+
+    experiment: Experiment | None = None
+    labels: LabelCounts | None = None
+    num_workers: int | None = None
+    comparison: Comparison | None = None
+    notes: tuple[str, ...] = ()
+
+
+def background_of(found: FoundResults) -> Background:
+    """Work out the experiment, how its data is divided, and the theorem that covers the run."""
+    experiment = _experiment(found)
+    labels, workers, notes = None, None, []
+    if experiment is not None:
+        try:
+            if experiment.data.is_quadratic:
+                workers = _quadratics(experiment, found.run).num_workers
+            else:
+                labels, workers = _share_out(experiment)
+        except (InputError, MachineError) as error:
+            notes.append(f"What the workers hold cannot be shown: {error}")
+    if workers is None and found.measurement:  # which is of the same federation, or it would have been refused
+        workers = found.measurement.settings.get("workers")
+    comparison = None
+    # A plan's constants belong to the plan's experiment, which need not be the run's.
+    constants = found.measurement.constants if found.measurement else None
+    if found.run and constants:
+        try:
+            run = found.run
+            if found.measurement and found.measurement.settings.get("weights") is not None:
+                raise InputError(
+                    "The constants were measured with unequal weights of the workers, for which no report"
+                    " evaluates the theorems; measure with equal weights."
+                )
+            comparison = compare(run, constants, workers, lambda known: _gap(experiment, run, known))
+        except InputError as error:
+            notes.append(f"There is no bound to set beside the run: {error}")
+    return Background(experiment, labels, workers, comparison, tuple(notes))
+
+
+def _experiment(found: FoundResults) -> Experiment | None:
+    """The experiment that was run, measured, planned or swept, in that order."""
+    sources: dict[str, Mapping[str, Any] | None] = {
+        f"{found.path}: experiment.toml": found.run.experiment if found.run else None,
+        "The measurement": found.measurement.settings.get("experiment") if found.measurement else None,
+        "The plan": found.plan.experiment if found.plan else None,
+        found.path: found.by_kind["sweep"].experiment if "sweep" in found.by_kind else None,
+    }
+    for name, data in sources.items():
+        if data:
+            try:
+                return Experiment.from_json(data)
+            except InputError as error:
+                raise InputError(f"{name} does not fit this version of fedgauge: {error}") from None
+    return None
+
+
+def _quadratics(experiment: Experiment, run: FoundRun | None) -> QuadraticFederation:
+    """The federation of a file, if it is still the one that was run."""
+    from fedgauge.federation.quadratic import QuadraticFederation
+
+    federation = QuadraticFederation.read(experiment.data.name)
+    if run and run.settings.get("federation") not in (None, federation.digest):
+        raise InputError(f"{experiment.data.name} has changed since the run.")
+    return federation
+
+
+def _gap(experiment: Experiment | None, run: FoundRun, known: Constants) -> Estimate | None:
+    """F of a run, proved for its first model: always for quadratics, and from a proved f* for regression."""
+    least = known.get("f_star")
+    if experiment is None:
+        return None
+    try:
+        if experiment.data.is_quadratic:
+            federation = _quadratics(experiment, run)
+            return federation.constants_at(_start(run, federation).numpy())["F"]
+        # A model of one's own is not imported to write a report.
+        if experiment.model.name in _REGRESSION and least and least.scope and least.kind in ("exact", "lower"):
+            return _gap_of_regression(experiment, run, least)
+    except (InputError, MachineError):
+        pass
+    return None
+
+
+def _gap_of_regression(experiment: Experiment, run: FoundRun, least: Estimate) -> Estimate | None:
+    from fedgauge.measurement.certification import gap_at
+    from fedgauge.simulation.experiment.prepare import prepare
+
+    federation = prepare(experiment).federation
+    if federation.digest != run.settings.get("federation"):
+        return None
+    return gap_at(cast("SupervisedFederation", federation), _start(run, federation), least)
+
+
+def _start(run: FoundRun, federation: Federation) -> torch.Tensor:
+    """The first model of a run."""
+    from fedgauge.federation.identity import digest_of
+    from fedgauge.simulation.runs.checkpoints import read_model
+
+    if "start" not in run.settings:
+        return federation.start(int(run.settings["seed"]))
+    model = read_model(Path(run.path) / "start.safetensors", federation)
+    if digest_of(model) != run.settings["start"]:
+        raise InputError(f"{run.path}/start.safetensors is not the model with which the run began.")
+    return model
+
+
+def _share_out(experiment: Experiment) -> tuple[LabelCounts, int]:
+    """The labels of every worker, if the data is on this machine; nothing is downloaded."""
+    from fedgauge.simulation.experiment.prepare import share_out
+
+    if experiment.data.is_own:
+        raise InputError(f"{experiment.data.name} is a function of your own, which is not called to write a report.")
+    dataset, partition = share_out(experiment)
+    labels, names = dataset.counted()
+    counts = partition.label_counts(labels, len(names))
+    classes = list(names)
+    classes += [str(number) for number in range(len(classes), counts.shape[1])]
+    rows = tuple(tuple(row) for row in counts.tolist())
+    return LabelCounts(tuple(classes), rows, partition.scheme), partition.num_workers

@@ -1,0 +1,108 @@
+"""Finds the gauge, the measurement and the plan that belong to a run, in the directories around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedgauge.base.errors import InputError
+from fedgauge.measurement.gauge.result import GaugeResult
+from fedgauge.measurement.readings import Measurement
+from fedgauge.planning.plan import Plan
+from fedgauge.show.results.reading import FoundResults, read_results
+from fedgauge.simulation.experiment.config import Experiment
+from fedgauge.simulation.runs.reader import FoundRun
+
+_FILES = {GaugeResult.kind: "gauge.json", Measurement.kind: "measure.json", Plan.kind: "plan.json"}
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What lies beside a run.
+
+    Attributes:
+        found: the results, with those beside the run.
+        used: the files that were added.
+        left_out: why files were not, by their paths.
+    """
+
+    found: FoundResults
+    used: tuple[Path, ...] = ()
+    left_out: Mapping[Path, str] = field(default_factory=dict)
+
+    @property
+    def sentence(self) -> str:
+        """Both in one line; empty where nothing was found.
+
+        >>> Beside(FoundResults("run"), (Path("measure.json"),), {Path("plan.json"): "of other data"}).sentence
+        'Shown with it: measure.json; left out: plan.json (of other data).'
+        """
+        used = ", ".join(map(str, self.used))
+        left_out = ", ".join(f"{path} ({why})" for path, why in self.left_out.items())
+        parts = [f"shown with it: {used}"] * bool(used) + [f"left out: {left_out}"] * bool(left_out)
+        said = "; ".join(parts)
+        return f"{said[0].upper()}{said[1:]}." if said else ""
+
+
+def add_beside(found: FoundResults) -> Beside:
+    """Add what belongs to a run and was not named: the nearest file of each kind, one about its own model first."""
+    run, used, left_out = found.run, [], {}
+    if run is None:
+        return Beside(found)
+    for kind, name in _FILES.items():
+        fitting: list[tuple[bool, Path, Any]] = []
+        for path in _places(Path(run.path), name) if kind not in found.by_kind else ():
+            try:
+                result = read_results(path).by_kind[kind]
+            except (InputError, KeyError):
+                left_out[path] = "not readable as a result of this version"
+                continue
+            why = _stranger(run, result)
+            if why:
+                left_out[path] = why
+            else:
+                fitting.append((not _is_at(run, result), path, result))
+        if fitting:
+            _, path, result = min(fitting, key=lambda each: each[0])
+            found = found.adding(kind, result)
+            used.append(path)
+    return Beside(found, tuple(used), left_out)
+
+
+def _places(run: Path, name: str) -> Iterator[Path]:
+    """Files of a name beside a run: in its parent and its siblings, and in those of a directory of runs."""
+    parents = [run.parent, *([run.parent.parent] if run.parent.name == "runs" else [])]
+    for parent in parents:
+        near = sorted(path for path in parent.iterdir() if path.is_dir() and path != run)
+        yield from (path / name for path in (parent, *near) if (path / name).is_file())
+
+
+def _stranger(run: FoundRun, result: Any) -> str:
+    """Why a result does not belong to a run; empty if it does."""
+    if isinstance(result, Plan):
+        try:
+            same = run.experiment and _federation(run.experiment) == _federation(result.experiment)
+        except InputError:
+            same = False
+        return "" if same else "for another experiment"
+    if result.settings.get("federation") != run.settings.get("federation"):
+        return "of another federation"
+    # A gauge is about one algorithm; constants belong to the federation.
+    names = [settings.get("algorithm", {}).get("name") for settings in (run.settings, result.settings)]
+    return "of another algorithm" if isinstance(result, GaugeResult) and names[0] != names[1] else ""
+
+
+def _federation(data: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What decides the federation of an experiment, and its algorithm."""
+    made = Experiment.from_json(data)
+    seed = made.run.seed if made.data.partition_seed is None else made.data.partition_seed
+    model = made.model.name or "mlp", made.model.batch_norm, dict(made.model.options)
+    return made.data, seed, model, made.algorithm.name
+
+
+def _is_at(run: FoundRun, result: Any) -> bool:
+    """Whether constants were measured at the run's own model."""
+    origin = Path(str(result.point.get("origin", ""))) if isinstance(result, Measurement) else Path()
+    return origin.parent.name == Path(run.path).name

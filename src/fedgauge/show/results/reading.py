@@ -1,0 +1,340 @@
+"""Reads the files that a report is about: a run, a measurement, a plan, a sweep, or a result of ``reproduce``.
+
+Nothing is computed here beyond checking that what a file holds fits together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fedgauge.base.codec import parse_json
+from fedgauge.base.errors import InputError, nearest
+from fedgauge.base.files import read_file, read_named
+from fedgauge.base.user_code import RESULTS as ADDED
+from fedgauge.base.user_code import plugins
+from fedgauge.measurement.designed import Design
+from fedgauge.measurement.gauge.result import GaugeResult
+from fedgauge.measurement.parts import Decomposition, Parts
+from fedgauge.measurement.readings import Measurement
+from fedgauge.measurement.worker_evaluation import WorkerEvaluation
+from fedgauge.planning.plan import Plan
+from fedgauge.planning.theory_plan import TheoryPlan
+from fedgauge.simulation.experiment.sweep import SweepResult
+from fedgauge.simulation.runs.reader import FoundRun, read_run, source_of
+from fedgauge.simulation.settings import Settings
+from fedgauge.values import Result, Round
+from fedgauge.values.results import AlteredError
+
+RUN = "run"
+"""The kind of a run's directory, which is no single file."""
+_FILES = ("gauge.json", "measure.json", "plan.json", "theory.json")
+"""Results that may lie beside a run."""
+_ALONE = ("result.json", "digits.json", "mnist.json", "ledger.json")
+"""Results that lie in a directory of their own."""
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    **dict.fromkeys(("optimiser", "optimiser_state", "gamma_schedule", "eta_schedule"), (str,)),
+    **dict.fromkeys(("nesterov", "local_nesterov"), (bool,)),
+}
+"""The types of an algorithm's parameters that are no numbers."""
+
+
+@dataclass(frozen=True)
+class FoundResults:
+    """The results that a report is about.
+
+    Attributes:
+        path: the file or directory that was named.
+        by_kind: the results, at most one of each kind; a run has the kind ``run``.
+    """
+
+    path: str
+    by_kind: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds that are there, the one that the report is mainly about first."""
+        return tuple(kind for kind in (RUN, *RESULTS) if kind in self.by_kind)
+
+    @property
+    def run(self) -> FoundRun | None:
+        """The run."""
+        found: FoundRun | None = self.by_kind.get(RUN)
+        return found
+
+    @property
+    def measurement(self) -> Measurement | None:
+        """The measurement."""
+        found: Measurement | None = self.by_kind.get(Measurement.kind)
+        return found
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan by trial."""
+        found: Plan | None = self.by_kind.get(Plan.kind)
+        return found
+
+    def adding(self, kind: str, result: Any) -> FoundResults:
+        """The same with one more result."""
+        return replace(self, by_kind={**self.by_kind, kind: result})
+
+
+def read_results(
+    path: Path,
+    measure: Path | None = None,
+    plan: Path | None = None,
+    gauge: Path | None = None,
+    workers: Path | None = None,
+) -> FoundResults:
+    """Read what is at a path, and the files that are named beside it.
+
+    Args:
+        path: the directory of a run, a measurement, a plan or another result, or one of their JSON files.
+        measure: a measurement's JSON file.
+        plan: the JSON file of a plan, by trial or by theory.
+        gauge: a gauge's JSON file.
+        workers: the JSON file of an evaluation by worker.
+    """
+    found = _in_directory(path) if path.is_dir() else _with(FoundResults(str(path)), path)
+    if measure:
+        found = found.adding(Measurement.kind, _decode(Measurement, measure, _read(measure)))
+    if plan:
+        data = _read(plan)
+        kind: type[Result] = TheoryPlan if kind_of(data) is TheoryPlan else Plan
+        found = found.adding(kind.kind, _decode(kind, plan, data))
+    if gauge:
+        found = found.adding(GaugeResult.kind, _decode(GaugeResult, gauge, _read(gauge)))
+    if workers:
+        found = found.adding(WorkerEvaluation.kind, _decode(WorkerEvaluation, workers, _read(workers)))
+    _check_same(found)
+    return found
+
+
+def _in_directory(path: Path) -> FoundResults:
+    found = FoundResults(str(path))
+    if (path / "settings.json").is_file():
+        found = found.adding(RUN, _run(path))
+    for name in _FILES if found.run else (*_FILES, *_ALONE):
+        if (path / name).is_file():
+            found = _with(found, path / name)
+    if not found.by_kind:
+        raise InputError(
+            f"{path} holds nothing to report: none of settings.json (a run), gauge.json, measure.json, plan.json,"
+            " theory.json, ledger.json and the result.json of a sweep, a figure or a table; name a directory with one."
+        )
+    return found
+
+
+def _with(found: FoundResults, path: Path) -> FoundResults:
+    data = _read(path)
+    try:
+        kind = kind_of(data)
+    except InputError as error:
+        raise InputError(_misfit(path, error)) from None
+    if kind is None:
+        held = ", ".join(list(data)[:4]) or "nothing"
+        raise InputError(
+            f"{path} is neither a measurement nor a plan nor any other result of fedgauge (it holds {held}); name a"
+            " file that 'fedgauge measure', 'plan', 'runs sweep' or 'paper' wrote."
+        )
+    return found.adding(kind.kind, _decode(kind, path, data))
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        data = parse_json(read_named(path))
+    except OSError as error:
+        raise InputError(f"Cannot read {path}: {error.strerror}; name a run's directory or a JSON file.") from None
+    except ValueError:
+        raise InputError(f"{path} is not valid JSON; write it again.") from None
+    if not isinstance(data, Mapping):
+        raise InputError(f"{path} must hold a JSON object; name a file that fedgauge wrote.")
+    return data
+
+
+def _decode(kind: type[Result], path: Path, data: Mapping[str, Any]) -> Any:
+    """The value that a file holds, or one sentence that names what does not fit."""
+    try:
+        made = kind.from_json(data)
+        if isinstance(made, Measurement):
+            parts_of(made)
+        elif isinstance(made, Plan):
+            _check_plan(made)
+        elif isinstance(made, TheoryPlan):
+            _check_theory(made)
+        elif isinstance(made, GaugeResult):
+            _ = made.sentence
+    except AlteredError:
+        raise InputError(
+            f"{path} has changed since fedgauge wrote it: its contents do not fit its digest; write it again with"
+            f" 'fedgauge {kind.written_by}'."
+        ) from None
+    except InputError as error:
+        raise InputError(_misfit(path, error)) from None
+    # Deep inside what a value holds.
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(_misfit(path, f"{type(error).__name__} {error}")) from None
+    return made
+
+
+def _misfit(path: Path, problem: object, remedy: str = "write it again with this version") -> str:
+    return f"{path} does not fit this version of fedgauge: {str(problem).rstrip('.?')}; {remedy}."
+
+
+def parts_of(measurement: Measurement) -> tuple[Parts, ...]:
+    """Where the constants come from; empty where that was not measured."""
+    reading = measurement.reading("parts")
+    if not reading or not reading.details:
+        return ()
+    parts = Decomposition.from_json(reading.details).parts
+    for part in parts:
+        numbers = (part.weights, part.squares, part.by_worker, part.by_block)
+        if not part.squares.size or not all(np.isfinite(held).all() and (held >= 0).all() for held in numbers):
+            raise InputError("The parts of a constant must be finite numbers of at least 0, for one worker or more.")
+    return parts
+
+
+def _check_plan(plan: Plan) -> None:
+    """Check that what a plan derives from its parts can be derived."""
+    if plan.choice.I not in [terms.I for terms in plan.terms]:
+        raise InputError("Plan.terms must have an entry for the choice.")
+    if plan.choice not in [entry.candidate for entry in plan.race.entries]:
+        raise InputError("Plan.race.entries must have an entry for the choice.")
+    _ = plan.verdict, plan.why, plan.toml
+    if plan.theory:
+        _check_theory(plan.theory)
+
+
+def _check_theory(theory: TheoryPlan) -> None:
+    _ = theory.verdict, theory.practice and theory.practice.words
+    names = theory.answer.bound.terms
+    if any(len(point.terms) != len(names) for point in theory.curve):
+        raise InputError(f"A point of the theory's curve must have {len(names)} terms.")
+
+
+# -- runs --------------------------------------------------------------------------------------------------------
+
+
+def _check_settings(settings: Settings) -> None:
+    """Check what a report derives from the settings of a run."""
+    algorithm = settings.algorithm
+    if not isinstance(algorithm.get("name"), str):
+        raise InputError("algorithm must have a name.")
+    # A fingerprint says that functions are the user's own, whose factory may take anything.
+    own = isinstance(algorithm.get("code"), str)
+    for name, value in algorithm.items():
+        kind = _KINDS.get(name, (int, float))
+        if not own and name != "name" and (not isinstance(value, kind) or (isinstance(value, bool) != (bool in kind))):
+            what = "true or false" if bool in kind else "text" if str in kind else "a number"
+            raise InputError(f"algorithm.{name} must be {what}, not {value!r}.")
+    if settings.local_steps is None or isinstance(settings.local_steps, Mapping):
+        return  # not known, or adapting
+    steps = settings.local_steps if isinstance(settings.local_steps, tuple) else (settings.local_steps,)
+    if not steps or min(steps) < 1:
+        raise InputError(
+            f"local_steps must be a number of at least 1, or one such number per worker, not {settings.local_steps!r}."
+        )
+
+
+def _run(path: Path) -> FoundRun:
+    """The run as far as it goes; one that another version wrote is refused, not shown in part."""
+    run = read_run(path)
+    where = path / "settings.json"
+    if not run.settings:
+        raise InputError(f"{where} is damaged, so the run cannot be shown; run it again.")
+    try:
+        _check_settings(Settings.from_json(run.settings))
+    except InputError as error:
+        raise InputError(_misfit(where, error, "run it again")) from None
+    _check_records(path / "rounds.jsonl", len(run.rounds))
+    return run
+
+
+def _check_records(path: Path, sound: int) -> None:
+    """Tell a line that was cut short, where the run broke off, from a whole one that another version wrote."""
+    try:
+        lines = read_file(path).split(b"\n")[:-1]
+        data = parse_json(lines[sound]) if sound < len(lines) else None
+    except (OSError, ValueError):
+        return
+    if data is None:
+        return
+    try:
+        Round.from_json(data)
+    except InputError as error:
+        raise InputError(_misfit(path, error, "run it again")) from None
+
+
+def _check_same(found: FoundResults) -> None:
+    """Refuse constants, gauges and plans of one federation beside a run on another."""
+    run, plan = found.run, found.plan
+    if run and plan and run.experiment:
+        # A file may have been named from another place.
+        mine, planned = (Path(source_of(held)).name for held in (run.experiment, plan.experiment))
+        if mine != planned:
+            raise InputError(
+                f"The plan is for {planned}, and the run in {run.path} is on {mine}; name a plan for the same data."
+            )
+    gauged, evaluated = (found.by_kind.get(each.kind) for each in (GaugeResult, WorkerEvaluation))
+    others = (
+        ("measurement", found.measurement and found.measurement.settings.get("federation"), "measure", ""),
+        ("gauge", gauged and gauged.settings.get("federation"), "gauge", "/experiment.toml"),
+        ("evaluation by worker", evaluated and evaluated.federation, "runs evaluate", ""),
+    )
+    for name, measured, command, file in others:
+        ran = run.settings.get("federation") if run else None
+        if run and ran and measured and ran != measured:
+            raise InputError(
+                f"The {name} is of another federation than the run in {run.path}; {command} this one with"
+                f" 'fedgauge {command} {run.path}{file} --out DIR'."
+            )
+
+
+@dataclass(frozen=True)
+class DemoResult(Result):
+    """What ``fedgauge demo`` writes: the runs on digits, and both federations of quadratics."""
+
+    kind: ClassVar[str] = "demo"
+    written_by: ClassVar[str] = "demo"
+
+    digits: Mapping[str, Any]
+    gamma: float
+    eta: float
+    rounds: int
+    seed: int
+    federations: Mapping[str, Any]
+
+
+RESULTS: Mapping[str, type[Result]] = {
+    result.kind: result
+    for result in (
+        GaugeResult,
+        Plan,
+        SweepResult,
+        TheoryPlan,
+        Measurement,
+        Design,
+        WorkerEvaluation,
+        DemoResult,
+        *(result for added in plugins(ADDED).values() for result in added),
+    )
+}
+"""Kinds by name. A report on several results is named after the first of them in this order."""
+
+
+def kind_of(data: Mapping[str, Any]) -> type[Result] | None:
+    """The kind of a file's content, as it says itself.
+
+    >>> kind_of({"kind": "plan"}).__name__, kind_of({"a": 1})
+    ('Plan', None)
+    """
+    if "kind" not in data:
+        return None
+    kind = data["kind"]
+    if not isinstance(kind, str) or kind not in RESULTS:
+        raise InputError(f"There is no result of kind {kind!r}; {nearest(str(kind), RESULTS)}")
+    return RESULTS[kind]

@@ -1,0 +1,126 @@
+"""Observers of a run: functions that are called after every round, live or afterwards.
+
+An observer is called with the number of finished rounds and the record of the round, if one was made. ``simulate``
+calls it during the run, and :func:`replay` calls it with the records of a saved run. An observer that has to be closed
+is a context manager too. Users name their own observers as ``module:factory``; see :func:`make_observer`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from fedgauge.base.errors import InputError
+from fedgauge.base.user_code import blamed, find_own
+from fedgauge.simulation.runs.reader import FoundRun
+from fedgauge.values import Round
+
+QUANTITIES = {"loss": "loss", "accuracy": "test accuracy", "grad2": "squared gradient norm", "spread": "spread"}
+"""The entries of a record that are shown, and their names for readers."""
+
+Observer = Callable[[int, Round | None], None]
+
+
+def replay(run: FoundRun, observer: Observer) -> None:
+    """Call an observer with all records of a run."""
+    for record in run.rounds:
+        observer(record.round, record)
+
+
+@contextmanager
+def watching(observers: Sequence[Observer]) -> Iterator[Observer]:
+    """Combine observers into one; those that are context managers are entered first and closed at the end.
+
+    >>> rounds: list[int] = []
+    >>> with watching([lambda done, record: rounds.append(done)]) as observer:
+    ...     observer(1, None)
+    >>> rounds
+    [1]
+    """
+    with ExitStack() as stack:
+        for observer in observers:
+            if hasattr(observer, "__exit__"):
+                stack.enter_context(observer)  # type: ignore[arg-type]
+
+        def call_all(done: int, record: Round | None) -> None:
+            for each in observers:
+                each(done, record)
+
+        # Whoever shows progress may also want to be told how far a long record is.
+        call_all.during = next((each.during for each in observers if hasattr(each, "during")), None)  # type: ignore[attr-defined]
+        yield call_all
+
+
+def make_observer(name: str, about: Mapping[str, Any]) -> Observer:
+    """Make a user's own observer from ``module:factory``.
+
+    Args:
+        name: the module and the factory in it, as for a model.
+        about: the argument of the factory: the sections of the experiment, as in its file, or the settings of a run
+            that was not made from an experiment.
+    """
+    module, colon, factory = name.partition(":")
+    if not (module and colon and factory):
+        raise InputError(f"observer must be module:factory, as in mytracker:csv, not {name!r}.")
+    make = find_own(name, "observer")
+    with blamed(f"The observer {name} cannot be made"):
+        observer = make(about)
+    if not callable(observer):
+        raise InputError(f"{name} must return a function that takes (done, record), not {observer!r}.")
+    return _Own(name, observer)
+
+
+class _Own:
+    """A user's own observer; its exceptions become one-sentence errors, like mistakes in any other input."""
+
+    def __init__(self, name: str, observer: Any) -> None:
+        self._name, self._observer = name, observer
+
+    def __enter__(self) -> Self:
+        if hasattr(self._observer, "__enter__"):
+            with self._blamed("when it was opened"):
+                self._observer.__enter__()
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        if hasattr(self._observer, "__exit__"):
+            with self._blamed("when it was closed"):
+                self._observer.__exit__(*failure)
+
+    def __call__(self, done: int, record: Round | None) -> None:
+        with self._blamed(f"after {done} rounds"):
+            self._observer(done, record)
+
+    def _blamed(self, when: str) -> AbstractContextManager[None]:
+        return blamed(f"The observer {self._name} failed {when}", "fix it or leave it out")
+
+
+class TensorBoard:
+    """An observer that writes TensorBoard event files."""
+
+    def __init__(self, directory: str | Path) -> None:
+        try:
+            from torch.utils.tensorboard.writer import SummaryWriter
+        except ImportError:
+            raise InputError(
+                "TensorBoard files need the package tensorboard, which is not installed; run:"
+                " pip install 'fedgauge[tensorboard]'."
+            ) from None
+        self._writer: Any = SummaryWriter(str(directory))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._writer.close()
+
+    def __call__(self, done: int, record: Round | None) -> None:
+        """Write the values of a record."""
+        if record is None:
+            return
+        values = {name: getattr(record, key) for key, name in QUANTITIES.items()}
+        for name, value in {**values, "L_h seen": record.L_h_ratio}.items():
+            if value is not None:
+                self._writer.add_scalar(name, value, record.round)
