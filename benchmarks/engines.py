@@ -126,7 +126,7 @@ def serve(workload: Workload, turns: int) -> None:
         state = states[BASE]
         dealt = lanes(participation.cohort(workload.workers, 0, 0), work.chunk)
         arguments = (state.round, state.model, state.server, 0, None)
-        sums = Inline(work).map("local_phase", dealt, *arguments)
+        sums = Inline(work).map(Work.local_phase, dealt, *arguments)
         down, up = _bytes((arguments, dealt)), sum(_bytes(sums[task::TASKS]) for task in range(TASKS))
     print(json.dumps({"times": times, "same": same, "down": down, "up": up, "placed": _bytes(work)}))
 

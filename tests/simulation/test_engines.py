@@ -127,9 +127,9 @@ def test_messages_arrive_whole_whether_they_fit_the_shared_memory_or_not(
         for lane in range(3)
     ]
     with Processes(Echo(federation(), FEDAVG, 3, 0, 2), 2, method="fork") as engine:
-        first = engine.map("echo", lanes, torch.ones(2000))
+        first = engine.map(Echo.echo, lanes, torch.ones(2000))
         # What arrived is not overwritten by what arrives after it.
-        engine.map("echo", lanes[::-1], torch.zeros(2000))
+        engine.map(Echo.echo, lanes[::-1], torch.zeros(2000))
         for (found, (one,)), lane in zip(first, lanes, strict=True):
             assert torch.equal(one, torch.ones(2000))
             assert found.keys() == lane.keys()
@@ -141,9 +141,9 @@ def test_messages_arrive_whole_whether_they_fit_the_shared_memory_or_not(
 def test_spawned_processes_do_the_same() -> None:
     work = _work()
     dealt, *arguments = _phase(work)
-    expected = Inline(work).map("local_phase", dealt, *arguments)
+    expected = Inline(work).map(Work.local_phase, dealt, *arguments)
     with Processes(work, 1, method="spawn") as engine:
-        found = engine.map("local_phase", dealt, *arguments)
+        found = engine.map(Work.local_phase, dealt, *arguments)
     for one, other in zip(found, expected, strict=True):
         assert torch.equal(one.message["change"], other.message["change"])
 
@@ -156,9 +156,9 @@ def test_spawned_processes_have_the_same_number_type_by_default() -> None:
         of = SupervisedFederation(lambda: torch.nn.Linear(6, 3), cross_entropy, x.double(), y, shards)
         work = Work(of, FEDAVG, 3, 0, 2)
         dealt, *arguments = _phase(work)
-        expected = Inline(work).map("local_phase", dealt, *arguments)
+        expected = Inline(work).map(Work.local_phase, dealt, *arguments)
         with Processes(work, 1, method="spawn") as engine:
-            found = engine.map("local_phase", dealt, *arguments)
+            found = engine.map(Work.local_phase, dealt, *arguments)
     finally:
         torch.set_default_dtype(torch.float32)
     assert torch.equal(found[0].message["change"], expected[0].message["change"])
@@ -169,9 +169,9 @@ def test_spawned_processes_have_the_same_number_type_by_default() -> None:
 def test_spawned_processes_take_ones_own_steps(step: str, processes: int) -> None:
     work = Work(federation(), replaced(STEPS[step]), 3, 0, 2)
     dealt, *arguments = _phase(work)
-    expected, plain = (Inline(each).map("local_phase", dealt, *arguments) for each in (work, _work()))
+    expected, plain = (Inline(each).map(Work.local_phase, dealt, *arguments) for each in (work, _work()))
     with Processes(work, processes, method="spawn") as engine:
-        found = engine.map("local_phase", dealt, *arguments)
+        found = engine.map(Work.local_phase, dealt, *arguments)
     for one, other, third in zip(found, expected, plain, strict=True):
         assert torch.equal(one.message["change"], other.message["change"])
         assert not torch.equal(one.message["change"], third.message["change"])
@@ -201,16 +201,16 @@ def test_what_cannot_be_sent_to_a_spawned_process_is_refused_before_it_starts() 
     # What is forked is not sent.
     dealt, *arguments = _phase(work)
     with Processes(work, 2, method="fork") as engine:
-        assert len(engine.map("local_phase", dealt, *arguments)) == 3
+        assert len(engine.map(Work.local_phase, dealt, *arguments)) == 3
 
 
 def test_a_mistake_in_a_process_is_raised_here_and_the_process_goes_on() -> None:
     work = _work()
     dealt, round, model, server, watch = _phase(work)
     with Processes(work, 2) as engine, pytest.raises(RuntimeError):
-        engine.map("local_phase", dealt, round, model[:-1], server, watch)
+        engine.map(Work.local_phase, dealt, round, model[:-1], server, watch)
     with Processes(work, 2) as engine:
-        assert len(engine.map("local_phase", dealt, round, model, server, watch)) == 3
+        assert len(engine.map(Work.local_phase, dealt, round, model, server, watch)) == 3
 
 
 class Slow(Work):
@@ -224,7 +224,7 @@ def test_a_killed_process_is_reported_at_once_while_the_others_compute() -> None
     engine = Processes(work, 2)
     threading.Timer(0.3, os.kill, (engine.pids[1], signal.SIGKILL)).start()
     with pytest.raises(MachineError, match=r"died \(signal 9\); resume the run"), engine:
-        engine.map("local_phase", *_phase(work))
+        engine.map(Slow.local_phase, *_phase(work))
     assert time.perf_counter() - began < 10
     assert all(not Path(f"/proc/{pid}").exists() for pid in engine.pids)
 

@@ -155,7 +155,7 @@ def test_what_is_asked_for_is_exact_said_to_be_long_and_shown(caplog: pytest.Log
             local_steps=1,
             rounds=1,
             compute=Compute(processes=processes, chunk=1),
-            record=Recording(every=1, during=lambda done, total: seen.append((done, total))),
+            record=Recording(every=1, on_progress=lambda done, total: seen.append((done, total))),
         )
         assert trace.rounds[0].sample is None
     assert any("Recording dominates this run" in message for message in caplog.messages)

@@ -97,7 +97,7 @@ class Endless(Work):
             sum(range(10**5))
 
 with Processes(Endless(fg.random_quadratics(4, 3, seed=1), fg.fedavg(gamma=0.1), 1, 0, 2), 2) as engine:
-    engine.map("busy", [0, 1])
+    engine.map(Endless.busy, [0, 1])
 """
 
 

@@ -23,7 +23,7 @@ from fedgauge.base.types import Floats
 from fedgauge.federation.protocols import HasModule, Rows
 from fedgauge.measurement.lanczos import largest
 from fedgauge.measurement.parts import Decomposition, Parts
-from fedgauge.measurement.passes import Meter
+from fedgauge.measurement.passes import Meter, Passes
 
 
 def blocks(federation: Rows) -> list[tuple[str, int]]:
@@ -68,10 +68,12 @@ def decompose(
         )
     names, starts = zip(*blocks(meter.federation), strict=True)
     _, gradient = meter.evaluate(model)
-    zeta = _parts(meter, "zeta_rms", names, meter.ask("gradient passes", 1, "gradient_parts", model, gradient, starts))
+    zeta = _parts(
+        meter, "zeta_rms", names, meter.ask("gradient passes", 1, Passes.gradient_parts, model, gradient, starts)
+    )
     along = torch.from_numpy(direction / np.linalg.norm(direction)).to(model)
     centre = meter.hessian(model, along)
-    found = meter.ask("Hessian passes", 1, "hessian_parts", model, along, centre, starts)
+    found = meter.ask("Hessian passes", 1, Passes.hessian_parts, model, along, centre, starts)
     return Decomposition((zeta, _parts(meter, "L_h", names, found)), method)
 
 

@@ -16,7 +16,7 @@ from fedgauge.base.randomness import Purpose, Streams
 from fedgauge.base.types import Floats
 from fedgauge.federation.protocols import Federation, HasCurvature, Indices, curvature_of
 from fedgauge.measurement.lanczos import Ritz, keep_worst, largest
-from fedgauge.simulation.workers import Lane, Spread
+from fedgauge.simulation.workers import Lane, LaneWork, Spread
 
 ROUND = 3
 """The round in the address of the mini-batches of measured local steps; curvature uses other rounds."""
@@ -44,11 +44,12 @@ class Errors(NamedTuple):
     steepest: float
 
 
-class Probes:
+class Probes(LaneWork):
     """The computations of a lane of workers that lenses and decompositions need."""
 
     def __init__(self, federation: Federation, chunk: int, seed: int) -> None:
-        self.federation, self.chunk, self.seed = federation, chunk, seed
+        super().__init__(federation, chunk)
+        self.seed = seed
 
     @property
     def curved(self) -> HasCurvature:

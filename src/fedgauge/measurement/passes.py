@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from typing import Any, NamedTuple, Self
 
@@ -25,9 +25,9 @@ from fedgauge.federation.participation import Cohort, Participation
 from fedgauge.federation.protocols import Federation, HasSamples, Indices
 from fedgauge.measurement.lanczos import Ritz, keep_worst, largest
 from fedgauge.measurement.lane_probes import Probes
-from fedgauge.simulation.engines.local import Engine, make_engine
+from fedgauge.simulation.engines.local import Engine, Method, make_engine, map_lanes
 from fedgauge.simulation.options import HERE, Compute
-from fedgauge.simulation.workers import Lane, is_large, lanes
+from fedgauge.simulation.workers import Lane, is_large, lanes, total
 
 _ROWS_BYTES = 2**27
 """The bytes of rows, one per worker, that may be kept until their mean is known; beyond it they are computed twice."""
@@ -52,19 +52,6 @@ class Distances(NamedTuple):
 
 class Passes(Probes):
     """The computations that a lane of workers can do, one chunk of rows at a time."""
-
-    def call(self, lane: Lane, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call an estimator's own function."""
-        return function(self, lane, *arguments)
-
-    def evaluate(self, lane: Lane, model: torch.Tensor) -> tuple[float, torch.Tensor]:
-        """Weighted sums of the workers' losses and gradients at one model."""
-        loss, gradient = 0.0, _zeros(model)
-        for (workers, _, weights), _ in lane.chunks(self.chunk):
-            value, slope = self.federation.pooled(model, workers, weights)
-            loss += value
-            gradient += slope
-        return loss, gradient
 
     def distances(self, lane: Lane, model: torch.Tensor, centre: torch.Tensor) -> Distances:
         """How far each worker's gradient at the model is from ``centre``."""
@@ -205,39 +192,30 @@ class Meter:
         if self.passes is not None and passes > self.passes * (1 + 1e-9):
             raise InputError(f"passes = {self.passes:g} is too few for {what}, which takes {passes:g}; allow more.")
 
-    def ask(
+    def ask(self, what: str, passes: float, method: Method, *arguments: Any, **which: Any) -> list[Any]:
+        """All results of :meth:`stream` at once."""
+        return list(self.stream(what, passes, method, *arguments, **which))
+
+    def stream(
         self,
         what: str,
         passes: float,
-        method: str | Callable[..., Any],
-        *arguments: Any,
-        rows: torch.Tensor | None = None,
-        workers: Indices | None = None,
-    ) -> list[Any]:
-        """Run a method of :class:`Passes` on every lane.
-
-        Args:
-            what: the kind of pass, for ``cost``.
-            passes: the number of passes that this call counts as.
-            method: the method's name; or a module-level function, whose first arguments are the passes and the lane.
-            *arguments: the arguments after the lane.
-            rows: one row per worker; each lane gets the rows of its own workers.
-            workers: the workers to use, in order; all by default.
-        """
-        if callable(method):
-            method, arguments = "call", (method, *arguments)
-        return list(self._charged(what, passes, method, *arguments, rows=rows, workers=workers))
-
-    def _charged(
-        self,
-        what: str,
-        passes: float,
-        method: str,
+        method: Method,
         *arguments: Any,
         rows: torch.Tensor | None = None,
         workers: Indices | None = None,
     ) -> Iterator[Any]:
-        """The result of every lane in order; with a large model, few of them are in memory at once."""
+        """Run a method of :class:`Passes` on every lane, and give the results in order.
+
+        Args:
+            what: the kind of pass, for ``cost``.
+            passes: the number of passes that this call counts as.
+            method: a method, such as ``Passes.distances``; or a module-level function, whose first arguments are the
+                passes and the lane.
+            *arguments: the arguments after the lane.
+            rows: one row per worker; each lane gets the rows of its own workers.
+            workers: the workers to use, in order; all by default.
+        """
         if self._engine is None:
             raise InputError("A meter works only in a with statement; write 'with Meter(federation) as meter:'.")
         if time.monotonic() > self._until:
@@ -251,9 +229,7 @@ class Meter:
             cohort = Cohort(workers, np.zeros_like(workers), self.shares[workers])
         dealt = lanes(cohort, self.chunk, {} if rows is None else {"rows": rows})
         few = any(isinstance(each, torch.Tensor) and is_large(each) for each in arguments)
-        at_once = getattr(self._engine, "width", len(dealt)) if few else len(dealt)
-        for first in range(0, len(dealt), at_once):
-            yield from self._engine.map(method, dealt[first : first + at_once], *arguments)
+        return map_lanes(self._engine, method, dealt, *arguments, few=few)
 
     @property
     def sample_passes(self) -> float:
@@ -266,31 +242,26 @@ class Meter:
 
     def evaluate(self, model: torch.Tensor) -> tuple[float, torch.Tensor]:
         """The value of f and its gradient."""
-        loss, gradient = 0.0, None
-        for value, slope in self._charged("gradient passes", 1, "evaluate", model):
-            loss += value
-            gradient = slope if gradient is None else gradient.add_(slope)
-        assert gradient is not None
-        return loss, gradient
+        return total(self.stream("gradient passes", 1, Passes.evaluate, model))
 
     def distances(self, model: torch.Tensor, centre: torch.Tensor) -> tuple[Floats, Floats]:
         """Squared distance of every worker's gradient from ``centre``, and its squared norm, in order of worker."""
         squares, norms = np.empty(self.federation.num_workers), np.empty(self.federation.num_workers)
-        for found in self.ask("gradient passes", 1, "distances", model, centre):
+        for found in self.ask("gradient passes", 1, Passes.distances, model, centre):
             squares[found.workers], norms[found.workers] = found.squares, found.norms
         return squares, norms
 
     def displaced(self, model: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """The average of the workers' gradients, each at the model plus its own row."""
-        return _total(self.ask("gradient passes", 1, "displaced", model, rows=rows))
+        return _total(self.ask("gradient passes", 1, Passes.displaced, model, rows=rows))
 
     def hessian(self, model: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
         """The Hessian of f times a vector."""
-        return _total(self.ask("Hessian passes", 1, "hessian", model, vector))
+        return _total(self.ask("Hessian passes", 1, Passes.hessian, model, vector))
 
     def deviations(self, model: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
         """(H_i - H) v, one row per worker; for federations whose rows fit in memory."""
-        found = self.ask("Hessian passes", 1, "products", model, vector)
+        found = self.ask("Hessian passes", 1, Passes.products, model, vector)
         rows = torch.empty(self.federation.num_workers, len(model), dtype=torch.float64, device=model.device)
         for lane, part in zip(lanes(self.everyone, self.chunk), found, strict=True):
             rows[lane.cohort.workers] = part.double()
@@ -307,17 +278,18 @@ class Meter:
         """
         if self.rows_fit:
             rows = self.deviations(model, vector)
-            return _total(self.ask("Hessian passes", 1, "contract", model, rows=rows))
+            return _total(self.ask("Hessian passes", 1, Passes.contract, model, rows=rows))
         mean = self.hessian(model, vector)
-        return _total(self.ask("Hessian passes", 2, "deviate", model, vector, mean))
+        return _total(self.ask("Hessian passes", 2, Passes.deviate, model, vector, mean))
 
     def norms(self, model: torch.Tensor, tolerance: float) -> list[Ritz]:
         """The largest absolute eigenvalue of every worker's Hessian, in order of worker."""
-        found = dict(pair for part in self.ask("Hessian passes", 0, "norms", model, tolerance) for pair in part)
+        found = dict(pair for part in self.ask("Hessian passes", 0, Passes.norms, model, tolerance) for pair in part)
         ordered = [found[worker] for worker in range(self.federation.num_workers)]
         self.cost["Hessian passes"] += sum(ritz.products for ritz in ordered) / len(ordered)
         return ordered
 
 
-def _total(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    return sum(parts[1:], start=parts[0])
+def _total(parts: Iterable[torch.Tensor]) -> torch.Tensor:
+    first, *others = parts
+    return sum(others, start=first)

@@ -154,7 +154,7 @@ def simulate(
                 return ended
         engine = stack.enter_context(make_engine(work, compute))
         loop = Rounds(work, engine, participation, settings.seed, start)
-        loop.during = record.during if planned.long else None
+        loop.on_progress = record.on_progress if planned.long else None
         tell = stack.enter_context(reported(progress))
         watched = _observing(tell, algorithm.name, settings.rounds, record.observer)
         trace = _run(loop, settings, stop, record, watched, pace, directory, keep.checkpoint_every if keep else 1)

@@ -179,7 +179,7 @@ class Recording:
         evaluator: measures the test accuracy at each record.
         observer: function that is called after every round.
         sample: record values of this many examples of each worker only, always the same ones; records say so.
-        during: function that is called while a long record is made, with how many of its parts are done and of how
+        on_progress: function that is called while a long record is made, with how many of its parts are done and of how
             many.
     """
 
@@ -188,7 +188,7 @@ class Recording:
     evaluator: Evaluator | None = None
     observer: Observer | None = None
     sample: int | None = None
-    during: Callable[[int, int], None] | None = None
+    on_progress: Callable[[int, int], None] | None = None
 
     def __post_init__(self) -> None:
         if self.every is not None:

@@ -129,7 +129,7 @@ def plan_records(
     if recording.sample is not None:
         return Records(recording.every or 1, recording.sample)
     # What commands record for their own purposes, unseen, is not counted.
-    unseen = recording.every is not None and recording.during is None
+    unseen = recording.every is not None and recording.on_progress is None
     if unseen or local_steps is None or not isinstance(federation, HasEffort):
         return Records(recording.every or 1)
     counts = _counts(recording, federation, local_steps, participation)

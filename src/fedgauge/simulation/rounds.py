@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -12,9 +12,9 @@ import torch
 from fedgauge.algorithms.adaptive_pace import Pace
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.protocols import HasSamples
-from fedgauge.simulation.engines.local import Engine
+from fedgauge.simulation.engines.local import Engine, Method, map_lanes
 from fedgauge.simulation.runs.checkpoints import State
-from fedgauge.simulation.workers import Lane, Secants, Sums, Work, is_large, lanes
+from fedgauge.simulation.workers import Lane, Secants, Sums, Work, is_large, lanes, total
 from fedgauge.values import Round
 
 
@@ -55,8 +55,12 @@ def compare(model: torch.Tensor, gradient: torch.Tensor | None, sums: Sums, seen
     )
 
 
-_RECORDING = ("evaluate", "loss", "group_losses", "secants")
-"""What a record is made of."""
+@runtime_checkable
+class Foresees(Protocol):
+    """An engine that makes use of knowing what comes next."""
+
+    def foresee(self, state: State) -> None:
+        """Take note of the state that the next round will begin with."""
 
 
 _KEEPING_LANES = 4
@@ -66,7 +70,7 @@ _KEEPING_LANES = 4
 class Rounds:
     """The parts of a run that do not change from round to round."""
 
-    during: Callable[[int, int], None] | None = None
+    on_progress: Callable[[int, int], None] | None = None
     """Called while a record is made, with how many of its parts are done and of how many."""
 
     def __init__(
@@ -81,21 +85,16 @@ class Rounds:
 
     def evaluate(self, model: torch.Tensor) -> tuple[float, torch.Tensor]:
         """The objective f and its gradient at the global model."""
-        loss, gradient = 0.0, None
-        for value, slope in self._map("evaluate", lanes(self._everyone, self._chunk), model):
-            loss += value
-            gradient = slope if gradient is None else gradient.add_(slope)
-        assert gradient is not None
-        return loss, gradient
+        return total(self._record(Work.evaluate, self._all_lanes, model))
 
     def loss(self, model: torch.Tensor) -> float:
         """The objective f at the global model."""
-        return float(sum(self._map("loss", lanes(self._everyone, self._chunk), model)))
+        return float(sum(self._record(Work.loss, self._all_lanes, model)))
 
     def estimate(self, model: torch.Tensor) -> tuple[float, torch.Tensor, float]:
         """f, its gradient and the standard error of f, from a sample of every worker's examples."""
         loss, gradient = self.evaluate(model)
-        groups = np.sum(list(self._map("group_losses", lanes(self._everyone, self._chunk), model)), axis=0)
+        groups = np.sum(list(self._record(Work.group_losses, self._all_lanes, model)), axis=0)
         return loss, gradient, float(groups.std(ddof=1) / len(groups) ** 0.5)
 
     @property
@@ -104,22 +103,14 @@ class Rounds:
         recorded, N = self._work.recorded, self._num_workers
         return int(recorded.sizes(np.arange(N)).sum()) if isinstance(recorded, HasSamples) else 0
 
-    def _map(self, method: str, dealt: list[Lane], *arguments: Any) -> Iterator[Any]:
-        """What the engine computes, one lane's result after the other.
+    @property
+    def _all_lanes(self) -> list[Lane]:
+        return lanes(self._everyone, self._chunk)
 
-        If the model is large, or somebody wants to see how far a record is, the engine gets as many lanes at a time as
-        it computes at once; which lanes go together changes no bit.
-        """
-        during = self.during if method in _RECORDING else None
-        few = during is not None or is_large(self._start)
-        at_once = getattr(self._engine, "width", len(dealt)) if few else len(dealt)
-        for first in range(0, len(dealt), at_once):
-            if during is not None:
-                during(first, len(dealt))
-            found = self._engine.map(method, dealt[first : first + at_once], *arguments)
-            while found:
-                # Nothing holds on to a result that the caller is done with.
-                yield found.pop(0)
+    def _record(self, method: Method, dealt: list[Lane], *arguments: Any) -> Iterator[Any]:
+        """Compute a part of a record, which may take long."""
+        few, on_progress = is_large(self._start), self.on_progress
+        return map_lanes(self._engine, method, dealt, *arguments, few=few, on_progress=on_progress)
 
     def round(
         self, state: State, gradient: torch.Tensor | None = None, ends: Sequence[int] | None = None
@@ -139,7 +130,8 @@ class Rounds:
         watch = 0 if gradient is None else self._work.keepable(state.model, len(dealt))
         sums = Sums()
         kept: list[Lane] = []
-        parts = self._map("local_phase", dealt, state.round, state.model, state.server, watch, ends)
+        arguments = (state.round, state.model, state.server, watch, ends)
+        parts = map_lanes(self._engine, Work.local_phase, dealt, *arguments, few=is_large(self._start))
         for lane, part in zip(dealt, parts, strict=True):
             if is_large(self._start) and len(kept) >= _KEEPING_LANES:
                 # The ratio that bounds L_tilde is then the largest over fewer workers.
@@ -151,9 +143,8 @@ class Rounds:
         if gradient is None or sums.spread.mean is None or sums.gradient is None:
             return following, Watched()
         sums.message.clear()
-        foresee = getattr(self._engine, "foresee", None)
-        if foresee is not None:
-            foresee(following[-1])
+        if isinstance(self._engine, Foresees):
+            self._engine.foresee(following[-1])
         return following, self._look(state.model, gradient if full else None, sums, kept)
 
     def _following(self, state: State, sums: Sums) -> State:
@@ -173,7 +164,7 @@ class Rounds:
         mean = sums.spread.mean
         assert mean is not None
         seen: Secants | None = None
-        for part in self._map("secants", kept, mean.to(model.dtype)):
+        for part in self._record(Work.secants, kept, mean.to(model.dtype)):
             if part is None:
                 # A worker was lost in this round, so these sums are over fewer workers than the earlier ones.
                 return Watched()

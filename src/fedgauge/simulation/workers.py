@@ -6,7 +6,7 @@ order. An engine may run a lane anywhere: the sums are the same bits wherever it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
@@ -176,8 +176,39 @@ def sample_of(federation: HasEffort, size: int, seed: int) -> tuple[Rows, tuple[
     return whole, tuple(cast(HasEffort, whole).every(number, first) for first in range(number))
 
 
-class Work:
-    """The computations of a federation's workers, for one algorithm and seed, one chunk of workers at a time."""
+class LaneWork:
+    """What an engine runs: the computations of a federation's workers, one chunk of workers at a time.
+
+    Every computation takes a lane of workers and returns sums, so that memory does not grow with their number.
+    """
+
+    def __init__(self, federation: Federation, chunk: int) -> None:
+        self.federation, self.chunk = federation, chunk
+        # The losses and gradients that count: the workers' own objectives, or those of a part of their examples.
+        self.recorded: Rows = federation
+
+    def evaluate(self, lane: Lane, model: torch.Tensor) -> tuple[float, torch.Tensor]:
+        """Weighted sums of the workers' losses and gradients at one model."""
+        loss, gradient = 0.0, torch.zeros(len(model), dtype=torch.float64, device=model.device)
+        for (workers, _, weights), _ in lane.chunks(self.chunk):
+            value, slope = self.recorded.pooled(model, workers, weights)
+            loss += value
+            gradient += slope
+        return loss, gradient
+
+
+def total(parts: Iterable[tuple[float, torch.Tensor]]) -> tuple[float, torch.Tensor]:
+    """The sums of :meth:`LaneWork.evaluate` over all lanes; the first lane's gradient is overwritten."""
+    loss, gradient = 0.0, None
+    for value, slope in parts:
+        loss += value
+        gradient = slope if gradient is None else gradient.add_(slope)
+    assert gradient is not None
+    return loss, gradient
+
+
+class Work(LaneWork):
+    """The computations of a run, for one algorithm and seed."""
 
     def __init__(
         self,
@@ -188,13 +219,11 @@ class Work:
         chunk: int,
         sample: int | None = None,
     ) -> None:
-        self.federation, self.chunk = federation, chunk
+        super().__init__(federation, chunk)
         self._given, self.sample = algorithm, sample
         self.algorithm = algorithm
         if isinstance(federation, HasStatistics) and federation.statistics:
             self.algorithm = carry_statistics(algorithm, federation.num_trained)
-        # What is recorded: the workers' own objectives, or those of a part of their examples.
-        self.recorded: Rows = federation
         self._groups: tuple[HasLosses, ...] = ()
         if sample is not None and isinstance(federation, HasEffort):
             self.recorded, self._groups = sample_of(federation, sample, seed)
@@ -208,15 +237,6 @@ class Work:
         steps = int(self._steps[0]) if self._equal_steps else self._steps.tolist()
         made = (self.federation, self._given, steps, self._seed, self.chunk, self.sample)
         return _received, (type(self), torch.get_default_dtype(), made)
-
-    def evaluate(self, lane: Lane, model: torch.Tensor) -> tuple[float, torch.Tensor]:
-        """Weighted sums of the workers' losses and gradients at one model."""
-        loss, gradient = 0.0, torch.zeros(len(model), dtype=torch.float64, device=model.device)
-        for (workers, _, weights), _ in lane.chunks(self.chunk):
-            value, slope = self.recorded.pooled(model, workers, weights)
-            loss += value
-            gradient += slope
-        return loss, gradient
 
     def loss(self, lane: Lane, model: torch.Tensor) -> float:
         """Weighted sum of the workers' losses at one model; without gradients, where the federation can do that."""

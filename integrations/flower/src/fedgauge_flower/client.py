@@ -143,6 +143,14 @@ class WorkerTask:
         return {"gradient": seen.gradient.to(mean.dtype)}, {"squares": seen.squares, "steepest": seen.steepest}
 
 
+_TASKS: Mapping[str, Callable[[WorkerTask, int], Found]] = {
+    "evaluate": WorkerTask.evaluate,
+    "local_phase": WorkerTask.local_phase,
+    "secants": WorkerTask.secants,
+}
+"""The parts of which a message may consist."""
+
+
 def client_app(load: Load = from_experiment, *, mods: Sequence[Any] | None = None, secure: bool = False) -> ClientApp:
     """Make a ClientApp whose node is one worker of the federation, for a server with :func:`server_app`.
 
@@ -205,7 +213,7 @@ def client_app(load: Load = from_experiment, *, mods: Sequence[Any] | None = Non
         with one_thread():
             for part in values["parts"]:
                 method, _, copy = part.partition(".")
-                found, numbers = getattr(task, method)(int(copy))
+                found, numbers = _TASKS[method](task, int(copy))
                 tensors |= records.named(part, found)
                 answer |= {f"{part}.{name}": number for name, number in numbers.items()}
         return reply_with(message, tensors, worker=me.worker, **answer)

@@ -19,8 +19,9 @@ import torch
 import fedgauge_flower.records as records
 from fedgauge.algorithms.base import Algorithm, Tensors
 from fedgauge.federation.participation import Cohort, Participation
+from fedgauge.simulation.engines.local import Method
 from fedgauge.simulation.runs.checkpoints import State
-from fedgauge.simulation.workers import Lane, Secants, Sums, Work, lanes
+from fedgauge.simulation.workers import LANES, Lane, Secants, Sums, Work, lanes
 from fedgauge_flower.algorithms import described
 from fedgauge_flower.answers import Expected, Like
 from fedgauge_flower.fleet import Fleet, Question
@@ -114,9 +115,19 @@ class FlowerEngine:
     def __exit__(self, *_: object) -> None:
         return None
 
-    def map(self, method: str, lanes: Sequence[Lane], *arguments: Any) -> list[Any]:
+    @property
+    def width(self) -> int:
+        """How many lanes are computed at once: all of them."""
+        return LANES
+
+    def map(self, method: Method, lanes: Sequence[Lane], *arguments: Any) -> list[Any]:
         """Send the task to the workers of all lanes at once, and combine their answers lane by lane."""
-        return list(getattr(self, f"_{method}")(lanes, *arguments))
+        tasks: Mapping[Method, Method] = {
+            Work.evaluate: self._evaluate,
+            Work.local_phase: self._local_phase,
+            Work.secants: self._secants,
+        }
+        return list(tasks[method](lanes, *arguments))
 
     def foresee(self, state: State) -> None:
         """Remember the state that the next round will begin with."""

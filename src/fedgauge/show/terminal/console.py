@@ -176,10 +176,10 @@ def run_progress() -> Iterator[Callable[[str, int], Observer]]:
                 tested = "" if record.accuracy is None else f", accuracy {record.accuracy:.1%}"
                 bar.update(task, completed=done, latest=f"loss {number(record.loss)}{tested}")
 
-            def during(done: int, total: int) -> None:
+            def on_progress(done: int, total: int) -> None:
                 bar.update(task, latest=f"recording, {done / total:.0%}")
 
-            observer.during = during  # type: ignore[attr-defined]
+            observer.on_progress = on_progress  # type: ignore[attr-defined]
             return observer
 
         yield begin

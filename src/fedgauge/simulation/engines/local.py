@@ -8,7 +8,7 @@ import os
 import pickle
 import signal
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from mmap import mmap
 from multiprocessing import get_all_start_methods, get_context
@@ -21,27 +21,55 @@ from fedgauge.base.errors import InputError, MachineError
 from fedgauge.base.interrupts import ENDING
 from fedgauge.base.processes import end_with_parent
 from fedgauge.base.threads import keep_freed_memory
-from fedgauge.federation.protocols import Federation
 from fedgauge.simulation.options import Compute
+from fedgauge.simulation.workers import LaneWork
 
-
-class LaneWork(Protocol):
-    """What an engine runs: any object whose methods take a lane as first argument, like ``simulation.workers.Work``."""
-
-    @property
-    def federation(self) -> Federation:
-        """The federation whose workers do the work."""
+Method = Callable[..., Any]
+"""A function of the work and a lane, such as ``Work.evaluate``."""
 
 
 class Engine(Protocol):
     """Calls a method of its work for each lane and returns the results in the order of the lanes."""
 
-    def map(self, method: str, lanes: Sequence[Any], *arguments: Any) -> list[Any]:
-        """Compute ``[method(lane, *arguments) for lane in lanes]``, wherever that is."""
+    @property
+    def width(self) -> int:
+        """How many lanes are computed at once."""
+
+    def map(self, method: Method, lanes: Sequence[Any], *arguments: Any) -> list[Any]:
+        """Compute ``[method(work, lane, *arguments) for lane in lanes]``, wherever that is."""
 
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *_: object) -> None: ...
+
+
+def map_lanes(
+    engine: Engine,
+    method: Method,
+    lanes: Sequence[Any],
+    *arguments: Any,
+    few: bool = False,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Iterator[Any]:
+    """What the engine computes, one lane's result after the other.
+
+    Args:
+        engine: computes it.
+        method: what is computed for each lane.
+        lanes: the lanes.
+        *arguments: the method's arguments after the lane.
+        few: whether the engine gets only as many lanes at a time as it computes at once, because their results are
+            large; which lanes go together changes no bit.
+        on_progress: called with how many lanes are done and of how many; the engine then gets few at a time too.
+    """
+    at_once = engine.width if few or on_progress is not None else max(len(lanes), 1)
+    for first in range(0, len(lanes), at_once):
+        if on_progress is not None:
+            on_progress(first, len(lanes))
+        results = engine.map(method, lanes[first : first + at_once], *arguments)
+        while results:
+            # Nothing holds on to a result that the caller is done with.
+            yield results.pop(0)
 
 
 class Inline:
@@ -58,9 +86,9 @@ class Inline:
     def __exit__(self, *_: object) -> None:
         return None
 
-    def map(self, method: str, lanes: Sequence[Any], *arguments: Any) -> list[Any]:
+    def map(self, method: Method, lanes: Sequence[Any], *arguments: Any) -> list[Any]:
         """Run the lanes one after another."""
-        return [getattr(self._work, method)(lane, *arguments) for lane in lanes]
+        return [method(self._work, lane, *arguments) for lane in lanes]
 
 
 _SHARED = 2**26
@@ -148,7 +176,7 @@ def _serve(work: LaneWork, line: _Line, inherited: Sequence[Connection], parent:
         while True:
             method, lanes, arguments = line.receive()
             try:
-                answer: Any = [getattr(work, method)(lane, *arguments) for lane in lanes]
+                answer: Any = [method(work, lane, *arguments) for lane in lanes]
             except Exception as error:
                 answer = error
             line.send(answer)
@@ -215,7 +243,7 @@ class Processes:
         """The process ids."""
         return [process.pid for process, _ in self._links]
 
-    def map(self, method: str, lanes: Sequence[Any], *arguments: Any) -> list[Any]:
+    def map(self, method: Method, lanes: Sequence[Any], *arguments: Any) -> list[Any]:
         """Deal the lanes to the processes and put their answers back in order."""
         number = len(self._links)
         results: list[Any] = [None] * len(lanes)
@@ -233,10 +261,10 @@ class Processes:
                         raise answer
                     results[index::number] = answer
         except (EOFError, BrokenPipeError, ConnectionResetError):
-            raise MachineError(self._obituary()) from None
+            raise MachineError(self._failure()) from None
         return results
 
-    def _obituary(self) -> str:
+    def _failure(self) -> str:
         for process, _ in self._links:
             process.join(timeout=1)
             if process.exitcode is not None:

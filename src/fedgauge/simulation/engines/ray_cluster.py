@@ -28,7 +28,8 @@ import torch
 from fedgauge.base.errors import InputError, MachineError
 from fedgauge.base.reaper import reaped
 from fedgauge.federation.shards import ShardedData
-from fedgauge.simulation.engines.local import LaneWork
+from fedgauge.simulation.engines.local import Method
+from fedgauge.simulation.workers import LaneWork
 
 INSTALL = "pip install 'fedgauge[ray]'"
 _LEAST = (2, 55)
@@ -344,8 +345,8 @@ class Cluster:
         return answer
 
 
-def _lanes(work: LaneWork, arguments: tuple[Any, ...], method: str, lanes: Sequence[Any]) -> list[Any]:
-    return [getattr(work, method)(lane, *arguments) for lane in lanes]
+def _lanes(work: LaneWork, arguments: tuple[Any, ...], method: Method, lanes: Sequence[Any]) -> list[Any]:
+    return [method(work, lane, *arguments) for lane in lanes]
 
 
 class OnRay:
@@ -375,7 +376,12 @@ class OnRay:
         del self._work
         self._stack.__exit__(*failure)
 
-    def map(self, method: str, lanes: Sequence[Any], *arguments: Any) -> list[Any]:
+    @property
+    def width(self) -> int:
+        """How many lanes are computed at once."""
+        return self._number
+
+    def map(self, method: Method, lanes: Sequence[Any], *arguments: Any) -> list[Any]:
         """Deal the lanes to tasks and put their answers back in order; a lost task is run again."""
         shared = self._cluster.place(arguments)
         number = min(self._number, len(lanes))

@@ -364,7 +364,7 @@ def execute(
             setup.evaluator,
             observer,
             run.record_sample,
-            getattr(observer, "during", None),
+            getattr(observer, "on_progress", None),
         ),
         compute=setup.compute,
         keep=kept,

@@ -49,7 +49,7 @@ def watching(observers: Sequence[Observer]) -> Iterator[Observer]:
                 each(done, record)
 
         # Whoever shows progress may also want to be told how far a long record is.
-        call_all.during = next((each.during for each in observers if hasattr(each, "during")), None)  # type: ignore[attr-defined]
+        call_all.on_progress = next((each.on_progress for each in observers if hasattr(each, "on_progress")), None)  # type: ignore[attr-defined]
         yield call_all
 
 

@@ -156,7 +156,7 @@ def _first_order(meter: Meter, model: torch.Tensor) -> float:
     _, gradient = meter.evaluate(model)
     rows = torch.cat(meter.ask("gradient passes", 1, _gradients, model))
     # The weighted rows sum to zero, so that H_i - H may be H_i.
-    parts = meter.ask("Hessian passes", 1, "contract", model, rows=rows - gradient)
+    parts = meter.ask("Hessian passes", 1, Passes.contract, model, rows=rows - gradient)
     return float(sum(parts[1:], start=parts[0]).norm() / gradient.norm())
 
 
