@@ -38,9 +38,10 @@ from fedgauge.simulation.options import (
     StopAt,
     check_options,
 )
+from fedgauge.simulation.pacing import AdaptiveSteps, FixedSteps, Pacing
 from fedgauge.simulation.records import plan_records
-from fedgauge.simulation.rounds import Pacing, Rounds
-from fedgauge.simulation.runs.checkpoints import Given, given_model
+from fedgauge.simulation.rounds import Rounds
+from fedgauge.simulation.runs.checkpoints import Given, State, given_model
 from fedgauge.simulation.runs.directory import RunDirectory
 from fedgauge.simulation.settings import Settings
 from fedgauge.simulation.setup import check_kinds, check_steps
@@ -153,11 +154,12 @@ def simulate(
             if (ended := directory.ended()) is not None:
                 return ended
         engine = stack.enter_context(make_engine(work, compute))
-        loop = Rounds(work, engine, participation, settings.seed, start)
-        loop.on_progress = record.on_progress if planned.long else None
+        rounds_of = Rounds(work, engine, participation, settings.seed, start)
+        rounds_of.on_progress = record.on_progress if planned.long else None
         tell = stack.enter_context(reported(progress))
         watched = _observing(tell, algorithm.name, settings.rounds, record.observer)
-        trace = _run(loop, settings, stop, record, watched, pace, directory, keep.checkpoint_every if keep else 1)
+        every = keep.checkpoint_every if keep else 1
+        trace = _Run(rounds_of, settings, stop, record, watched, pace, directory, every).finish()
         if directory and trace.status != "stopped":
             directory.finish(trace, _named(federation, trace))
         return trace
@@ -239,86 +241,108 @@ def _named(federation: Federation, trace: Trace) -> dict[str, torch.Tensor]:
     return {name: tensor.detach().clone().contiguous() for name, tensor in module.state_dict().items()}
 
 
-def _run(
-    loop: Rounds,
-    settings: Settings,
-    stop: StopAt,
-    recording: Recording,
-    observer: Observer,
-    pace: Pace | None,
-    directory: RunDirectory | None,
-    checkpoint_every: int,
-) -> Trace:
-    evaluator, every = recording.evaluator, settings.record_every
-    if settings.record_tests is not None and isinstance(evaluator, HasParts):
-        evaluator = evaluator.part(settings.record_tests)
-    restored, records, seconds = directory.restore(every) if directory else (None, [], [])
-    state = loop.first_state() if restored is None else restored.on(loop.device)
-    began = time.perf_counter() - (seconds[-1] if seconds else 0.0)
-    status: Status = "finished"
-    interrupted = False
-    sound = state.model if state.sound is None else state.sound
-    gradient: torch.Tensor | None = None
-    pacing = Pacing(pace, loop, records) if pace else None
+class _Run:
+    """One run while it goes on: its state, its records, and how it ends."""
 
-    def keep(record: Round) -> None:
-        records.append(record)
-        seconds.append(time.perf_counter() - began)
-        if directory:
-            directory.append(record, seconds[-1])
+    def __init__(
+        self,
+        rounds: Rounds,
+        settings: Settings,
+        stop: StopAt,
+        recording: Recording,
+        observer: Observer,
+        pace: Pace | None,
+        directory: RunDirectory | None,
+        checkpoint_every: int,
+    ) -> None:
+        self._rounds, self._settings, self._stop, self._watch = rounds, settings, stop, recording.watch
+        self._observer, self._directory, self._checkpoint_every = observer, directory, checkpoint_every
+        self._evaluator = recording.evaluator
+        if settings.record_tests is not None and isinstance(self._evaluator, HasParts):
+            self._evaluator = self._evaluator.part(settings.record_tests)
+        every = settings.record_every
+        restored, self._records, self._seconds = directory.restore(every) if directory else (None, [], [])
+        self._state = rounds.first_state() if restored is None else restored.on(rounds.device)
+        self._last_finite_model = self._state.model if self._state.last_finite is None else self._state.last_finite
+        self._began = time.perf_counter() - (self._seconds[-1] if self._seconds else 0.0)
+        self._pacing: Pacing = AdaptiveSteps(pace, rounds, self._records) if pace else FixedSteps(rounds)
 
-    try:
-        while True:
-            last, due = state.round == settings.rounds, state.round % every == 0
-            record = None
-            if last or due:
-                error = None
-                if settings.record_sample is not None:
-                    loss, gradient, error = loop.estimate(state.model)
-                else:
-                    loss, gradient = pacing.evaluate(state.model) if pacing else loop.evaluate(state.model)
-                grad2 = float(gradient @ gradient)
-                if not np.isfinite(loss + grad2):
-                    status = "diverged"
-                    break
-                sound = state.model
-                accuracy = evaluator.accuracy(state.model) if evaluator else None
-                elapsed = pacing.elapsed(state.round) if pacing else None
-                record = Round(state.round, loss, grad2, accuracy=accuracy, elapsed=elapsed)
-                if error is not None:
-                    tests = settings.record_tests if accuracy is not None else None
-                    record = dataclasses.replace(record, sample=loop.sampled, loss_error=error, tests=tests)
-                if stop.reached([*records, record]):
-                    status = "target"
-                elif stop.round is not None and state.round >= stop.round and not last:
-                    status = "stopped"
-                if last or status != "finished":
-                    keep(record)
-                    observer(state.round, record)
-                    break
-            ends = pacing.ends(record is not None) if pacing else None
-            (*others, following), seen = loop.round(state, gradient if due and recording.watch else None, ends)
-            if record is not None:
-                record = dataclasses.replace(record, **seen._asdict())
-                if pacing:
-                    record, following = pacing.decide(record, state, [*others, following])
-                keep(record)
-            state = following
-            # Infinities and NaN survive a sum, and checking the sum takes a twentieth of the time of checking each.
-            if not torch.isfinite(state.model.sum()):
-                status = "diverged"
-                break
-            observer(state.round, record)
-            if directory and state.round % checkpoint_every == 0:
-                directory.checkpoint(dataclasses.replace(state, sound=sound))
-    except KeyboardInterrupt:
-        status, interrupted = "stopped", True
-    model = sound if status == "diverged" else state.model
-    trace = Trace(
-        settings.to_json(), status, state.round, tuple(records), model.detach().cpu().numpy().copy(), tuple(seconds)
-    )
-    if directory and status == "stopped":
-        directory.checkpoint(dataclasses.replace(state, sound=sound))
-    if interrupted:
-        raise InterruptedRunError(trace)
-    return trace
+    def finish(self) -> Trace:
+        """Run round after round until something ends the run, and save what it came to."""
+        interrupted = False
+        try:
+            while (status := self._round()) is None:
+                pass
+        except KeyboardInterrupt:
+            status, interrupted = "stopped", True
+        state, model = self._state, self._last_finite_model if status == "diverged" else self._state.model
+        settings, final = self._settings.to_json(), model.detach().cpu().numpy().copy()
+        trace = Trace(settings, status, state.round, tuple(self._records), final, tuple(self._seconds))
+        if self._directory and status == "stopped":
+            self._checkpoint(self._directory)
+        if interrupted:
+            raise InterruptedRunError(trace)
+        return trace
+
+    def _round(self) -> Status | None:
+        """Record the state if a record is due, and run one round; how the run ends, if it ends here."""
+        state, record, gradient = self._state, None, None
+        last, due = state.round == self._settings.rounds, state.round % self._settings.record_every == 0
+        if last or due:
+            record, gradient = self._measure(state)
+            if record is None:
+                return "diverged"
+            if status := self._ending(record, last):
+                self._keep(record)
+                self._observer(state.round, record)
+                return status
+        watched = gradient if due and self._watch else None
+        ends, seen = self._rounds.round(state, watched, self._pacing.ends(record is not None))
+        following = ends[-1]
+        if record is not None:
+            record, following = self._pacing.decide(dataclasses.replace(record, **seen._asdict()), state, ends)
+            self._keep(record)
+        # Only now, so that no interruption separates a state from the records before it.
+        self._state = following
+        # Infinities and NaN survive a sum, and checking the sum takes a twentieth of the time of checking each.
+        if not torch.isfinite(self._state.model.sum()):
+            return "diverged"
+        self._observer(self._state.round, record)
+        if self._directory and self._state.round % self._checkpoint_every == 0:
+            self._checkpoint(self._directory)
+        return None
+
+    def _measure(self, state: State) -> tuple[Round | None, torch.Tensor]:
+        """The record of a state and the gradient there; no record if f or the gradient is not finite."""
+        sampled, error = self._settings.record_sample is not None, None
+        if sampled:
+            loss, gradient, error = self._rounds.estimate(state.model)
+        else:
+            loss, gradient = self._pacing.evaluate(state.model)
+        grad2 = float(gradient @ gradient)
+        if not np.isfinite(loss + grad2):
+            return None, gradient
+        self._last_finite_model = state.model
+        accuracy = self._evaluator.accuracy(state.model) if self._evaluator else None
+        record = Round(state.round, loss, grad2, accuracy=accuracy, elapsed=self._pacing.elapsed(state.round))
+        if sampled:
+            tests = self._settings.record_tests if accuracy is not None else None
+            record = dataclasses.replace(record, sample=self._rounds.sampled, loss_error=error, tests=tests)
+        return record, gradient
+
+    def _ending(self, record: Round, last: bool) -> Status | None:
+        """How the run ends with this record, if it does."""
+        if self._stop.reached([*self._records, record]):
+            return "target"
+        if last:
+            return "finished"
+        return "stopped" if self._stop.round is not None and record.round >= self._stop.round else None
+
+    def _keep(self, record: Round) -> None:
+        self._records.append(record)
+        self._seconds.append(time.perf_counter() - self._began)
+        if self._directory:
+            self._directory.append(record, self._seconds[-1])
+
+    def _checkpoint(self, directory: RunDirectory) -> None:
+        directory.checkpoint(dataclasses.replace(self._state, last_finite=self._last_finite_model))

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 
-from fedgauge.algorithms.adaptive_pace import Pace
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.protocols import HasSamples
 from fedgauge.simulation.engines.local import Engine, Method, map_lanes
 from fedgauge.simulation.runs.checkpoints import State
 from fedgauge.simulation.workers import Lane, Secants, Sums, Work, is_large, lanes, total
-from fedgauge.values import Round
 
 
 class Watched(NamedTuple):
@@ -185,44 +182,3 @@ class Rounds:
         remembered = self._work.algorithm.worker_init(model)
         memory = {name: vector.expand(self._num_workers, -1).clone() for name, vector in remembered.items()}
         return State(0, model, self._work.algorithm.init(model), memory)
-
-
-class Pacing:
-    """The adaptive pace of a run: its state, and its choice of the local steps after which each round ends."""
-
-    def __init__(self, pace: Pace, loop: Rounds, records: Sequence[Round]) -> None:
-        self._pace, self._loop = pace, loop
-        self._state = pace.init()
-        for record in records:
-            self._state, _ = pace.step(self._state, record)
-        self._evaluated: tuple[torch.Tensor, float, torch.Tensor] | None = None
-
-    def evaluate(self, model: torch.Tensor) -> tuple[float, torch.Tensor]:
-        """The objective f and its gradient; computed only once for the model between two rounds."""
-        if self._evaluated is None or self._evaluated[0] is not model:
-            self._evaluated = (model, *self._loop.evaluate(model))
-        return self._evaluated[1:]
-
-    def elapsed(self, round: int) -> float:
-        """Seconds before a round, according to the cost model."""
-        return self._pace.elapsed(self._state, round)
-
-    def ends(self, look: bool) -> tuple[int, ...]:
-        """The numbers of local steps at which the round is examined, if it is, and then its own number."""
-        decision = self._state.decision
-        return (*decision.look, decision.local_steps) if look else (decision.local_steps,)
-
-    def decide(self, record: Round, before: State, ends: Sequence[State]) -> tuple[Round, State]:
-        """Complete the record with what the pace saw and decided, and return it with the state of the next round."""
-        path = []
-        for end in ends:
-            loss, gradient = self.evaluate(end.model)
-            path.append(loss if np.isfinite(loss) and torch.isfinite(gradient.sum()) else float("inf"))
-        looked = self.ends(look=True)
-        record = dataclasses.replace(record, looked=looked, path=tuple(path))
-        taken = self._pace.take(self._state, record)
-        record = dataclasses.replace(record, taken=taken)
-        self._state, decision = self._pace.step(self._state, record)
-        undone = dataclasses.replace(before, round=before.round + 1)
-        states = dict(zip((0, *looked), (undone, *ends), strict=True))
-        return dataclasses.replace(record, why=decision.why), states[taken]

@@ -32,14 +32,15 @@ class State:
         model: the global model.
         server: what the server remembers.
         memory: what the workers remember, one row per worker.
-        sound: the model of the last record, which becomes the final model if the run diverges; None if it is ``model``.
+        last_finite: the model of the last record, which becomes the final model if the run diverges; None if it is
+            ``model``.
     """
 
     round: int
     model: torch.Tensor
     server: Mapping[str, torch.Tensor]
     memory: Mapping[str, torch.Tensor]
-    sound: torch.Tensor | None = None
+    last_finite: torch.Tensor | None = None
 
     def on(self, device: torch.device) -> State:
         """The state on a device; what is read from a file is on the CPU."""
@@ -47,8 +48,8 @@ class State:
         def moved(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
             return {name: tensor.to(device) for name, tensor in tensors.items()}
 
-        sound = None if self.sound is None else self.sound.to(device)
-        return State(self.round, self.model.to(device), moved(self.server), moved(self.memory), sound)
+        last_finite = None if self.last_finite is None else self.last_finite.to(device)
+        return State(self.round, self.model.to(device), moved(self.server), moved(self.memory), last_finite)
 
 
 def _digest(round: int, tensors: Mapping[str, torch.Tensor]) -> str:
@@ -68,8 +69,8 @@ def write_checkpoint(path: Path, state: State, about: Mapping[str, str]) -> None
         about: what the state belongs to, as :func:`read_checkpoint` returns it.
     """
     tensors = {"model": state.model}
-    if state.sound is not None and state.sound is not state.model:
-        tensors["sound"] = state.sound
+    if state.last_finite is not None and state.last_finite is not state.model:
+        tensors["last_finite"] = state.last_finite
     tensors |= {f"server.{name}": tensor for name, tensor in state.server.items()}
     tensors |= {f"memory.{name}": tensor for name, tensor in state.memory.items()}
     metadata = {**about, "round": str(state.round), "sha256": _digest(state.round, tensors)}
@@ -98,10 +99,10 @@ def read_checkpoint(path: Path) -> tuple[State, Mapping[str, str]]:
         raise ValueError("its content does not match its digest")
     parts: dict[str, dict[str, torch.Tensor]] = {"server": {}, "memory": {}}
     for name, tensor in tensors.items():
-        if name not in ("model", "sound"):
+        if name not in ("model", "last_finite"):
             part, _, key = name.partition(".")
             parts[part][key] = tensor
-    state = State(round, tensors["model"], parts["server"], parts["memory"], tensors.get("sound"))
+    state = State(round, tensors["model"], parts["server"], parts["memory"], tensors.get("last_finite"))
     return state, metadata
 
 
