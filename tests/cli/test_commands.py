@@ -247,7 +247,7 @@ SLOW = {
     "simulate fed.json --gamma 0.1": "fedgauge.simulation.experiment.prepare",
     "measure fed.json --gamma 0.1": "fedgauge.simulation.experiment.prepare",
     "plan fed.json --gamma 0.1 --goal grad2=1": "fedgauge.planning.candidates",
-    "plan fed.json --gamma 0.1 --goal grad2=1 --mode theory": "fedgauge.planning.theorem_inputs",
+    "plan fed.json --gamma 0.1 --goal grad2=1 --mode theory": "fedgauge.planning.measured_constants",
 }
 
 

@@ -15,11 +15,12 @@ from plans.federations import CASES
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
+PAPER = ROOT / "papers" / "wang2024" / "results"
 WORDS = {"three": 3, "nine": 9, "eight": 8}
 
 
-def kept(name: str) -> Any:
-    return json.loads((RESULTS / name).read_text())
+def kept(name: str, place: Path = RESULTS) -> Any:
+    return json.loads((place / name).read_text())
 
 
 def plans(fresh: bool) -> tuple[int, int]:
@@ -31,7 +32,7 @@ def plans(fresh: bool) -> tuple[int, int]:
 
 def sharpness() -> tuple[int, int]:
     """How many times sharper the star versions are on digits: the most, and the median."""
-    versions = [line["versions"] for line in kept("certified/digits.json")["lines"]]
+    versions = [line["versions"] for line in kept("certified/digits.json", PAPER)["lines"]]
     # Where there is no sharp version, it is the corrected one.
     ratios = [each.get("sharp", each["corrected"])["bound"] / each["star"]["bound"] for each in versions]
     return round(max(ratios)), round(statistics.median(ratios))

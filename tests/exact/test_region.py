@@ -191,7 +191,7 @@ def test_a_picture_is_drawn_whatever_the_borders(fixed: dict[str, Any], suffix: 
 
 def test_command(capsys: Capture, tmp_path: Path) -> None:
     picture = tmp_path / "map.png"
-    command = ["region", "--x", "zeta", "--y", "L_h", "--x-range", "0.1", "10", "--points", "3", "I=4", "R=9"]
+    command = ["theory", "region", "--x", "zeta", "--y", "L_h", "--x-range", "0.1", "10", "--points", "3", "I=4", "R=9"]
     assert main([*command, "--plot", str(picture), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert picture.exists()

@@ -30,6 +30,8 @@ def report_on(path: Path, measure: Path | None = None) -> Report:
 INSTEAD: tuple[Any, ...] = (None, "x", -1, 0, 1e308, float("inf"), float("nan"), [], {}, [1], True)
 CURVE = {"mean": [2.0, 1.0], "deviation": [0.1, 0.2]}
 SWEEP: dict[str, Any] = {
+    "kind": "sweep",
+    "version": 1,
     "experiment": {"data": {"name": "digits"}, "algorithm": {"gamma": 0.1}},
     "over": {"local_steps": [1, 5]},
     "seeds": 2,
@@ -51,8 +53,17 @@ def entries(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from entries(value, (*path, key))
 
 
-FIGURE: dict[str, Any] = {"figure": "fig2", "title": "MLP", "scale": "smoke", "studies": {"mlp": copy.deepcopy(SWEEP)}}
+FIGURE: dict[str, Any] = {
+    "kind": "figure",
+    "version": 1,
+    "figure": "fig2",
+    "title": "MLP",
+    "scale": "smoke",
+    "studies": {"mlp": copy.deepcopy(SWEEP)},
+}
 LEDGER: dict[str, Any] = {
+    "kind": "ledger",
+    "version": 1,
     "verdicts": {"reproduced": 1},
     "claims": [
         {"claim": "a < b", "where": "Table 1", "paper": "1", "ours": "2", "scale": "smoke", "seeds": None}
@@ -63,6 +74,8 @@ LEDGER: dict[str, Any] = {
 
 PAIRS = {"L_h": [0.1, 0.01], "L_tilde": [2.0, 0.2], "L_g": [1.0, 0.1]}
 TABLE1: dict[str, Any] = {
+    "kind": "table1",
+    "version": 1,
     "settings": {"study": "mlp", "scale": "smoke"},
     "paper": {symbol: {"25": [1.0, 0.1], "50": [2.0, 0.1]} for symbol in PAIRS},
     "rows": [
@@ -70,6 +83,8 @@ TABLE1: dict[str, Any] = {
     ],
 }
 TABLE2: dict[str, Any] = {
+    "kind": "table2",
+    "version": 1,
     "settings": {"dim": 100},
     "columns": [
         {
@@ -191,7 +206,7 @@ def test_the_rounds_are_shown_beside_the_papers() -> None:
         ("fig1", "paper fig1"),
         ("sampling", "paper sampling"),
         ("lenses.json", "paper lenses"),
-        ("falsify.json", "falsify"),
+        ("../../../verification/results/falsify.json", "falsify"),
     ],
 )
 def test_what_has_no_page_is_called_by_its_name(name: str, command: str) -> None:

@@ -12,7 +12,6 @@ from tests.report.made import measurement, write_measurement
 import fedgauge as fg
 from fedgauge.base.errors import InputError
 from fedgauge.federation.participation import Participation
-from fedgauge.measurement.readings import Measurement
 from fedgauge.show.results.reading import RESULTS, kind_of, read_results
 from fedgauge.values.results import sealed
 from fedgauge_wang2024 import sampling, sketch
@@ -77,15 +76,6 @@ def test_another_version_or_kind_is_refused_in_one_sentence(
     with pytest.raises(InputError, match=words) as caught:
         read_results(path)
     assert "\n" not in str(caught.value)
-
-
-def test_an_older_measurement_is_read(tmp_path: Path) -> None:
-    data = measurement().to_json()
-    del data["kind"], data["version"]
-    (tmp_path / "measure.json").write_text(json.dumps(sealed(data)))
-    found = read_results(tmp_path).measurement
-    assert isinstance(found, Measurement)
-    assert found.to_json() == measurement().to_json()
 
 
 def test_a_report_knows_every_setting_that_a_run_writes(tmp_path: Path) -> None:

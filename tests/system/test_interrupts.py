@@ -62,8 +62,8 @@ def test_a_run_is_saved_and_goes_on(number: int, status: int, tmp_path: Path, mo
 
 def test_a_sweep_whose_processes_are_all_told_to_end(tmp_path: Path) -> None:
     random_quadratics(3, 2, sigma2=0.1).write(tmp_path / "fed.json")
-    line = ("sweep", "fed.json", "--gamma", "0.01", "--rounds", "100000", "--seeds", "2", "--jobs", "2", "--out", "out")
-    command = [sys.executable, "-m", "fedgauge", *line]
+    line = "runs sweep fed.json --gamma 0.01 --rounds 100000 --seeds 2 --jobs 2 --out out"
+    command = [sys.executable, "-m", "fedgauge", *line.split()]
     with subprocess.Popen(
         command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:

@@ -61,7 +61,7 @@ def test_what_a_run_holds_is_shown_escaped(line: str, run: Path, capsys: pytest.
 
 
 @pytest.mark.parametrize(
-    "line", ["constants {}", "simulate {} --gamma 0.1", "runs show {}", "{}", "simulate fed.json {}"]
+    "line", ["theory constants {}", "simulate {} --gamma 0.1", "runs show {}", "{}", "simulate fed.json {}"]
 )
 def test_errors_too(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([word if word != "{}" else f"no{EVIL}\udce9" for word in line.split()]) == 2
@@ -80,7 +80,7 @@ def test_colours_are_left_to_the_console(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_commands_print_through_one_function() -> None:
     """``print`` would pass control characters on; ``say`` and the consoles escape them."""
     root = Path(fedgauge.__file__).parent
-    for path in [*(root / "cli").rglob("*.py"), *(root / "report").rglob("*.py")]:
+    for path in [*(root / "cli").rglob("*.py"), *(root / "show").rglob("*.py")]:
         calls = [node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
         assert "print" not in {call.id for call in calls if isinstance(call, ast.Name)}, f"{path.name} prints"
 

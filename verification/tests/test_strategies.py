@@ -148,6 +148,11 @@ def test_a_run_that_is_no_number_is_no_excuse() -> None:
 # -- what is kept -------------------------------------------------------------------------------------------------
 
 
+def _file(told: dict[str, Any]) -> Path:
+    """The federation that a kept case's first command names."""
+    return next(Path(word) for word in shlex.split(told["commands"][0]) if word.endswith("federation.json"))
+
+
 def replayed(folder: Path) -> tuple[float, float, bool]:
     """Both sides of a kept case from its files alone, and whether all conditions hold."""
     federation = QuadraticFederation.read(folder / "federation.json")
@@ -184,7 +189,7 @@ def test_kept_counterexamples_replay(name: str, tmp_path: Path) -> None:
     cases = [case for case in outcome.cases if case.check.form in ("stated", "telescoped")]
     assert {case.origin for case in cases} >= {"named", "directed 0"}
     for told in save(cases, tmp_path):
-        exact, bound, admissible = replayed(Path(shlex.split(told["commands"][0])[2]).parent)
+        exact, bound, admissible = replayed(_file(told).parent)
         assert exact > bound
         assert admissible
 

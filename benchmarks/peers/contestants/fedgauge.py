@@ -10,7 +10,7 @@ from torch.nn import functional
 
 import fedgauge
 from fedgauge.federation.supervised import SupervisedFederation
-from fedgauge.simulation.options import Observer
+from fedgauge.values import Observer
 from peers.networks import make_network, values_of
 from peers.workloads import BATCH, GAMMA, Contestant, NoMoreTurns, Pauses
 

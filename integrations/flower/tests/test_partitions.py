@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from typing import Any
 
@@ -66,5 +67,5 @@ def test_what_does_not_fit_is_said(rows: Any, partition: Partition, monkeypatch:
         from_partitioner(IidPartitioner(2))
     monkeypatch.setitem(sys.modules, "flwr_datasets.partitioner", None)
     monkeypatch.delitem(sys.modules, "fedgauge_flower.partitions")
-    with pytest.raises(InputError, match=r"pip install 'fedgauge\[flower-data\]'"):
-        pass
+    with pytest.raises(InputError, match=r"pip install 'fedgauge-flower\[data\]'"):
+        importlib.import_module("fedgauge_flower.partitions")

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from fedgauge.base.errors import InputError
+from fedgauge.base.terminal import say
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _WHOLE = "fedgauge.help-all"
@@ -42,7 +43,7 @@ def brief(text: str) -> str:
 def _show_whole(context: Any, option: Any, wanted: bool) -> None:
     if wanted:
         context.meta[_WHOLE] = True
-        print(context.get_help())
+        say(context.get_help())
         context.exit()
 
 

@@ -35,10 +35,10 @@ from fedgauge.measurement.sampled import sampled_deviation, sampled_divergence
 from fedgauge.measurement.trajectory import near_convergence, trajectory
 from fedgauge.simulation.experiment.config import Experiment
 from fedgauge.simulation.experiment.prepare import setup_of
-from fedgauge.simulation.options import Compute, Observer
+from fedgauge.simulation.options import Compute
 from fedgauge.simulation.runs.checkpoints import Given, given_model
 from fedgauge.simulation.setup import Setup
-from fedgauge.values import Estimate, Round
+from fedgauge.values import Estimate, Observer, Round
 
 
 @dataclass(frozen=True)

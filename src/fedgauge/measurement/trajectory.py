@@ -29,8 +29,8 @@ from fedgauge.measurement.intervals import of_runs
 from fedgauge.measurement.passes import OutOfBudgetError, why_ended
 from fedgauge.measurement.readings import Reading
 from fedgauge.simulation.loop import InterruptedRunError, simulate
-from fedgauge.simulation.options import HERE, Compute, Observer, Recording, StopAt
-from fedgauge.values import Estimate, Kind, Round, Trace
+from fedgauge.simulation.options import HERE, Compute, Recording, StopAt
+from fedgauge.values import Estimate, Kind, Observer, Round, Trace
 
 MEAN = "What happened on average along FedAvg's own steps from this model, as the paper estimates it."
 MAXIMUM = "The largest values in any round of FedAvg from this model."

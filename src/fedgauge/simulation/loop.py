@@ -33,7 +33,6 @@ from fedgauge.simulation.options import (
     Compute,
     HasParts,
     Keep,
-    Observer,
     Recording,
     StopAt,
     check_options,
@@ -46,7 +45,7 @@ from fedgauge.simulation.runs.directory import RunDirectory
 from fedgauge.simulation.settings import Settings
 from fedgauge.simulation.setup import check_kinds, check_steps
 from fedgauge.simulation.workers import Work
-from fedgauge.values import Round, Status, Trace
+from fedgauge.values import Observer, Round, Status, Trace
 
 FULL = Participation()
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from fedgauge.base.errors import InputError, count, nearest, non_negative
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
 
     from fedgauge.simulation.engines.local import Engine
-    from fedgauge.values import Round  # which imports numpy; the command's help does not wait for it
+    from fedgauge.values import Observer, Round  # which imports numpy; the command's help does not wait for it
 
 
 ENGINES = ("local", "ray")
@@ -32,11 +32,6 @@ def check_engine(name: str | None, address: str | None = None) -> None:
         raise InputError(f"There is no engine {name!r}; {nearest(str(name), ENGINES)}")
     if address is not None and name != "ray":
         raise InputError(f"address = {address} names a cluster, which needs engine = ray; set the engine too.")
-
-
-Observer: TypeAlias = "Callable[[int, Round | None], None]"
-"""Called after every round with the number of finished rounds and the record, if one was made; the last call has the
-record that ends the run."""
 
 
 class Evaluator(Protocol):

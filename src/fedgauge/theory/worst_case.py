@@ -21,7 +21,7 @@ from fedgauge.theory import find
 from fedgauge.theory.sdp import SdpBound, sdp_bound
 from fedgauge.values import Kind, Value, is_safe
 
-_POINTS, _KEPT, _TURNS = 6000, 60, 80
+_SAMPLES, _KEPT, _TURNS = 6000, 60, 80
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def worst_round(
     top = np.array([L_g, L_h if N > 1 else 0.0, below**0.5, zeta2**0.5 if N > 1 else 0.0])
     low = np.array([-1.0, -1.0, 0.0, -1.0])
     run: dict[str, Any] = {"I": I, "gamma": gamma, "eta": eta, "N": N, "sigma2": sigma2}
-    points, width = draw.uniform(low, 1.0, size=(_POINTS, 4)), 0.5
+    points, width = draw.uniform(low, 1.0, size=(_SAMPLES, 4)), 0.5
     best = np.zeros((1, 4))
     for _ in range(_TURNS):
         with np.errstate(over="ignore", invalid="ignore"):
@@ -115,7 +115,7 @@ def worst_round(
         fine = (down <= F / R) & (apart <= zeta2)
         kept = points[fine]
         best = np.concatenate([best, kept])[np.argsort(-np.append(best[:, 2], kept[:, 2]))][:_KEPT]
-        moved = best[draw.integers(len(best), size=_POINTS)] + width * draw.normal(size=(_POINTS, 4))
+        moved = best[draw.integers(len(best), size=_SAMPLES)] + width * draw.normal(size=(_SAMPLES, 4))
         points, width = np.clip(moved, low, 1.0), width * 0.87
     A, C, g, pull = best[0] * top
     side = _sides(N)

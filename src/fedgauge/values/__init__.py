@@ -10,7 +10,7 @@ from fedgauge.base.types import Array
 from fedgauge.values.bounds import Bound, Condition, Inequality, Number, Source, Term, Version
 from fedgauge.values.estimates import SETTINGS, Constants, Estimate, Kind, Scope, Subject, initial_gap, is_safe
 from fedgauge.values.results import Result
-from fedgauge.values.traces import Round, Status, Trace
+from fedgauge.values.traces import Observer, Round, Status, Trace
 
 __all__ = [
     "SETTINGS",
@@ -22,6 +22,7 @@ __all__ = [
     "Inequality",
     "Kind",
     "Number",
+    "Observer",
     "Result",
     "Round",
     "Scope",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -85,6 +85,11 @@ class Round(Value):
             return None
         ratio = self.deviation2 / self.spread
         return ratio**0.5 if ratio >= 0 else None  # a record that was changed may hold anything
+
+
+Observer = Callable[[int, Round | None], None]
+"""Called after every round with the number of finished rounds and the record, if one was made; the last call has the
+record that ends the run."""
 
 
 @dataclass(frozen=True, eq=False)

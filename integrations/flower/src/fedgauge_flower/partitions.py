@@ -15,7 +15,7 @@ try:
 except ImportError:
     raise InputError(
         "Flower's partitions need the package flwr-datasets, which is not installed; run:"
-        " pip install 'fedgauge[flower-data]'."
+        " pip install 'fedgauge-flower[data]'."
     ) from None
 
 if TYPE_CHECKING:

@@ -16,14 +16,13 @@ def check_flower() -> None:
         found = version("flwr")
     except PackageNotFoundError:
         raise InputError(
-            "This needs Flower, the package flwr, which is not installed; run: pip install 'fedgauge[flower]'."
+            "This needs Flower, the package flwr, which is not installed; run: pip install fedgauge-flower."
         ) from None
     numbers = tuple(int(part) for part in found.split(".")[:2] if part.isdigit())
     if not LEAST <= numbers < BELOW:
         least, below = (".".join(map(str, numbers)) for numbers in (LEAST, BELOW))
         raise InputError(
-            f"Flower {found} is not supported: fedgauge needs flwr>={least},<{below}; run:"
-            " pip install 'fedgauge[flower]'."
+            f"Flower {found} is not supported: fedgauge needs flwr>={least},<{below}; run: pip install fedgauge-flower."
         )
 
 

@@ -21,10 +21,10 @@ from fedgauge.simulation.experiment.config import Experiment
 from fedgauge.simulation.experiment.prepare import algorithm_of, local_steps_of, participation_of, share_out
 from fedgauge.simulation.experiment.user_data import TestSet
 from fedgauge.simulation.loop import simulate
-from fedgauge.simulation.options import Compute, Keep, Observer, Recording
+from fedgauge.simulation.options import Compute, Keep, Recording
 from fedgauge.simulation.setup import epochs_as_steps
 from fedgauge.simulation.workers import Work
-from fedgauge.values import Trace
+from fedgauge.values import Observer, Trace
 from fedgauge_flower.answers import far_from_others
 from fedgauge_flower.client import form_of
 from fedgauge_flower.engine import FlowerEngine, Schedule

@@ -30,10 +30,9 @@ from fedgauge.base.symbols import symbol
 from fedgauge.base.terminal import printable
 from fedgauge.simulation.runs.reader import source_of
 from fedgauge.theory.expectation import Expectation
-from fedgauge.values import Estimate, Round, Trace
+from fedgauge.values import Estimate, Observer, Round, Trace
 from fedgauge.values.display import counted
 
-Observer = Callable[[int, Round | None], None]
 """Called by ``simulate`` with the number of rounds done, and the record where there is one."""
 Steps = Callable[[str, int, int | None], None]
 """Called with what is being done, how far it is, and how far it has to go."""

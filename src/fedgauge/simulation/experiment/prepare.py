@@ -35,9 +35,9 @@ from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.simulation.experiment.config import Experiment
 from fedgauge.simulation.experiment.user_data import PerWorker, TestSet, as_data, load_own, prepared, refuse_division
 from fedgauge.simulation.loop import simulate
-from fedgauge.simulation.options import Evaluator, Keep, Observer, Recording
+from fedgauge.simulation.options import Evaluator, Keep, Recording
 from fedgauge.simulation.setup import Setup, Steps, steps_of_epochs
-from fedgauge.values import Trace
+from fedgauge.values import Observer, Trace
 
 _PAIR = ("inputs", "targets")
 

@@ -7,7 +7,7 @@ is a context manager too. Users name their own observers as ``module:factory``; 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -15,12 +15,10 @@ from typing import Any, Self
 from fedgauge.base.errors import InputError
 from fedgauge.base.user_code import blamed, find_own
 from fedgauge.simulation.runs.reader import FoundRun
-from fedgauge.values import Round
+from fedgauge.values import Observer, Round
 
 QUANTITIES = {"loss": "loss", "accuracy": "test accuracy", "grad2": "squared gradient norm", "spread": "spread"}
 """The entries of a record that are shown, and their names for readers."""
-
-Observer = Callable[[int, Round | None], None]
 
 
 def replay(run: FoundRun, observer: Observer) -> None:

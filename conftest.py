@@ -14,10 +14,11 @@ settings.load_profile("fedgauge")
 
 
 # Run by a test in a process of its own; collecting its doctests would import torchft in all.
-collect_ignore = ["algorithms/torchft_peer.py"]
+collect_ignore = ["tests/algorithms/torchft_peer.py"]
 
 # Tests of real servers, of the documentation in a browser and of the wheel are the longest, and wait most of the time.
-_FIRST = ("tests/flower/test_servers.py", "tests/flower/test_template.py", "tests/browser", "tests/packaging")
+_FLOWER = "integrations/flower/tests/"
+_FIRST = (f"{_FLOWER}test_servers.py", f"{_FLOWER}test_template.py", "tests/browser", "tests/packaging")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
