@@ -45,8 +45,8 @@ def measure(reading: str, workers: int) -> dict[str, Any]:
     import fedgauge
     from fedgauge.federation.models import mlp
     from fedgauge.federation.supervised import SupervisedFederation
-    from fedgauge.measurement.measuring import MeasureOptions
-    from fedgauge.measurement.measuring import measure as take
+    from fedgauge.measurement.session import MeasureOptions
+    from fedgauge.measurement.session import measure as take
 
     generator = torch.Generator().manual_seed(0)
     model = mlp((784,), 10)

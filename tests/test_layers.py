@@ -31,7 +31,7 @@ LAYERS = (
 )
 # What reads results, evaluates theory or answers a command's help does not wait for torch.
 WITHOUT_TORCH = (
-    "data.loading",
+    "data.loader",
     "data.schemes",
     "algorithms",
     "algorithms.adaptive_pace",
@@ -119,7 +119,7 @@ COMPUTING_MODULES = (
     "simulation.engines",
     "simulation.experiment.prepare",
     "federation",
-    "data.loading",
+    "data.loader",
     "data.schemes",
     *(f"theory.search.{name}" for name in ("solve", "trace", "relaxed", "best_gamma", "best_local_steps")),
     "show.results.background.background_of",

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedgauge.algorithms.cost import Cost
-from fedgauge.data.loading import load_dataset
+from fedgauge.data.loader import load_dataset
 from fedgauge.federation.random_quadratics import random_quadratics
 from fedgauge.planning.goal import Goal
 from fedgauge.simulation.experiment.config import Experiment

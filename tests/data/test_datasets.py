@@ -16,10 +16,10 @@ import pytest
 from tests.data import made
 
 from fedgauge.base.errors import InputError
-from fedgauge.data import catalogue, loading
+from fedgauge.data import catalogue, loader
 from fedgauge.data.catalogue import ENTRIES, Status, data_directory, status
 from fedgauge.data.images import read_idx
-from fedgauge.data.loading import load_dataset
+from fedgauge.data.loader import load_dataset
 
 
 @pytest.fixture(autouse=True)
@@ -138,7 +138,7 @@ def test_digits_are_scikit_learns_wherever_it_keeps_them(known: bool, monkeypatc
 
     theirs = load_digits()
     if not known:
-        monkeypatch.setattr(loading, "find_spec", lambda name: None)
+        monkeypatch.setattr(loader, "find_spec", lambda name: None)
     else:
         monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     ours, test = load_dataset("digits"), np.arange(len(theirs.target)) % 5 == 4

@@ -22,7 +22,7 @@ from fedgauge.cli import main
 from fedgauge.data import catalogue
 from fedgauge.data.catalogue import ENTRIES
 from fedgauge.data.fetch import fetch
-from fedgauge.data.loading import load_dataset
+from fedgauge.data.loader import load_dataset
 
 
 def md5(content: bytes) -> str:

@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from fedgauge.data.loading import load_dataset
+from fedgauge.data.loader import load_dataset
 from fedgauge.data.scaling import standardise
 from fedgauge.data.schemes import make_partition
 from fedgauge.data.text import CHARACTERS, DOCUMENTS, documents

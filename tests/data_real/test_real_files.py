@@ -11,7 +11,7 @@ import pytest
 from fedgauge.base.errors import InputError
 from fedgauge.data.catalogue import status
 from fedgauge.data.dataset import Dataset
-from fedgauge.data.loading import load_dataset
+from fedgauge.data.loader import load_dataset
 from fedgauge.data.scaling import measure, standardise
 from fedgauge.data.schemes import make_partition
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedgauge.show.explorer.recording import Lines, Recorded
+from fedgauge.show.explorer.recording import Recorded, RecordedLines
 from fedgauge.show.web.mathml import math
 from fedgauge.theory import THEOREMS
 
 
 def recorded(name: str = "v.x") -> Any:
-    return Recorded(name, Lines())
+    return Recorded(name, RecordedLines())
 
 
 def test_a_formula_that_branches_on_a_value_is_refused() -> None:
@@ -31,7 +31,7 @@ def test_a_function_without_javascript_is_refused_with_the_remedy() -> None:
 
 
 def test_a_negative_constant_keeps_its_brackets() -> None:
-    lines = Lines()
+    lines = RecordedLines()
     x: Any = Recorded("v.x", lines)
     np.subtract(x, -2.0)
     assert str(lines) == "const a0=v.x-(-2);"

@@ -20,7 +20,7 @@ from torch.nn import functional
 from torch.utils.data import Dataset
 
 import fedgauge as fg
-from fedgauge.measurement.measuring import MeasureOptions
+from fedgauge.measurement.session import MeasureOptions
 
 HERE = fg.Compute(processes=1)
 X, Y = torch.linspace(-1, 1, 144).sin().reshape(24, 6), torch.arange(24) % 3

@@ -21,7 +21,7 @@ from fedgauge import Compute, Keep, SupervisedFederation, certify, fedavg, feder
 from fedgauge.base.errors import InputError
 from fedgauge.base.randomness import Purpose, Streams
 from fedgauge.federation.modes import AUGMENTED, RANDOM, UNEVEN
-from fedgauge.measurement.measuring import MeasureOptions
+from fedgauge.measurement.session import MeasureOptions
 from fedgauge.simulation.options import StopAt
 
 pytestmark = pytest.mark.usefixtures("one_thread")

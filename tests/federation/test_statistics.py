@@ -30,7 +30,7 @@ from fedgauge.base.errors import InputError
 from fedgauge.base.randomness import Purpose, Streams
 from fedgauge.federation.modes import AVERAGED, LOCAL
 from fedgauge.federation.participation import Participation
-from fedgauge.measurement.measuring import MeasureOptions
+from fedgauge.measurement.session import MeasureOptions
 from fedgauge.simulation.options import Recording, StopAt
 from fedgauge.simulation.runs.checkpoints import read_model
 from fedgauge_flower.shard import Shard

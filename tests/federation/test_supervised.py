@@ -17,7 +17,7 @@ from torch.utils.data import TensorDataset
 
 from fedgauge.base.errors import InputError
 from fedgauge.base.randomness import Purpose, Streams
-from fedgauge.federation.federating import federate
+from fedgauge.federation.factory import federate
 from fedgauge.federation.kernels.base import squared_error
 from fedgauge.federation.supervised import SupervisedFederation
 

@@ -33,7 +33,7 @@ from fedgauge import (
 )
 from fedgauge.base.errors import InputError
 from fedgauge.base.randomness import Purpose, Streams
-from fedgauge.measurement.measuring import MeasureOptions
+from fedgauge.measurement.session import MeasureOptions
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 WORKERS = np.arange(2)

@@ -19,7 +19,7 @@ from fedgauge import ALGORITHMS, Compute, Keep, SupervisedFederation, certify, f
 from fedgauge.algorithms import make_algorithm
 from fedgauge.base.errors import InputError
 from fedgauge.federation.flat import fixed, flatten, trainable
-from fedgauge.measurement.measuring import MeasureOptions
+from fedgauge.measurement.session import MeasureOptions
 from fedgauge.simulation.runs.checkpoints import read_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -13,8 +13,8 @@ import torch
 from fedgauge import Experiment, execute, prepare, random_quadratics
 from fedgauge.cli import main
 from fedgauge.federation.supervised import SupervisedFederation
-from fedgauge.measurement.by_worker import evaluate_workers
-from fedgauge.measurement.worker_evaluation import WorkerEvaluation
+from fedgauge.measurement.values import WorkerEvaluation
+from fedgauge.measurement.worker_evaluation import evaluate_workers
 
 EXPERIMENT = {"source": "digits", "scheme": "dirichlet", "gamma": 0.1, "rounds": 2, "processes": 1, "workers": 12}
 

@@ -21,7 +21,7 @@ from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.measurement import passes as meters
 from fedgauge.measurement.curvature import curvature
 from fedgauge.measurement.passes import Meter
-from fedgauge.measurement.readings import Reading
+from fedgauge.measurement.values import Reading
 from fedgauge.simulation.options import Compute
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -146,7 +146,7 @@ def test_bad_input_is_one_sentence() -> None:
 
 
 def test_measure_draws_and_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from fedgauge.measurement.readings import Measurement, Reading
+    from fedgauge.measurement.values import Measurement, Reading
     from fedgauge.show.terminal import measurements
 
     found = parts(network(workers=4))

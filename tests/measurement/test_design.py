@@ -16,8 +16,8 @@ import fedgauge as fg
 from fedgauge.base.errors import InputError
 from fedgauge.cli import main
 from fedgauge.measurement.design import DesignOptions, design
-from fedgauge.measurement.designed import Design
 from fedgauge.measurement.equal_zeta import PARTS, Bisection, pooled_models, with_kind, zeta_over
+from fedgauge.measurement.values import Design
 from fedgauge.simulation.experiment.config import Experiment
 
 PLAIN = Experiment.of(

@@ -21,7 +21,7 @@ from fedgauge.measurement.divergence import ALONE, divergence
 from fedgauge.measurement.local_steps import LocalSteps
 from fedgauge.measurement.parts import find_outliers
 from fedgauge.measurement.passes import Meter
-from fedgauge.measurement.readings import Reading
+from fedgauge.measurement.values import Reading
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 law = settings(max_examples=25)

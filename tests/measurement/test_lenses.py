@@ -25,7 +25,7 @@ from fedgauge.measurement.curvature import curvature
 from fedgauge.measurement.lane_probes import ROUND
 from fedgauge.measurement.lenses import LENSES, lenses
 from fedgauge.measurement.passes import Meter, OutOfBudgetError
-from fedgauge.measurement.readings import Reading
+from fedgauge.measurement.values import Reading
 from fedgauge.simulation.options import Compute
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -20,7 +20,7 @@ from fedgauge.federation.random_quadratics import random_quadratics
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.measurement.noise import noise
 from fedgauge.measurement.passes import Meter, OutOfBudgetError
-from fedgauge.measurement.readings import Reading
+from fedgauge.measurement.values import Reading
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 # Three standard deviations of a binomial around 95% of 200.

@@ -18,8 +18,8 @@ from fedgauge.measurement.divergence import ALONE
 from fedgauge.measurement.intervals import of_mean
 from fedgauge.measurement.local_steps import LocalSteps
 from fedgauge.measurement.passes import Meter, OutOfBudgetError
-from fedgauge.measurement.readings import Reading
 from fedgauge.measurement.sampled import _repeat, sampled_deviation, sampled_divergence
+from fedgauge.measurement.values import Reading
 from fedgauge.simulation.options import Compute
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -13,7 +13,7 @@ from tests.planning.worlds import GAMMAS, SEARCH, STEPS, World, costs, worlds
 from fedgauge.algorithms.cost import Cost
 from fedgauge.planning.candidates import Candidate, Space
 from fedgauge.planning.course import Course, Race
-from fedgauge.planning.gauge_guided import Guided, Way
+from fedgauge.planning.gauge_start import Guided, Way
 from fedgauge.planning.pilots import finals
 
 SPACE = Space(STEPS, GAMMAS, (1.0,), (10,), Candidate(8, 0.09, 1.0, 10), ("local_steps",))

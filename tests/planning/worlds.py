@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fedgauge.algorithms.cost import Cost
 from fedgauge.planning.candidates import Candidate, Trial
-from fedgauge.planning.course import Race, Run
+from fedgauge.planning.course import Pilot, Race
 from fedgauge.planning.forecast import Curve
 from fedgauge.planning.goal import HELD
 from fedgauge.planning.race import race
@@ -63,7 +63,7 @@ class World:
         status = "stopped" if reached is None else "target"
         return Curve(tuple(each * r for r in range(len(errors))), tuple(errors), each, status)  # type: ignore[arg-type]
 
-    def runs(self, cost: Cost, target: float | None) -> Run:
+    def runs(self, cost: Cost, target: float | None) -> Pilot:
         def run(trials: Sequence[Trial], seconds: Sequence[float]) -> list[Curve]:
             return [
                 self.curve(trial, trial.candidate.seconds(cost), wanted, target)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedgauge.measurement.parts import Decomposition, Parts
-from fedgauge.measurement.readings import Measurement, Reading
+from fedgauge.measurement.values import Measurement, Reading
 from fedgauge.simulation.experiment.config import Experiment
 from fedgauge.simulation.runs.manifest import digest, write_manifest
 from fedgauge.values import Estimate

@@ -21,9 +21,9 @@ from fedgauge.base.symbols import SYMBOLS
 from fedgauge.data.partition import Partition
 from fedgauge.data.shifts import Shifted
 from fedgauge.measurement.certification import Certified
-from fedgauge.measurement.designed import Design, Designed
 from fedgauge.measurement.gauge.result import Efficiency
 from fedgauge.measurement.parts import Decomposition
+from fedgauge.measurement.values import Design, Designed
 from fedgauge.simulation.experiment.sweep import Combination, SeedCurve, SweepResult
 from fedgauge.theory import region
 from fedgauge.theory.corollaries import CorollaryRates

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import fedgauge as fg
-from fedgauge.measurement.measuring import MeasureOptions
+from fedgauge.measurement.session import MeasureOptions
 from fedgauge.planning.comparison import Comparison, compare
 from fedgauge.simulation.runs.reader import read_run
 from fedgauge.values import Constants

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedgauge.base.types import Floats
-from fedgauge.data.loading import load_dataset
+from fedgauge.data.loader import load_dataset
 from fedgauge.data.scaling import standardise
 from fedgauge.theory import evaluate
 from fedgauge.theory.quadratic import drift_sum_root, geometric_sum

@@ -97,7 +97,7 @@ def test_panels_are_run_one_by_one_and_make_the_figure_together(data: Path, tmp_
     """What has finished can be shown before the rest has run, and is not run again."""
 
     def run(**part: Any) -> Any:
-        asked = training_curves.Part(**part)
+        asked = training_curves.CurvePart(**part)
         return training_curves.run("fig2", "smoke", tmp_path, asked, data=str(data), compute=Compute(processes=1))
 
     with pytest.raises(InputError, match=r"No run of fig2 in .* has finished at the scale smoke"):
@@ -112,7 +112,7 @@ def test_panels_are_run_one_by_one_and_make_the_figure_together(data: Path, tmp_
     assert len(runs) == 2
     # A curve is shown with the seeds that have finished, if any has, and wherever its data was.
     shutil.rmtree(next(path for path in runs if "local_steps=2" in path.name))
-    part = training_curves.Part(finished=True, seeds=2)
+    part = training_curves.CurvePart(finished=True, seeds=2)
     elsewhere = training_curves.run("fig2", "smoke", tmp_path, part)
     assert elsewhere is not None
     for shown in (run(finished=True, seeds=2), elsewhere):
@@ -134,7 +134,7 @@ def test_a_figure_is_added_to_where_only_its_result_is_left(data: Path, tmp_path
     """Panel by panel and seed by seed, each time without the runs of before."""
 
     def run(place: str, earlier: Any, **part: Any) -> Any:
-        asked, here = training_curves.Part(models=("cnn",), **part), Compute(processes=1)
+        asked, here = training_curves.CurvePart(models=("cnn",), **part), Compute(processes=1)
         return training_curves.run(
             "fig2", "smoke", tmp_path / place, asked, data=str(data), compute=here, earlier=earlier
         )
@@ -177,7 +177,7 @@ def test_a_figure_is_added_to_where_only_its_result_is_left(data: Path, tmp_path
 )
 def test_panels_that_a_figure_does_not_have_are_refused(part: Any, says: str) -> None:
     with pytest.raises(InputError, match=says):
-        training_curves.Part(**part).panels("fig2")
+        training_curves.CurvePart(**part).panels("fig2")
 
 
 def test_table1_of_a_network_goes_on_where_it_was(

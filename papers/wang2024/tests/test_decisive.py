@@ -22,8 +22,8 @@ from fedgauge.simulation.experiment.prepare import prepare
 from fedgauge.simulation.options import Compute
 from fedgauge_wang2024.decisive import page
 from fedgauge_wang2024.decisive.answers import (
-    Answer,
-    Lens,
+    MeasureName,
+    MeasureScore,
     Sampled,
     grid_of,
     mixed,
@@ -125,7 +125,7 @@ def study(seeds: int = 3, noise: float = 0.0) -> list[Any]:
 def test_a_lens_that_orders_everything_has_tau_one_and_one_that_sees_no_kind_does_not() -> None:
     grid = grid_of(study())
     sampled = Sampled(grid)
-    L_h, zeta = Lens("L_h seen", "along"), Lens("zeta_rms", "along")
+    L_h, zeta = MeasureName("L_h seen", "along"), MeasureName("zeta_rms", "along")
     assert mixed(sampled, L_h, "40") == pytest.approx(1.0, abs=0.05)
     assert within(sampled, zeta, "40")[0] == pytest.approx(1.0)
     assert mixed(sampled, zeta, "40")[0] < 0.9
@@ -179,10 +179,10 @@ OUTCOMES = [
 
 @pytest.mark.parametrize(("signs", "words"), OUTCOMES, ids=[words for _, words in OUTCOMES])
 def test_the_words_are_those_of_the_plan(signs: dict[str, int], words: str) -> None:
-    sure = {1: Answer(0.5, 0.1, 0.9), 0: Answer(0.1, -0.2, 0.4), -1: Answer(-0.5, -0.9, -0.1)}
+    sure = {1: MeasureScore(0.5, 0.1, 0.9), 0: MeasureScore(0.1, -0.2, 0.4), -1: MeasureScore(-0.5, -0.9, -0.1)}
     names = ("L_h - zeta", "product - zeta", "L_h given zeta", "zeta given L_h", "L_h at equal zeta")
     assert words_for({name: sure[signs.get(name, 0)] for name in names}) == words
-    assert words_for({name: Answer(0.9, None, None) for name in names}) == OUTCOMES[-1][1]
+    assert words_for({name: MeasureScore(0.9, None, None) for name in names}) == OUTCOMES[-1][1]
 
 
 STORED = Path(__file__).parents[1] / "results"
@@ -196,9 +196,9 @@ def test_what_the_page_says_follows_from_the_stored_cells(source: str) -> None:
     assert len(rows) > 10
     for row in rows:
         # Cells are stored with six digits, of which the last may make or break a tie.
-        assert mixed(sampled, Lens(row["lens"], "along"), "40")[0] == pytest.approx(row["mixed"][0], abs=0.01)
+        assert mixed(sampled, MeasureName(row["lens"], "along"), "40")[0] == pytest.approx(row["mixed"][0], abs=0.01)
     outcome = held["answers"]["verdict"]
-    assert words_for({name: Answer(*each) for name, each in outcome["numbers"].items()}) == outcome["words"]
+    assert words_for({name: MeasureScore(*each) for name, each in outcome["numbers"].items()}) == outcome["words"]
     said = " ".join((STORED / "decisive.md").read_text("utf-8").split())
     assert f'"{outcome["words"]}"' in said
     assert all(f"| {row['lens']} | " in said for row in rows)

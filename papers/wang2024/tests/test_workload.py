@@ -9,8 +9,8 @@ from tests.cli.command import Capture, answer, words
 
 from fedgauge_wang2024 import table1
 from fedgauge_wang2024.studies import CURVES, STUDIES, study
-from fedgauge_wang2024.training_curves import Part
-from fedgauge_wang2024.workload import Pace, Workload, steps_of, workloads
+from fedgauge_wang2024.training_curves import CurvePart
+from fedgauge_wang2024.workload import StepTime, Workload, steps_of, workloads
 
 
 @pytest.mark.parametrize("name", STUDIES)
@@ -18,7 +18,7 @@ def test_the_steps_of_curves_are_those_of_the_runs(name: str) -> None:
     expected = {work.part: (work.runs, work.steps) for work in workloads(study(name), "workstation")}
     for figure, panels in CURVES.items():
         for percent in {panel.percent for panel in panels if panel.study == name}:
-            cells = Part((name,), (percent,)).sweeps(figure, "workstation")[name].cells
+            cells = CurvePart((name,), (percent,)).sweeps(figure, "workstation")[name].cells
             assert expected[f"{percent}%"] == (len(cells), sum(steps_of(cell.experiment) for cell in cells))
     assert sum("Table 1" in part for part in expected) == (4 if name in table1.PAPER else 0)
 
@@ -30,7 +30,7 @@ def test_numbers_by_hand() -> None:
     # 203 rounds of ten workers with I = 10; ten passes over 50,000 images.
     assert rows[0].steps == 2 * 10 * 203 * 10
     assert rows[0].images == 2 * (21 * 2000 * 4 / 3 + 10 * 50_000)
-    assert Pace(0.01, 0.001).hours(Workload("cnn", "50%", 1, 3600, 36_000)) == pytest.approx(0.02)
+    assert StepTime(0.01, 0.001).hours(Workload("cnn", "50%", 1, 3600, 36_000)) == pytest.approx(0.02)
 
 
 def test_the_command_times_what_it_says(capsys: Capture, one_thread: None) -> None:

@@ -241,5 +241,6 @@ def described(algorithm: Algorithm) -> dict[str, Any]:
 
 
 def _content(algorithm: Algorithm) -> dict[str, Any]:
-    # What an algorithm is compared with determines no bit of its runs.
-    return {field.name: getattr(algorithm, field.name) for field in fields(algorithm) if field.name != "synchronous"}
+    # What an algorithm is compared with, and what others know of it, determine no bit of its runs.
+    names = {field.name for field in fields(algorithm)} - {"synchronous", "facts"}
+    return {name: getattr(algorithm, name) for name in sorted(names)}

@@ -314,8 +314,8 @@ class Pace:
         before, rate, length = state.trial
         if state.losses.rounds < length:
             return I, None, {}
-        found = self._fall(state, I, length - length // 2)
-        if found > rate:
+        fall = self._fall(state, I, length - length // 2)
+        if fall > rate:
             return I, None, {**self._leave(state, before), "due": {**state.due, I: _AGAIN}}
         why = f"the trial of {I} local steps is over: f fell no faster than with {before}"
         due = {**state.due, before: 2 * state.due.get(before, _TRIAL)}

@@ -88,6 +88,23 @@ def move_by(eta: float) -> Callable[[torch.Tensor, Tensors, Tensors, float], tup
 
 
 @dataclass(frozen=True)
+class Facts:
+    """What others must know of an algorithm, apart from what its functions do; no bit of a run depends on it.
+
+    Attributes:
+        same_gamma_in_a_round: whether all steps of a round need the same gamma, because it is used, or the steps are
+            counted, after the last of them.
+        no_optimiser_because: why its workers can have no local optimiser, as the rest of a sentence; empty if they can.
+        server_momentum: for a server z = (x, u) that adds a momentum u to the averaged change, the entries of its step:
+            what u, and what the change, contribute to x, the decay of u, and what the change contributes to u.
+    """
+
+    same_gamma_in_a_round: bool = False
+    no_optimiser_because: str = ""
+    server_momentum: tuple[float, float, float, float] | None = None
+
+
+@dataclass(frozen=True)
 class Algorithm:
     """An algorithm with its parameters bound.
 
@@ -106,6 +123,7 @@ class Algorithm:
         synchronous: the algorithm whose rounds of one local step are synchronous training with the same local
             optimiser and rates; None where this one's own are. They are not where the server does more than average,
             or where the local optimiser begins every round anew.
+        facts: what others must know of it.
     """
 
     name: str
@@ -118,6 +136,7 @@ class Algorithm:
     finish: Callable[[torch.Tensor, Tensors, torch.Tensor], tuple[Tensors, Tensors]] = send_change
     repeats: bool = True
     synchronous: Algorithm | None = None
+    facts: Facts = Facts()
 
     @property
     def sgd_rate(self) -> float | None:
@@ -152,7 +171,7 @@ _registering = threading.RLock()
 
 def _own_modules(values: Iterable[Any]) -> set[str]:
     """The user's own modules whose functions and classes are reached from these values."""
-    found: set[str] = set()
+    modules: set[str] = set()
     seen: set[int] = set()
     waiting = list(values)
     while waiting:
@@ -170,14 +189,14 @@ def _own_modules(values: Iterable[Any]) -> set[str]:
             waiting += value.values()
         elif isinstance(value, FunctionType):
             if is_own(value.__module__):
-                found.add(value.__module__)
+                modules.add(value.__module__)
             waiting += [part for _, part in contents(value)]
         elif is_own((value if isinstance(value, type) else type(value)).__module__):
             kind = value if isinstance(value, type) else type(value)
-            found.add(kind.__module__)
+            modules.add(kind.__module__)
             waiting += [part for part in vars(kind).values() if isinstance(part, FunctionType)]
             waiting += getattr(value, "__dict__", {}).values() if kind is not value else []
-    return found
+    return modules
 
 
 @contextmanager

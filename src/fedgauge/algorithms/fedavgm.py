@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedgauge.algorithms.base import Algorithm, SgdStep, Tensors
+from fedgauge.algorithms.base import Algorithm, Facts, SgdStep, Tensors
 from fedgauge.algorithms.fedavg import fedavg
 from fedgauge.base.errors import InputError, fraction, positive
 
@@ -45,4 +45,13 @@ def fedavgm(gamma: float, eta: float = 1.0, beta: float = 0.9, nesterov: bool = 
         return model.sub(move, alpha=eta), {"u": u}
 
     parameters = {"gamma": gamma, "eta": eta, "beta": beta, "nesterov": nesterov}
-    return Algorithm("fedavgm", parameters, step=SgdStep(gamma), update=update, init=init, synchronous=fedavg(gamma))
+    of_buffer, of_change = (eta * beta**2, eta * (1 + beta)) if nesterov else (eta * beta, eta)
+    return Algorithm(
+        "fedavgm",
+        parameters,
+        step=SgdStep(gamma),
+        update=update,
+        init=init,
+        synchronous=fedavg(gamma),
+        facts=Facts(server_momentum=(of_buffer, of_change, beta, 1.0)),
+    )

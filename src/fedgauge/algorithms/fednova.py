@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedgauge.algorithms.base import Algorithm, SgdStep, Tensors
+from fedgauge.algorithms.base import Algorithm, Facts, SgdStep, Tensors
 from fedgauge.base.errors import positive
 
 if TYPE_CHECKING:
@@ -32,4 +32,6 @@ def fednova(gamma: float, eta: float = 1.0) -> Algorithm:
     def update(model: torch.Tensor, server: Tensors, mean: Tensors, fraction: float) -> tuple[torch.Tensor, Tensors]:
         return model - eta * mean["steps"] * mean["per_step"], {}
 
-    return Algorithm("fednova", {"gamma": gamma, "eta": eta}, step=SgdStep(gamma), update=update, finish=finish)
+    facts = Facts(True, "fednova counts the steps of plain local SGD; use fedavg")
+    parameters = {"gamma": gamma, "eta": eta}
+    return Algorithm("fednova", parameters, step=SgdStep(gamma), update=update, finish=finish, facts=facts)

@@ -182,12 +182,6 @@ STATES = ("reset", "kept", "averaged")
 OPTIONS = ("optimiser", *dict.fromkeys(name for each in OPTIMISERS for name in takes(each)), "clip", "optimiser_state")
 """The parameters that :func:`with_optimiser` adds to an algorithm."""
 
-_REFUSED: Mapping[str, str] = {
-    "momentum": "momentum has a local momentum of its own, whose buffer is averaged; use fedavg",
-    "minibatch": "minibatch takes no local steps; use fedavg",
-    "scaffold": "scaffold estimates its control variates from the changes of plain local SGD; use fedavg",
-    "fednova": "fednova counts the steps of plain local SGD; use fedavg",
-}
 _PREFIX = "optimiser."
 _SHARE = "optimiser.share"
 """In an averaged message, the sum of the participants' weights."""
@@ -227,8 +221,8 @@ def with_optimiser(
     if made.is_plain:
         return algorithm
     step = algorithm.step
-    if algorithm.name in _REFUSED:
-        raise InputError(f"A local optimiser cannot be used here: {_REFUSED[algorithm.name]}.")
+    if algorithm.facts.no_optimiser_because:
+        raise InputError(f"A local optimiser cannot be used here: {algorithm.facts.no_optimiser_because}.")
     if not isinstance(step, SgdStep | CorrectedStep) or "optimiser" in algorithm.parameters:
         raise InputError(
             f"{algorithm.name} has local steps of its own, so it takes no local optimiser; leave out"
@@ -253,23 +247,23 @@ def with_optimiser(
 
 def _renamed(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters with torch's names for them replaced by those that they have here."""
-    found = dict(parameters)
-    if "lr" in found:
+    renamed = dict(parameters)
+    if "lr" in renamed:
         raise InputError(
             "The rate of a local optimiser is the algorithm's gamma; give it there, as in fedavg(gamma=0.1)."
         )
-    if "betas" in found:
-        betas = found.pop("betas")
+    if "betas" in renamed:
+        betas = renamed.pop("betas")
         if not isinstance(betas, Sequence) or len(betas) != 2:
             raise InputError(f"betas must be a pair of numbers, as in betas=(0.9, 0.999), not {betas!r}.")
-        found |= {"beta1": betas[0], "beta2": betas[1]}
+        renamed |= {"beta1": betas[0], "beta2": betas[1]}
     for name in ("momentum", "nesterov", "beta1", "beta2", "epsilon"):
         torch_name = {"epsilon": "eps"}.get(name, name)
-        if torch_name in found:
-            if f"local_{name}" in found:
+        if torch_name in renamed:
+            if f"local_{name}" in renamed:
                 raise InputError(f"{torch_name} and local_{name} are the same parameter; give one of them.")
-            found[f"local_{name}"] = found.pop(torch_name)
-    return found
+            renamed[f"local_{name}"] = renamed.pop(torch_name)
+    return renamed
 
 
 def _of(tensors: Tensors) -> dict[str, torch.Tensor]:

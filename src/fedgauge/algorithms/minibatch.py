@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedgauge.algorithms.base import Algorithm, Tensors, move_by
+from fedgauge.algorithms.base import Algorithm, Facts, Tensors, move_by
 from fedgauge.base.errors import positive
 
 if TYPE_CHECKING:
@@ -34,5 +34,6 @@ def minibatch(gamma: float, eta: float = 1.0) -> Algorithm:
     def finish(model: torch.Tensor, local: Tensors, steps: torch.Tensor) -> tuple[Tensors, Tensors]:
         return {"change": gamma * local["sum"] / steps}, {}
 
+    facts = Facts(True, "minibatch takes no local steps; use fedavg")
     parameters = {"gamma": gamma, "eta": eta}
-    return Algorithm("minibatch", parameters, step=step, update=move_by(eta), begin=begin, finish=finish)
+    return Algorithm("minibatch", parameters, step=step, update=move_by(eta), begin=begin, finish=finish, facts=facts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedgauge.algorithms.base import Algorithm, Tensors
+from fedgauge.algorithms.base import Algorithm, Facts, Tensors
 from fedgauge.base.errors import fraction, positive
 
 if TYPE_CHECKING:
@@ -44,4 +44,5 @@ def momentum(gamma: float, beta: float = 0.9, eta: float = 1.0) -> Algorithm:
         return model.sub(mean["change"], alpha=eta), {"u": server["u"] - mean["change_u"]}
 
     parameters = {"gamma": gamma, "beta": beta, "eta": eta}
-    return Algorithm("momentum", parameters, step=step, update=update, init=init, begin=begin, finish=finish)
+    facts = Facts(no_optimiser_because="momentum has a local momentum of its own, whose buffer is averaged; use fedavg")
+    return Algorithm("momentum", parameters, step, update, init=init, begin=begin, finish=finish, facts=facts)

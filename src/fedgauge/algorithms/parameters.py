@@ -58,11 +58,11 @@ def parameters() -> dict[str, Parameter]:
 
 
 def _uses(functions: Any) -> dict[str, list[_Use]]:
-    found: dict[str, list[_Use]] = {}
+    uses: dict[str, list[_Use]] = {}
     for owner, function in functions.items():
         for name, use in _uses_in(owner, function):
-            found.setdefault(name, []).append(use)
-    return found
+            uses.setdefault(name, []).append(use)
+    return uses
 
 
 def _uses_in(owner: str, function: Callable[..., Any]) -> Iterator[tuple[str, _Use]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedgauge.algorithms.base import Algorithm, Tensors
+from fedgauge.algorithms.base import Algorithm, Facts, Tensors
 from fedgauge.base.errors import positive
 
 if TYPE_CHECKING:
@@ -56,4 +56,5 @@ def scaffold(gamma: float, eta: float = 1.0) -> Algorithm:
         begin=begin,
         finish=finish,
         repeats=False,
+        facts=Facts(True, "scaffold estimates its control variates from the changes of plain local SGD; use fedavg"),
     )

@@ -17,8 +17,6 @@ OPTIONS = ("gamma_schedule", "eta_schedule")
 """The parameters that :func:`scheduled` adds to an algorithm."""
 
 _SHAPES = ("constant", "step", "cosine", "linear")
-_GAMMA_AFTER_STEPS = ("scaffold", "minibatch", "fednova", "slowmo")
-"""Algorithms that use gamma, or count the steps, after the last step of a round."""
 
 
 @dataclass(frozen=True)
@@ -228,7 +226,7 @@ def scheduled(algorithm: Algorithm, remake: Remake, gamma: Schedule | None, eta:
             raise InputError(f"{algorithm.name} has no {name} that a schedule could change; leave out {name}_schedule.")
         if schedule is not None and schedule.has_end and schedule.over is None:
             raise InputError(f"The schedule {schedule} needs over, as in {schedule},over=100, to know when it ends.")
-    if gamma is not None and gamma.by == "step" and algorithm.name in _GAMMA_AFTER_STEPS:
+    if gamma is not None and gamma.by == "step" and algorithm.facts.same_gamma_in_a_round:
         raise InputError(
             f"{algorithm.name} needs the same gamma for all steps of a round; let the schedule go by=round, or use"
             " fedavg."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedgauge.algorithms.base import Algorithm, SgdStep, Tensors
+from fedgauge.algorithms.base import Algorithm, Facts, SgdStep, Tensors
 from fedgauge.algorithms.fedavg import fedavg
 from fedgauge.base.errors import fraction, positive
 
@@ -35,5 +35,12 @@ def slowmo(gamma: float, beta: float = 0.5, eta: float = 1.0) -> Algorithm:
         u = beta * server["u"] + mean["change"] / gamma
         return model - eta * gamma * u, {"u": u}
 
-    parameters = {"gamma": gamma, "beta": beta, "eta": eta}
-    return Algorithm("slowmo", parameters, step=SgdStep(gamma), update=update, init=init, synchronous=fedavg(gamma))
+    return Algorithm(
+        "slowmo",
+        {"gamma": gamma, "beta": beta, "eta": eta},
+        step=SgdStep(gamma),
+        update=update,
+        init=init,
+        synchronous=fedavg(gamma),
+        facts=Facts(same_gamma_in_a_round=True, server_momentum=(eta * gamma * beta, eta, beta, 1 / gamma)),
+    )

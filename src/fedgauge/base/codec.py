@@ -228,17 +228,17 @@ class Value:
         if not isinstance(data, Mapping):
             raise InputError(f"{cls.__name__} is read from a JSON object, not from {data!r}.")
         entries = _entries(cls)
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for name, item in data.items():
             entry = entries.get(name)
             if entry is None:
                 raise InputError(f"{cls.__name__} has no entry {name!r}; {nearest(name, entries)}")
-            found[name] = entry.decode(item, entry.where)
-        if len(found) < len(entries):
+            values[name] = entry.decode(item, entry.where)
+        if len(values) < len(entries):
             for name, entry in entries.items():
-                if entry.needed and name not in found:
+                if entry.needed and name not in values:
                     raise InputError(f"{cls.__name__} needs the entry {name!r}.")
-        return cls(**found)
+        return cls(**values)
 
 
 # -- JSON and TOML as they are read ------------------------------------------------------------------------------------
@@ -317,13 +317,13 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 def _containers(data: Any) -> list[Any]:
     """All objects and lists in plain data; refuses those that are nested too deeply for what follows."""
-    found: list[Any] = []
+    containers: list[Any] = []
     level = [data]
     for _ in range(_DEEPEST):
         level = [each for each in level if isinstance(each, dict | list)]
         if not level:
-            return found
-        found += level
+            return containers
+        containers += level
         level = [item for each in level for item in (each.values() if isinstance(each, dict) else each)]
     raise ValueError("it is nested too deeply")
 

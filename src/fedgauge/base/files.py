@@ -57,12 +57,12 @@ def _open_regular(path: str, flags: int) -> int:
             raise _unsafe(path, "is not a regular file") from None
         raise
     try:
-        found = os.fstat(file)
-        if stat.S_ISDIR(found.st_mode):
+        status = os.fstat(file)
+        if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             raise _unsafe(path, "is not a regular file")
-        if found.st_nlink > 1 and flags & (os.O_WRONLY | os.O_RDWR):
+        if status.st_nlink > 1 and flags & (os.O_WRONLY | os.O_RDWR):
             raise _unsafe(path, "has a second name (a hard link), and both would change")
         if flags & os.O_TRUNC:
             os.ftruncate(file, 0)
@@ -123,7 +123,7 @@ def make_directories(path: Path) -> None:
 
 def find_files(directory: Path, name: str) -> list[Path]:
     """The files of a name in a directory and below, however deep, ordered by path; links are not followed."""
-    found: list[Path] = []
+    paths: list[Path] = []
     below = [str(directory)]
     while below:
         place = below.pop()
@@ -133,8 +133,8 @@ def find_files(directory: Path, name: str) -> list[Path]:
                 if entry.is_dir(follow_symlinks=False):
                     below.append(entry.path)
                 elif entry.name == name:
-                    found.append(Path(entry.path))
-    return sorted(found)
+                    paths.append(Path(entry.path))
+    return sorted(paths)
 
 
 def move(source: Path, target: Path) -> None:

@@ -296,10 +296,10 @@ def _texts(slots: Any) -> tuple[str, ...]:
 
 def _is_made_by_torch(value: Any, kind: str) -> bool:
     # What torch has made was made after it was imported.
-    found = sys.modules.get("torch")
+    torch = sys.modules.get("torch")
     for name in kind.split("."):
-        found = getattr(found, name, None)
-    return found is not None and isinstance(value, found)  # type: ignore[arg-type]
+        torch = getattr(torch, name, None)
+    return torch is not None and isinstance(value, torch)  # type: ignore[arg-type]
 
 
 def _hash(*parts: str | bytes) -> str:

@@ -182,11 +182,11 @@ def _portable(error: BaseException) -> BaseException:
     try:
         import cloudpickle
 
-        found: BaseException = pickle.loads(cloudpickle.dumps(error))
+        copy: BaseException = pickle.loads(cloudpickle.dumps(error))
     except Exception:
-        found = RuntimeError(f"{type(error).__name__}: {error}")
-    found.add_note(f"In the process that ran it:\n{trace}")
-    return found
+        copy = RuntimeError(f"{type(error).__name__}: {error}")
+    copy.add_note(f"In the process that ran it:\n{trace}")
+    return copy
 
 
 def _run(content: bytes) -> tuple[str, Any]:

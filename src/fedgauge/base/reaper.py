@@ -52,15 +52,15 @@ def _processes() -> list[_Process]:
         lines = subprocess.run(columns, capture_output=True, text=True, check=False).stdout.splitlines()
         split = [line.split(None, 7) for line in lines]
         return [_Process(int(each[0]), int(each[1]), " ".join(each[2:7]), "".join(each[7:])) for each in split]
-    found = []
+    processes = []
     for number in filter(str.isdigit, os.listdir("/proc")):
         with suppress(OSError):  # it has ended
             with open(f"/proc/{number}/stat", "rb") as file:
                 fields = file.read().rpartition(b")")[2].split()
             with open(f"/proc/{number}/cmdline", "rb") as file:
                 command = file.read().decode(errors="replace")
-            found.append(_Process(int(number), int(fields[1]), fields[19].decode(), command))
-    return found
+            processes.append(_Process(int(number), int(fields[1]), fields[19].decode(), command))
+    return processes
 
 
 def _family(word: str, known: set[tuple[int, str]], spared: set[int]) -> set[tuple[int, str]]:

@@ -32,8 +32,8 @@ def printable(text: str) -> str:
     return _CONTROLS.sub(_escaped, text)
 
 
-def _escaped(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _escaped(match: re.Match[str]) -> str:
+    code = ord(match[0])
     # Python reads a byte of a file name that is not UTF-8 as U+DC00 plus the byte.
     if 0xDC80 <= code <= 0xDCFF:
         code -= 0xDC00

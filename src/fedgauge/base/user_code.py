@@ -21,8 +21,8 @@ from fedgauge.base.errors import InputError
 def _installed() -> tuple[Path, ...]:
     """Where packages are installed."""
     paths = sysconfig.get_paths()
-    found = [paths["purelib"], paths["platlib"], *site.getsitepackages(), site.getusersitepackages()]
-    return tuple(Path(path).resolve() for path in found)
+    places = [paths["purelib"], paths["platlib"], *site.getsitepackages(), site.getusersitepackages()]
+    return tuple(Path(path).resolve() for path in places)
 
 
 @cache
@@ -55,11 +55,11 @@ def global_names(code: CodeType) -> list[str]:
     """The global names that a function reads, with those of the functions inside it, in alphabetical order."""
     import dis
 
-    found = {instruction.argval for instruction in dis.get_instructions(code) if instruction.opname == "LOAD_GLOBAL"}
+    names = {instruction.argval for instruction in dis.get_instructions(code) if instruction.opname == "LOAD_GLOBAL"}
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            found |= set(global_names(constant))
-    return sorted(found)
+            names |= set(global_names(constant))
+    return sorted(names)
 
 
 def contents(function: FunctionType) -> Iterator[tuple[str, Any]]:
@@ -94,10 +94,10 @@ def find_own(name: str, what: str) -> Callable[..., Any]:
     except (Exception, SystemExit) as error:  # whatever a module of the user's own may raise
         reason = f"{type(error).__name__}: {error}"
         raise InputError(f"Cannot import {module} for the {what} ({reason}); fix the module.") from error
-    found: Callable[..., Any] | None = getattr(place, function, None)
-    if found is None:
+    named: Callable[..., Any] | None = getattr(place, function, None)
+    if named is None:
         raise InputError(f"{module} has no {function}; name a function that makes the {what}.")
-    return found
+    return named
 
 
 @contextmanager

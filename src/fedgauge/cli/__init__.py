@@ -204,8 +204,8 @@ def _usage(error: Any) -> str:
     sentence: str = error.format_message()
     context, unknown = getattr(error, "ctx", None), getattr(error, "option_name", None)
     if unknown and context and getattr(error, "possibilities", ...) is not ...:
-        found = unknown_options.answer(unknown, _flags(context.command))
-        return found or f"There is no option {unknown}; see '{context.command_path} --help'."
+        answer = unknown_options.answer(unknown, _flags(context.command))
+        return answer or f"There is no option {unknown}; see '{context.command_path} --help'."
     if not sentence:
         # There were no arguments, and the help has been printed already.
         return ""

@@ -46,16 +46,16 @@ def list_(data: options.Data = None, json: options.Json = False) -> None:
     from fedgauge.data.catalogue import ENTRIES, data_directory, status
     from fedgauge.show.terminal import console
 
-    found = []
+    rows = []
     with console.progress() as bar:
         for name in bar.track(ENTRIES, description="checksums"):
-            found.append(status(name, data))
+            rows.append(status(name, data))
     if json:
-        options.print_json({"data": str(data_directory(data)), "datasets": [each.to_json() for each in found]})
+        options.print_json({"data": str(data_directory(data)), "datasets": [each.to_json() for each in rows]})
     else:
         from fedgauge.show.terminal import partitions
 
-        partitions.show_data(found, data_directory(data))
+        partitions.show_data(rows, data_directory(data))
 
 
 @app.command()
@@ -115,7 +115,7 @@ def partition(
     Example: fedgauge data partition mnist --scheme paper --percent 50 --workers 10 --plot partition.png
     Example: fedgauge data partition digits --scheme iid --shift rotation=0.5 --shift swap=0.2 --plot shifted.png
     """
-    from fedgauge.data.loading import load_dataset
+    from fedgauge.data.loader import load_dataset
     from fedgauge.data.scaling import standardise
     from fedgauge.data.schemes import make_partition
     from fedgauge.data.shifts import parse_shifts, shift_data, spell_shifts

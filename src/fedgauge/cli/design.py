@@ -74,13 +74,13 @@ def design(
 
         chosen = DesignOptions(zeta, along, steps, Bisection(tolerance), curvature)  # type: ignore[arg-type]
         kinds = tuple(kind) if kind else ("label", "mixing", "swap")
-        found = make(experiment, kinds, options=chosen, progress=progress)
+        result = make(experiment, kinds, options=chosen, progress=progress)
     from fedgauge.show.terminal import partitions
 
-    written = partitions.save_design(found, out) if out else []
+    written = partitions.save_design(result, out) if out else []
     if json:
-        options.print_json(found.to_json())
+        options.print_json(result.to_json())
     else:
-        partitions.show_design(found)
+        partitions.show_design(result)
         if written:
             say("Written: " + ", ".join(map(str, written)))

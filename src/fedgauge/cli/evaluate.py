@@ -32,7 +32,7 @@ def evaluate(
     options.allow_own_modules()
     with console.steps() as progress:
         from fedgauge.base.errors import InputError
-        from fedgauge.measurement.by_worker import evaluate_workers
+        from fedgauge.measurement.worker_evaluation import evaluate_workers
         from fedgauge.simulation.experiment.prepare import prepare
         from fedgauge.simulation.runs.checkpoints import read_model
 
@@ -45,8 +45,8 @@ def evaluate(
         place = None if data is None else str(data)
         setup = prepare(experiment_from({"source": experiment_of(run), "data": place}))
         model = read_model(options.model_file(at or run), setup.federation)
-        found = evaluate_workers(setup.federation, model, progress)
-    result = found.to_json()
+        evaluation = evaluate_workers(setup.federation, model, progress)
+    result = evaluation.to_json()
     if out:
         from fedgauge.base.files import write_json
 
@@ -54,7 +54,7 @@ def evaluate(
     if json:
         options.print_json(result)
         return
-    summary = found.summary()
+    summary = evaluation.summary()
     rows = [
         (
             what,
@@ -65,17 +65,17 @@ def evaluate(
         )
         for what in summary["loss"]
     ]
-    title = f"{len(found.losses)} workers, each on its own training examples"
+    title = f"{len(evaluation.losses)} workers, each on its own training examples"
     console.table(title, ("over workers", *summary), rows)
     worst = [
         (
             str(worker),
-            *([str(found.examples[worker])] if found.examples else []),
-            console.number(found.losses[worker]),
-            *([f"{found.accuracies[worker]:.2%}"] if found.accuracies else []),
+            *([str(evaluation.examples[worker])] if evaluation.examples else []),
+            console.number(evaluation.losses[worker]),
+            *([f"{evaluation.accuracies[worker]:.2%}"] if evaluation.accuracies else []),
         )
-        for worker in found.worst_workers()[:10]
+        for worker in evaluation.worst_workers()[:10]
     ]
-    console.table("The worst workers", ("worker", *["examples"] * bool(found.examples), *summary), worst)
+    console.table("The worst workers", ("worker", *["examples"] * bool(evaluation.examples), *summary), worst)
     if out:
         say(f"Written: {out}")

@@ -189,14 +189,14 @@ _SHORT = re.compile(r"[+-]?(\d+\.|\.\d+)([eE][+-]?\d+)?")
 
 def _options(option: str, pairs: list[str]) -> dict[str, Any]:
     """Options of a model or an algorithm: numbers, true and false as in TOML; anything else is text."""
-    found = {}
+    options = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not (name and equals):
             raise InputError(f"--{option.replace('_', '-')} must be NAME=VALUE, as in width=200, not {pair!r}.")
         try:
-            found[name] = parse_toml(f"value = {text}")["value"]
+            options[name] = parse_toml(f"value = {text}")["value"]
         except ValueError:
             # TOML has no .1 and no 1., which everybody writes.
-            found[name] = float(text) if _SHORT.fullmatch(text) else text
-    return found
+            options[name] = float(text) if _SHORT.fullmatch(text) else text
+    return options

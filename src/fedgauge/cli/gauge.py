@@ -106,12 +106,12 @@ def gauge(
     value = read_goal(goal)
     local_steps = tuple(sorted(set(parse("candidates", tuple[int, ...], candidates)))) if candidates else None
     rates = options.values_over(over or [], ("gamma",)).get("gamma", [None])
-    found: dict[float | None, GaugeResult] = {}
+    gauged: dict[float | None, GaugeResult] = {}
     with console.steps() as progress:
         chosen = GaugeOptions(local_steps, threshold, steps, budget, at is not None, sample)
         for rate in rates:
             source = _source(experiment if rate is None else experiment.changed({"gamma": rate}), run, at)
-            found[rate] = take(
+            gauged[rate] = take(
                 source,
                 goal=value,
                 reference=None if reference_gamma is None else _synchronous(source, reference_gamma),
@@ -120,24 +120,24 @@ def gauge(
                 directory=_place(out, rate) / "parts" if out else None,
                 progress=progress,
             )
-            if not found[rate].complete:
+            if not gauged[rate].complete:
                 break
     from fedgauge.show.terminal import gauges
 
-    for rate, each in found.items():
+    for rate, each in gauged.items():
         if out:
             gauges.save(each, _place(out, rate))
     if plot:
-        gauges.draw(list(found.values()), plot)
+        gauges.draw(list(gauged.values()), plot)
     if json:
-        results = [each.to_json() for each in found.values()]
+        results = [each.to_json() for each in gauged.values()]
         options.print_json(results if over else results[0])
     else:
-        for each in found.values():
+        for each in gauged.values():
             gauges.show(each)
         if out:
             say(f"Written: {out}")
-    last = list(found.values())[-1]
+    last = list(gauged.values())[-1]
     if not last.complete:
         raise InterruptedCommandError(last.notes[-1])
 

@@ -16,7 +16,7 @@ from fedgauge.cli.help import everyday
 from fedgauge.simulation.experiment.config import Experiment
 
 if TYPE_CHECKING:
-    from fedgauge.measurement.readings import Measurement
+    from fedgauge.measurement.values import Measurement
 
 _PASSES = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*passes")
 
@@ -25,8 +25,8 @@ def _spend(text: str | None) -> dict[str, float]:
     """What may be spent, as a number of seconds or of passes."""
     if text is None:
         return {}
-    found = _PASSES.fullmatch(text.strip())
-    return {"passes": float(found[1])} if found else {"seconds": options.seconds("spend", text, "or 40passes")}
+    match = _PASSES.fullmatch(text.strip())
+    return {"passes": float(match[1])} if match else {"seconds": options.seconds("spend", text, "or 40passes")}
 
 
 @everyday("gamma", "model", "workers", "percent", "local_steps", "at", "readings", "spend", "out", "plot", "json")
@@ -83,8 +83,8 @@ def measure(
     names = tuple(name.strip() for name in (readings or "").split(",") if name.strip())
     # Imported here, because the imports take seconds.
     with console.steps() as progress:
-        from fedgauge.measurement.measuring import MeasureOptions
-        from fedgauge.measurement.measuring import measure as take
+        from fedgauge.measurement.session import MeasureOptions
+        from fedgauge.measurement.session import measure as take
         from fedgauge.simulation.experiment.prepare import prepare
         from fedgauge.simulation.runs.checkpoints import read_model
 
@@ -103,20 +103,20 @@ def measure(
             if out:
                 measurements.save_readings(so_far, out)
 
-        found = take(setup, model=model, origin=origin, options=chosen, progress=progress, keep=keep)
+        measurement = take(setup, model=model, origin=origin, options=chosen, progress=progress, keep=keep)
 
     if out:
-        measurements.save(found, out)
+        measurements.save(measurement, out)
     if plot:
-        measurements.draw(found, plot)
+        measurements.draw(measurement, plot)
     if json:
-        options.print_json(found.to_json())
+        options.print_json(measurement.to_json())
     else:
-        measurements.show(found)
+        measurements.show(measurement)
         if out:
             say(f"Written: {out}")
-    if not found.complete:
-        why = next((note for reading in found.readings for note in reading.notes if not reading.complete), "")
+    if not measurement.complete:
+        why = next((note for reading in measurement.readings for note in reading.notes if not reading.complete), "")
         if "interrupted" in why:
             raise InterruptedCommandError(why)
         say(f"fedgauge: {why}", error=True)

@@ -127,7 +127,7 @@ def values_over(over: list[str], allowed: Sequence[str] | None = None) -> dict[s
 
     hints = {key.option: key.hint for key in keys() if allowed is None or key.option in allowed}
     refused = "names no key of an experiment:" if allowed is None else "does not choose"
-    found: dict[str, list[Any]] = {}
+    chosen: dict[str, list[Any]] = {}
     for text in over:
         name, equals, values = text.partition("=")
         name = name.strip().replace("-", "_")
@@ -137,10 +137,10 @@ def values_over(over: list[str], allowed: Sequence[str] | None = None) -> dict[s
             guess = meant(name, hints)
             remedy = f"did you mean {guess}?" if guess else f"choose one of {', '.join(hints)}."
             raise InputError(f"--over {refused} {name!r}; {remedy}")
-        if name in found:
+        if name in chosen:
             raise InputError(f"--over names {name} twice; give all of its values together, as in {name}=1,2.")
-        found[name] = [parse(name, hints[name], value.strip()) for value in values.split(",")]
-    return found
+        chosen[name] = [parse(name, hints[name], value.strip()) for value in values.split(",")]
+    return chosen
 
 
 _TIME = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(s|m|min|h)?")
@@ -155,11 +155,11 @@ def seconds(name: str, text: str, other: str = "") -> float:
     """
     from fedgauge.base.errors import InputError
 
-    found = _TIME.fullmatch(text.strip())
-    if not found:
+    match = _TIME.fullmatch(text.strip())
+    if not match:
         examples = f"60s, 5m, 1h {other}" if other else "60s, 5m or 1h"
         raise InputError(f"--{name} must be a time{' or passes' if other else ''}, as in {examples}, not {text!r}.")
-    return float(found[1]) * _UNITS[found[2]]
+    return float(match[1]) * _UNITS[match[2]]
 
 
 def compute_from(jobs: int | None, engine: str | None, address: str | None) -> Compute:

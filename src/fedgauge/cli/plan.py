@@ -119,7 +119,7 @@ def plan(
         times = _seconds("spend", spend), _seconds("limit", limit)
         effort = PlanOptions(PlanOptions.seeds if seeds is None else seeds, *times, jobs)
         try:
-            found = make(
+            made = make(
                 experiment, goal=wanted, cost=price, over=chosen, options=effort, directory=out, progress=progress
             )
         except KeyboardInterrupt:
@@ -131,19 +131,19 @@ def plan(
 
     # The verdict is saved and printed before any picture is drawn.
     if out:
-        plans.save(found, out)
+        plans.save(made, out)
     if json:
-        options.print_json(found.to_json())
+        options.print_json(made.to_json())
     else:
-        plans.show(found)
+        plans.show(made)
     if out:
-        plans.draw_all(found, out)
+        plans.draw_all(made, out)
     if plot:
-        plans.draw(found, plot)
+        plans.draw(made, plot)
     if not json:
-        run_it = f"; run it: fedgauge simulate {out / 'plan.toml'}" if out and found.toml else ""
-        say(f"Written: {out}{run_it}" if out else f"\n{found.toml}".rstrip())
-    if not found.reached:
+        run_it = f"; run it: fedgauge simulate {out / 'plan.toml'}" if out and made.toml else ""
+        say(f"Written: {out}{run_it}" if out else f"\n{made.toml}".rstrip())
+    if not made.reached:
         raise typer.Exit(1)
 
 

@@ -60,13 +60,13 @@ def generate(
         seed=seed,
     )
     federation.write(out)
-    found = federation.constants()
+    known = federation.constants()
     if json:
-        options.print_json({"file": str(out), "constants": {name: estimate.value for name, estimate in found.items()}})
+        options.print_json({"file": str(out), "constants": {name: estimate.value for name, estimate in known.items()}})
     else:
         from fedgauge.show.terminal import console
 
-        console.show_estimates(f"{out}: {workers} workers, dimension {dim}", found.values())
+        console.show_estimates(f"{out}: {workers} workers, dimension {dim}", known.values())
 
 
 def constants(file: options.FederationFile, json: options.Json = False) -> None:
@@ -80,14 +80,14 @@ def constants(file: options.FederationFile, json: options.Json = False) -> None:
     federation = QuadraticFederation.read(file)
     x_star, _ = federation.minimiser()
     workers = Estimate.exact("N", federation.num_workers, "counted")
-    found = [
+    known = [
         *federation.constants().values(),
         *Constants((workers,)).within(Scope(federation.digest)).values(),
         *federation.constants_at().values(),
     ]
     if json:
         shown = ("value", "kind", "scope")
-        entries = {item.symbol: item.to_json() for item in found}
+        entries = {item.symbol: item.to_json() for item in known}
         answer: dict[str, Any] = {
             symbol: {name: entry[name] for name in shown if name in entry} for symbol, entry in entries.items()
         }
@@ -97,7 +97,7 @@ def constants(file: options.FederationFile, json: options.Json = False) -> None:
         from fedgauge.show.terminal import console
 
         title = f"{file}: {federation.num_workers} workers, dimension {federation.dim}"
-        console.show_estimates(title, found)
+        console.show_estimates(title, known)
 
 
 @everyday("gamma", "algorithm", "eta", "beta", "local_steps", "rounds", "participants", "plot", "json")

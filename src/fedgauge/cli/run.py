@@ -176,8 +176,8 @@ def demo(
     files = {"--measure": constants, "--gauge": gauge, "--out": out / "report.html"}
     options_shown = [part for name, path in files.items() for part in (name, str(path))]
     command = shlex.join(["fedgauge", "report", str(best), *options_shown])
-    found = read_results(best, constants, gauge=gauge)
-    write_page(out / "report.html", build(found, background_of(found), command).html)
+    results = read_results(best, constants, gauge=gauge)
+    write_page(out / "report.html", build(results, background_of(results), command).html)
     if json:
         options.print_json(result)
         return

@@ -39,11 +39,11 @@ def list_(
     from fedgauge.show.terminal import runs as kept_runs
     from fedgauge.simulation.runs.reader import find_runs
 
-    found = find_runs(directory)
+    saved = find_runs(directory)
     if json:
-        options.print_json([kept_runs.outline(run) for run in found])
+        options.print_json([kept_runs.outline(run) for run in saved])
     else:
-        kept_runs.show_list(found, directory)
+        kept_runs.show_list(saved, directory)
 
 
 @app.command()
@@ -55,11 +55,11 @@ def show(run: options.Run, json: options.Json = False) -> None:
     from fedgauge.show.terminal import runs as kept_runs
     from fedgauge.simulation.runs.reader import read_run
 
-    found = read_run(run)
+    saved = read_run(run)
     if json:
-        options.print_json(found.to_json())
+        options.print_json(saved.to_json())
     else:
-        kept_runs.show_run(found)
+        kept_runs.show_run(saved)
 
 
 @app.command()
@@ -78,13 +78,13 @@ def compare(
     from fedgauge.simulation.runs.reader import read_run
 
     options.check_plot(plot)
-    found = [read_run(path) for path in run]
+    saved = [read_run(path) for path in run]
     if plot:
-        kept_runs.draw_comparison(plot, found)
+        kept_runs.draw_comparison(plot, saved)
     if json:
-        options.print_json([kept_runs.outline(each) for each in found])
+        options.print_json([kept_runs.outline(each) for each in saved])
     else:
-        kept_runs.show_comparison(found)
+        kept_runs.show_comparison(saved)
         if plot:
             say(f"Written: {plot}")
 
@@ -120,16 +120,16 @@ def check(
     from fedgauge.simulation.runs.reader import read_run
     from fedgauge.theory.arguments import check_federation, read_estimates
 
-    found = read_run(run)
-    _warn([found])
-    weights = dict(found.settings.get("participation") or {}).get("weights")
+    saved = read_run(run)
+    _warn([saved])
+    weights = dict(saved.settings.get("participation") or {}).get("weights")
     shares = Participation(weights=weights).shares
-    check_federation(values, found.settings.get("federation"), f"the run in {run}", shares)
+    check_federation(values, saved.settings.get("federation"), f"the run in {run}", shares)
     constants = read_estimates(values)
     limits: dict[str, float] = {name: constants[name].value for name in ("L_h", "L_g", "L_tilde") if name in constants}
     if not limits:
         raise InputError(f"{values} has none of L_h, L_g and L_tilde; name a file that has one of them.")
-    watched = [record for record in found.rounds if record.L_h_ratio is not None]
+    watched = [record for record in saved.rounds if record.L_h_ratio is not None]
     if not watched:
         raise InputError(f"The run in {run} recorded no ratios; run it with --watch and more than one worker.")
     everyone = any(record.L_g_ratio is not None for record in watched)
@@ -139,15 +139,15 @@ def check(
             f"The run in {run} has no round in which all workers take part, so {' and '.join(unchecked)} cannot be"
             " checked; name a file that has L_tilde."
         )
-    flags = exceeded(found.rounds, limits)
+    flags = exceeded(saved.rounds, limits)
     if json:
         flagged = [
             {"round": number, "symbol": name, "seen": seen, "limit": limits[name]} for number, name, seen in flags
         ]
-        result = {"run": str(run), "note": found.note, "limits": limits, "rounds": len(watched), "exceeded": flagged}
+        result = {"run": str(run), "note": saved.note, "limits": limits, "rounds": len(watched), "exceeded": flagged}
         options.print_json({**result, "unchecked": unchecked})
     else:
-        kept_runs.show_check(found, limits, flags, len(watched))
+        kept_runs.show_check(saved, limits, flags, len(watched))
         if unchecked:
             say(f"Not checked: {' and '.join(unchecked)}, because in no round did all workers take part.")
     if flags:
@@ -203,21 +203,21 @@ def export(
         raise InputError(
             f"{run} holds {len(many)} runs, which can only be exported together as .json or .parquet; name one of them."
         )
-    found = many or [read_run(run)]
+    saved = many or [read_run(run)]
     options.allow_own_modules()
-    observers = [make_observer(name, found[0].experiment or found[0].settings) for name in observer or []]
+    observers = [make_observer(name, saved[0].experiment or saved[0].settings) for name in observer or []]
     for path in files:
         if path.suffix in (".json", ".parquet"):
-            write_records(path, found)
+            write_records(path, saved)
         else:
             write_model(path, run)
     with watching([*([TensorBoard(tensorboard)] if tensorboard else []), *observers]) as observe:
-        replay(found[0], observe)
-    _warn(found)
-    records, written = sum(len(each.rounds) for each in found), [str(path) for path in files]
+        replay(saved[0], observe)
+    _warn(saved)
+    records, written = sum(len(each.rounds) for each in saved), [str(path) for path in files]
     if json:
         board = {"tensorboard": str(tensorboard)} if tensorboard else {}
-        options.print_json({"run": str(run), "runs": len(found), "records": records, "files": written, **board})
+        options.print_json({"run": str(run), "runs": len(saved), "records": records, "files": written, **board})
     else:
         recorded = tensorboard or observer or any(path.suffix in (".json", ".parquet") for path in files)
         number = [counted(records, "record")] if recorded else []

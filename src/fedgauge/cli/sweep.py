@@ -55,10 +55,10 @@ def sweep(
             runs = f"{ended} of {len(planned.cells)} runs, rounds"
             bar.update(task, completed=done, total=total, description=runs)
 
-        found = run_sweep(planned, out / "runs", jobs, progress)
-    if found is None:
+        swept = run_sweep(planned, out / "runs", jobs, progress)
+    if swept is None:
         raise InterruptedCommandError(f"Interrupted; repeat the same command to resume the runs in {out}.")
-    result = replace(found, command=command_line()).to_json()
+    result = replace(swept, command=command_line()).to_json()
     write_json(out / "result.json", result)
     pictures = runs.draw_sweep(result, out)
     if json:

@@ -81,10 +81,10 @@ def bound(
         return
     if theorem is None:
         raise InputError(f"bound needs a theorem; choose one of {', '.join(THEOREMS)}.")
-    found = find(theorem)
+    entry = find(theorem)
     if version == "sdp" and weights is not None:
         raise InputError("The version sdp is about workers with equal weights; leave out --weights.")
-    symbols, kinds, notes, caveat = collect(found, _weighed(theorem, numbers, values, weights), values)
+    symbols, kinds, notes, caveat = collect(entry, _weighed(theorem, numbers, values, weights), values)
     if plot is not None and version != "sdp":
         raise InputError("--plot draws the bounds beside --theorem-version sdp; add it, or leave out --plot.")
     if version == "sdp":
@@ -126,15 +126,15 @@ def _worst_case(theorem: str, symbols: dict[str, float], kinds: Any, plot: Path 
     if theorem != "nonconvex":
         raise InputError(f"The version sdp is about nonconvex only, not {theorem}; choose nonconvex.")
     options.check_plot(plot)
-    found = worst_case(kinds, curve=plot is not None, **symbols)
+    result = worst_case(kinds, curve=plot is not None, **symbols)
     if plot:
         from fedgauge.show.terminal import bounds
 
-        bounds.draw_worst_case(found, plot)
+        bounds.draw_worst_case(result, plot)
     if json:
-        options.print_json(found.to_json())
+        options.print_json(result.to_json())
     else:
-        say(found.verdict)
+        say(result.verdict)
 
 
 def _list(json: bool) -> None:
@@ -202,8 +202,8 @@ def tune(
 
     if theorem is None:
         raise InputError(f"tune needs a theorem; choose one of {', '.join(THEOREMS)}.")
-    found = find(theorem)
-    symbols, kinds, notes, caveat = collect(found, _weighed(theorem, numbers, values, weights), values)
+    entry = find(theorem)
+    symbols, kinds, notes, caveat = collect(entry, _weighed(theorem, numbers, values, weights), values)
     # A file may hold what is to be chosen here, which is ignored; an argument that does is refused below.
     typed = {argument.partition("=")[0].strip() for argument in numbers or ()}
     sought = ("gamma", *(("I", "R") if budget is not None else ()), *(("eta",) if free_eta else ()))
@@ -213,14 +213,14 @@ def tune(
     if free_eta and "eta" in symbols:
         raise InputError("eta is given and --free-eta asks to choose it; leave one of them out.")
     eta = None if free_eta else symbols.pop("eta", 1.0)
-    shared: dict[str, Any] = {"version": version or found.default, "eta": eta, "gamma_min": gamma_min, **symbols}
+    shared: dict[str, Any] = {"version": version or entry.default, "eta": eta, "gamma_min": gamma_min, **symbols}
     if budget is None:
         best = best_gamma(theorem, **shared)
     else:
         best = best_local_steps(theorem, budget=budget, communication=communication, step=step, **shared)
         symbols |= {"I": best.I, "R": best.R}  # type: ignore[dict-item]  # one number each, as in the arguments
     symbols |= {"gamma": best.gamma, "eta": best.eta}  # type: ignore[dict-item]
-    result = bound(theorem, version or found.default, kinds, sought, notes, **symbols)  # type: ignore[arg-type]
+    result = bound(theorem, version or entry.default, kinds, sought, notes, **symbols)  # type: ignore[arg-type]
     _show(result, json, caveat)
 
 

@@ -124,8 +124,8 @@ def answer(typed: str, options: Collection[str]) -> str | None:
     needed, advice = _ADVICE.get(_plain(typed), ("", ""))
     if needed in known:
         return f"{typed} is not supported: {advice}."
-    found = meant(typed, known)
-    return f"There is no option {typed}; did you mean --{found}?" if found else None
+    likely = meant(typed, known)
+    return f"There is no option {typed}; did you mean --{likely}?" if likely else None
 
 
 def meant(typed: str, known: Collection[str]) -> str | None:

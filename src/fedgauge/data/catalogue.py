@@ -252,10 +252,10 @@ def find(known: Entry, data: str | Path | None = None) -> dict[str, Path]:
     """
     root = data_directory(data)
     folders = [root / folder for folder in known.folders] + list(known.elsewhere)
-    found = [_inside(known, folder) for folder in folders]
+    places = [_inside(known, folder) for folder in folders]
     if known.name == "qmnist":
-        return {name: path for inside in reversed(found) for name, path in inside.items()}
-    return max(found, key=lambda inside: sum(name in known.files for name in inside), default={})
+        return {name: path for inside in reversed(places) for name, path in inside.items()}
+    return max(places, key=lambda inside: sum(name in known.files for name in inside), default={})
 
 
 def _inside(known: Entry, folder: Path) -> dict[str, Path]:
@@ -300,15 +300,15 @@ def status(name: str, data: str | Path | None = None) -> Status:
     if not known.files:
         place = find_folder(known, data)
         return _status(known, "ready" if place else "missing", str(place) if place else None, (), data)
-    found = find(known, data)
-    files = tuple(file_status(known, file, found.get(file)) for file in known.files)
+    there = find(known, data)
+    files = tuple(file_status(known, file, there.get(file)) for file in known.files)
     missing = sum(file.state == "missing" for file in files)
     state: State = "ready"
     if missing:
         state = "missing" if missing == len(files) else "incomplete"
     elif any(file.state == "differs" for file in files):
         state = "other"
-    place = next(iter(found.values())).parent if found else None
+    place = next(iter(there.values())).parent if there else None
     return _status(known, state, str(place) if place else None, files, data)
 
 

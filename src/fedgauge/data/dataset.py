@@ -298,9 +298,9 @@ def read_npz(path: str | Path) -> Dataset:
         # A single number has no entries to leave out; it is refused below.
         x_test, y_test = (part[:0] if part.ndim else part for part in (x, y))
     else:
-        found = ", ".join(arrays) or "nothing"
+        names = ", ".join(arrays) or "nothing"
         raise InputError(
-            f"{path} must hold x_train, y_train, x_test and y_test, or x and y, not {found}; rename its arrays."
+            f"{path} must hold x_train, y_train, x_test and y_test, or x and y, not {names}; rename its arrays."
         )
     per_example = {name: array for name, array in arrays.items() if array.ndim == 1 and array.shape == x.shape[:1]}
     ids = {name: array for name, array in per_example.items() if np.issubdtype(array.dtype, np.integer)}

@@ -114,13 +114,13 @@ def _wanted(known: Entry, folder: Path, force: bool) -> list[str]:
     wanted = []
     for file in known.files:
         path = folder / file
-        found = catalogue.file_status(known, file, path if path.is_file() else None)
-        if found.state == "differs" and not force:
+        status = catalogue.file_status(known, file, path if path.is_file() else None)
+        if status.state == "differs" and not force:
             raise InputError(
-                f"{path} exists and is not the published file (MD5 {found.md5_found}; published: {found.md5});"
+                f"{path} exists and is not the published file (MD5 {status.md5_found}; published: {status.md5});"
                 " move it away or replace it with force=True."
             )
-        if found.state != "published":
+        if status.state != "published":
             wanted.append(file)
     return wanted
 
@@ -140,11 +140,11 @@ def download(url: str, path: Path, md5: str, progress: Progress, pause: float = 
                 # The part may belong to another file; start once more from the beginning.
                 file.truncate(0)
                 _complete(url, file, path.name, progress, pause)
-        found = md5_of(part)
-        if found != md5:
+        digest = md5_of(part)
+        if digest != md5:
             part.unlink()
             raise MachineError(
-                f"{url} is not the published {path.name}: its MD5 is {found}, not {md5}; try again later or from"
+                f"{url} is not the published {path.name}: its MD5 is {digest}, not {md5}; try again later or from"
                 " another address with url=ADDRESS."
             )
         os.fsync(file.fileno())
@@ -248,11 +248,11 @@ def unpack(archive: Path, folder: Path, wanted: dict[str, str]) -> list[Path]:
                         out.write(block)
                     out.flush()
                     os.fsync(out.fileno())
-                found = md5_of(part)
-                if found != wanted[file]:
+                digest = md5_of(part)
+                if digest != wanted[file]:
                     part.unlink()
                     raise MachineError(
-                        f"{archive} holds a {file} that is not the published one: its MD5 is {found}, not"
+                        f"{archive} holds a {file} that is not the published one: its MD5 is {digest}, not"
                         f" {wanted[file]}; remove {archive} and run again."
                     )
                 move(part, folder / file)

@@ -55,10 +55,10 @@ def _read_numbers(path: Path, file: IO[bytes] | gzip.GzipFile, size: int | None)
     if size is None:
         check_unpacked(path, path.stat().st_size, start + wanted)
     raw = file.read(wanted + 1) if size in (None, start + wanted) else b""
-    found = size or start + len(raw)
-    if found != start + wanted:
+    end = size or start + len(raw)
+    if end != start + wanted:
         more = " or more" if size is None and len(raw) > wanted else ""
-        raise DamagedFileError(path, f"its {shape} numbers need {start + wanted} bytes, and it has {found}{more}")
+        raise DamagedFileError(path, f"its {shape} numbers need {start + wanted} bytes, and it has {end}{more}")
     return np.frombuffer(raw, dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
 
 
@@ -109,11 +109,11 @@ def read_folders(root: Path, name: str, classes: tuple[str, ...] = (), progress:
     A folder ``valid`` beside them is left alone. Classes are numbered in the order of their names.
     """
     classes = classes or tuple(sorted(path.name for path in (root / "train").iterdir() if path.is_dir()))
-    found = {part: _pictures(root / part, classes) for part in ("train", "test")}
-    total = sum(len(paths) for paths, _ in found.values())
-    train = _read_pictures(found["train"][0], None, 0, total, progress)
-    test = _read_pictures(found["test"][0], train.shape[1:], len(train), total, progress)
-    return Dataset(name, train, found["train"][1], test, found["test"][1], classes)
+    pictures = {part: _pictures(root / part, classes) for part in ("train", "test")}
+    total = sum(len(paths) for paths, _ in pictures.values())
+    train = _read_pictures(pictures["train"][0], None, 0, total, progress)
+    test = _read_pictures(pictures["test"][0], train.shape[1:], len(train), total, progress)
+    return Dataset(name, train, pictures["train"][1], test, pictures["test"][1], classes)
 
 
 def _pictures(folder: Path, classes: tuple[str, ...]) -> tuple[list[Path], Labels]:

@@ -172,7 +172,7 @@ def make_partition(
         seed: of the random draws.
         parameters: the parameters of the scheme.
 
-    >>> from fedgauge.data.loading import load_dataset
+    >>> from fedgauge.data.loader import load_dataset
     >>> make_partition(load_dataset("digits"), "paper", 10, percent=50.0).sizes
     array([143, 143, 143, 143, 143, 143, 143, 143, 143, 143])
     """
@@ -198,8 +198,8 @@ def make_partition(
             )
         divide_by = next(iter(dataset.ids))
     by_number = divide_by is None and scheme in _BY_NUMBER
-    found = dataset.counted()[0] if by_number else dataset.labels_by(divide_by)
-    made = SCHEMES[scheme](found, num_workers, seed=seed, **parameters)
+    labels = dataset.counted()[0] if by_number else dataset.labels_by(divide_by)
+    made = SCHEMES[scheme](labels, num_workers, seed=seed, **parameters)
     by = {} if divide_by is None else {"divide_by": divide_by}
     return Partition(scheme, {**by, **made.parameters}, seed, made.num_examples, made.sizes, made.indices)
 

@@ -215,11 +215,11 @@ def parse_shifts(given: str | Sequence[str] | Mapping[str, float]) -> dict[str, 
     else:
         texts = [given] if isinstance(given, str) else list(given)
         pairs = [_pair(part) for text in texts for part in re.split(r"[+,](?!\d)", text)]
-    found: dict[str, float] = {}
+    strengths: dict[str, float] = {}
     for name, value in pairs:
         if name not in SHIFTS:
             raise InputError(f"There is no shift {name!r}; {nearest(name, SHIFTS)}")
-        if name in found:
+        if name in strengths:
             raise InputError(f"shift names {name} twice; give it one strength.")
         try:
             strength = float(value)
@@ -227,8 +227,8 @@ def parse_shifts(given: str | Sequence[str] | Mapping[str, float]) -> dict[str, 
             strength = math.nan
         if not 0 <= strength <= 1:
             raise InputError(f"The strength of shift {name} must be a number from 0 to 1, as in 0.5, not {value!r}.")
-        found[name] = strength
-    return {name: found[name] for name in SHIFTS if name in found}
+        strengths[name] = strength
+    return {name: strengths[name] for name in SHIFTS if name in strengths}
 
 
 def _pair(text: str) -> tuple[str, str]:

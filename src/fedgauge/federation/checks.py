@@ -84,8 +84,8 @@ def check_loss(loss: Any) -> Loss:
             f"loss must be a function of (outputs, targets), not the class {loss.__name__}; make one of it, as in"
             f" {loss.__name__}()."
         )
-    found: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = loss
-    return found
+    function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = loss
+    return function
 
 
 def as_tensor(name: str, data: Any, dtype: torch.dtype) -> torch.Tensor:
@@ -110,8 +110,8 @@ def as_tensor(name: str, data: Any, dtype: torch.dtype) -> torch.Tensor:
             "complex": (data.is_complex(), "give real and imaginary parts, as torch.view_as_real does"),
             "without values (device meta)": (data.is_meta, "give tensors with values"),
         }
-        found, remedy = next((what, remedy) for what, (holds, remedy) in remedies.items() if holds)
-        raise InputError(f"{name} must be a dense tensor of real numbers, not one that is {found}; {remedy}.")
+        problem, remedy = next((what, remedy) for what, (holds, remedy) in remedies.items() if holds)
+        raise InputError(f"{name} must be a dense tensor of real numbers, not one that is {problem}; {remedy}.")
     if data.ndim == 0:
         raise InputError(f"{name} must have one entry per sample, not be a single number.")
     return data.detach() if data.requires_grad else data

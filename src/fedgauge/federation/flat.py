@@ -79,14 +79,14 @@ class FlatModule:
 
     def __init__(self, module: nn.Module, statistics: Sequence[str] = (), scratch: Sequence[str] = ()) -> None:
         self.module, self.lock = module, ProcessLock()
-        found: dict[str, torch.Tensor] = dict(trainable(module))
-        self.trained = list(found)
-        self.num_trained = sum(tensor.numel() for tensor in found.values())
-        self._aliases = _aliases(module, found)
+        parameters: dict[str, torch.Tensor] = dict(trainable(module))
+        self.trained = list(parameters)
+        self.num_trained = sum(tensor.numel() for tensor in parameters.values())
+        self._aliases = _aliases(module, parameters)
         self._statistics, self._scratch = tuple(statistics), tuple(scratch)
-        found |= {name: module.get_buffer(name) for name in statistics}
-        self._names = list(found)
-        self._shapes = [tensor.shape for tensor in found.values()]
+        parameters |= {name: module.get_buffer(name) for name in statistics}
+        self._names = list(parameters)
+        self._shapes = [tensor.shape for tensor in parameters.values()]
         self._sizes = [shape.numel() for shape in self._shapes]
 
     def parts(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -141,13 +141,13 @@ class FlatModule:
             return self.call(x)
 
 
-def _aliases(module: nn.Module, found: Mapping[str, torch.Tensor]) -> dict[str, str]:
+def _aliases(module: nn.Module, parameters: Mapping[str, torch.Tensor]) -> dict[str, str]:
     """Further places of shared parameters, each with the name that the parameter has in a flat model.
 
     Torch finds them by itself too, but where a whole layer is used twice, and so has one place under two names, torch
     leaves the last values behind in the module instead of the parameter that was there.
     """
-    names = {id(parameter): name for name, parameter in found.items()}
+    names = {id(parameter): name for name, parameter in parameters.items()}
     seen: set[tuple[int, str]] = set()
     aliases = {}
     for prefix, part in module.named_modules(remove_duplicate=False):
@@ -197,9 +197,9 @@ def forward_work(module: nn.Module, call: Callable[[], Any], samples: int) -> in
     """
     total = 0
 
-    def count(layer: nn.Module, given: Any, found: Any) -> None:
+    def count(layer: nn.Module, given: Any, result: Any) -> None:
         nonlocal total
-        output = found[0] if isinstance(found, tuple) else found
+        output = result[0] if isinstance(result, tuple) else result
         own = sum(parameter.numel() for parameter in layer.parameters(recurse=False))
         if isinstance(output, torch.Tensor) and own:
             if isinstance(layer, nn.Embedding):

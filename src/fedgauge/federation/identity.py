@@ -209,31 +209,31 @@ def _sent(module: Any) -> Any:
 
 def own_module(module: nn.Module, make: Callable[[], nn.Module] | None) -> nn.Module:
     """A module that nobody else has, from a user's module or the function that has made it."""
-    found = copy_of(module)
-    if found is None and make is not None and (another := make()) is not module:
+    copied = copy_of(module)
+    if copied is None and make is not None and (another := make()) is not module:
         return another
-    if found is None:
+    if copied is None:
         raise InputError(
             "The model cannot be copied, so that whatever happens to it later could change the results; give a function"
             " that makes a new one whenever it is called."
         )
-    return found
+    return copied
 
 
 def own_loss(loss: Loss, device: torch.device) -> Loss:
     """A loss that is a module, copied to the device; any other as it is."""
     if not isinstance(loss, nn.Module):
         return loss
-    found = copy_of(loss)
-    if found is None:
+    copied = copy_of(loss)
+    if copied is None:
         raise InputError(
             "The loss cannot be copied, so that whatever happens to it later could change the results; write it as a"
             " function."
         )
-    return found.to(device)
+    return copied.to(device)
 
 
-def own_tensor(found: torch.Tensor, given: Any) -> torch.Tensor:
+def own_tensor(tensor: torch.Tensor, given: Any) -> torch.Tensor:
     """A tensor in memory of its own, if it still shares that of what was given.
 
     >>> array = np.zeros(2)
@@ -241,7 +241,7 @@ def own_tensor(found: torch.Tensor, given: Any) -> torch.Tensor:
     (2.0, 0.0)
     """
     if isinstance(given, np.ndarray):
-        shared = found.device.type == "cpu" and np.may_share_memory(found.detach().numpy(), given)
+        shared = tensor.device.type == "cpu" and np.may_share_memory(tensor.detach().numpy(), given)
     else:
-        shared = found is given or (found.device.type == "cpu" and found.data_ptr() == given.data_ptr())
-    return found.detach().clone() if shared else found.detach()
+        shared = tensor is given or (tensor.device.type == "cpu" and tensor.data_ptr() == given.data_ptr())
+    return tensor.detach().clone() if shared else tensor.detach()

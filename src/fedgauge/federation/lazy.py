@@ -18,7 +18,7 @@ _LOOKED_AT = 64
 """The largest number of workers whose samples are part of the fingerprint of lazily read data."""
 
 
-class Source(NamedTuple):
+class LazySource(NamedTuple):
     """A worker's data set, and how its items become a batch."""
 
     items: Any
@@ -32,7 +32,7 @@ def is_source(value: Any) -> bool:
     return isinstance(value, DataLoader) or callable(value) or hasattr(value, "__getitem__")
 
 
-def _opened(worker: int, given: Any, batch_size: int | None) -> Source:
+def _opened(worker: int, given: Any, batch_size: int | None) -> LazySource:
     """A worker's data set, made if it was given as a function that makes it, and checked."""
     made = given() if callable(given) and not hasattr(given, "__getitem__") else given
     collate: Callable[[list[Any]], Any] = default_collate
@@ -50,7 +50,7 @@ def _opened(worker: int, given: Any, batch_size: int | None) -> Source:
             f"Worker {worker} needs a data set with a length and numbered items, so that any mini-batch can be drawn"
             f" again, not a {type(made).__name__}; give a map-style torch Dataset."
         )
-    return Source(made, collate)
+    return LazySource(made, collate)
 
 
 def shape_of(shard: Any) -> tuple[int, ...]:
@@ -80,7 +80,7 @@ class LazyData(ShardedData):
         if not sources:
             raise InputError("shards must hold one data set per worker, but is empty.")
         self._sources, self._number, self._device = list(sources), number, torch.device(device)
-        self._open: dict[int, Source] = {}
+        self._open: dict[int, LazySource] = {}
         self._reader = os.getpid()
         sizes = [len(self._source(worker, batch_size).items) for worker in range(len(self._sources))]
         if min(sizes) < 1:
@@ -102,7 +102,7 @@ class LazyData(ShardedData):
         """Other processes open what a function makes themselves."""
         return {**self.__dict__, "_open": {}, "_last": None}
 
-    def _source(self, worker: int, batch_size: int | None = None) -> Source:
+    def _source(self, worker: int, batch_size: int | None = None) -> LazySource:
         if self._reader != os.getpid():
             # A forked process must not share open files with the one that it was forked from.
             self._open, self._reader = {}, os.getpid()
@@ -125,13 +125,13 @@ class LazyData(ShardedData):
                 " wrap the data set, or give its DataLoader a collate_fn."
             )
         x, y = (part.to(self._number) if part.is_floating_point() else part for part in batch)
-        found = x.to(self._device), (y if y.is_floating_point() else y.to(torch.int64)).to(self._device)
-        if x.is_floating_point() and not bool(torch.isfinite(found[0]).all()):
+        pair = x.to(self._device), (y if y.is_floating_point() else y.to(torch.int64)).to(self._device)
+        if x.is_floating_point() and not bool(torch.isfinite(pair[0]).all()):
             raise InputError(
                 f"inputs must be finite, but among samples of worker {int(workers[0])} there is NaN or infinity; clean"
                 " the data."
             )
-        return found
+        return pair
 
     def _batch(self, worker: int, chosen: list[Any]) -> Any:
         source = self._source(worker)
@@ -146,8 +146,8 @@ class LazyData(ShardedData):
 
     def numbers(self, places: Any) -> torch.Tensor:
         """The numbers of the samples at these places of the concatenated shards."""
-        found = torch.from_numpy(places)
-        return found if self.samples is None else self.samples[found]
+        numbers = torch.from_numpy(places)
+        return numbers if self.samples is None else self.samples[numbers]
 
     def inputs_of(self, numbers: torch.Tensor) -> torch.Tensor:
         """Inputs of the samples with these numbers."""

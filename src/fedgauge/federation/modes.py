@@ -146,17 +146,17 @@ def examine(
         own = bool(normalising) and batch_norm == "local"
         even = not own and _is_even(value, x, y, model.dtype)
     remarks = [RANDOM] * draws + [AUGMENTED] * (augment is not None) + [LOCAL if own else UNEVEN] * (not even)
-    found = Mode(draws or augment is not None, training if draws else (), tuple(remarks), even, model.device)
+    mode = Mode(draws or augment is not None, training if draws else (), tuple(remarks), even, model.device)
     if normalising and batch_norm == "averaged":
-        return replace(found, switched=found.switched + normalising, remarks=(*found.remarks, AVERAGED), even=False)
-    return found
+        return replace(mode, switched=mode.switched + normalising, remarks=(*mode.remarks, AVERAGED), even=False)
+    return mode
 
 
 def _watched(call: Callable[[], float], device: torch.device) -> tuple[float, bool]:
     """What a call returns, and whether it took numbers from torch's generator."""
     before = _states(device)
-    found = call()
-    return found, any(not torch.equal(*pair) for pair in zip(before, _states(device), strict=True))
+    result = call()
+    return result, any(not torch.equal(*pair) for pair in zip(before, _states(device), strict=True))
 
 
 def _states(device: torch.device) -> list[torch.Tensor]:

@@ -113,12 +113,12 @@ class QuadraticFederation:
             raise InputError(f"hessians must be square, not of {rows} rows and {columns} columns.")
         self.linear = _array("linear", linear, 2, "list of vectors")
         self.constant = _array("constant", np.zeros(num_workers) if constant is None else constant, 1, "list")
-        for name, found, wanted in (
+        for name, shape, wanted in (
             ("linear", self.linear.shape, (num_workers, rows)),
             ("constant", self.constant.shape, (num_workers,)),
         ):
-            if found != wanted:
-                raise InputError(f"{name} must have shape {wanted} to fit the hessians, not {found}.")
+            if shape != wanted:
+                raise InputError(f"{name} must have shape {wanted} to fit the hessians, not {shape}.")
         skew = np.abs(self.hessians - self.hessians.swapaxes(1, 2)).max(axis=(1, 2))
         # Matrices computed as products are symmetric to rounding only; more than that is a mistake.
         bad = np.flatnonzero(skew > 1e-9 * np.abs(self.hessians).max(axis=(1, 2)))
@@ -271,8 +271,8 @@ class QuadraticFederation:
         """
         first = self.first_model if start is None else _array("start", start, 1, "list")
         digest = hashlib.sha256(first.tobytes()).hexdigest()
-        found = (divergence(self, first), *gap_constants(self, first))
-        return Constants(found).within(Scope(self.digest, digest))
+        estimates = (divergence(self, first), *gap_constants(self, first))
+        return Constants(estimates).within(Scope(self.digest, digest))
 
     def zeta(self, points: Any) -> Floats:
         """‖∇F_i(x) - ∇f(x)‖ for every worker i (columns) at every given point x (rows).

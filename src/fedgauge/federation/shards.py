@@ -55,15 +55,15 @@ def flat(shards: Shards | Sequence[Any]) -> tuple[Indices, Indices]:
 def _indices(worker: int, shard: Any) -> Indices:
     """A worker's samples as whole numbers."""
     try:
-        found = np.asarray(shard)
+        indices = np.asarray(shard)
     except (TypeError, ValueError, RuntimeError):
-        found = np.empty((0, 0))
-    if found.ndim != 1 or (len(found) and found.dtype.kind not in "iu"):
+        indices = np.empty((0, 0))
+    if indices.ndim != 1 or (len(indices) and indices.dtype.kind not in "iu"):
         raise InputError(
             f"shards must hold the indices of each worker's samples, but those of worker {worker} are no list of whole"
             " numbers; to give each worker's own inputs and targets, use federate(model, loss, shards)."
         )
-    return found.astype(np.int64, copy=False)
+    return indices.astype(np.int64, copy=False)
 
 
 class ShardedData:
@@ -99,13 +99,13 @@ class ShardedData:
 
     def sizes(self, workers: Indices) -> Indices:
         """How many samples each of the workers has."""
-        found: Indices = self.offsets[workers + 1] - self.offsets[workers]
-        return found
+        sizes: Indices = self.offsets[workers + 1] - self.offsets[workers]
+        return sizes
 
     def numbers(self, places: Indices) -> torch.Tensor:
         """The numbers of the samples at these places of the concatenated shards."""
-        found = torch.from_numpy(places).to(self.inputs.device)
-        return found if self.samples is None else self.samples[found]
+        numbers = torch.from_numpy(places).to(self.inputs.device)
+        return numbers if self.samples is None else self.samples[numbers]
 
     def inputs_of(self, numbers: torch.Tensor) -> torch.Tensor:
         """Inputs of the samples with these numbers, in the shape of the numbers."""
@@ -227,14 +227,14 @@ def per_row(data: ShardedData, models: torch.Tensor, workers: Indices, compute: 
         return compute(slice(None), *stacked)
     rows: tuple[torch.Tensor, ...] = ()
     for row, worker in enumerate(workers.tolist()):
-        found = _mean(data, slice(row, row + 1), compute, *data.offsets[worker : worker + 2].tolist())
+        mean = _mean(data, slice(row, row + 1), compute, *data.offsets[worker : worker + 2].tolist())
         if not rows:
             # Losses stay in float64; vectors have the models' type.
             rows = tuple(
                 part.new_empty(len(workers), *part.shape[1:], dtype=None if part.ndim == 1 else models.dtype)
-                for part in found
+                for part in mean
             )
-        for into, part in zip(rows, found, strict=True):
+        for into, part in zip(rows, mean, strict=True):
             into[row] = part[0]
     return rows
 
@@ -243,11 +243,11 @@ def _mean(data: ShardedData, row: slice, compute: OnRows, first: int, last: int)
     """Means over the samples at these places, for one row; several blocks are added up in float64."""
     totals: tuple[torch.Tensor, ...] = ()
     for x, y in data.blocks(first, last):
-        found = compute(row, x.unsqueeze(0), y.unsqueeze(0))
+        value = compute(row, x.unsqueeze(0), y.unsqueeze(0))
         if len(x) == last - first:
-            return found
-        totals = totals or tuple(torch.zeros_like(part, dtype=torch.float64) for part in found)
-        for total, part in zip(totals, found, strict=True):
+            return value
+        totals = totals or tuple(torch.zeros_like(part, dtype=torch.float64) for part in value)
+        for total, part in zip(totals, value, strict=True):
             total.add_(part, alpha=len(x) / (last - first))
     return totals
 

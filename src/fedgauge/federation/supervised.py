@@ -185,8 +185,8 @@ class SupervisedFederation:
     def module(self) -> nn.Module:
         """A copy of the module; its own parameters are those of some model, not of any particular one."""
         with self._alone():
-            found = copy_of(self._module)
-        return self._made(0) if found is None else found
+            module = copy_of(self._module)
+        return self._made(0) if module is None else module
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

@@ -22,7 +22,7 @@ from fedgauge.base.types import Floats, ProgressOption
 from fedgauge.federation.identity import check_model, digest_of
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.measurement import regression, softmax
-from fedgauge.measurement.gram import Design
+from fedgauge.measurement.gram import LinearDesign
 from fedgauge.values import Constants, Estimate, Kind, Scope, Subject, Value, initial_gap
 from fedgauge.values.display import Displayed
 
@@ -114,11 +114,11 @@ def gap_at(federation: SupervisedFederation, start: torch.Tensor, least: Estimat
         least: f_star, as :func:`certify` proved it for the same federation.
     """
     with one_thread():
-        design = Design(federation)
+        design = LinearDesign(federation)
         first = design.matrix(start)
         if federation.loss is functional.cross_entropy:
-            found = softmax.evaluate(design, first, federation.l2)
-            loss, error = found.loss, found.loss_error
+            evaluation = softmax.evaluate(design, first, federation.l2)
+            loss, error = evaluation.loss, evaluation.loss_error
         else:
             loss, error = regression.loss_at(design, first, federation.l2)
     gap = initial_gap(loss, least.low, least.high, rounding=error, method="f(x0) - f*, at the run's first model")
@@ -132,11 +132,11 @@ def _certify(
     radius: float | None,
     passes: int,
 ) -> Certified:
-    design = Design(federation)
+    design = LinearDesign(federation)
     model = federation.start(0) if start is None else check_model(federation, start)
     first = design.matrix(model)
     batch = federation.batch_size if batch_size is None else count("batch_size", batch_size)
-    found = _constants(federation, design, first, batch, radius, passes)
+    constants = _constants(federation, design, first, batch, radius, passes)
     peak = float(np.abs(first).max(initial=0.0))
     scope = Scope(
         federation=federation.with_batch_size(batch).digest,
@@ -144,11 +144,11 @@ def _certify(
         seed=0 if start is None else None,
         radius=None if radius is None else float(np.nextafter(radius - peak, 0.0)),
     )
-    return replace(found, constants=found.constants.within(scope))
+    return replace(constants, constants=constants.constants.within(scope))
 
 
 def _constants(
-    federation: SupervisedFederation, design: Design, first: Floats, batch: int, radius: float | None, passes: int
+    federation: SupervisedFederation, design: LinearDesign, first: Floats, batch: int, radius: float | None, passes: int
 ) -> Certified:
     if federation.loss is not functional.cross_entropy:
         return _linear(design, first, batch, federation.l2)
@@ -166,7 +166,9 @@ def _upper(symbol: str, low: float, high: float, method: str) -> Estimate:
     return Estimate(symbol, float(high), float(min(low, high)), float(high), "upper", method)
 
 
-def _softmax(design: Design, first: Floats, batch: int, l2: float, radius: float | None, passes: int) -> Certified:
+def _softmax(
+    design: LinearDesign, first: Floats, batch: int, l2: float, radius: float | None, passes: int
+) -> Certified:
     names = ("L_tilde", "L_g", "L_h")
     methods = (
         "max_i lambda_max(G_i)/2 + l2",
@@ -174,32 +176,34 @@ def _softmax(design: Design, first: Floats, batch: int, l2: float, radius: float
         "root of min_t t^2 + lambda_max(mean_i (lambda_max(G_i)/2 - 2t)_+ G_i/2)",
     )
     ranges = softmax.smoothness(design, l2)
-    found = [_upper(name, *bounds, method) for name, bounds, method in zip(names, ranges, methods, strict=True)]
-    found.append(Estimate.exact("mu", l2, "l2: along equal changes of all classes the data part is flat"))
+    constants = [_upper(name, *bounds, method) for name, bounds, method in zip(names, ranges, methods, strict=True)]
+    constants.append(Estimate.exact("mu", l2, "l2: along equal changes of all classes the data part is flat"))
     zetas, noises = softmax.divergences(design), softmax.variances(design)
     low, high = (np.array(ends) for ends in zip(*zetas, strict=True))
-    found.append(_upper("zeta", low.max(), high.max(), "max_i of the spectral bound on sup |grad F_i - grad f|"))
+    constants.append(_upper("zeta", low.max(), high.max(), "max_i of the spectral bound on sup |grad F_i - grad f|"))
     low, high = (np.sqrt(np.mean(ends**2)) for ends in (low, high))
-    found.append(_upper("zeta_rms", low, high, "root mean square over workers of the same, each over all models"))
+    how = "root mean square over workers of the same, each over all models"
+    constants.append(_upper("zeta_rms", low, high, how))
     low, high = (np.sqrt(max(ends) / batch) for ends in zip(*noises, strict=True))
-    found.append(_upper("sigma", low, high, f"variance of a sample's gradient over all models, in batches of {batch}"))
+    how = f"variance of a sample's gradient over all models, in batches of {batch}"
+    constants.append(_upper("sigma", low, high, how))
     if radius is not None:
         peak = float(np.abs(first).max(initial=0.0))
         if positive("radius", radius) <= peak:
             raise InputError(f"radius must be above the largest entry of the first model, {peak:g}, not {radius!r}.")
         largest = (design.mean.peak + l2 * radius) * (1 + 4 * _EPS)
-        found.append(_upper("G", 0.0, largest, f"max |x| + l2 radius, for entries of a model up to {radius:g}"))
-    return _solved(design, first, l2, found, passes)
+        constants.append(_upper("G", 0.0, largest, f"max |x| + l2 radius, for entries of a model up to {radius:g}"))
+    return _solved(design, first, l2, constants, passes)
 
 
-def _solved(design: Design, first: Floats, l2: float, found: list[Estimate], passes: int) -> Certified:
+def _solved(design: LinearDesign, first: Floats, l2: float, constants: list[Estimate], passes: int) -> Certified:
     """Add the constants that depend on the minimiser: f*, F and d0."""
     at_first = softmax.evaluate(design, first, l2)
     if l2 == 0:
         # Without strong convexity, a small gradient does not bound the gap; but cross-entropy is never negative.
         method = "f(x0) - 0: without l2 the gradient bounds no gap, but f >= 0"
-        found.append(initial_gap(at_first.loss, 0.0, rounding=at_first.loss_error, method=method))
-        return Certified(design.num_workers, Constants(tuple(found)), design.flat(first), at_first.loss, np.inf)
+        constants.append(initial_gap(at_first.loss, 0.0, rounding=at_first.loss_error, method=method))
+        return Certified(design.num_workers, Constants(tuple(constants)), design.flat(first), at_first.loss, np.inf)
     best = softmax.minimise(design, l2, passes)
     at_best = softmax.evaluate(design, best, l2)
     slope = float(np.linalg.norm(at_best.gradient)) + at_best.gradient_error
@@ -207,25 +211,25 @@ def _solved(design: Design, first: Floats, l2: float, found: list[Estimate], pas
     near = float(np.linalg.norm(first - best)) * (1 + 8 * _EPS)
     floor, ceiling = at_best.loss - gap, at_best.loss + at_best.loss_error
     method = "f(x0) - f(x) + |grad f(x)|^2/(2 l2)"
-    found += [
+    constants += [
         Estimate("f_star", floor, floor, ceiling, "lower", "f(x) - |grad f(x)|^2/(2 l2)"),
         initial_gap(at_first.loss, floor, ceiling, rounding=at_first.loss_error, method=method),
         _upper("d0", max(near - slope / l2, 0.0) ** 2, (near + slope / l2) ** 2, "(|x0 - x| + |grad f(x)|/l2)^2"),
     ]
-    return Certified(design.num_workers, Constants(tuple(found)), design.flat(best), at_best.loss, gap)
+    return Certified(design.num_workers, Constants(tuple(constants)), design.flat(best), at_best.loss, gap)
 
 
 # -- linear regression -------------------------------------------------------------------------------------------
 
 
-def _linear(design: Design, first: Floats, batch: int, l2: float) -> Certified:
+def _linear(design: LinearDesign, first: Floats, batch: int, l2: float) -> Certified:
     best, gaps = regression.solve(design, first, l2)
     noise = max(regression.variance(design, first, worker) for worker in range(design.num_workers)) / batch
-    found = (
+    constants = (
         *regression.curvature_constants(design, l2),
         *gaps,
         *regression.divergences(design, first),
         regression.at_start("sigma", noise**0.5),
     )
     f_star = gaps[0]
-    return Certified(design.num_workers, Constants(found), design.flat(best), f_star.high, f_star.high - f_star.low)
+    return Certified(design.num_workers, Constants(constants), design.flat(best), f_star.high, f_star.high - f_star.low)

@@ -95,9 +95,9 @@ class Context:
         """The largest absolute eigenvalue of every H_i - H, in order of worker."""
         shares = self.meter.shares
         parts = self.meter.ask("Hessian passes", 0, Passes.offsets, self.model, shares, self.tolerance)
-        found = dict(pair for part in parts for pair in part)
-        self.meter.cost["Hessian passes"] += sum(ritz.products for ritz in found.values())
-        return [found[worker] for worker in range(len(shares))]
+        by_worker = dict(pair for part in parts for pair in part)
+        self.meter.cost["Hessian passes"] += sum(ritz.products for ritz in by_worker.values())
+        return [by_worker[worker] for worker in range(len(shares))]
 
     @cached_property
     def distances(self) -> dict[str, tuple[Floats, float, float]]:

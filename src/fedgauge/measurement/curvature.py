@@ -22,7 +22,7 @@ from fedgauge.base.types import Floats
 from fedgauge.measurement.intervals import CONFIDENCE
 from fedgauge.measurement.lanczos import Ritz, largest
 from fedgauge.measurement.passes import Meter, OutOfBudgetError, why_ended
-from fedgauge.measurement.readings import Reading
+from fedgauge.measurement.values import Reading
 from fedgauge.values import Estimate
 
 MEANING = "The tight constants at this one model, from its Hessians; elsewhere they may be larger."
@@ -50,7 +50,7 @@ def curvature(meter: Meter, model: torch.Tensor, tolerance: float | None = None)
     """
     if tolerance is None:
         tolerance = 1e-9 if model.dtype == torch.float64 else 1e-3
-    found: dict[str, Ritz] = {}
+    eigenvalues: dict[str, Ritz] = {}
     estimates: list[Estimate] = []
     notes: list[str] = []
     details: dict[str, Any] = {"confidence": CONFIDENCE, "tolerance": tolerance}
@@ -58,19 +58,19 @@ def curvature(meter: Meter, model: torch.Tensor, tolerance: float | None = None)
     try:
         for symbol, (method, solve) in _SOLVERS.items():
             before = meter.cost["Hessian passes"]
-            found[symbol], more = solve(meter, model, tolerance)
+            eigenvalues[symbol], more = solve(meter, model, tolerance)
             details |= more
-            ritz, cost = found[symbol], {"Hessian passes": meter.cost["Hessian passes"] - before}
+            ritz, cost = eigenvalues[symbol], {"Hessian passes": meter.cost["Hessian passes"] - before}
             estimates.append(Estimate(symbol, ritz.value, ritz.value, ritz.high, "lower", method, cost))
             if not ritz.converged:
                 notes.append(f"{symbol} did not converge within the tolerance; its value is still a lower bound.")
-        details["residuals"] = {symbol: ritz.residual for symbol, ritz in found.items()}
-        details["attained"] = _attained(meter, model, found, details["L_tilde"]["worker"])
+        details["residuals"] = {symbol: ritz.residual for symbol, ritz in eigenvalues.items()}
+        details["attained"] = _attained(meter, model, eigenvalues, details["L_tilde"]["worker"])
     except (OutOfBudgetError, KeyboardInterrupt) as reason:
-        missing = [symbol for symbol in _SOLVERS if symbol not in found] or ["what the directions attain"]
+        missing = [symbol for symbol in _SOLVERS if symbol not in eigenvalues] or ["what the directions attain"]
         notes.append(f"Not measured: {', '.join(missing)}; {why_ended(reason)}.")
         complete = False
-    directions = {symbol: ritz.vector for symbol, ritz in found.items()}
+    directions = {symbol: ritz.vector for symbol, ritz in eigenvalues.items()}
     return Reading("curvature", MEANING, tuple(estimates), details, tuple(notes), directions, complete)
 
 
@@ -113,7 +113,7 @@ def _attained(meter: Meter, model: torch.Tensor, worst: Mapping[str, Ritz], work
     """The ratios that the worst directions attain by the definitions, from exact gradients at models close together."""
     # At this distance, rounding and curvature each cost about half the digits of a difference of gradients.
     length = torch.finfo(model.dtype).eps ** 0.5 * max(float(model.double().norm()), 1.0)
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     _, gradient = meter.evaluate(model)
     for symbol in ("L_g", "L_tilde"):
         moved = (model.double() + length * torch.from_numpy(worst[symbol].vector).to(model.device)).to(model.dtype)
@@ -124,7 +124,7 @@ def _attained(meter: Meter, model: torch.Tensor, worst: Mapping[str, Ritz], work
             both = torch.stack([moved, model])
             slopes = meter.federation.gradients(both, np.array([worker, worker])).double()
             change = slopes[0] - slopes[1]
-        found[symbol] = float(change.norm()) / distance
+        values[symbol] = float(change.norm()) / distance
     if meter.rows_fit:
         rows = meter.deviations(model, torch.from_numpy(worst["L_h"].vector).to(model))
         shares = torch.from_numpy(meter.shares).to(model.device)
@@ -132,5 +132,5 @@ def _attained(meter: Meter, model: torch.Tensor, worst: Mapping[str, Ritz], work
         if size > 0:
             # The displaced models are rounded; their mean is then off by no more than rounding.
             change = meter.displaced(model, rows * (length / size)) - gradient
-            found["L_h"] = float(change.norm()) / length
-    return found
+            values["L_h"] = float(change.norm()) / length
+    return values

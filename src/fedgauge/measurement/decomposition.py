@@ -73,8 +73,8 @@ def decompose(
     )
     along = torch.from_numpy(direction / np.linalg.norm(direction)).to(model)
     centre = meter.hessian(model, along)
-    found = meter.ask("Hessian passes", 1, Passes.hessian_parts, model, along, centre, starts)
-    return Decomposition((zeta, _parts(meter, "L_h", names, found)), method)
+    parts = meter.ask("Hessian passes", 1, Passes.hessian_parts, model, along, centre, starts)
+    return Decomposition((zeta, _parts(meter, "L_h", names, parts)), method)
 
 
 def _worst(meter: Meter, model: torch.Tensor, tolerance: float | None) -> Floats:
@@ -93,6 +93,6 @@ def _worst(meter: Meter, model: torch.Tensor, tolerance: float | None) -> Floats
 
 def _parts(meter: Meter, name: str, names: Sequence[str], answers: Sequence[tuple[Any, Floats]]) -> Parts:
     squares = np.empty((meter.federation.num_workers, len(names)))
-    for workers, found in answers:
-        squares[workers] = found
+    for workers, block_squares in answers:
+        squares[workers] = block_squares
     return Parts(name, tuple(names), meter.shares, squares)

@@ -19,12 +19,12 @@ from fedgauge.base.progress import reported
 from fedgauge.base.threads import undisturbed
 from fedgauge.base.types import Progress, ProgressOption
 from fedgauge.measurement.curvature import curvature
-from fedgauge.measurement.designed import Design, Designed
 from fedgauge.measurement.equal_zeta import KINDS, PARTS, Along, Bisection, pooled_models, with_kind, zeta_over
 from fedgauge.measurement.gauge.gauge import gauge
 from fedgauge.measurement.gauge.result import GaugeOptions
 from fedgauge.measurement.lenses import lenses
 from fedgauge.measurement.passes import Meter
+from fedgauge.measurement.values import Design, Designed
 from fedgauge.simulation.experiment.config import Experiment
 from fedgauge.simulation.experiment.prepare import prepare
 from fedgauge.simulation.setup import Setup
@@ -176,8 +176,8 @@ class _Designing:
         with Meter(setup.federation, weights=weights, seed=setup.seed, compute=setup.compute) as meter:
             seen = None
             if gamma is not None:
-                found = lenses(meter, model, gamma=float(gamma), local_steps=self._local_steps, only=["L_h"]).constants
-                seen = found["L_h"].value if "L_h" in found else None
+                reading = lenses(meter, model, gamma=float(gamma), local_steps=self._local_steps, only=["L_h"])
+                seen = reading.constants["L_h"].value if "L_h" in reading.constants else None
             if not self._options.curvature:
                 return seen, {}
             bent = curvature(meter, model, _TOLERANCE).constants

@@ -29,7 +29,7 @@ from fedgauge.measurement import intervals
 from fedgauge.measurement.local_steps import LocalSteps
 from fedgauge.measurement.parts import OUTLIERS, find_outliers
 from fedgauge.measurement.passes import Meter, OutOfBudgetError, Passes
-from fedgauge.measurement.readings import Reading
+from fedgauge.measurement.values import Reading
 from fedgauge.simulation.workers import Lane
 from fedgauge.values import Estimate, Kind
 from fedgauge.values.display import counted
@@ -90,7 +90,7 @@ def divergence(
     worst = int(each.argmax())
     size = float(gradient.norm())
     cost = {"gradient passes": 2.0}
-    found = [
+    estimates = [
         _exact("zeta", float(each[worst]), "max_i |grad F_i - grad f| at the model", cost),
         _exact("zeta_rms", float(meter.shares @ squares) ** 0.5, "root of sum_i w_i |grad F_i - grad f|^2", cost),
     ]
@@ -106,10 +106,10 @@ def divergence(
     if iterates is not None:
         try:
             local, details["local"] = _local(meter, model, iterates, at, min(workers, N))
-            found.append(local)
+            estimates.append(local)
         except OutOfBudgetError as error:
             notes.append(f"{error} There is no zeta_local.")
-    return Reading("divergence", MEANING, tuple(found), details, tuple(notes))
+    return Reading("divergence", MEANING, tuple(estimates), details, tuple(notes))
 
 
 def _symbols(iterates: LocalSteps | None) -> tuple[str, ...]:
@@ -129,21 +129,21 @@ def _local(
     generator = Streams(meter.seed, Purpose.MEASURE).at(round=_CHOICE)
     chosen = generator.permutation(N)[:number]
     steps = sorted({*at, iterates.steps})
-    found: dict[int, tuple[intervals.Interval, dict[int, float]]] = {}
+    intervals_of: dict[int, tuple[intervals.Interval, dict[int, float]]] = {}
     for k in steps:
         try:
             squares = _at_local_models(meter, model, iterates.after(k), chosen)
         except OutOfBudgetError:
-            if not found:
+            if not intervals_of:
                 raise
             break
         looked = chosen[: len(squares)]
         # Each term is multiplied by N w_i, so that the mean over the drawn workers is unbiased for the sum over all.
         mean = intervals.of_mean(squares * meter.shares[looked] * N, population=N)
-        found[k] = mean, dict(sorted(zip(looked.tolist(), np.sqrt(squares).tolist(), strict=True)))
-    largest = max(found, key=lambda k: float(found[k][0].value))
-    value, low, high = map(float, found[largest][0].root())
-    number = len(found[largest][1])
+        intervals_of[k] = mean, dict(sorted(zip(looked.tolist(), np.sqrt(squares).tolist(), strict=True)))
+    largest = max(intervals_of, key=lambda k: float(intervals_of[k][0].value))
+    value, low, high = map(float, intervals_of[largest][0].root())
+    number = len(intervals_of[largest][1])
     cost = {"gradient passes": meter.cost["gradient passes"] - before}
     method = f"|grad F_i - grad f| at x_i after {counted(largest, 'local step')}, {number} of {N} workers"
     kind: Kind = "lower" if number == N else "sample"
@@ -157,7 +157,7 @@ def _local(
                 "workers": list(each),
                 "zeta of each worker": list(each.values()),
             }
-            for k, (mean, each) in found.items()
+            for k, (mean, each) in intervals_of.items()
         ],
     }
     return Estimate("zeta_local", value, low, high, kind, method, cost), details
@@ -176,9 +176,9 @@ def _at_local_models(meter: Meter, model: torch.Tensor, iterates: LocalSteps, ch
             # The local steps, and every worker's gradient where they end.
             cost = share * len(group) * (1 + iterates.steps * meter.sample_passes)
             parts = meter.ask("gradient passes", cost, _own, model, iterates, workers=group)
-            found = {worker: (x, slope) for part in parts for worker, x, slope in zip(*part, strict=True)}
+            by_worker = {worker: (x, slope) for part in parts for worker, x, slope in zip(*part, strict=True)}
             for worker in group.tolist():
-                x, slope = found[worker]
+                x, slope = by_worker[worker]
                 squares.append(float((slope.double() - meter.evaluate(x)[1]).square().sum()))
     except OutOfBudgetError:
         if len(squares) < 2:
@@ -205,9 +205,9 @@ def jensen_shannon(rows: Floats, whole: Floats) -> Floats:
     """
     from scipy.spatial.distance import jensenshannon
 
-    found: Floats = np.atleast_1d(jensenshannon(rows, np.broadcast_to(whole, rows.shape), base=2, axis=1))
+    distances: Floats = np.atleast_1d(jensenshannon(rows, np.broadcast_to(whole, rows.shape), base=2, axis=1))
     # Rounding can make the divergence of equal distributions negative; its square root is then NaN.
-    return np.nan_to_num(found, nan=0.0)
+    return np.nan_to_num(distances, nan=0.0)
 
 
 def hellinger(rows: Floats, whole: Floats) -> Floats:
@@ -216,8 +216,8 @@ def hellinger(rows: Floats, whole: Floats) -> Floats:
     >>> hellinger(np.array([[1.0, 0.0]]), np.array([0.0, 1.0]))
     array([1.])
     """
-    found: Floats = np.linalg.norm(np.sqrt(rows) - np.sqrt(whole), axis=1) / np.sqrt(2.0)
-    return found
+    distances: Floats = np.linalg.norm(np.sqrt(rows) - np.sqrt(whole), axis=1) / np.sqrt(2.0)
+    return distances
 
 
 def earth_mover(rows: Floats, whole: Floats) -> Floats:
@@ -226,8 +226,8 @@ def earth_mover(rows: Floats, whole: Floats) -> Floats:
     >>> earth_mover(np.array([[1.0, 0.0]]), np.array([0.5, 0.5]))
     array([0.5])
     """
-    found: Floats = np.abs(rows - whole).sum(axis=1) / 2
-    return found
+    distances: Floats = np.abs(rows - whole).sum(axis=1) / 2
+    return distances
 
 
 DISTANCES: Mapping[str, Callable[[Floats, Floats], Floats]] = {
@@ -265,8 +265,8 @@ def label_distances(
     participation.check(partition.num_workers)
     shares = participation.objective(partition.num_workers)
     whole = shares @ rows
-    found = {}
+    distances = {}
     for name, distance in DISTANCES.items():
         each = distance(rows, whole)
-        found[name] = (each, float(shares @ each), float(each.max()))
-    return found
+        distances[name] = (each, float(shares @ each), float(each.max()))
+    return distances

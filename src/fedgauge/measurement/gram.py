@@ -57,14 +57,14 @@ class LayerMoments(NamedTuple):
 
 def eigenvalues(matrix: Floats) -> Floats:
     """Eigenvalues of a symmetric matrix in increasing order; by torch, which respects the limit on its threads."""
-    found: Floats = torch.linalg.eigvalsh(torch.from_numpy(matrix)).numpy()
-    return found
+    values: Floats = torch.linalg.eigvalsh(torch.from_numpy(matrix)).numpy()
+    return values
 
 
 def product(left: Floats, right: Floats) -> Floats:
     """A product of matrices; by torch, for the same reason."""
-    found: Floats = (torch.from_numpy(left) @ torch.from_numpy(right)).numpy()
-    return found
+    result: Floats = (torch.from_numpy(left) @ torch.from_numpy(right)).numpy()
+    return result
 
 
 def largest_eigenvalue(matrix: Floats, samples: int) -> float:
@@ -111,14 +111,14 @@ def layer(federation: SupervisedFederation) -> nn.Linear:
     return parts[0]
 
 
-class Design:
+class LinearDesign:
     """A federation of one layer, as matrices in float64."""
 
     def __init__(self, federation: SupervisedFederation) -> None:
-        found = layer(federation)
+        linear = layer(federation)
         self.federation = federation
-        self.bias = found.bias is not None
-        self.outputs, self.inputs = found.out_features, found.in_features
+        self.bias = linear.bias is not None
+        self.outputs, self.inputs = linear.out_features, linear.in_features
         self.width = self.inputs + self.bias
         self.num_workers = federation.num_workers
         self.sizes = federation.sizes(np.arange(self.num_workers)).tolist()

@@ -111,15 +111,15 @@ def largest(
     return Ritz(abs(value), high, vector, residual, used, residual <= max(10 * tolerance, 1e-12) * abs(value))
 
 
-def keep_worst(found: list[tuple[int, Ritz]], worker: int, ritz: Ritz) -> None:
+def keep_worst(worst: list[tuple[int, Ritz]], worker: int, ritz: Ritz) -> None:
     """Add a worker's answer; only the largest keeps its direction, so that memory does not grow with their number."""
     none = np.empty(0)
-    for index, (held, other) in enumerate(found):
+    for index, (held, other) in enumerate(worst):
         if len(other.vector) and other.value < ritz.value:
-            found[index] = held, other._replace(vector=none)
+            worst[index] = held, other._replace(vector=none)
         elif len(other.vector):
             ritz = ritz._replace(vector=none)
-    found.append((worker, ritz))
+    worst.append((worker, ritz))
 
 
 def _dense(product: Callable[[Floats], Floats], dim: int) -> Ritz:

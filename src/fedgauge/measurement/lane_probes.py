@@ -62,22 +62,22 @@ class Probes(LaneWork):
         self, lane: Lane, model: torch.Tensor, centre: torch.Tensor, starts: Sequence[int]
     ) -> tuple[Indices, Floats]:
         """Squared distance of each worker's gradient from ``centre``, one number per block of parameters."""
-        found = []
+        squares = []
         for (workers, _, _), _ in lane.chunks(self.chunk):
             rows = self.federation.gradients(model.expand(len(workers), -1), workers)
-            found.append(_by_block(rows.double() - centre, starts))
-        return lane.cohort.workers, np.concatenate(found)
+            squares.append(_by_block(rows.double() - centre, starts))
+        return lane.cohort.workers, np.concatenate(squares)
 
     def hessian_parts(
         self, lane: Lane, model: torch.Tensor, vector: torch.Tensor, centre: torch.Tensor, starts: Sequence[int]
     ) -> tuple[Indices, Floats]:
         """Squared distance of each worker's Hessian-vector product from ``centre``, one number per block."""
-        found = []
+        squares = []
         for (workers, _, _), _ in lane.chunks(self.chunk):
             size = len(workers)
             rows = self.curved.hessian_products(model.expand(size, -1), vector.expand(size, -1), workers)
-            found.append(_by_block(rows.double() - centre, starts))
-        return lane.cohort.workers, np.concatenate(found)
+            squares.append(_by_block(rows.double() - centre, starts))
+        return lane.cohort.workers, np.concatenate(squares)
 
     # -- local models ------------------------------------------------------------------------------------------
 
@@ -134,7 +134,7 @@ class Probes(LaneWork):
     def offsets(self, lane: Lane, model: torch.Tensor, shares: Floats, tolerance: float) -> list[tuple[int, Ritz]]:
         """The largest absolute eigenvalue of H_i - H for each worker of the lane; H is the Hessian of f."""
         streams, everyone = Streams(self.seed, Purpose.MEASURE), np.arange(self.federation.num_workers)
-        found: list[tuple[int, Ritz]] = []
+        worst: list[tuple[int, Ritz]] = []
         for worker in lane.cohort.workers.tolist():
             # H_i is part of the weighted sum, so that both Hessians come from one pass.
             weights = -shares
@@ -150,13 +150,13 @@ class Probes(LaneWork):
                 return answer
 
             generator = streams.at(round=ROUND + 1, worker=worker)
-            keep_worst(found, worker, largest(product, len(model), tolerance, generator))
-        return found
+            keep_worst(worst, worker, largest(product, len(model), tolerance, generator))
+        return worst
 
 
 def _by_block(rows: torch.Tensor, starts: Sequence[int]) -> Floats:
     """Sums of squares over blocks of consecutive columns, each from its own start to the next."""
     ends = [*starts[1:], rows.shape[1]]
     parts = [rows[:, first:last].square().sum(dim=1) for first, last in zip(starts, ends, strict=True)]
-    found: Floats = torch.stack(parts, dim=1).cpu().numpy()
-    return found
+    squares: Floats = torch.stack(parts, dim=1).cpu().numpy()
+    return squares

@@ -35,7 +35,7 @@ from fedgauge.data.partition import Partition
 from fedgauge.measurement.context import Context, Needs
 from fedgauge.measurement.lane_probes import Steps
 from fedgauge.measurement.passes import Meter, OutOfBudgetError, why_ended
-from fedgauge.measurement.readings import Reading
+from fedgauge.measurement.values import Reading
 from fedgauge.values import Estimate
 from fedgauge.values.display import counted
 
@@ -271,26 +271,26 @@ def lenses(
     complete = True
     for place, name in enumerate(able):
         try:
-            found = _counted(meter, LENSES[name], context)
+            reading = _counted(meter, LENSES[name], context)
         except (OutOfBudgetError, KeyboardInterrupt) as reason:
             notes.append(f"Not measured: {', '.join(able[place:])}; {why_ended(reason)}.")
             complete = False
             break
-        if isinstance(found, Missing):
-            notes.append(f"{name} is not shown: {found.reason}")
+        if isinstance(reading, Missing):
+            notes.append(f"{name} is not shown: {reading.reason}")
         else:
-            estimates.append(found)
+            estimates.append(reading)
     return Reading("lenses", MEANING, tuple(estimates), _details(context), tuple(notes), complete=complete)
 
 
 def _counted(meter: Meter, lens: Lens, context: Context) -> Estimate | Missing:
     """The estimate of a lens, with the cost that it adds to that of the lenses before it."""
     before = dict(meter.cost)
-    found = lens.look(context)
-    if isinstance(found, Missing):
-        return found
+    reading = lens.look(context)
+    if isinstance(reading, Missing):
+        return reading
     cost = {kind: float(spent - before.get(kind, 0)) for kind, spent in meter.cost.items()}
-    return dataclasses.replace(found, cost={kind: spent for kind, spent in cost.items() if spent})
+    return dataclasses.replace(reading, cost={kind: spent for kind, spent in cost.items() if spent})
 
 
 def _details(context: Context) -> dict[str, Any]:

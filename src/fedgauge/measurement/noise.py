@@ -24,7 +24,7 @@ from fedgauge.federation.protocols import HasKnownNoise, HasModule, HasSampleNoi
 from fedgauge.measurement import intervals
 from fedgauge.measurement.intervals import Interval
 from fedgauge.measurement.passes import Meter, OutOfBudgetError, Passes
-from fedgauge.measurement.readings import Reading
+from fedgauge.measurement.values import Reading
 from fedgauge.simulation.workers import Lane
 from fedgauge.values import Estimate, Kind
 
@@ -172,8 +172,8 @@ def _of_data(
 ) -> tuple[Variances, Kind, Mapping[str, float]]:
     """sigma_i^2 of a mini-batch, from all single samples or from ``samples`` of each worker."""
     if samples is not None:
-        found = _draw(meter, model, samples // 2, 1)
-        return found.scaled(1 / federation.batch_size), "sample", found.cost
+        draws = _draw(meter, model, samples // 2, 1)
+        return draws.scaled(1 / federation.batch_size), "sample", draws.cost
     meter.check_budget(2, "the noise of all samples")
     before = meter.cost["gradient passes"]
     each = np.empty(meter.federation.num_workers)
@@ -186,10 +186,10 @@ def _of_data(
 
 def _whole(passes: Passes, lane: Lane, model: torch.Tensor) -> tuple[list[int], list[float]]:
     """The variance of one sample's gradient for each worker of a lane, over its whole shard."""
-    found: list[float] = []
+    variances: list[float] = []
     for (workers, _, _), _ in lane.chunks(passes.chunk):
-        found += _samples(passes.federation).sample_variances(model, workers).tolist()
-    return lane.cohort.workers.tolist(), found
+        variances += _samples(passes.federation).sample_variances(model, workers).tolist()
+    return lane.cohort.workers.tolist(), variances
 
 
 def _samples(federation: Rows) -> HasSampleNoise:
@@ -250,18 +250,18 @@ def _pairs(
     for (workers, _, weights), _ in lane.chunks(passes.chunk):
         models = model.expand(len(workers), -1)
         copies = np.full(len(workers), _BATCHES if batch_size is None else _SINGLES)
-        found = np.empty((len(workers), number))
+        products = np.empty((len(workers), number))
         for pair in range(number):
             drawn = federation.draws(streams, first + pair, workers, copies, 2)
             both = [federation.stochastic_gradients(models, workers, draw) for draw in drawn]
-            found[:, pair] = ((both[0].double() - both[1].double()).square().sum(dim=1) / 2).cpu().numpy()
+            products[:, pair] = ((both[0].double() - both[1].double()).square().sum(dim=1) / 2).cpu().numpy()
             for gradients in both:
                 largest, places = gradients.abs().max(dim=1)
                 row = int(largest.argmax())
                 if float(largest[row]) > entry[0]:
                     entry = (float(largest[row]), int(workers[row]), int(places[row]))
-        terms.append(found)
-        totals += weights @ found
+        terms.append(products)
+        totals += weights @ products
     return lane.cohort.workers.tolist(), np.concatenate(terms), totals, entry
 
 
@@ -273,11 +273,11 @@ def _estimate(symbol: str, squared: Interval, kind: Kind, method: str, cost: Map
 def _where(federation: Rows, drawn: Variances) -> dict[str, Any]:
     """The worker and the parameter with the largest entry of a gradient."""
     worker, place = drawn.place
-    found: dict[str, Any] = {"worker": worker, "entry": place, "of draws": 2 * drawn.number}
+    place_of: dict[str, Any] = {"worker": worker, "entry": place, "of draws": 2 * drawn.number}
     if isinstance(federation, HasModule):
         numbers = federation.unflatten(torch.arange(federation.dim))
-        found["parameter"] = next(name for name, part in numbers.items() if bool((part == place).any()))
-    return found
+        place_of["parameter"] = next(name for name, part in numbers.items() if bool((part == place).any()))
+    return place_of
 
 
 def _without_replacement(federation: HasSamples, variances: Floats) -> dict[str, Any]:

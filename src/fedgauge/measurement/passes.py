@@ -55,13 +55,13 @@ class Passes(Probes):
 
     def distances(self, lane: Lane, model: torch.Tensor, centre: torch.Tensor) -> Distances:
         """How far each worker's gradient at the model is from ``centre``."""
-        found = Distances([], [], [])
+        distances = Distances([], [], [])
         for (workers, _, _), _ in lane.chunks(self.chunk):
             slopes = self.federation.gradients(model.expand(len(workers), -1), workers).double()
-            found.workers.extend(workers.tolist())
-            found.squares.extend((slopes - centre).square().sum(dim=1).tolist())
-            found.norms.extend(slopes.square().sum(dim=1).tolist())
-        return found
+            distances.workers.extend(workers.tolist())
+            distances.squares.extend((slopes - centre).square().sum(dim=1).tolist())
+            distances.norms.extend(slopes.square().sum(dim=1).tolist())
+        return distances
 
     def displaced(self, lane: Lane, model: torch.Tensor) -> torch.Tensor:
         """Weighted sum of the workers' gradients, each at the model plus its own row of the lane's memory."""
@@ -80,10 +80,10 @@ class Passes(Probes):
 
     def products(self, lane: Lane, model: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
         """Each worker's Hessian times one vector, one row per worker."""
-        found = [
+        products = [
             self._times(model, vector.expand(len(part.workers), -1), part.workers) for part, _ in self._parts(lane)
         ]
-        return torch.cat(found)
+        return torch.cat(products)
 
     def contract(self, lane: Lane, model: torch.Tensor) -> torch.Tensor:
         """Weighted sum of each worker's Hessian times its own row of the lane's memory."""
@@ -103,7 +103,7 @@ class Passes(Probes):
     def norms(self, lane: Lane, model: torch.Tensor, tolerance: float) -> list[tuple[int, Ritz]]:
         """The largest absolute eigenvalue of each worker's Hessian."""
         streams = Streams(self.seed, Purpose.MEASURE)
-        found: list[tuple[int, Ritz]] = []
+        worst: list[tuple[int, Ritz]] = []
         for worker in lane.cohort.workers.tolist():
             one = np.array([worker])
 
@@ -112,8 +112,8 @@ class Passes(Probes):
                 answer: Floats = self.curved.hessian_products(model.unsqueeze(0), rows, one)[0].double().cpu().numpy()
                 return answer
 
-            keep_worst(found, worker, largest(product, len(model), tolerance, streams.at(worker=worker + 1)))
-        return found
+            keep_worst(worst, worker, largest(product, len(model), tolerance, streams.at(worker=worker + 1)))
+        return worst
 
     def _parts(self, lane: Lane) -> Any:
         return lane.chunks(self.chunk)
@@ -247,8 +247,8 @@ class Meter:
     def distances(self, model: torch.Tensor, centre: torch.Tensor) -> tuple[Floats, Floats]:
         """Squared distance of every worker's gradient from ``centre``, and its squared norm, in order of worker."""
         squares, norms = np.empty(self.federation.num_workers), np.empty(self.federation.num_workers)
-        for found in self.ask("gradient passes", 1, Passes.distances, model, centre):
-            squares[found.workers], norms[found.workers] = found.squares, found.norms
+        for part in self.ask("gradient passes", 1, Passes.distances, model, centre):
+            squares[part.workers], norms[part.workers] = part.squares, part.norms
         return squares, norms
 
     def displaced(self, model: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
@@ -261,9 +261,9 @@ class Meter:
 
     def deviations(self, model: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
         """(H_i - H) v, one row per worker; for federations whose rows fit in memory."""
-        found = self.ask("Hessian passes", 1, Passes.products, model, vector)
+        products = self.ask("Hessian passes", 1, Passes.products, model, vector)
         rows = torch.empty(self.federation.num_workers, len(model), dtype=torch.float64, device=model.device)
-        for lane, part in zip(lanes(self.everyone, self.chunk), found, strict=True):
+        for lane, part in zip(lanes(self.everyone, self.chunk), products, strict=True):
             rows[lane.cohort.workers] = part.double()
         # Subtract the first row, so that equal rows have a deviation of exactly 0.
         shares = torch.from_numpy(self.shares).to(model.device)
@@ -284,8 +284,9 @@ class Meter:
 
     def norms(self, model: torch.Tensor, tolerance: float) -> list[Ritz]:
         """The largest absolute eigenvalue of every worker's Hessian, in order of worker."""
-        found = dict(pair for part in self.ask("Hessian passes", 0, Passes.norms, model, tolerance) for pair in part)
-        ordered = [found[worker] for worker in range(self.federation.num_workers)]
+        parts = self.ask("Hessian passes", 0, Passes.norms, model, tolerance)
+        by_worker = dict(pair for part in parts for pair in part)
+        ordered = [by_worker[worker] for worker in range(self.federation.num_workers)]
         self.cost["Hessian passes"] += sum(ritz.products for ritz in ordered) / len(ordered)
         return ordered
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from fedgauge.base.types import Floats
-from fedgauge.measurement.gram import Design, eigenvalues
+from fedgauge.measurement.gram import LinearDesign, eigenvalues
 from fedgauge.values import Estimate
 
 _EPS = float(np.finfo(np.float64).eps)
@@ -36,19 +36,19 @@ class _Errors(NamedTuple):
     terms: float
 
 
-def _errors(design: Design) -> _Errors:
+def _errors(design: LinearDesign) -> _Errors:
     whole, terms = design.mean, _EPS * (design.samples + 2 * design.num_workers + 2 * design.width + 16)
     trace = float(np.trace(whole.gram))
     return _Errors(terms * trace, terms * (whole.power * trace) ** 0.5, terms * whole.power, terms)
 
 
-def _gram_errors(design: Design) -> Floats:
+def _gram_errors(design: LinearDesign) -> Floats:
     """For every worker, how far the eigenvalues of its Gram matrix can be off."""
     parts = map(design.worker, range(design.num_workers))
     return np.array([_EPS * (8 * design.width + part.size) * float(np.trace(part.gram)) for part in parts])
 
 
-def curvature_constants(design: Design, l2: float) -> Iterator[Estimate]:
+def curvature_constants(design: LinearDesign, l2: float) -> Iterator[Estimate]:
     """The constants that follow from the Hessians I (x) (G_i + l2); G is the mean of the G_i."""
     errors, workers = _gram_errors(design), range(design.num_workers)
     local = np.array([eigenvalues(design.worker(i).gram) for i in workers]) + l2
@@ -86,12 +86,12 @@ def _largest(symbol: str, values: Floats, errors: Floats, method: str) -> Estima
     return Estimate.enclosed(symbol, max(float((values - errors).max()), 0.0), float((values + errors).max()), method)
 
 
-def _spectrum_error(design: Design, l2: float) -> float:
+def _spectrum_error(design: LinearDesign, l2: float) -> float:
     """How far the eigenvalues of G + l2 can be off."""
     return _errors(design).gram + 8 * design.width * _EPS * float(np.trace(design.mean.gram)) + _EPS * l2
 
 
-def solve(design: Design, first: Floats, l2: float) -> LeastSquares:
+def solve(design: LinearDesign, first: Floats, l2: float) -> LeastSquares:
     """f*, F and d0 for a first model, as a gradient near the minimum proves them if f is strongly convex.
 
     Without strong convexity no gradient bounds f*; but squared errors are never negative.
@@ -144,7 +144,7 @@ def solve(design: Design, first: Floats, l2: float) -> LeastSquares:
     )
 
 
-def loss_at(design: Design, matrix: Floats, l2: float) -> tuple[float, float]:
+def loss_at(design: LinearDesign, matrix: Floats, l2: float) -> tuple[float, float]:
     """The value of f at a matrix W, and how far rounding can have moved it."""
     whole, errors, norm = design.mean, _errors(design), float(np.linalg.norm(matrix))
     curved = float(np.sum((matrix @ whole.gram) * matrix)) + l2 * norm**2
@@ -153,7 +153,7 @@ def loss_at(design: Design, matrix: Floats, l2: float) -> tuple[float, float]:
     return loss, errors.terms * sizes + norm**2 * errors.gram + norm * errors.moment + errors.power
 
 
-def divergences(design: Design, first: Floats) -> Iterator[Estimate]:
+def divergences(design: LinearDesign, first: Floats) -> Iterator[Estimate]:
     """Zeta at a matrix W: the same everywhere if the Hessians are equal, and otherwise unbounded over all models."""
     apart = np.array([_apart(design, first, worker) for worker in range(design.num_workers)])
     errors = _errors(design)
@@ -171,13 +171,13 @@ def at_start(symbol: str, value: float) -> Estimate:
     return Estimate(symbol, value, value, np.inf, "lower", "at the start; unbounded over all models")
 
 
-def _apart(design: Design, matrix: Floats, worker: int) -> float:
+def _apart(design: LinearDesign, matrix: Floats, worker: int) -> float:
     """|grad F_i - grad f| at a matrix W."""
     own, whole = design.worker(worker), design.mean
     return float(np.linalg.norm(matrix @ (own.gram - whole.gram) - (own.moment - whole.moment)))
 
 
-def variance(design: Design, matrix: Floats, worker: int) -> float:
+def variance(design: LinearDesign, matrix: Floats, worker: int) -> float:
     """The variance of one sample's gradient at a matrix W."""
     W, own = torch.from_numpy(matrix), design.worker(worker)
     squares = 0.0

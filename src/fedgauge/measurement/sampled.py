@@ -30,7 +30,7 @@ from fedgauge.measurement.divergence import ALONE
 from fedgauge.measurement.intervals import Interval
 from fedgauge.measurement.local_steps import LocalSteps
 from fedgauge.measurement.passes import Meter, OutOfBudgetError, Passes
-from fedgauge.measurement.readings import Reading
+from fedgauge.measurement.values import Reading
 from fedgauge.simulation.workers import Lane, Spread
 from fedgauge.values import Estimate
 
@@ -90,15 +90,15 @@ def sampled_divergence(
         return sum(products) - together if meter.federation.num_workers > 1 else 0.0, together
 
     meter.check_budget(4 * part, _TWO)
-    found = _repeat(meter, once, tolerance, most)
-    zeta2, grad2 = (intervals.of_mean(column) for column in found.values.T)
-    method = f"cross products of {len(found.values)} pairs of subsets"
+    repeated = _repeat(meter, once, tolerance, most)
+    zeta2, grad2 = (intervals.of_mean(column) for column in repeated.values.T)
+    method = f"cross products of {len(repeated.values)} pairs of subsets"
     estimates = (
-        _estimate("zeta_rms", zeta2.root(), method, found.cost),
-        _estimate("grad2", Interval(*np.maximum(grad2, 0.0)), method, found.cost),
+        _estimate("zeta_rms", zeta2.root(), method, repeated.cost),
+        _estimate("grad2", Interval(*np.maximum(grad2, 0.0)), method, repeated.cost),
     )
-    details = {**_settings(found, size, part), "zeta_rms2": zeta2._asdict(), "grad2": grad2._asdict()}
-    notes = found.notes
+    details = {**_settings(repeated, size, part), "zeta_rms2": zeta2._asdict(), "grad2": grad2._asdict()}
+    notes = repeated.notes
     if meter.federation.num_workers == 1:
         notes = (*notes, ALONE)
     elif zeta2.low <= 0:
@@ -160,21 +160,21 @@ def sampled_deviation(
         first, second = (torch.stack(side).sum(dim=0) for side in zip(*parts, strict=True))
         return (float(first @ second),)
 
-    found = _repeat(meter, once, tolerance, most)
-    deviation2 = intervals.of_mean(found.values[:, 0])
-    method = f"cross products of {len(found.values)} pairs of subsets"
+    repeated = _repeat(meter, once, tolerance, most)
+    deviation2 = intervals.of_mean(repeated.values[:, 0])
+    method = f"cross products of {len(repeated.values)} pairs of subsets"
     ratio = Interval(*(end / apart for end in deviation2)).root()
     estimates = (
-        _estimate("deviation2", Interval(*np.maximum(deviation2, 0.0)), method, found.cost),
+        _estimate("deviation2", Interval(*np.maximum(deviation2, 0.0)), method, repeated.cost),
         Estimate.exact("spread", apart, "of these local models"),
-        _estimate("L_h", ratio, f"sqrt(deviation2 / spread); {method}", found.cost),
+        _estimate("L_h", ratio, f"sqrt(deviation2 / spread); {method}", repeated.cost),
     )
-    details = {**_settings(found, size, part), "deviation2": deviation2._asdict(), "spread": apart}
-    return Reading("sampled deviation", DEVIATION, estimates, details, found.notes)
+    details = {**_settings(repeated, size, part), "deviation2": deviation2._asdict(), "spread": apart}
+    return Reading("sampled deviation", DEVIATION, estimates, details, repeated.notes)
 
 
-def _settings(found: Repeated, size: int | float, part: float) -> dict[str, Any]:
-    return {"confidence": intervals.CONFIDENCE, "size": size, "part": part, "repetitions": len(found.values)}
+def _settings(repeated: Repeated, size: int | float, part: float) -> dict[str, Any]:
+    return {"confidence": intervals.CONFIDENCE, "size": size, "part": part, "repetitions": len(repeated.values)}
 
 
 def _estimate(symbol: str, interval: Interval, method: str, cost: Mapping[str, float]) -> Estimate:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from fedgauge.base.types import Floats
-from fedgauge.measurement.gram import Design, LayerMoments, eigenvalues, largest_eigenvalue, product
+from fedgauge.measurement.gram import LayerMoments, LinearDesign, eigenvalues, largest_eigenvalue, product
 
 _EPS = float(np.finfo(np.float64).eps)
 _CURVATURE = 0.5
@@ -29,12 +29,12 @@ class Range(NamedTuple):
     high: float
 
 
-def _shared_curvature(design: Design) -> float:
+def _shared_curvature(design: LinearDesign) -> float:
     """The curvature that one model can give all samples: the largest if there are biases, otherwise that of W = 0."""
     return _CURVATURE if design.bias else 1.0 / design.outputs
 
 
-def smoothness(design: Design, l2: float) -> tuple[Range, Range, Range]:
+def smoothness(design: LinearDesign, l2: float) -> tuple[Range, Range, Range]:
     """Bounds on L_tilde, L_g and L_h over all models.
 
     L_h is at most the root of min_t t^2 + lambda_max(mean_i (b_i - 2t)_+ G_i/2), where b_i = lambda_max(G_i)/2.
@@ -95,7 +95,7 @@ def _divergence(own: LayerMoments, mean: LayerMoments, share: float, classes: in
     return Range(max(at_zero - rounding, 0.0), min(plain.min(), split.min()) + rounding)
 
 
-def divergences(design: Design) -> list[Range]:
+def divergences(design: LinearDesign) -> list[Range]:
     """zeta_i = sup over all models of |grad F_i - grad f|, for every worker."""
     keys = [design.worker(worker).key for worker in range(design.num_workers)]
     return [
@@ -104,13 +104,13 @@ def divergences(design: Design) -> list[Range]:
     ]
 
 
-def variances(design: Design) -> list[Range]:
+def variances(design: LinearDesign) -> list[Range]:
     """sup over all models of the variance of one sample's gradient, for every worker.
 
     The mean square around any fixed matrix K is at least the variance. For K = -t mean(y x'), its largest value over
     all p is found sample by sample, at the corners of the simplex. The bound uses the best of several t.
     """
-    found = []
+    variances_of = []
     for worker in range(design.num_workers):
         own = design.worker(worker)
         moment, power = torch.from_numpy(own.moment), float(np.sum(own.moment**2))
@@ -126,8 +126,8 @@ def variances(design: Design) -> list[Range]:
         rest = 1 - 1 / design.outputs
         low = rest * float(np.trace(own.gram)) - float(np.sum((own.mean / design.outputs - own.moment) ** 2))
         rounding = 8 * _EPS * (own.size + design.width) * float(np.trace(own.gram))
-        found.append(Range(max(low - rounding, 0.0), high + rounding))
-    return found
+        variances_of.append(Range(max(low - rounding, 0.0), high + rounding))
+    return variances_of
 
 
 class Evaluated(NamedTuple):
@@ -139,7 +139,7 @@ class Evaluated(NamedTuple):
     gradient_error: float
 
 
-def evaluate(design: Design, matrix: Floats, l2: float) -> Evaluated:
+def evaluate(design: LinearDesign, matrix: Floats, l2: float) -> Evaluated:
     """f with equal weights for all workers, and its gradient, at a matrix W, in float64."""
     W = torch.from_numpy(matrix)
     loss, gradient = 0.0, torch.zeros_like(W)
@@ -160,7 +160,7 @@ def evaluate(design: Design, matrix: Floats, l2: float) -> Evaluated:
     )
 
 
-def minimise(design: Design, l2: float, passes: int) -> Floats:
+def minimise(design: LinearDesign, l2: float, passes: int) -> Floats:
     """A matrix W near the minimiser of f, by L-BFGS in coordinates that make f about equally curved in all directions.
 
     The search ends when the gradient proves that the loss is within 1e-8 of the minimum, relative to the loss at W = 0,
@@ -177,13 +177,13 @@ def minimise(design: Design, l2: float, passes: int) -> Floats:
     def closure() -> float:
         nonlocal best, spent
         matrix = product(seen.detach().numpy(), shape)
-        found = evaluate(design, matrix, l2)
+        evaluation = evaluate(design, matrix, l2)
         spent += 1
-        norm = float(np.linalg.norm(found.gradient))
+        norm = float(np.linalg.norm(evaluation.gradient))
         if norm < best[0]:
             best = norm, matrix
-        seen.grad = torch.from_numpy(product(found.gradient, shape))
-        return found.loss
+        seen.grad = torch.from_numpy(product(evaluation.gradient, shape))
+        return evaluation.loss
 
     goal = 2 * l2 * 1e-8 * float(np.log(design.outputs))
     while spent < passes and best[0] ** 2 > goal:

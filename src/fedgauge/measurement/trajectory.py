@@ -27,7 +27,7 @@ from fedgauge.federation.participation import Participation
 from fedgauge.federation.protocols import Federation
 from fedgauge.measurement.intervals import of_runs
 from fedgauge.measurement.passes import OutOfBudgetError, why_ended
-from fedgauge.measurement.readings import Reading
+from fedgauge.measurement.values import Reading
 from fedgauge.simulation.loop import InterruptedRunError, simulate
 from fedgauge.simulation.options import HERE, Compute, Recording, StopAt
 from fedgauge.values import Estimate, Kind, Observer, Round, Trace
@@ -186,7 +186,7 @@ def exceeded(records: Sequence[Round], limits: Mapping[str, float]) -> list[tupl
     >>> exceeded([Round(3, 1.0, 1.0, spread=1.0, deviation2=4.0, L_g_ratio=1.0)], {"L_h": 1.5})
     [(3, 'L_h', 2.0)]
     """
-    found = []
+    names = []
     for record in records:
         if record.sample is not None:
             continue  # a ratio of the sample proves nothing about all examples
@@ -195,8 +195,8 @@ def exceeded(records: Sequence[Round], limits: Mapping[str, float]) -> list[tupl
                 continue
             seen = _RATIOS[symbol](record) if symbol in _RATIOS else None
             if seen is not None and seen > limit * (1 + 1e-6):
-                found.append((record.round, symbol, seen))
-    return found
+                names.append((record.round, symbol, seen))
+    return names
 
 
 def settled(records: Sequence[Round], fall: float) -> bool:

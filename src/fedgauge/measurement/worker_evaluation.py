@@ -1,80 +1,84 @@
-"""How well a global model does on each worker's own examples, as a value: quantiles, and the worst workers."""
+"""How well a global model does on each worker's own examples: an average hides the workers that it serves badly."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from fedgauge.base.errors import InputError
-from fedgauge.values import Result
-from fedgauge.values.display import Displayed
+from fedgauge.base.progress import reported
+from fedgauge.base.threads import undisturbed
+from fedgauge.base.types import ProgressOption
+from fedgauge.federation.identity import digest_of
+from fedgauge.federation.protocols import Federation, HasLosses
+from fedgauge.federation.supervised import SupervisedFederation
+from fedgauge.measurement.values import WorkerEvaluation
+from fedgauge.simulation.runs.checkpoints import Given, given_model
 
-QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
-WORST = 0.1
-"""The fraction of the workers that counts as the worst, at least one of them."""
 
+@undisturbed
+def evaluate_workers(
+    federation: Federation,
+    model: Given,
+    progress: ProgressOption = "auto",
+) -> WorkerEvaluation:
+    """Evaluate a model on each worker's own examples, one pass over all of them.
 
-@dataclass(frozen=True)
-class WorkerEvaluation(Result, Displayed):
-    """Losses and accuracies of one model, worker by worker, on their training examples.
+    Args:
+        federation: the workers.
+        model: a flat tensor, a module, its ``state_dict``, or the name of a file or run.
+        progress: called after every worker. By default, a bar is shown on a terminal and in a notebook; None shows
+            nothing.
 
-    Attributes:
-        losses: F_i of each worker.
-        accuracies: the fraction of its examples that each worker's model gets right; None if the targets are no labels.
-        examples: how many examples each worker has; None if workers have none, as quadratics.
-        federation: digest of the federation.
-        model: digest of the model.
+    >>> from fedgauge import random_quadratics
+    >>> federation = random_quadratics(4, 3)
+    >>> found = evaluate_workers(federation, federation.start(0))
+    >>> len(found.losses), found.accuracies
+    (4, None)
     """
-
-    kind, written_by, is_sealed = "workers", "runs evaluate --out", True
-    derived_names = ("summary", "worst_workers")
-
-    losses: tuple[float, ...]
-    accuracies: tuple[float, ...] | None
-    examples: tuple[int, ...] | None
-    federation: str
-    model: str
-
-    def __post_init__(self) -> None:
-        for name in ("accuracies", "examples"):
-            held = getattr(self, name)
-            if not self.losses or (held is not None and len(held) != len(self.losses)):
-                raise InputError(f"{name} must have one entry for each of the {len(self.losses)} workers' losses.")
-
-    def _columns(self) -> dict[str, tuple[tuple[float, ...], bool]]:
-        """What there is, and whether more of it is worse."""
-        found: dict[str, tuple[tuple[float, ...], bool]] = {"loss": (self.losses, True)}
-        return found if self.accuracies is None else {**found, "accuracy": (self.accuracies, False)}
-
-    def summary(self) -> Mapping[str, Mapping[str, float]]:
-        """Mean, quantiles and the mean of the worst tenth of the workers, of losses and accuracies.
-
-        >>> found = WorkerEvaluation((1.0, 3.0), (0.9, 0.5), None, "", "")
-        >>> found.summary()["accuracy"]["worst 10%"], found.summary()["loss"]["median"]
-        (0.5, 2.0)
-        """
-        found = {}
-        for name, (values, more_is_worse) in self._columns().items():
-            worst = sorted(values, reverse=more_is_worse)[: max(math.ceil(WORST * len(values)), 1)]
-            shown = {"mean": float(np.mean(values)), f"worst {WORST:.0%}": float(np.mean(worst))}
-            words = {0.0: "smallest", 0.5: "median", 1.0: "largest"}
-            for part, value in zip(QUANTILES, np.quantile(values, QUANTILES), strict=True):
-                shown[words.get(part, f"{part:.0%} quantile")] = float(value)
-            found[name] = shown
-        return found
-
-    def worst_workers(self) -> tuple[int, ...]:
-        """The worst tenth of the workers, worst first: by accuracy if there is one, otherwise by loss."""
-        number = max(math.ceil(WORST * len(self.losses)), 1)
-        order = np.argsort(
-            -np.array(self.losses) if self.accuracies is None else np.array(self.accuracies), kind="stable"
+    if not isinstance(federation, HasLosses):
+        raise InputError(
+            f"Losses by worker need the method losses, which a {type(federation).__name__} does not offer; add it."
         )
-        return tuple(order[:number].tolist())
+    flat = given_model(federation, model)
+    losses, right = [], []
+    labelled = isinstance(federation, SupervisedFederation) and _has_labels(federation, flat)
+    with reported(progress) as tell:
+        for worker in range(federation.num_workers):
+            losses.append(float(federation.losses(flat.unsqueeze(0), np.array([worker]))[0]))
+            if labelled:
+                assert isinstance(federation, SupervisedFederation)
+                right.append(_accuracy(federation, flat, worker))
+            tell("workers", worker + 1, federation.num_workers)
+    sizes: Any = federation.sizes(np.arange(federation.num_workers)) if hasattr(federation, "sizes") else None
+    return WorkerEvaluation(
+        tuple(losses),
+        tuple(right) if labelled else None,
+        None if sizes is None else tuple(sizes.tolist()),
+        federation.digest,
+        digest_of(flat),
+    )
 
-    def derived(self) -> tuple[Any, ...]:
-        """The summary of the workers' numbers, which the file holds too."""
-        return self.summary(), list(self.worst_workers())
+
+def _outputs(federation: SupervisedFederation, model: torch.Tensor, x: torch.Tensor) -> Any:
+    with torch.no_grad():
+        return federation.outputs(model, x)
+
+
+def _has_labels(federation: SupervisedFederation, model: torch.Tensor) -> bool:
+    """Whether targets are whole numbers, one per example, and outputs one number per class."""
+    x, y = next(federation.blocks(0))
+    if y.ndim != 1 or y.is_floating_point():
+        return False
+    outputs = _outputs(federation, model, x[:1])
+    return isinstance(outputs, torch.Tensor) and outputs.ndim == 2 and outputs.shape[1] > 1
+
+
+def _accuracy(federation: SupervisedFederation, model: torch.Tensor, worker: int) -> float:
+    right = number = 0
+    for x, y in federation.blocks(worker):
+        right += int((_outputs(federation, model, x).argmax(dim=1) == y).sum())
+        number += len(y)
+    return right / number

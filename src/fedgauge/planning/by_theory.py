@@ -94,9 +94,9 @@ def theory_plan(
         notes.append(f"{statement.locator} holds for eta = 1 only.")
     if eta is None and gamma_min is None:
         raise refuse_free_rates(statement)
-    found = inputs.collect(constants, name, version)
+    inputs_of = inputs.collect(constants, name, version)
     gap = statement.gap
-    start = found[gap].at("value")
+    start = inputs_of[gap].at("value")
     if not (math.isfinite(start) and start > 0):
         what = "f has no known minimum" if math.isinf(start) else "there is nothing left to gain"
         raise InputError(f"{gap} must be above 0 and finite to plan, not {start!r}: {what}; give another value.")
@@ -107,7 +107,7 @@ def theory_plan(
             f"With these weights the mean of the workers reduces noise as {counts['N']:.3g} workers with equal weights"
             " would, which is N in the theorem."
         )
-    values = {symbol: item.at("value") for symbol, item in found.items()} | counts
+    values = {symbol: item.at("value") for symbol, item in inputs_of.items()} | counts
     task = Task(name, version, values, cost, M, target, goal.budget, eta, gamma_min, count("cap", cap))
     choice = solve(task)
     notes += _remarks(constants, choice, task)
@@ -123,11 +123,11 @@ def theory_plan(
         M=M,
         cap=task.cap,
         values=values,
-        kinds=inputs.kinds(found) | beside,
+        kinds=inputs.kinds(inputs_of) | beside,
         target=target,
-        sensitivity=_sensitivity(task, list(found), choice.I),
-        best=_end(task, {symbol: item.at("best") for symbol, item in found.items()} | counts),
-        worst=_end(task, {symbol: item.at("worst") for symbol, item in found.items()} | counts),
+        sensitivity=_sensitivity(task, list(inputs_of), choice.I),
+        best=_end(task, {symbol: item.at("best") for symbol, item in inputs_of.items()} | counts),
+        worst=_end(task, {symbol: item.at("worst") for symbol, item in inputs_of.items()} | counts),
         prior=prior,
         minibatch=_minibatch(task, N, notes),
         practice=None if practice is None else _practice(task, *practice),
@@ -188,8 +188,8 @@ def _prior(
     assert wider is not None, "FedAvg on smooth objectives has a theorem"
     name = wider.name
     try:
-        found = inputs.collect(constants, name, "prior")
-        values = {symbol: item.at("value") for symbol, item in found.items()} | dict(counts)
+        inputs_of = inputs.collect(constants, name, "prior")
+        values = {symbol: item.at("value") for symbol, item in inputs_of.items()} | dict(counts)
         other = replace(task, theorem=name, version="prior", values=values)
         choice = solve(other)
     except InputError as error:
@@ -228,11 +228,11 @@ def _end(task: Task, values: Mapping[str, float]) -> End:
 def _sensitivity(task: Task, symbols: list[str], near: int) -> dict[str, float]:
     """Elasticities by central differences, with I and the rates chosen again; one-sided at the limits."""
     middle = relaxed(task, near)
-    found = {}
+    elasticities = {}
     for symbol in symbols:
         value = task.values[symbol]
         if value == 0 or not math.isfinite(value):
-            found[symbol] = 0.0  # multiplying it by a factor does not change it
+            elasticities[symbol] = 0.0  # multiplying it by a factor does not change it
             continue
         sides = []
         for sign in (1, -1):
@@ -243,8 +243,8 @@ def _sensitivity(task: Task, symbols: list[str], near: int) -> dict[str, float]:
                 height = math.inf
             if math.isfinite(height):
                 sides.append(sign * math.log(height / middle) / _STEP)
-        found[symbol] = float(np.mean(sides)) if sides else math.nan
-    return found
+        elasticities[symbol] = float(np.mean(sides)) if sides else math.nan
+    return elasticities
 
 
 def _practice(task: Task, local_steps: int, gamma: float, eta: float) -> Practice:

@@ -120,17 +120,17 @@ class Space(Value):
         steps = {leader.I, *_neighbours(self.local_steps, leader.I)}
         # Doubling the steps moves the model about as far as doubling the rate, so changing both in the same direction
         # goes too far.
-        found = [
+        neighbours = [
             replace(leader, I=number, gamma=gamma)
             for number, gamma in product(sorted(steps), sorted(gammas))
             if (number - leader.I) * (gamma - leader.gamma) <= 0
         ]
         for eta in _neighbours(self.etas, leader.eta):
-            found.append(replace(leader, eta=eta))
+            neighbours.append(replace(leader, eta=eta))
             if "gamma" in self.open:
-                found.append(replace(leader, eta=eta, gamma=self.rate(leader.gamma * leader.eta / eta)))
-        found += [replace(leader, M=M) for M in _neighbours(self.participants, leader.M)]
-        return tuple(candidate for candidate in found if candidate != leader)
+                neighbours.append(replace(leader, eta=eta, gamma=self.rate(leader.gamma * leader.eta / eta)))
+        neighbours += [replace(leader, M=M) for M in _neighbours(self.participants, leader.M)]
+        return tuple(candidate for candidate in neighbours if candidate != leader)
 
     def _gammas_beside(self, gamma: float) -> Iterator[float]:
         """The rates next to one; they may lie outside the grid unless the user has named the rates."""
@@ -220,5 +220,5 @@ def _values(key: str, values: Sequence[Any]) -> list[Any]:
     if not values:
         raise InputError(f"{key} needs at least one value to choose from; give some or leave it out.")
     check: Callable[[str, Any], Any] = positive if key in ("gamma", "eta") else count
-    found = {check(key, value) for value in values}
-    return sorted({_tidy(value) for value in found} if check is positive else found)
+    checked = {check(key, value) for value in values}
+    return sorted({_tidy(value) for value in checked} if check is positive else checked)

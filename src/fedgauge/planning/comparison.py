@@ -197,14 +197,14 @@ def refuted(constants: Iterable[Estimate], rounds: Sequence[Round]) -> tuple[str
     from fedgauge.measurement.trajectory import exceeded  # which needs torch
 
     held = {each.symbol: each.value for each in constants if each.certain and each.symbol != "mu"}
-    found = []
+    statements = []
     fall, slack = rounds[0].loss - min(record.loss for record in rounds), 1 + _ROUNDING
     gap = held.get("F", np.inf)
     if rounds[0].round == 0 and fall > gap * slack + 1e-6 * abs(rounds[0].loss):
-        found.append(f"F cannot be {short(gap)}: f fell by {short(fall)} in the run.")
+        statements.append(f"F cannot be {short(gap)}: f fell by {short(fall)} in the run.")
     steepest = 2 * held.get("L_g", np.inf) * gap
     if rounds[0].round == 0 and rounds[0].grad2 > steepest * slack:
-        found.append(
+        statements.append(
             f"F = {short(gap)} and L_g = {short(held['L_g'])} cannot both be right: the squared gradient norm would be"
             f" at most 2 L_g F = {short(steepest)} at the first model, and was {short(rounds[0].grad2)}."
         )
@@ -213,8 +213,8 @@ def refuted(constants: Iterable[Estimate], rounds: Sequence[Round]) -> tuple[str
     ratios = exceeded(rounds, limits)
     for name in dict.fromkeys(name for _, name, _ in ratios):
         number, _, seen = max((one for one in ratios if one[1] == name), key=lambda one: one[2])
-        found.append(f"{name} cannot be {short(held[name])}: round {number} of the run showed {short(seen)}.")
-    return tuple(found)
+        statements.append(f"{name} cannot be {short(held[name])}: round {number} of the run showed {short(seen)}.")
+    return tuple(statements)
 
 
 def _surpassed(answer: Answer, locator: str, least: float) -> tuple[str, ...]:

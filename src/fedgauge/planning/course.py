@@ -15,7 +15,7 @@ _SURE = 2.0  # standard deviations by which a dominated candidate must be behind
 _HIDDEN = 0.5  # standard deviation of the logarithm of an error that is known from one record alone
 
 
-class Run(Protocol):
+class Pilot(Protocol):
     """Runs each trial for its number of seconds, or to its goal, and returns the curves."""
 
     def __call__(self, trials: Sequence[Trial], seconds: Sequence[float]) -> list[Curve]:
@@ -91,7 +91,7 @@ class Race(Value):
 class Course:
     """The state of a search while it runs."""
 
-    def __init__(self, run: Run, target: float | None, budget: float | None, limit: float) -> None:
+    def __init__(self, run: Pilot, target: float | None, budget: float | None, limit: float) -> None:
         self._run, self.target, self.budget = run, target, budget
         self.limit = limit if budget is None else budget
         self.curves: dict[Trial, Curve] = {}
@@ -138,11 +138,11 @@ class Course:
         reached = curve.when(self.target or 0.0)
         if reached is not None or curve.diverged:
             return math.inf if reached is None else reached
-        found = curve.forecast(self.target or 0.0)
+        forecast = curve.forecast(self.target or 0.0)
         if trial.seed:
             # A run that has not reached the goal gets its forecast, but at most the time limit.
-            return min(found, max(self.limit, curve.end))
-        return self.forecasts.get(trial.candidate, found)
+            return min(forecast, max(self.limit, curve.end))
+        return self.forecasts.get(trial.candidate, forecast)
 
     def done(self, candidate: Candidate) -> bool:
         """Whether the candidate has reached the goal, diverged or used up its time."""

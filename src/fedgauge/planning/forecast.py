@@ -139,13 +139,13 @@ class Curve(Value):
         t, y = self._late
         if len(t) < 2:
             return ()
-        found = []
+        laws = []
         for clock in (lambda s: np.log(s + self.each), lambda s: np.asarray(s, dtype=float)):
             x = clock(t)
             slope, height = np.polyfit(x, y, 1)
             residual = float(np.std(y - slope * x - height))
-            found.append(Law(clock, float(-slope), float(x[-1]), float(height + slope * x[-1]), residual))
-        return tuple(found)
+            laws.append(Law(clock, float(-slope), float(x[-1]), float(height + slope * x[-1]), residual))
+        return tuple(laws)
 
     @cached_property
     def scatter(self) -> float:

@@ -13,8 +13,8 @@ from fedgauge.base.errors import InputError
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.measurement.certification import gap_at
-from fedgauge.measurement.measuring import MeasureOptions, measure
-from fedgauge.measurement.readings import Measurement, whole
+from fedgauge.measurement.session import MeasureOptions, measure
+from fedgauge.measurement.values import Measurement, whole
 from fedgauge.planning.by_theory import theory_plan
 from fedgauge.planning.goal import Goal
 from fedgauge.planning.theorem_inputs import check_participation

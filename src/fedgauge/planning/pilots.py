@@ -100,9 +100,9 @@ def _setup(source: Experiment | Shipped | Setup) -> tuple[Setup, torch.Tensor]:
         return _prepared(source)
     if source.digest not in _unpacked:
         _unpacked.clear()
-        number_type, *found = cloudpickle.loads(source.content)
+        number_type, *parts = cloudpickle.loads(source.content)
         torch.set_default_dtype(number_type)  # as in the process that the set-up is from
-        _unpacked[source.digest] = found[0], found[1]
+        _unpacked[source.digest] = parts[0], parts[1]
     return _unpacked[source.digest]
 
 
@@ -233,11 +233,11 @@ class Pilots:
         # The longest first, so that no process has to wait for a long run that began late.
         order = sorted(jobs, key=lambda trial: -jobs[trial].rounds * trial.candidate.I * trial.candidate.M)
         places = {trial: self._place / trial.name for trial in order}
-        found: dict[Trial, tuple[list[dict[str, Any]], Status]] = {}
+        results: dict[Trial, tuple[list[dict[str, Any]], Status]] = {}
         for trial, result in self._pool.map(run_pilot, {trial: (jobs[trial],) for trial in order}, places):
-            found[trial] = result
-            self._progress(len(found), len(jobs))
-        return {trial: found[trial] for trial in jobs}
+            results[trial] = result
+            self._progress(len(results), len(jobs))
+        return {trial: results[trial] for trial in jobs}
 
 
 NEAR = 1.25
@@ -306,11 +306,11 @@ def _standings(scores: dict[Candidate, list[float]]) -> tuple[Standing, ...]:
     if freedom:
         variance = sum(float(((group - group.mean()) ** 2).sum()) for group in sound) / freedom
         width = float(stats.t.ppf((1 + _LEVEL) / 2, freedom)) * math.sqrt(variance)
-    found = []
+    standings = []
     for candidate, group in logs.items():
         middle, half = float(group.mean()), width / math.sqrt(len(group))
         high = math.exp(middle + half) if middle + half < 700 else math.inf
         low = math.exp(middle - half) if math.isfinite(middle) else float(min(scores[candidate]))
         score = math.exp(middle) if math.isfinite(middle) else math.inf
-        found.append(Standing(candidate, tuple(scores[candidate]), score, low, high))
-    return tuple(sorted(found, key=lambda standing: standing.score))
+        standings.append(Standing(candidate, tuple(scores[candidate]), score, low, high))
+    return tuple(sorted(standings, key=lambda standing: standing.score))

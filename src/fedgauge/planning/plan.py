@@ -237,7 +237,7 @@ def order(candidates: Sequence[Candidate], seen: Seen, cost: Cost, seconds: floa
     return sorted(candidates, key=predicted)
 
 
-def in_words(candidate: Candidate, cost: Cost, found: Terms) -> str:
+def in_words(candidate: Candidate, cost: Cost, terms: Terms) -> str:
     """Say in one sentence what the error and the time consist of.
 
     >>> cost = Cost("mine", fixed=8.0, step=0.05)
@@ -245,7 +245,7 @@ def in_words(candidate: Candidate, cost: Cost, found: Terms) -> str:
     'At I = 40, client drift is 6% of the error and gradient noise 6%; communication is 80% of the time.'
     """
     waiting = cost.communication(candidate.M) / candidate.seconds(cost)
-    parts = f"client drift is {found.share('drift'):.0%} of the error and gradient noise {found.share('noise'):.0%}"
-    if not math.isfinite(found.total) or found.total <= 0:
+    parts = f"client drift is {terms.share('drift'):.0%} of the error and gradient noise {terms.share('noise'):.0%}"
+    if not math.isfinite(terms.total) or terms.total <= 0:
         parts = "nothing is left of the error"
     return f"At I = {candidate.I}, {parts}; communication is {waiting:.0%} of the time."

@@ -23,12 +23,12 @@ from fedgauge.federation.participation import Participation
 from fedgauge.federation.protocols import Federation
 from fedgauge.measurement.gauge.gauge import gauge
 from fedgauge.measurement.gauge.result import GaugeOptions
-from fedgauge.measurement.measuring import MeasureOptions, measure
+from fedgauge.measurement.session import MeasureOptions, measure
 from fedgauge.planning.by_theory import check_cost, theory_plan
 from fedgauge.planning.candidates import Candidate, Space, Trial, space_of
 from fedgauge.planning.course import Course, Race
 from fedgauge.planning.forecast import Scale
-from fedgauge.planning.gauge_guided import Guided
+from fedgauge.planning.gauge_start import Guided
 from fedgauge.planning.goal import HELD, Goal
 from fedgauge.planning.measured_constants import at_start, floor_of, with_gap
 from fedgauge.planning.pilots import Pilots, finals
@@ -207,17 +207,17 @@ def _planned(
             ended = search(
                 course, fields[:_FIELD], first=horizon, more=space.beside, time_is_up=time_is_up, progress=lead
             )
-        found = finals(course, options.seeds, time_is_up) if course.ready else course.unreached(ended)
-        refuse_divergence(found, pilots, before)
+        race = finals(course, options.seeds, time_is_up) if course.ready else course.unreached(ended)
+        refuse_divergence(race, pilots, before)
         progress("explaining", 0, None)
-        model, records = pilots.model(Trial(found.winner, 0))
+        model, records = pilots.model(Trial(race.winner, 0))
         if goal.budget is not None:
             # A saved run may be longer than the budget allows.
-            end = goal.budget / found.winner.seconds(cost) * (1 + 1e-9)
+            end = goal.budget / race.winner.seconds(cost) * (1 + 1e-9)
             records = tuple(record for record in records if record.round <= end)
-    seen = _after(found.winner.applied(shared), torch.from_numpy(model), records, found.winner)
-    theory, notes = _theory(task, records, found.winner)
-    return _plan(task, found, records, seen, theory, [*left_out, *notes])
+    seen = _after(race.winner.applied(shared), torch.from_numpy(model), records, race.winner)
+    theory, notes = _theory(task, records, race.winner)
+    return _plan(task, race, records, seen, theory, [*left_out, *notes])
 
 
 def _long_way(
@@ -231,13 +231,13 @@ def _long_way(
             return {}
         directory = place / "gauge" / base.name if place else None
         try:
-            found = gauge(
+            gauged = gauge(
                 base.applied(shared), options=GaugeOptions(steps=steps), directory=directory, progress=progress
             )
         except InputError:
             return {}  # f itself does not fall on this way, so that only runs can show how long it is
-        course.gauge_steps += (found.spent.base_gradient_steps + found.spent.gradient_steps) * base.M
-        return {each.local_steps: steps / (each.value or each.high) for each in found.efficiency}
+        course.gauge_steps += (gauged.spent.base_gradient_steps + gauged.spent.gradient_steps) * base.M
+        return {each.local_steps: steps / (each.value or each.high) for each in gauged.efficiency}
 
     return measured
 
@@ -332,20 +332,20 @@ def _theory(task: _Task, records: Sequence[Round], winner: Candidate) -> tuple[T
 
 def _plan(
     task: _Task,
-    found: Race,
+    race: Race,
     records: Sequence[Round],
     seen: Seen,
     theory: TheoryPlan | None,
     notes: Sequence[str],
 ) -> Plan:
-    winner, goal, cost, space = found.winner, task.scale.goal, task.cost, task.space
+    winner, goal, cost, space = race.winner, task.scale.goal, task.cost, task.space
     each = winner.seconds(cost)
-    ran = found.entries[0].curve.end
+    ran = race.entries[0].curve.end
     seconds, low, high, slowest = ran, ran, ran, ran
     if goal.budget is not None:
         seconds = low = high = slowest = math.floor(goal.budget / each * (1 + 1e-9)) * each
-    elif found.standings:
-        best = found.standings[0]
+    elif race.standings:
+        best = race.standings[0]
         seconds, low, high = best.score, best.low, best.high
         slowest = max(best.scores)
     rounds = max(1, round(seconds / each))
@@ -356,7 +356,7 @@ def _plan(
         scale=task.scale,
         cost=cost,
         space=space,
-        race=found,
+        race=race,
         rounds=rounds,
         seconds=seconds,
         low=low,

@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 from fedgauge.planning.candidates import Candidate, Trial
-from fedgauge.planning.course import Course, Race, Run
+from fedgauge.planning.course import Course, Pilot, Race
 from fedgauge.planning.pilots import NEAR, finals
 
 _GROWTH = 1.6  # factor by which a candidate's time grows from one turn to the next
@@ -26,7 +26,7 @@ _LINE = 8  # candidates that make their first run at a time
 
 def race(
     candidates: Sequence[Candidate],
-    run: Run,
+    run: Pilot,
     *,
     target: float | None = None,
     budget: float | None = None,

@@ -47,11 +47,11 @@ def refuse_met(goal: Goal, setup: Setup, point: Mapping[str, Any]) -> None:
     accuracy = setup.evaluator.accuracy(start) if setup.evaluator else None
     first = Round(0, float(point["loss"]), float(point["grad2"]), accuracy=accuracy)
     if goal.value is not None and goal.reached(first):
-        found = short(goal.best([first]))
-        raise InputError(f"The first model already has {goal.words}, namely {found}; choose a more ambitious goal.")
+        value = short(goal.best([first]))
+        raise InputError(f"The first model already has {goal.words}, namely {value}; choose a more ambitious goal.")
 
 
-def refuse_divergence(found: Race, pilots: Pilots, before: Seen) -> None:
+def refuse_divergence(race: Race, pilots: Pilots, before: Seen) -> None:
     """Refuse to name a candidate if all of them diverged."""
 
     def lost(entry: RaceEntry) -> bool:
@@ -63,9 +63,9 @@ def refuse_divergence(found: Race, pilots: Pilots, before: Seen) -> None:
         _, records = pilots.model(Trial(entry.candidate, 0))
         return records[-1].loss > records[0].loss
 
-    if not all(map(lost, found.entries)):
+    if not all(map(lost, race.entries)):
         return
-    gammas, steps = ({getattr(e.candidate, name) for e in found.entries} for name in ("gamma", "I"))
+    gammas, steps = ({getattr(e.candidate, name) for e in race.entries} for name in ("gamma", "I"))
     least = min(gammas)
     following = min(least / 10, 1 / before.L_g if before.L_g > 0 else math.inf)
     raise InputError(

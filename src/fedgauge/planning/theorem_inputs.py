@@ -53,7 +53,7 @@ def look_up(constants: Constants, symbol: str) -> SymbolValue | None:
 
 def collect(constants: Constants, theorem: str, version: str = "corrected") -> dict[str, SymbolValue]:
     """Return the constants that a theorem needs; an error says which are missing and how to get them."""
-    found: dict[str, SymbolValue] = {}
+    values: dict[str, SymbolValue] = {}
     missing: list[str] = []
     statement = find(theorem)
     for symbol in statement.needed(version):  # type: ignore[arg-type]  # evaluated, and so checked, later
@@ -63,14 +63,14 @@ def collect(constants: Constants, theorem: str, version: str = "corrected") -> d
         if item is None:
             missing.append(symbol)
         else:
-            found[symbol] = item
+            values[symbol] = item
     if missing:
         raise InputError(_say_missing(theorem, missing))
     for symbol in ("L_h_rms", "L_h"):
         item = look_up(constants, symbol) if symbol in statement.optional else None
         if item is not None and version != "prior":
-            found[symbol] = item
-    return found
+            values[symbol] = item
+    return values
 
 
 def _say_missing(theorem: str, missing: Iterable[str]) -> str:
@@ -81,9 +81,9 @@ def _say_missing(theorem: str, missing: Iterable[str]) -> str:
     )
 
 
-def kinds(found: dict[str, SymbolValue]) -> dict[str, Kind]:
+def kinds(values: dict[str, SymbolValue]) -> dict[str, Kind]:
     """The kind of each constant."""
-    return {symbol: item.estimate.kind for symbol, item in found.items()}
+    return {symbol: item.estimate.kind for symbol, item in values.items()}
 
 
 def is_zero(item: SymbolValue | None) -> bool:

@@ -150,9 +150,9 @@ class TheoryPlan(Result, Displayed):
         rates = {"I": self.I, "R": float(self.R), "gamma": self.gamma, "eta": self.eta}
         kinds = {name: kind for name, kind in self.kinds.items() if name in self.values}
         values, chosen = {**self.values, **rates}, ("I", "R", "gamma")
-        found = bound(self.choice.theorem, self.choice.version, kinds, chosen, (), **values)
+        answer = bound(self.choice.theorem, self.choice.version, kinds, chosen, (), **values)
         # The certificate says that the goal is met, which depends on f* as well as on what enters the bound.
-        return replace(found, bound=replace(found.bound, kinds={**found.bound.kinds, **self.kinds}))
+        return replace(answer, bound=replace(answer.bound, kinds={**answer.bound.kinds, **self.kinds}))
 
     @property
     def certified(self) -> bool:
@@ -174,18 +174,18 @@ class TheoryPlan(Result, Displayed):
     @property
     def verdict(self) -> str:
         """One sentence: whether the plan is certified, what it chooses, what limits it, and the alternatives."""
-        found = self.answer
-        starts = {"certified": "Certified", "plug-in": f"Plug-in, as {found.doubts}"}
-        start = starts.get(found.standing, "As printed only, which had to be corrected and certifies nothing")
+        answer = self.answer
+        starts = {"certified": "Certified", "plug-in": f"Plug-in, as {answer.doubts}"}
+        start = starts.get(answer.standing, "As printed only, which had to be corrected and certifies nothing")
         rates = f"I = {self.I}, gamma = {short(self.gamma)} and eta = {short(self.eta)}"
         if self.target is not None:
             does = f"to {short(self.target)} in {rounds(self.R)}, {lasting(self.seconds)}"
         else:
             does = f"to {short(self.choice.bound)} in the budget's {rounds(self.R)}"
         parts = [
-            f"{start}: {rates} bring {found.bound.quantity.split(', ')[0]} {does}",
-            f"{max(found.shares):.0%} of the bound is the {found.dominant.name}",
-            found.room,
+            f"{start}: {rates} bring {answer.bound.quantity.split(', ')[0]} {does}",
+            f"{max(answer.shares):.0%} of the bound is the {answer.dominant.name}",
+            answer.room,
         ]
         how = "the time" if self.goal.value is not None else "the bound"
         if self.prior:

@@ -18,11 +18,9 @@ from markupsafe import Markup
 from fedgauge.base.errors import InputError
 from fedgauge.data.partition import Partition
 from fedgauge.measurement.certification import Certified
-from fedgauge.measurement.designed import Design
 from fedgauge.measurement.gauge.result import GaugeResult
 from fedgauge.measurement.parts import Decomposition
-from fedgauge.measurement.readings import Measurement, Reading
-from fedgauge.measurement.worker_evaluation import WorkerEvaluation
+from fedgauge.measurement.values import Design, Measurement, Reading, WorkerEvaluation
 from fedgauge.planning.plan import Plan
 from fedgauge.planning.theory_plan import TheoryPlan
 from fedgauge.show.figures import COLOURS, INK, Sheet, Target, bands, count_along, figure, lines

@@ -14,10 +14,8 @@ import numpy as np
 
 from fedgauge.data.partition import Partition
 from fedgauge.measurement.certification import Certified
-from fedgauge.measurement.designed import Design
 from fedgauge.measurement.parts import Decomposition, Parts
-from fedgauge.measurement.readings import Measurement, Reading
-from fedgauge.measurement.worker_evaluation import WorkerEvaluation
+from fedgauge.measurement.values import Design, Measurement, Reading, WorkerEvaluation
 from fedgauge.planning.plan import Plan
 from fedgauge.planning.theory_plan import TheoryPlan
 from fedgauge.show.terminal import measurements

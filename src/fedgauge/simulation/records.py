@@ -133,9 +133,9 @@ def plan_records(
     if unseen or local_steps is None or not isinstance(federation, HasEffort):
         return Records(recording.every or 1)
     counts = _counts(recording, federation, local_steps, participation)
-    found = Records(recording.every) if recording.every else choose(counts, rounds)
-    _tell(found, counts, asked=recording.every is not None)
-    return found._replace(long=found.sample is None and counts.exact * counts.effort > CHEAP)
+    records = Records(recording.every) if recording.every else choose(counts, rounds)
+    _tell(records, counts, asked=recording.every is not None)
+    return records._replace(long=records.sample is None and counts.exact * counts.effort > CHEAP)
 
 
 def _counts(
@@ -151,22 +151,22 @@ def _counts(
     return Counts(int(sizes.sum()), N, work, passes, tests, effort, vector)
 
 
-def _tell(found: Records, counts: Counts, asked: bool) -> None:
+def _tell(records: Records, counts: Counts, asked: bool) -> None:
     """Say what a record costs, if it is not cheap."""
-    if counts.exact * counts.effort <= CHEAP or (found.every == 1 and found.sample is None and not asked):
+    if counts.exact * counts.effort <= CHEAP or (records.every == 1 and records.sample is None and not asked):
         return
     ratio = counts.exact / counts.round
     cost = f"an exact record takes the work of {ratio:,.0f} rounds" if ratio >= 2 else "an exact record takes long"
     if asked:
-        if counts.exact > found.every * counts.round:
+        if counts.exact > records.every * counts.round:
             notify(
-                f"Recording dominates this run: {cost}, and there is one every {found.every}; for less, leave"
+                f"Recording dominates this run: {cost}, and there is one every {records.every}; for less, leave"
                 " record_every out."
             )
         return
-    how = f"every {found.every} rounds" if found.every > 1 else "in every round"
-    if found.sample is not None:
-        how += f", over a fixed sample of {found.sample} examples per worker, with standard errors"
+    how = f"every {records.every} rounds" if records.every > 1 else "in every round"
+    if records.sample is not None:
+        how += f", over a fixed sample of {records.sample} examples per worker, with standard errors"
     notify(
         f"Records are made {how}, so that they take at most a quarter of the work ({cost}); for exact ones, give"
         " record_every=1 or another number of rounds."

@@ -229,7 +229,7 @@ def bound(
     """
     theorem = find(name)
     version = version or theorem.default
-    found = theorem.evaluate(version, kinds, **values)
+    evaluated = theorem.evaluate(version, kinds, **values)
     used = {symbol: value.item() for symbol, value in theorem.prepare(version, values).items()}
     versions: dict[str, Other] = {other: _other(name, other, values) for other in theorem.versions}
-    return Answer(name, found, used, versions, chosen, notes)
+    return Answer(name, evaluated, used, versions, chosen, notes)

@@ -41,18 +41,18 @@ def parse_numbers(arguments: Iterable[str]) -> dict[str, float]:
     Traceback (most recent call last):
     fedgauge.base.errors.InputError: An argument must be NAME=VALUE, as in gamma=0.01, not 'gamma'.
     """
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for argument in arguments:
         name, equals, text = (part.strip() for part in argument.partition("="))
         if not (name and equals and text):
             raise InputError(f"An argument must be NAME=VALUE, as in gamma=0.01, not {argument!r}.")
-        if name in found:
+        if name in numbers:
             raise InputError(f"{name} is given twice; give it once.")
         try:
-            found[name] = _tidy(float(text))
+            numbers[name] = _tidy(float(text))
         except ValueError:
             raise InputError(f"{name} must be a number, not {text!r}.") from None
-    return found
+    return numbers
 
 
 def _tidy(number: float) -> float:
@@ -143,16 +143,18 @@ def read_values(path: Path) -> tuple[dict[str, tuple[float, Kind]], tuple[str, .
     """
     check_weights(path, "the theorems have here", None)
     constants, notes = read_estimates(path, {*ACCEPTED, *_SPELLED}).fitted(Subject())
-    found = _spell(constants)
-    if "mu" in found and found["mu"][0] <= 0:
-        del found["mu"]  # f is not strongly convex, which is no mistake: the theorems that need it have no mu then
-    if not found:
+    values = _spell(constants)
+    if "mu" in values and values["mu"][0] <= 0:
+        del values["mu"]  # f is not strongly convex, which is no mistake: the theorems that need it have no mu then
+    if not values:
         raise InputError(
             f"{path} holds no constant that a theorem uses; name what 'fedgauge measure --out' or "
             "'fedgauge theory constants --json' wrote."
         )
-    check_kinds({name: kind for name, (_, kind) in found.items()}, check_values({n: v for n, (v, _) in found.items()}))
-    return found, notes
+    check_kinds(
+        {name: kind for name, (_, kind) in values.items()}, check_values({n: v for n, (v, _) in values.items()})
+    )
+    return values, notes
 
 
 def _kind_of(data: Any) -> str:
@@ -175,12 +177,14 @@ def _estimate(name: str, data: Any, scope: Scope | None = None) -> Estimate:
     if math.isnan(value) or (value < 0 and name not in SIGNED):
         raise InputError(f"{name} must be a finite number of at least 0, not {value!r}.")
     if {"low", "high"} <= set(entry):
-        found = Estimate.from_json({"method": "given", **entry, "symbol": name})
+        estimate = Estimate.from_json({"method": "given", **entry, "symbol": name})
     else:
         own = Scope.from_json(entry["scope"]) if isinstance(entry.get("scope"), Mapping) else None
-        found = Estimate(name, value, value, value, cast(Kind, kind), method, scope=own)  # its kind is checked in use
-    vouched = found.scope is not None or method == _TYPED
-    return found if vouched else replace(found, scope=scope and scope.of(name))
+        estimate = Estimate(
+            name, value, value, value, cast(Kind, kind), method, scope=own
+        )  # its kind is checked in use
+    vouched = estimate.scope is not None or method == _TYPED
+    return estimate if vouched else replace(estimate, scope=scope and scope.of(name))
 
 
 def _spell(constants: Constants) -> dict[str, tuple[float, Kind]]:

@@ -41,7 +41,7 @@ _WRITTEN = {
 }
 
 
-class Round(NamedTuple):
+class AverageRound(NamedTuple):
     """The inequality of one round, and whether there is one; the shares of Q and T by cause."""
 
     P: Any
@@ -71,7 +71,7 @@ def conditions(v: Values) -> tuple[Condition, ...]:
     )
 
 
-def one_round(v: Values) -> Round:
+def one_round(v: Values) -> AverageRound:
     """Return the inequality of one round; an infinite zeta counts as 0 here, see :func:`statement`."""
     I, L_g = v["I"], v["L_g"]  # noqa: E741
     m = _ratio(v)
@@ -91,7 +91,7 @@ def one_round(v: Values) -> Round:
     linear |= {name: slope * (half + pay) * part for name, part in parts.items()}
     square = {"gradient noise": half * n * (b + n) / scale}
     square |= {name: part * (half * (b + n) + pay * b) / scale for name, part in parts.items()}
-    return Round(P, sum(linear.values()), sum(square.values()), holds, linear, square)
+    return AverageRound(P, sum(linear.values()), sum(square.values()), holds, linear, square)
 
 
 def _start(v: Values) -> Any:

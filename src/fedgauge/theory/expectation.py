@@ -99,9 +99,10 @@ def _one_step(federation: QuadraticFederation, algorithm: Algorithm, local_steps
     gamma = algorithm.parameters["gamma"]
     one = np.eye(d)
     noise = federation.sigma2 / d * one
-    if algorithm.name in ("fedavg", "minibatch", *_SERVER_MOMENTUM):
+    server_is_linear = algorithm.name == "fedavg" or algorithm.facts.server_momentum is not None
+    if server_is_linear or algorithm.name == "minibatch":
         # Mini-batch SGD takes all I gradients at the global model: one step, with the noise of their mean.
-        steps, batch = (1, local_steps) if algorithm.name == "minibatch" else (local_steps, 1)
+        steps, batch = (local_steps, 1) if server_is_linear else (1, local_steps)
         T = one - gamma * federation.hessians
         return Maps(T, -gamma * federation.linear, np.broadcast_to(gamma**2 / batch * noise, (N, d, d))), steps
     if algorithm.name == "momentum":
@@ -119,9 +120,6 @@ def _one_step(federation: QuadraticFederation, algorithm: Algorithm, local_steps
     )
 
 
-_SERVER_MOMENTUM = ("fedavgm", "slowmo")
-
-
 class _Server(NamedTuple):
     """The server's step z <- S z + G delta; where S is left out, it is 1, and G is the diagonal of ``rates``."""
 
@@ -132,20 +130,15 @@ class _Server(NamedTuple):
 
 def _server(algorithm: Algorithm, d: int, size: int) -> _Server:
     """The server's step for a state of this size."""
-    parameters = algorithm.parameters
     rates = np.ones(size)
-    rates[:d] = eta = parameters["eta"]
-    if algorithm.name not in _SERVER_MOMENTUM:
+    rates[:d] = algorithm.parameters["eta"]
+    if algorithm.facts.server_momentum is None:
         return _Server(rates)
-    beta, gamma = parameters["beta"], parameters["gamma"]
-    if algorithm.name == "slowmo":
-        of_buffer, of_change, sent = eta * gamma * beta, eta, 1 / gamma
-    elif parameters["nesterov"]:
-        of_buffer, of_change, sent = eta * beta**2, eta * (1 + beta), 1.0
-    else:
-        of_buffer, of_change, sent = eta * beta, eta, 1.0
-    one = np.eye(d)
-    return _Server(rates, np.kron([[1, -of_buffer], [0, beta]], one), np.kron([[of_change, 0], [-sent, 0]], one))
+    of_buffer, of_change, beta, sent = algorithm.facts.server_momentum
+    one: Floats = np.eye(d)
+    S = np.kron(np.array([[1.0, -of_buffer], [0.0, beta]]), one)
+    G = np.kron(np.array([[of_change, 0.0], [-sent, 0.0]]), one)
+    return _Server(rates, S, G)
 
 
 def _with_buffer(maps: Maps) -> Maps:
@@ -170,7 +163,7 @@ def local_maps(federation: QuadraticFederation, algorithm: Algorithm, local_step
                 first.T @ last.Q @ first.T.swapaxes(1, 2) + first.Q,
             )
         )
-    return [_with_buffer(each) for each in maps] if algorithm.name in _SERVER_MOMENTUM else maps
+    return [_with_buffer(each) for each in maps] if algorithm.facts.server_momentum is not None else maps
 
 
 def _sampling_factors(participation: Participation, num_workers: int) -> tuple[float, float]:

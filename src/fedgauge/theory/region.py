@@ -185,15 +185,15 @@ def contestants() -> dict[str, list[tuple[str, Version]]]:
     equal [('equal-hessians', 'star')]
     unequal [('quadratic', 'sharp'), ('nonconvex', 'star')]
     """
-    found = {
+    rates = {
         "minibatch": [covering("minibatch")],
         "equal": [covering("fedavg", objectives="equal Hessians")],
         "unequal": [covering("fedavg", objectives=objectives) for objectives in ("quadratic", "smooth")],
     }
-    missing = [role for role, held in found.items() if None in held]
+    missing = [role for role, held in rates.items() if None in held]
     if missing:
         raise InputError(f"The map needs a theorem for each side, but none is registered for {', '.join(missing)}.")
-    return {role: [(one.name, _sharpest(one)) for one in held if one is not None] for role, held in found.items()}
+    return {role: [(one.name, _sharpest(one)) for one in held if one is not None] for role, held in rates.items()}
 
 
 def _sharpest(theorem: Theorem) -> Version:
@@ -204,9 +204,9 @@ def _least(held: list[tuple[str, Version]], **values: Any) -> tuple[Floats, Floa
     """The least of several bounds, each at its best gamma, and that gamma."""
     total, gamma = np.asarray(np.inf), np.asarray(0.0)
     for name, version in held:
-        found = best_gamma(name, version, **values)
-        better = found.bound.total < total
-        total, gamma = np.where(better, found.bound.total, total), np.where(better, found.gamma, gamma)
+        tuned = best_gamma(name, version, **values)
+        better = tuned.bound.total < total
+        total, gamma = np.where(better, tuned.bound.total, total), np.where(better, tuned.gamma, gamma)
     return total, gamma
 
 
@@ -222,9 +222,9 @@ def _by_closed_form(points: Mapping[str, Floats], dim: int, conditioning: float)
     """Both sides' quotient of the paper's closed form, and that of its condition on the noise."""
     values: dict[str, Any] = {name: points[name] for name in ("F", "N", "L_g", "L_h", "I", "R")}
     values |= {"zeta2": points["zeta"] ** 2, "sigma2": points["sigma"] ** 2, "kappa": _kappa(points, dim, conditioning)}
-    found = local_beats_minibatch(**values)
-    noise = found.conditions[0]
-    return np.asarray(found.left) / found.right, np.asarray(noise.value) / noise.limit
+    beats = local_beats_minibatch(**values)
+    noise = beats.conditions[0]
+    return np.asarray(beats.left) / beats.right, np.asarray(noise.value) / noise.limit
 
 
 def _by_bounds(points: Mapping[str, Floats], dim: int, conditioning: float) -> tuple[Floats, ...]:
@@ -247,15 +247,15 @@ def _exactly(points: Mapping[str, Floats], dim: int, conditioning: float) -> tup
     L_g = float(points["L_g"][0])
     rest = {name: value for name, value in points.items() if name != "L_g"}
     high = np.full(points["I"].shape, 1 / L_g)
-    found = []
+    rows = []
     for minibatch in (False, True):
 
         def value(gamma: Floats, minibatch: bool = minibatch) -> Floats:
             return average_grad2(gamma, L_g=L_g, minibatch=minibatch, dim=dim, conditioning=conditioning, **rest)
 
         gamma = minimise(value, _SMALLEST * high, high)
-        found.append((value(gamma), gamma))
-    (local, local_gamma), (other, other_gamma) = found
+        rows.append((value(gamma), gamma))
+    (local, local_gamma), (other, other_gamma) = rows
     return local, other, local_gamma, other_gamma
 
 

@@ -60,7 +60,7 @@ class SdpBound(Value):
     margin: float
 
 
-class Node(NamedTuple):
+class ProgramNode(NamedTuple):
     """A model: its place, its gradient of f and the index of its value of f; means first, then deviations."""
 
     place: Vector
@@ -83,7 +83,7 @@ def _outer(a: Floats, b: Floats) -> Floats:
     return (np.outer(a, b) + np.outer(b, a)) / 2
 
 
-class _Maker:
+class _ProgramMaker:
     """Collects the constraints, with the sum of the absolute values of what each entry adds up."""
 
     def __init__(self, I: int, gamma: float, eta: float) -> None:  # noqa: E741
@@ -131,14 +131,16 @@ def make_program(
     I: int, gamma: float, eta: float, N: int, L_h: float, zeta2: float, sigma2: float, descent: float,  # noqa: E741
 ) -> tuple[Program, tuple[Floats, Floats]]:  # fmt: skip
     """Make the program for L_g = 1, and the sizes by which the rounding of each matrix is bounded."""
-    made = _Maker(I, gamma, eta)
+    made = _ProgramMaker(I, gamma, eta)
     none, still = np.zeros(made.parts), np.zeros(made.means)
-    nodes = [Node((still, none), (made.mean["g"], none), -1)]
+    nodes = [ProgramNode((still, none), (made.mean["g"], none), -1)]
     count_values = 2 * I - 1
     for k in range(1, I):
-        nodes.append(Node((made.way(k, gamma), none), (made.mean[f"f{k}"], none), 2 * (k - 1)))
-        nodes.append(Node((made.way(k, gamma), made.spread(k)), (made.mean[f"p{k}"], made.apart[f"b{k}"]), 2 * k - 1))
-    nodes.append(Node((made.way(I, gamma * eta), none), (made.mean["end"], none), count_values - 1))
+        nodes.append(ProgramNode((made.way(k, gamma), none), (made.mean[f"f{k}"], none), 2 * (k - 1)))
+        nodes.append(
+            ProgramNode((made.way(k, gamma), made.spread(k)), (made.mean[f"p{k}"], made.apart[f"b{k}"]), 2 * k - 1)
+        )
+    nodes.append(ProgramNode((made.way(I, gamma * eta), none), (made.mean["end"], none), count_values - 1))
 
     def unit(at: int, sign: float) -> Floats:
         row = np.zeros(count_values)

@@ -71,8 +71,8 @@ class Task:
 
     def rounds(self, local_steps: int, rate: float) -> float:
         """Return how many rounds it takes to reach the target at a rate, infinite where it is never reached."""
-        found = needed_rounds(self.free, np.array([local_steps]), np.array([rate]), self.target or 0.0)
-        needed = float(found[0])
+        rounds = needed_rounds(self.free, np.array([local_steps]), np.array([rate]), self.target or 0.0)
+        needed = float(rounds[0])
         return max(1.0, math.ceil(needed)) if math.isfinite(needed) else math.inf
 
 
@@ -150,11 +150,11 @@ def _tune(task: Task, steps: Floats, rounds: Floats | None = None) -> BestRate:
 
 def _height(task: Task, steps: Floats, whole: bool = True) -> tuple[BestRate, Floats]:
     """Return what is to be least, for each I: the seconds to the target, or the bound within the budget."""
-    found = _tune(task, steps, _affordable(task, steps))
+    tuned = _tune(task, steps, _affordable(task, steps))
     if task.target is None:
-        return found, found.total
-    rounds = np.maximum(np.ceil(found.rounds) if whole else found.rounds, 1.0)
-    return found, rounds * task.seconds(steps)
+        return tuned, tuned.total
+    rounds = np.maximum(np.ceil(tuned.rounds) if whole else tuned.rounds, 1.0)
+    return tuned, rounds * task.seconds(steps)
 
 
 def _search(task: Task) -> tuple[Floats, Floats]:
@@ -200,13 +200,13 @@ def solve(task: Task) -> Choice:
     afforded = _affordable(task, one)
     R = max(1.0, float(np.ceil(_tune(task, one).rounds[0]))) if afforded is None else float(afforded[0])
     while True:
-        found = _tune(task, one, np.array([R]))
-        if task.target is None or found.total[0] <= task.target:
+        tuned = _tune(task, one, np.array([R]))
+        if task.target is None or tuned.total[0] <= task.target:
             break
         R = math.floor(R * (1 + 1e-15)) + 1.0  # rounding left the bound a hair above the target
-    rates = task.free.rates(float(found.rate[0]))
+    rates = task.free.rates(float(tuned.rate[0]))
     seconds = R * float(task.seconds(I))
-    return Choice(task.theorem, task.version, I, rates["gamma"], rates["eta"], int(R), seconds, float(found.total[0]))
+    return Choice(task.theorem, task.version, I, rates["gamma"], rates["eta"], int(R), seconds, float(tuned.total[0]))
 
 
 def _unreachable(task: Task) -> str:
@@ -237,9 +237,9 @@ def trace(task: Task, choice: Choice) -> tuple[Point, ...]:
     steps = _candidates(task)
     most = min(int(steps[-1]), max(32, 16 * choice.I))
     some = np.unique(np.append(np.geomspace(1, most, _POINTS).round().astype(int), choice.I))
-    found, _ = _height(task, some)
-    keep = np.isfinite(found.total)
-    some, rate, rounds = some[keep], found.rate[keep], np.maximum(np.ceil(found.rounds[keep]), 1.0)
+    tuned, _ = _height(task, some)
+    keep = np.isfinite(tuned.total)
+    some, rate, rounds = some[keep], tuned.rate[keep], np.maximum(np.ceil(tuned.rounds[keep]), 1.0)
     terms = np.array([np.broadcast_to(term.value, some.shape) for term in task.free.bound(some, rate, rounds).terms]).T
     seconds = rounds * task.seconds(some)
     gamma = rate if task.eta is not None else np.full(some.shape, task.gamma_min)

@@ -55,7 +55,7 @@ _ROUNDED = 4e-13
 the sixteenth place, and P changes by at most three times what c does."""
 
 
-class Round(NamedTuple):
+class RoundTerms(NamedTuple):
     """The inequality of one round: P, Q, T, the length u of its step, and the share of each cause in Q and T."""
 
     P: Any
@@ -118,7 +118,7 @@ def causes(v: Values, limit: Any) -> Causes:
     return Causes(y, model / I, mean / np.sqrt(I), mean * late, *apart, zeta, own, late)
 
 
-def one_round(v: Values, draws: Draws = FULL) -> Round:
+def one_round(v: Values, draws: Draws = FULL) -> RoundTerms:
     """Return the inequality of one round; an infinite zeta counts as 0 here, see :func:`statement`."""
     I, L_g = v["I"], v["L_g"]  # noqa: E741
     u = v["gamma"] * v["eta"] * I
@@ -144,7 +144,7 @@ def one_round(v: Values, draws: Draws = FULL) -> Round:
         squares["local noise of workers"] = squares["local noise of workers"] + more * rest_w
         squares["sampling divergence"] = half * draws.apart * (zeta * zeta + late) + more * rest_d
     total = sum(linear.values()), sum(squares.values())
-    return Round(P, *total, u, linear, squares)
+    return RoundTerms(P, *total, u, linear, squares)
 
 
 _GAP = "Y^2 - Z^2, P Y^2 = 2 Q Y + T + F/(gamma eta I R), P Z^2 = 2 Q Z + T"

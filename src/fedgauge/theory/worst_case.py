@@ -173,11 +173,11 @@ class WorstCase(Value):
 
 
 def _theorem(values: Mapping[str, Any]) -> dict[str, float | None]:
-    found: dict[str, float | None] = {}
+    totals: dict[str, float | None] = {}
     for version in _VERSIONS:
         bound = find("nonconvex").evaluate(version, **values)  # type: ignore[arg-type]  # one of its versions
-        found[version] = float(bound.total) if bound.admissible and math.isfinite(bound.total) else None
-    return found
+        totals[version] = float(bound.total) if bound.admissible and math.isfinite(bound.total) else None
+    return totals
 
 
 def worst_case(kinds: Mapping[str, Kind] | None = None, curve: bool = False, **values: Any) -> WorstCase:
@@ -199,10 +199,10 @@ def worst_case(kinds: Mapping[str, Kind] | None = None, curve: bool = False, **v
             f"N must be a whole number for the version sdp, not {used['N']:g}: it is about workers with equal weights."
         )
     counts = {"I": int(used["I"]), "N": int(used["N"])}
-    found = sdp_bound(**{**used, **counts})
-    below = found.bound if math.isfinite(found.bound) else 100 * used["L_g"] * used["F"] / used["R"]
+    certificate = sdp_bound(**{**used, **counts})
+    below = certificate.bound if math.isfinite(certificate.bound) else 100 * used["L_g"] * used["F"] / used["R"]
     near = worst_round(**{**used, **counts}, below=below)
-    gap = found.bound / near.grad2 if near.grad2 > 0 else math.inf
+    gap = certificate.bound / near.grad2 if near.grad2 > 0 else math.inf
     gammas = np.geomspace(used["gamma"] / 10, used["gamma"] * 10, _POINTS).tolist() if curve else []
     curves: dict[str, tuple[float | None, ...]] = {}
     if curve:
@@ -212,4 +212,4 @@ def worst_case(kinds: Mapping[str, Kind] | None = None, curve: bool = False, **v
         rows = [_theorem(one) for one in at]
         curves |= {version: tuple(row[version] for row in rows) for version in _VERSIONS}
     held = {name: kind for name, kind in (kinds or {}).items() if name in used}
-    return WorstCase(used, held, found, near, gap, _theorem(used), tuple(gammas), curves or None)
+    return WorstCase(used, held, certificate, near, gap, _theorem(used), tuple(gammas), curves or None)

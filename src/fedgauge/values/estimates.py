@@ -154,12 +154,12 @@ class Constants(Value, Mapping[str, Estimate], Displayed):
         if start is None and subject.seed is None:
             start = next((scope.start for scope in scopes if scope.start), None)
         about = replace(subject, federation=federation, start=start)
-        found, notes = [], []
+        estimates, notes = [], []
         for item in self.estimates:
             why = misfit(item.symbol, item.scope, about) if item.certain else None
-            found.append(replace(item, kind="assumed") if why else item)
+            estimates.append(replace(item, kind="assumed") if why else item)
             notes += [f"{item.symbol} counts as assumed, because it {why}."] if why else []
-        return replace(self, estimates=tuple(found)), tuple(notes)
+        return replace(self, estimates=tuple(estimates)), tuple(notes)
 
 
 def initial_gap(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from fedgauge import GaugeOptions, MeasureOptions, QuadraticFederation, fedavg, gauge, measure, random_quadratics
+from fedgauge.algorithms import make_algorithm
 from fedgauge.federation.identity import digest_of
 from fedgauge.measurement.gauge.result import Cause, Efficiency, Sight, explained
 from fedgauge.simulation.setup import Setup
@@ -72,7 +72,7 @@ def test_the_cause_is_what_a_round_shows() -> None:
 def test_nothing_is_said_where_the_numbers_do_not_explain_the_loss(
     name: str, value: float, deviation2: float, said: bool
 ) -> None:
-    setup = Setup(random_quadratics(4, 3), replace(fedavg(gamma=0.1), name=name))
+    setup = Setup(random_quadratics(4, 3), make_algorithm(name, gamma=0.1))
     found, seen = {8: Efficiency(8, value, value, value)}, {8: Sight(2.0, deviation2, 1.0, 1.0)}
     cause = explained(setup, found, seen, sigma2=1.0)
     assert (cause is not None) == said

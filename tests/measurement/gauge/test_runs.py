@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedgauge import Experiment, GaugeOptions, fedavg, gauge, random_quadratics
-from fedgauge.measurement.gauge.efficiency import BaseCurve, Run, efficiency_of, has_stalled, phases_of
+from fedgauge.measurement.gauge.efficiency import BaseCurve, GaugeRun, efficiency_of, has_stalled, phases_of
 
 WAY = 200
 CURVE = BaseCurve(range(WAY + 1), [float(WAY - step) for step in range(WAY + 1)])
 """A base run that comes down by 1 with every step."""
 
 
-def run_of(come: list[float], local_steps: int = 4) -> Run:
+def run_of(come: list[float], local_steps: int = 4) -> GaugeRun:
     """A run that has come so far on the base run's way after each round."""
     steps = tuple(local_steps * number for number in range(len(come) + 1))
-    return Run(local_steps, steps, (float(WAY), *(WAY - each for each in come)))
+    return GaugeRun(local_steps, steps, (float(WAY), *(WAY - each for each in come)))
 
 
 @given(st.floats(0.9, 1.9), st.floats(0.3, 0.9))
@@ -61,7 +61,7 @@ def test_a_run_that_has_stalled_gets_no_number() -> None:
 
 
 def test_a_run_that_diverged_gets_no_number() -> None:
-    run = Run(4, (0, 4, 8), (200.0, 150.0, math.inf))
+    run = GaugeRun(4, (0, 4, 8), (200.0, 150.0, math.inf))
     assert efficiency_of(run, CURVE, 0.0).value is None
 
 

@@ -52,7 +52,7 @@ Answers = Mapping[Part, Reply | None]
 
 
 @dataclass(frozen=True)
-class Schedule:
+class RunSchedule:
     """What the engine knows about a run, so that it can send the next round's tasks early.
 
     Attributes:
@@ -95,7 +95,7 @@ class FlowerEngine:
         noise: keeps the variance of stochastic gradients at the model of each recorded round.
     """
 
-    def __init__(self, work: Work, fleet: Fleet, schedule: Schedule, noise: Noise) -> None:
+    def __init__(self, work: Work, fleet: Fleet, schedule: RunSchedule, noise: Noise) -> None:
         self._work, self._fleet, self._schedule, self._noise = work, fleet, schedule, noise
         self._round = self._next = schedule.first
         self._coming: State | None = None

@@ -14,8 +14,8 @@ from fedgauge.algorithms.cost import Cost
 from fedgauge.base.errors import InputError
 from fedgauge.base.files import write_json
 from fedgauge.federation.participation import Participation
-from fedgauge.measurement.readings import Measurement, Reading
 from fedgauge.measurement.trajectory import readings
+from fedgauge.measurement.values import Measurement, Reading
 from fedgauge.planning.by_theory import theory_plan
 from fedgauge.planning.goal import Goal
 from fedgauge.planning.theory_plan import TheoryPlan

@@ -27,7 +27,7 @@ from fedgauge.simulation.workers import Work
 from fedgauge.values import Observer, Trace
 from fedgauge_flower.answers import far_from_others
 from fedgauge_flower.client import form_of
-from fedgauge_flower.engine import FlowerEngine, Schedule
+from fedgauge_flower.engine import FlowerEngine, RunSchedule
 from fedgauge_flower.fleet import Fleet
 from fedgauge_flower.noise import Noise
 from fedgauge_flower.result import write_measurement
@@ -129,7 +129,7 @@ def run_on(
     )
     kept: list[Noise] = []
     adapts = isinstance(steps, Pace)
-    schedule = Schedule(
+    schedule = RunSchedule(
         participation,
         (1,) if adapts else (steps,) if isinstance(steps, int) else tuple(steps),
         run.rounds,

@@ -70,7 +70,7 @@ def federation(source: str, data: str | None, percent: int) -> Any:
     """Softmax regression from the model 0, on the paper's partition; at 100% each worker has one label only."""
     import torch
 
-    from fedgauge.data.loading import load_dataset
+    from fedgauge.data.loader import load_dataset
     from fedgauge.data.scaling import standardise
     from fedgauge.data.schemes import make_partition
     from fedgauge.federation.models import make_model

@@ -164,7 +164,7 @@ def _figure(name: str) -> None:
             raise InputError(f"{name} needs --out, a directory that keeps its runs.")
         check(out, seeds)
         compute = options.compute_from(jobs, engine, address)
-        part = training_curves.Part(tuple(model or ()), tuple(percent or ()), seeds, finished)
+        part = training_curves.CurvePart(tuple(model or ()), tuple(percent or ()), seeds, finished)
         if not finished:
             cells = [cell for sweep in part.sweeps(name, scale).values() for cell in sweep.cells]
             steps = sum(steps_of(cell.experiment) for cell in cells)

@@ -20,7 +20,7 @@ Points = Mapping[int, Point]
 """Points of several curves by local steps, from the fewest on."""
 
 
-class Race(NamedTuple):
+class CurveRace(NamedTuple):
     """A panel's curves at a few rounds.
 
     Attributes:
@@ -41,7 +41,7 @@ class Race(NamedTuple):
         return self.points[max(self.points)]
 
 
-def race(result: ResultData, panel: Panel) -> Race | None:
+def race(result: ResultData, panel: Panel) -> CurveRace | None:
     """A panel's curves at a quarter, half and all of the rounds; None where there are no two, or none of I = 1."""
     curves = dict(sorted(training_curves.of(result, panel).items()))
     made = result["studies"].get(panel.study)
@@ -55,7 +55,7 @@ def race(result: ResultData, panel: Panel) -> Race | None:
         mark: {steps: _point(each, panel, each["rounds"].index(mark)) for steps, each in curves.items()}
         for mark in marks
     }
-    return Race(points, seeds, guess, curves[1]["loss"]["mean"][-1])
+    return CurveRace(points, seeds, guess, curves[1]["loss"]["mean"][-1])
 
 
 def _over_shared_seeds(curves: dict[int, ResultData], seeds: int) -> tuple[dict[int, ResultData], int]:
@@ -90,21 +90,21 @@ def _described(panel: Panel, points: Points, seeds: int) -> str:
 
 # -- three claims ----------------------------------------------------------------------------------------------------
 
-Holds = Callable[[Panel, Race], bool]
+Holds = Callable[[Panel, CurveRace], bool]
 
 
-def every_step(panel: Panel, run: Race) -> bool:
+def every_step(panel: Panel, run: CurveRace) -> bool:
     """More local steps end better, each time."""
     return all(_better(panel, more, fewer) for fewer, more in pairwise(run.ends.values()))
 
 
-def largest(panel: Panel, run: Race) -> bool:
+def largest(panel: Panel, run: CurveRace) -> bool:
     """The largest I ends better than all others."""
     *others, most = run.ends.values()
     return all(_better(panel, most, other) for other in others)
 
 
-def faster(panel: Panel, run: Race) -> bool:
+def faster(panel: Panel, run: CurveRace) -> bool:
     """More local steps are better at one of the marks at least, and worse at none, each time.
 
     Two curves on a common plateau, at the beginning or at the end, say nothing about which of them is faster.
@@ -118,7 +118,7 @@ def faster(panel: Panel, run: Race) -> bool:
     return all(ahead(fewer, more) for fewer, more in pairwise(run.ends))
 
 
-def _at_marks(panel: Panel, run: Race) -> str:
+def _at_marks(panel: Panel, run: CurveRace) -> str:
     def values(points: Points) -> str:
         return ", ".join(f"{value:.3g}" for value, _ in points.values())
 
@@ -126,12 +126,12 @@ def _at_marks(panel: Panel, run: Race) -> str:
     return f"I = {steps}: " + "; ".join(f"round {mark}: {values(points)}" for mark, points in run.points.items())
 
 
-def _at_end(panel: Panel, run: Race) -> str:
+def _at_end(panel: Panel, run: CurveRace) -> str:
     return _described(panel, run.ends, run.seeds)
 
 
 def _judge(
-    panel: Panel, holds: Holds, tell: Callable[[Panel, Race], str] = _at_end
+    panel: Panel, holds: Holds, tell: Callable[[Panel, CurveRace], str] = _at_end
 ) -> Callable[[ResultData], Found | None]:
     def judge(result: ResultData) -> Found | None:
         run = race(result, panel)

@@ -27,7 +27,7 @@ from fedgauge.base.progress import silent
 from fedgauge.base.randomness import Purpose, Streams, check_seed
 from fedgauge.base.types import Floats, Progress
 from fedgauge.data.dataset import Labels
-from fedgauge.data.loading import load_dataset
+from fedgauge.data.loader import load_dataset
 from fedgauge.data.partition import Partition
 from fedgauge.data.scaling import standardise
 from fedgauge.data.schemes import SCHEMES
@@ -197,7 +197,7 @@ def _looked(shared: PartitionedProblem, seed: int, settings: Mapping[str, Any]) 
     from fedgauge.measurement.curvature import curvature
     from fedgauge.measurement.lenses import LENSES, lenses
     from fedgauge.measurement.passes import Meter
-    from fedgauge.measurement.readings import whole
+    from fedgauge.measurement.values import whole
 
     rounds, weights = settings["measured_at"], shared.partition.weights
     trace = _train(shared, seed, settings, 1, rounds, rounds)

@@ -87,8 +87,8 @@ def experiment(study: Study, scale: Scale, percent: int, seed: int, data: str | 
 
 def _cell(setting: Experiment, size: Size) -> dict[str, Any]:
     """Train, then measure what happens and what is possible."""
-    from fedgauge.measurement.measuring import MeasureOptions, measure
-    from fedgauge.measurement.readings import whole
+    from fedgauge.measurement.session import MeasureOptions, measure
+    from fedgauge.measurement.values import whole
 
     options = MeasureOptions(size.readings, rounds=size.measured, seeds=1, fall=FALL, most=size.near)
     began = time.monotonic()
@@ -163,8 +163,8 @@ def _train(setup: Setup, size: Size, sample: int | None) -> tuple[torch.Tensor, 
 
 def _dependence(setting: Experiment, size: Size) -> dict[str, Any]:
     """The trajectory's readings for other local steps and rates, and at models along the way."""
-    from fedgauge.measurement.readings import whole
     from fedgauge.measurement.trajectory import near_convergence, trajectory
+    from fedgauge.measurement.values import whole
     from fedgauge.simulation.loop import simulate
 
     federation, gamma = prepare(setting).federation, setting.algorithm.gamma or 0.0

@@ -25,7 +25,7 @@ from fedgauge_wang2024.studies import CURVES, QUANTITIES, STUDIES, Panel, Scale,
 """Called with what is run, how many of its rounds are done, and how many there are."""
 
 
-class Part(NamedTuple):
+class CurvePart(NamedTuple):
     """The part of a figure that is run; empty for all.
 
     Attributes:
@@ -43,7 +43,7 @@ class Part(NamedTuple):
     def panels(self, name: str) -> list[Panel]:
         """The panels of a figure that belong to it.
 
-        >>> {(panel.study, panel.percent) for panel in Part(("cnn",), (50,)).panels("fig2")}
+        >>> {(panel.study, panel.percent) for panel in CurvePart(("cnn",), (50,)).panels("fig2")}
         {('cnn', 50)}
         """
         panels = CURVES[name]
@@ -77,14 +77,14 @@ class Part(NamedTuple):
         return made
 
 
-ALL = Part()
+ALL = CurvePart()
 
 
 def run(
     name: str,
     scale: Scale,
     runs: Path,
-    part: Part = ALL,
+    part: CurvePart = ALL,
     *,
     data: str | None = None,
     compute: Compute = HERE,
@@ -111,7 +111,7 @@ def run(
     if earlier is not None and earlier["scale"] != scale:
         earlier = None
     found = {}
-    for key, whole in Part(seeds=part.seeds).sweeps(name, scale, **where).items():
+    for key, whole in CurvePart(seeds=part.seeds).sweeps(name, scale, **where).items():
         place, known = runs / f"{key}-{scale}", known_runs(earlier, key, whole.experiment.to_json())
         # Seeds that an earlier result has are kept, also where fewer are asked for now.
         seeds = max([whole.seeds, *(run["seed"] + 1 - whole.experiment.run.seed for run in known.values())])

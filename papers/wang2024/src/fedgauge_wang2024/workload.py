@@ -48,7 +48,7 @@ class Workload:
 
 
 @dataclass(frozen=True)
-class Pace:
+class StepTime:
     """What a network takes on this machine, on one thread.
 
     Attributes:
@@ -62,7 +62,7 @@ class Pace:
     def hours(self, work: Workload) -> float:
         """Hours on one core.
 
-        >>> round(Pace(step=0.036, image=0.0).hours(Workload("cnn", "50%", 8, 100_000, 0)), 6)
+        >>> round(StepTime(step=0.036, image=0.0).hours(Workload("cnn", "50%", 8, 100_000, 0)), 6)
         1.0
         """
         return (work.steps * self.step + work.images * self.image) / 3600
@@ -127,7 +127,7 @@ def _record(run: Experiment, tested: bool = True) -> float:
     return trained + (tests / _GRADIENT if tested else 0)
 
 
-def measure_pace(study: Study, scale: Scale, seconds: float = 5.0) -> Pace:
+def measure_pace(study: Study, scale: Scale, seconds: float = 5.0) -> StepTime:
     """Time a network's steps and exact gradients on random images for about so many seconds, on one thread.
 
     The processor's time counts, so that other programs on the same core do not.
@@ -172,7 +172,7 @@ def measure_pace(study: Study, scale: Scale, seconds: float = 5.0) -> Pace:
         while passes == 0 or time.process_time() - began < seconds / 2:
             federation.gradients(first, np.arange(1))
             passes += 1
-        return Pace(step, (time.process_time() - began) / (100 * passes))
+        return StepTime(step, (time.process_time() - began) / (100 * passes))
 
 
 def estimate(scale: Scale, models: tuple[str, ...] = (), seconds: float = 5.0) -> list[dict[str, Any]]:

@@ -82,15 +82,15 @@ def gauge(directory: Path, progress: Callable[[str, int, int | None], None]) -> 
     from fedgauge.measurement.gauge.result import GaugeOptions
     from fedgauge.show.terminal import gauges
 
-    found = take(Experiment.of(EXPERIMENT), options=GaugeOptions(steps=GAUGED), progress=progress)
-    gauges.save(found, directory / "gauged")
-    return found
+    result = take(Experiment.of(EXPERIMENT), options=GaugeOptions(steps=GAUGED), progress=progress)
+    gauges.save(result, directory / "gauged")
+    return result
 
 
 def measure(directory: Path, progress: Callable[[str, int, int | None], None]) -> Path:
     """Measure the constants at the final model of the run with the most local steps, and write them beside the runs."""
-    from fedgauge.measurement.measuring import MeasureOptions
-    from fedgauge.measurement.measuring import measure as take
+    from fedgauge.measurement.session import MeasureOptions
+    from fedgauge.measurement.session import measure as take
     from fedgauge.show.terminal import measurements
     from fedgauge.simulation.experiment.prepare import prepare
     from fedgauge.simulation.runs.checkpoints import read_model
@@ -100,14 +100,14 @@ def measure(directory: Path, progress: Callable[[str, int, int | None], None]) -
     experiment = Experiment.from_json(read_run(run).experiment)
     setup, model = prepare(experiment), run / "model.safetensors"
     # A few rounds with one seed are enough here; the curvature needs no rounds at all.
-    found = take(
+    measurement = take(
         setup,
         model=read_model(model, setup.federation),
         origin=str(model),
         options=MeasureOptions(rounds=3, seeds=1),
         progress=progress,
     )
-    return measurements.save(found, out)[0]
+    return measurements.save(measurement, out)[0]
 
 
 def show(result: Mapping[str, Any]) -> None:

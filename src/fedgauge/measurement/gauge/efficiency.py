@@ -215,7 +215,7 @@ _FEW = 3
 
 
 @dataclass(frozen=True)
-class Run(Value):
+class GaugeRun(Value):
     """A run with I local steps from the first model: f after some of its steps, and the drift seen in one round."""
 
     local_steps: int
@@ -224,7 +224,7 @@ class Run(Value):
     sight: Sight | None = None
 
 
-def efficiency_of(run: Run, curve: BaseCurve, goal: float) -> Efficiency:
+def efficiency_of(run: GaugeRun, curve: BaseCurve, goal: float) -> Efficiency:
     """The efficiency on the way to the goal.
 
     Where the run ended before the goal, its steps are taken to grow as a power of the steps that the base run needs to
@@ -262,7 +262,7 @@ def efficiency_of(run: Run, curve: BaseCurve, goal: float) -> Efficiency:
     return found if found.low > 0 else replace(nothing, high=min(nothing.high, found.high))
 
 
-def _late(run: Run, curve: BaseCurve) -> tuple[Floats, Floats]:
+def _late(run: GaugeRun, curve: BaseCurve) -> tuple[Floats, Floats]:
     """The steps of the run's second half, and those of the base run to the same f; empty if f got nowhere."""
     if not math.isfinite(run.losses[-1]):
         return np.zeros(0), np.zeros(0)
@@ -273,7 +273,7 @@ def _late(run: Run, curve: BaseCurve) -> tuple[Floats, Floats]:
     return steps[late], come[late]
 
 
-def has_stalled(run: Run, curve: BaseCurve) -> bool:
+def has_stalled(run: GaugeRun, curve: BaseCurve) -> bool:
     """Whether the second half of the run got on by less than a tenth of its steps, whatever the noise of f hides."""
     steps, come = _late(run, curve)
     if len(steps) < _FEW:
@@ -281,7 +281,7 @@ def has_stalled(run: Run, curve: BaseCurve) -> bool:
     return bool(come[-1] - come[0] + 2 * curve.noise_at(float(come[-1])) < STALLED * (steps[-1] - steps[0]))
 
 
-def phases_of(run: Run, curve: BaseCurve, goal: float, number: int) -> list[Efficiency]:
+def phases_of(run: GaugeRun, curve: BaseCurve, goal: float, number: int) -> list[Efficiency]:
     """The efficiency in each of several equal parts of the way, as many as the run got through."""
     way = curve.steps_at(goal)
     ends = [0.0]

@@ -30,7 +30,7 @@ from fedgauge.federation.identity import digest_of
 from fedgauge.federation.protocols import Federation, HasSampleNoise
 from fedgauge.measurement.gauge.efficiency import (
     BaseCurve,
-    Run,
+    GaugeRun,
     between,
     combined,
     efficiency_of,
@@ -46,7 +46,6 @@ from fedgauge.measurement.gauge.probes import Base, Probe, Runner, sample_of_loo
 from fedgauge.measurement.gauge.reference import check_base, check_efficiencies, reference_for, stalled_at
 from fedgauge.measurement.gauge.result import (
     AROUND,
-    PLAIN,
     Cause,
     Efficiency,
     GaugeOptions,
@@ -68,7 +67,7 @@ from fedgauge.values.display import counted
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-T = TypeVar("T", Probe, Run)
+T = TypeVar("T", Probe, GaugeRun)
 
 PLACES = (3, 6)
 """From how many places each number of local steps is probed: the larger number if blocks of 128 steps fit in."""
@@ -332,7 +331,7 @@ class _Gauge:
         """Run with I local steps from the first model, for so many steps at most."""
         way = base.steps[-1]
         every = max(way // _RECORDS // local_steps, 1)
-        watched = min(most, way) // 2 if self._setup.algorithm.name in PLAIN else None
+        watched = min(most, way) // 2 if self._setup.algorithm.sgd_rate is not None else None
         compute = partial(runner.run, local_steps, most, goal, every, watched)
         run = self._once(runner, f"run-{local_steps}-{most}", compute)
         if run.sight is not None:
@@ -384,7 +383,7 @@ class _Gauge:
             return False
         steps = rounds * local_steps
         states = sorted(base.states)
-        plain = self._setup.algorithm.name in PLAIN
+        plain = self._setup.algorithm.sgd_rate is not None
         parts = []
         for k in range(places):
             # The measured steps are in the middle of their part of the base run.
@@ -433,7 +432,7 @@ class _Gauge:
             runner.gradient_steps += known["gradient_steps"]
             runner.rounds += known["rounds"]
             runner.passes += known["passes"]
-            kind = Run if "losses" in known["found"] else Probe
+            kind = GaugeRun if "losses" in known["found"] else Probe
             return cast(T, kind.from_json(known["found"]))
         found = compute()
         after = runner.gradient_steps, runner.rounds, runner.passes

@@ -15,7 +15,7 @@ import torch
 from fedgauge.base.codec import Value
 from fedgauge.base.threads import one_thread
 from fedgauge.federation.protocols import HasEffort, carries_statistics
-from fedgauge.measurement.gauge.efficiency import Run
+from fedgauge.measurement.gauge.efficiency import GaugeRun
 from fedgauge.measurement.gauge.keeping import Kept, KeptStates
 from fedgauge.measurement.gauge.result import GaugeOptions, Sight
 from fedgauge.simulation.engines.local import make_engine
@@ -164,7 +164,7 @@ class Runner:
         state = self.advance(state, local_steps, left)
         return Probe(local_steps * measured, before, self.loss(state), sight)
 
-    def run(self, local_steps: int, most: int, goal: float, every: int, watched: int | None = None) -> Run:
+    def run(self, local_steps: int, most: int, goal: float, every: int, watched: int | None = None) -> GaugeRun:
         """Run from the first model to the goal, for so many steps at most, and record f every few rounds.
 
         Args:
@@ -184,7 +184,7 @@ class Runner:
                 state, sight = self._watched(state, local_steps)
             state = self.advance(state, local_steps, rounds)
             losses.append(self.loss(state))
-        return Run(local_steps, tuple(steps), tuple(losses), sight)
+        return GaugeRun(local_steps, tuple(steps), tuple(losses), sight)
 
     def _watched(self, state: State, local_steps: int) -> tuple[State, Sight | None]:
         """Run one round, and see how far the local models drift apart in it."""

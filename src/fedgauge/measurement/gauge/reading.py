@@ -7,7 +7,7 @@ from fedgauge.base.progress import silent
 from fedgauge.base.types import Progress
 from fedgauge.measurement.gauge.gauge import gauge
 from fedgauge.measurement.gauge.result import GaugeOptions
-from fedgauge.measurement.readings import Reading
+from fedgauge.measurement.values import Reading
 from fedgauge.simulation.setup import Setup
 from fedgauge.values import Estimate
 

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedgauge.algorithms import is_plain
 from fedgauge.algorithms.cost import Cost
 from fedgauge.base.codec import Value
 from fedgauge.base.errors import InputError, count, positive
@@ -379,10 +378,6 @@ def recommended(efficiency: Sequence[Efficiency], round_seconds: float, step_sec
     return int(steps[int(np.argmin(times))])
 
 
-PLAIN = ("fedavg", "fedadam", "fedadagrad", "fedyogi", "slowmo", "fedavgm")
-"""Algorithms whose local steps are plain gradient steps, so that noise adds gamma^2 I sigma^2 to the spread."""
-
-
 @dataclass(frozen=True)
 class Sight(Value):
     """What a watched round of a probe shows.
@@ -417,8 +412,9 @@ def explained(
         sigma2: variance of a stochastic gradient, averaged over workers.
         threshold: the efficiency that affordable local steps have at least.
     """
-    gamma = setup.algorithm.parameters.get("gamma")
-    if setup.algorithm.name not in PLAIN or not is_plain(setup.algorithm.parameters) or not gamma:
+    # Where local steps are plain gradient steps, their noise adds gamma^2 I sigma^2 to the spread.
+    gamma = setup.algorithm.sgd_rate
+    if gamma is None:
         return None
     value = {steps: each.value or 0.0 for steps, each in found.items()}
     lost = [steps for steps in value if value[steps] < 0.9 and steps in seen]

@@ -51,7 +51,7 @@ _WRITTEN = {
 }
 
 
-class Lines:
+class RecordedLines:
     """The lines recorded so far; the same expression is written once."""
 
     def __init__(self) -> None:
@@ -69,14 +69,14 @@ class Lines:
 class Recorded(NDArrayOperatorsMixin):
     """A number that is known only by how JavaScript writes it.
 
-    >>> lines = Lines()
+    >>> lines = RecordedLines()
     >>> gamma = Recorded("v.gamma", lines)
     >>> found = np.where(gamma > 1, np.sqrt(gamma), 2 * gamma)
     >>> print(found.name, lines)
     a3 const a0=v.gamma>1;const a1=Math.sqrt(v.gamma);const a2=2*v.gamma;const a3=a0?a1:a2;
     """
 
-    def __init__(self, name: str, lines: Lines) -> None:
+    def __init__(self, name: str, lines: RecordedLines) -> None:
         self.name = name
         self._lines = lines
 
@@ -130,7 +130,7 @@ def record(theorem: Theorem, version: Version) -> str:
     >>> record(find("minibatch"), "corrected").startswith("v=>{const a0=2*v.F;")
     True
     """
-    lines = Lines()
+    lines = RecordedLines()
     names = dict.fromkeys((*theorem.needed(version), *theorem.optional))
     values: dict[str, Any] = {name: Recorded(f"v.{name}", lines) for name in names}
     said = theorem.statement(version, values)

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedgauge.base.errors import InputError
 from fedgauge.measurement.gauge.result import GaugeResult
-from fedgauge.measurement.readings import Measurement
+from fedgauge.measurement.values import Measurement
 from fedgauge.planning.plan import Plan
 from fedgauge.show.results.reading import FoundResults, read_results
 from fedgauge.simulation.experiment.config import Experiment

@@ -17,11 +17,9 @@ from fedgauge.base.errors import InputError, nearest
 from fedgauge.base.files import read_file, read_named
 from fedgauge.base.user_code import RESULTS as ADDED
 from fedgauge.base.user_code import plugins
-from fedgauge.measurement.designed import Design
 from fedgauge.measurement.gauge.result import GaugeResult
 from fedgauge.measurement.parts import Decomposition, Parts
-from fedgauge.measurement.readings import Measurement
-from fedgauge.measurement.worker_evaluation import WorkerEvaluation
+from fedgauge.measurement.values import Design, Measurement, WorkerEvaluation
 from fedgauge.planning.plan import Plan
 from fedgauge.planning.theory_plan import TheoryPlan
 from fedgauge.simulation.experiment.sweep import SweepResult

@@ -10,7 +10,7 @@ import numpy as np
 from fedgauge.base.files import make_directories, write_atomically, write_json
 from fedgauge.base.symbols import symbol
 from fedgauge.measurement.parts import Decomposition
-from fedgauge.measurement.readings import Measurement, Reading
+from fedgauge.measurement.values import Measurement, Reading
 from fedgauge.show import figures
 from fedgauge.show.terminal import console
 from fedgauge.values import Estimate

@@ -14,7 +14,7 @@ from fedgauge.base.types import Array
 from fedgauge.data.catalogue import Status
 from fedgauge.data.dataset import Dataset
 from fedgauge.data.partition import Indices, Partition
-from fedgauge.measurement.designed import Design
+from fedgauge.measurement.values import Design
 from fedgauge.show import figures
 from fedgauge.show.terminal import console
 from fedgauge.values.display import counted

@@ -117,8 +117,8 @@ class _Home(NamedTuple):
 
 def _home() -> _Home:
     here = os.getcwd()
-    found = [os.path.abspath(entry) for entry in sys.path]
-    modules = dict.fromkeys([*found[:1], *(entry for entry in found if entry == here)])
+    entries = [os.path.abspath(entry) for entry in sys.path]
+    modules = dict.fromkeys([*entries[:1], *(entry for entry in entries if entry == here)])
     data = os.environ.get("FEDGAUGE_DATA")
     return _Home(here, tuple(modules), data, {name: version(name) for name in _SAME})
 
@@ -193,13 +193,13 @@ def check_address(address: str) -> None:
     """Refuse, within seconds, an address at which no cluster answers; Ray would try for minutes."""
     if address == "auto":
         return
-    found = re.fullmatch(r"(\[?[\w.:-]+?\]?):(\d{1,5})", address)
-    if found is None:
+    match = re.fullmatch(r"(\[?[\w.:-]+?\]?):(\d{1,5})", address)
+    if match is None:
         raise InputError(
             "address must be HOST:PORT, as 'ray start --head' prints it, or auto for the cluster on this machine, not"
             f" {address!r}."
         )
-    host, port = found[1].strip("[]"), int(found[2])
+    host, port = match[1].strip("[]"), int(match[2])
     remedy = "name the address that 'ray start --head' prints, or leave it out to start a cluster here"
     try:
         with socket.create_connection((host, port), timeout=_WAIT) as line:

@@ -197,8 +197,8 @@ class ProcessPool:
 
 def _files(directory: Path) -> dict[str, bytes]:
     """The files of a directory by name, without temporary ones, whose names begin with a dot."""
-    found = sorted(path for path in directory.rglob("*") if path.is_file() and not path.name.startswith("."))
-    return {path.relative_to(directory).as_posix(): read_file(path) for path in found}
+    files = sorted(path for path in directory.rglob("*") if path.is_file() and not path.name.startswith("."))
+    return {path.relative_to(directory).as_posix(): read_file(path) for path in files}
 
 
 def _write(directory: Path, files: Mapping[str, bytes]) -> None:

@@ -19,13 +19,13 @@ from fedgauge.base.devices import choose_device
 from fedgauge.base.errors import InputError, nearest
 from fedgauge.base.threads import undisturbed
 from fedgauge.data.dataset import Dataset
-from fedgauge.data.loading import load_dataset
+from fedgauge.data.loader import load_dataset
 from fedgauge.data.partition import Partition
 from fedgauge.data.scaling import standardise
 from fedgauge.data.schemes import make_partition
 from fedgauge.data.shifts import changes_inputs, shift_data
 from fedgauge.federation.checks import as_tensor
-from fedgauge.federation.federating import federate
+from fedgauge.federation.factory import federate
 from fedgauge.federation.lazy import shape_of
 from fedgauge.federation.models import Model, make_model
 from fedgauge.federation.participation import Participation, check_draws
@@ -80,9 +80,9 @@ def prepare(experiment: Experiment, data: Any = None) -> Setup:
 def _given(experiment: Experiment, data: Any) -> tuple[Experiment, Dataset | PerWorker | None]:
     """The data of the user's own, if it is that, and the experiment with its name."""
     if data is not None:
-        found = as_data(data, "data")
-        name = found.name if isinstance(found, Dataset) else "data"
-        return experiment.changed({"source": name}), found
+        data_set = as_data(data, "data")
+        name = data_set.name if isinstance(data_set, Dataset) else "data"
+        return experiment.changed({"source": name}), data_set
     return experiment, load_own(experiment.data.name) if experiment.data.is_own else None
 
 

@@ -158,9 +158,9 @@ class AlgorithmSection:
         """The parameters in a run of ``rounds`` rounds and ``steps`` local steps, at the end of which schedules end."""
         from fedgauge.algorithms.schedules import OPTIONS, Schedule
 
-        found = self.parameters
-        named = [name for name in OPTIONS if name in found and isinstance(found[name], str) and not self.is_own]
-        return {**found, **{name: str(Schedule.parse(found[name]).over_run(rounds, steps)) for name in named}}
+        parameters = self.parameters
+        named = [name for name in OPTIONS if isinstance(parameters.get(name), str) and not self.is_own]
+        return {**parameters, **{name: str(Schedule.parse(parameters[name]).over_run(rounds, steps)) for name in named}}
 
 
 @dataclass(frozen=True)

@@ -366,7 +366,7 @@ def _summary(sweep: Sweep, results: Mapping[str, dict[str, Any]]) -> SweepResult
 def over_seeds(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Mean and standard deviation over seeds of the curves, at the rounds that all runs have recorded."""
     common = sorted(set.intersection(*(set(run["rounds"]) for run in runs)))
-    found: dict[str, Any] = {
+    summary: dict[str, Any] = {
         "diverged": sum(run["status"] == "diverged" for run in runs),
         "rounds": common,
         "seconds": sum(run["seconds"] for run in runs),
@@ -374,9 +374,9 @@ def over_seeds(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for name in ("loss", "accuracy"):
         rows = [[run[name][run["rounds"].index(r)] for r in common] for run in runs]
         if any(value is None for row in rows for value in row):
-            found[name] = None
+            summary[name] = None
             continue
         curves = np.array(rows, dtype=float)
         deviation = curves.std(axis=0, ddof=1) if len(runs) > 1 else np.zeros(len(common))
-        found[name] = {"mean": curves.mean(axis=0).tolist(), "deviation": deviation.tolist()}
-    return found
+        summary[name] = {"mean": curves.mean(axis=0).tolist(), "deviation": deviation.tolist()}
+    return summary

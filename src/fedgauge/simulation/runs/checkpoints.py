@@ -79,14 +79,14 @@ def write_checkpoint(path: Path, state: State, about: Mapping[str, str]) -> None
 
 def _apart(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The tensors on the CPU, in one piece each; what shares memory is copied, because a file holds none twice."""
-    found: dict[str, torch.Tensor] = {}
+    apart: dict[str, torch.Tensor] = {}
     seen = set()
     for name, each in tensors.items():
         tensor = each.cpu()
         where = tensor.untyped_storage().data_ptr()
-        found[name] = tensor.clone(memory_format=torch.contiguous_format) if where in seen else tensor.contiguous()
+        apart[name] = tensor.clone(memory_format=torch.contiguous_format) if where in seen else tensor.contiguous()
         seen.add(where)
-    return found
+    return apart
 
 
 def read_checkpoint(path: Path) -> tuple[State, Mapping[str, str]]:
@@ -191,9 +191,9 @@ def _tensors(path: Path) -> Mapping[str, torch.Tensor]:
     try:
         if path.suffix == ".safetensors":
             return load(content)
-        found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        loaded = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception:  # a damaged pickle can raise anything
         raise InputError(f"{path} holds no tensors that can be read; name a .safetensors or .pt file.") from None
-    if not isinstance(found, Mapping) or not all(isinstance(value, torch.Tensor) for value in found.values()):
+    if not isinstance(loaded, Mapping) or not all(isinstance(value, torch.Tensor) for value in loaded.values()):
         raise InputError(f"{path} holds no state_dict; save module.state_dict().")
-    return found
+    return loaded

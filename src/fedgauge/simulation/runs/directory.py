@@ -151,13 +151,13 @@ class RunDirectory:
             kept = {}
         self._digests: dict[str, str] = {}
         for name, content in files.items():
-            found = _found(self.path / name)
-            if found is None or digest(found) != kept.get(name, digest(found)):
+            saved = _found(self.path / name)
+            if saved is None or digest(saved) != kept.get(name, digest(saved)):
                 if name in kept:
                     logger.warning("%s is not what the run wrote; it is written again.", self.path / name)
                 write_atomically(self.path / name, content)
-                found = content
-            self._digests[name] = digest(found)
+                saved = content
+            self._digests[name] = digest(saved)
         if not (self.path / "environment.json").exists():
             write_json(self.path / "environment.json", _environment())
             kept.pop("environment.json", None)
@@ -242,8 +242,8 @@ class RunDirectory:
         paths = self._checkpoints()
         for index, path in enumerate(paths):
             try:
-                found, about = read_checkpoint(path)
-                kept = len(range(0, found.round, record_every))
+                restored, about = read_checkpoint(path)
+                kept = len(range(0, restored.round, record_every))
                 if min(len(rounds), len(timing)) < kept:
                     raise ValueError("rounds before it are missing from rounds.jsonl or timing.jsonl")
                 own = {
@@ -262,7 +262,7 @@ class RunDirectory:
                 move(path, path.with_suffix(".damaged"))
                 kept = 0
                 continue
-            state = found
+            state = restored
             break
         self._rounds.cut(written["rounds"][: rounds.end(kept)])
         self._timing.cut(written["timing"][: timing.end(kept)])
@@ -285,8 +285,8 @@ class RunDirectory:
                     log.refuse()
                 digests[log.path.name] = log.digest
             for name in _BY_NODES:
-                if found := _digest_of(self.path / name):
-                    digests[name] = found
+                if known_digest := _digest_of(self.path / name):
+                    digests[name] = known_digest
             write_manifest(self.path, {**self._digests, **digests})
             # Last, because its presence says that the run has ended.
             write_atomically(self.path / "result.json", result)
@@ -324,23 +324,23 @@ def _check(path: Path, settings: Mapping[str, Any], resume: bool, federation: Ma
     """Refuse a directory in which this run can be neither begun nor resumed."""
     if path.exists() and not path.is_dir():
         raise InputError(f"{path} is a file; name a directory for the run.")
-    found = path / "settings.json"
-    if found.exists():
+    settings_file = path / "settings.json"
+    if settings_file.exists():
         if not resume:
             raise InputError(
                 f"{path} already holds a run; resume it with Keep(..., resume=True) or choose another directory."
             )
         if federation is not None and (other := _federation_of(path)) is not None:
             refuse_other_federation(path, other, federation)
-        known, content = _digest_known(path), read_file(found)
+        known, content = _digest_known(path), read_file(settings_file)
         if known == digest(_json(settings)):
             return  # whatever the file says now: it is written again
         if known not in (None, digest(content)):
             raise InputError(
-                f"{found} is not what the run wrote, and these settings are not the run's own; resume it with its own"
-                " settings to repair the file, or choose another directory."
+                f"{settings_file} is not what the run wrote, and these settings are not the run's own; resume it with"
+                " its own settings to repair the file, or choose another directory."
             )
-        _refuse_other(path, parse_object(found, content, "begin the run in another directory"), settings)
+        _refuse_other(path, parse_object(settings_file, content, "begin the run in another directory"), settings)
     # A process that is killed right at its start may leave hidden files behind, and nothing else.
     elif path.exists() and any(not item.name.startswith(".") for item in path.iterdir()):
         raise InputError(f"{path} holds files but no run; choose an empty or new directory.")
@@ -367,8 +367,8 @@ def _found(path: Path) -> bytes | None:
 
 
 def _digest_of(path: Path) -> str | None:
-    found = _found(path)
-    return None if found is None else digest(found)
+    content = _found(path)
+    return None if content is None else digest(content)
 
 
 def _federation_of(path: Path) -> Mapping[str, Any] | None:

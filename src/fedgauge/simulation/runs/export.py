@@ -91,14 +91,14 @@ def read_records(path: str | Path) -> list[FoundRun]:
         if arrow is None:
             return [FoundRun.from_json(run) for run in json.loads(content)["runs"]]
         table = arrow.parquet.read_table(io.BytesIO(content))
-        found = {
+        readers = {
             about["path"]: {**about, "rounds": [], "seconds": []} for about in json.loads(table.schema.metadata[_ABOUT])
         }
         for row in table.to_pylist():
-            run, seconds = found[row.pop("run")], row.pop("seconds")
+            run, seconds = readers[row.pop("run")], row.pop("seconds")
             run["rounds"].append({name: value for name, value in row.items() if value is not None})
             run["seconds"] += [seconds] * (seconds is not None)
-        return [FoundRun.from_json(run) for run in found.values()]
+        return [FoundRun.from_json(run) for run in readers.values()]
     except (ValueError, KeyError, TypeError, OSError, AttributeError):
         raise InputError(f"{path} holds no fedgauge records; name a file that 'fedgauge runs export' wrote.") from None
 
@@ -115,14 +115,14 @@ def write_model(path: str | Path, run: str | Path) -> None:
     # A run that is being repaired may still hold the damaged model.
     if not (run / "result.json").exists():
         raise InputError(f"The run in {run} has no final model: it has not ended; resume it.")
-    found = next(
+    model = next(
         (run / name for name in ("state_dict.safetensors", "model.safetensors") if (run / name).is_file()), None
     )
-    if found is None:
+    if model is None:
         raise InputError(
             f"The run in {run} has no final model: model.safetensors is missing; resume the run to fix it."
         )
-    content = verified(found, read_file(found))
+    content = verified(model, read_file(model))
     if path.suffix == ".safetensors":
         write_atomically(path, content)
     elif path.suffix == ".pt":

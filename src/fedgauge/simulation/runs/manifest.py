@@ -47,10 +47,10 @@ def read_manifest(run: Path) -> dict[str, str]:
     """
     older = _digests(run / "result.json") if (run / "result.json").is_file() else None
     if (run / MANIFEST).is_file():
-        found = _digests(run / MANIFEST)
-        if found is None:
+        digests = _digests(run / MANIFEST)
+        if digests is None:
             raise InputError(f"{run / MANIFEST} is damaged; resume the run to repair it.")
-        return {**(older or {}), **found}
+        return {**(older or {}), **digests}
     if older is None and (run / "result.json").exists():
         raise InputError(f"{run / MANIFEST} is missing; resume the run to repair it.")
     return older or {}
@@ -59,11 +59,11 @@ def read_manifest(run: Path) -> dict[str, str]:
 def _digests(path: Path) -> dict[str, str] | None:
     try:
         data: Any = parse_json(read_file(path))
-        found = data["sha256"]
+        digests = data["sha256"]
     except (OSError, ValueError, TypeError, KeyError):
         return None
-    plain = isinstance(found, dict) and all(isinstance(item, str) for item in found.values())
-    return found if plain else None
+    plain = isinstance(digests, dict) and all(isinstance(item, str) for item in digests.values())
+    return digests if plain else None
 
 
 def add_to_manifest(run: Path, name: str) -> None:
@@ -78,7 +78,7 @@ def altered(run: Path, names: Iterable[str] | None = None) -> dict[str, str]:
         run: the directory of the run.
         names: the files to check; by default, all in the manifest.
     """
-    found = {}
+    problems = {}
     digests = read_manifest(run)
     for name in digests if names is None else [name for name in names if name in digests]:
         try:
@@ -88,8 +88,8 @@ def altered(run: Path, names: Iterable[str] | None = None) -> dict[str, str]:
             what = "is not what the run wrote: its digest differs from the manifest's"
         except OSError:
             what = "is missing"
-        found[name] = what if name in _LEFT else f"{what}; resuming the run repairs it"
-    return found
+        problems[name] = what if name in _LEFT else f"{what}; resuming the run repairs it"
+    return problems
 
 
 def verified(path: Path, content: bytes) -> bytes:
@@ -171,10 +171,10 @@ class Log:
         if ours.st_size != self._size:
             self.refuse()
         try:
-            found = os.lstat(self.path)
+            status = os.lstat(self.path)
         except FileNotFoundError:
-            found = None
-        if found is None or not os.path.samestat(ours, found):
+            status = None
+        if status is None or not os.path.samestat(ours, status):
             logger.warning("%s was deleted or replaced while the run was writing it; it is written again.", self.path)
             write_atomically(self.path, self.content())
             self._file.close()

@@ -240,16 +240,16 @@ def _check_files(path: Path, model: bool, notes: list[str]) -> set[str]:
     """Note which files are not what the run wrote, and return the names of those that are."""
     try:
         names = [name for name in read_manifest(path) if model or not name.endswith(".safetensors")]
-        found = altered(path, names)
+        problems = altered(path, names)
     except InputError as error:
         notes.append(str(error).removesuffix("."))
         return set()
-    notes += [f"{name} {what}" for name, what in found.items()]
+    notes += [f"{name} {what}" for name, what in problems.items()]
     if not (path / MANIFEST).exists():
         notes.append(f"it has no {MANIFEST}, because an older version wrote it: changed settings would not be noticed")
     elif (path / "result.json").exists() and "rounds.jsonl" not in names:
         notes.append(f"{MANIFEST} does not list rounds.jsonl; resuming the run repairs it")
-    return set(names) - set(found)
+    return set(names) - set(problems)
 
 
 def _newest_checkpoint(path: Path) -> Mapping[str, str]:
@@ -311,9 +311,9 @@ def _experiment(path: Path, notes: list[str]) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        found = parse_toml(read_file(path).decode())
-        if all(isinstance(section, Mapping) for section in found.values()):
-            return found
+        content = parse_toml(read_file(path).decode())
+        if all(isinstance(section, Mapping) for section in content.values()):
+            return content
         notes.append(f"{path.name} is damaged")
     except (OSError, *UNREADABLE):
         notes.append(f"{path.name} cannot be read")

@@ -20,7 +20,7 @@ from fedgauge.base.files import write_json
 from fedgauge.federation.identity import digest_of
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.federation.random_quadratics import random_quadratics
-from fedgauge.measurement.measuring import MeasureOptions, measure
+from fedgauge.measurement.session import MeasureOptions, measure
 from fedgauge.simulation.experiment.config import Experiment
 from fedgauge.simulation.experiment.prepare import prepare
 from fedgauge.simulation.loop import simulate

@@ -24,7 +24,7 @@ MAIN = ("40", "along", "zeta_rms", "L_h seen")
 """The comparison that was fixed beforehand: local steps, place, and the two lenses."""
 
 
-class Lens(NamedTuple):
+class MeasureName(NamedTuple):
     """A lens at a place; the place is empty for what needs no model, and for the gauge."""
 
     name: str
@@ -49,21 +49,21 @@ class Grid:
     designed: Any
     reached: Any
     slowdowns: Mapping[str, Floats]
-    lenses: Mapping[Lens, Floats]
+    lenses: Mapping[MeasureName, Floats]
 
     @property
     def main(self) -> Any:
         """The numbers of the federations that were not made for equal zeta."""
         return np.flatnonzero(~self.designed)
 
-    def seen(self, lens: Lens, local: str) -> Floats:
+    def seen(self, lens: MeasureName, local: str) -> Floats:
         """What a lens said; the gauge says something for every number of local steps."""
-        return self.lenses[Lens(f"gauge {local}")] if lens.name == "gauge" else self.lenses[lens]
+        return self.lenses[MeasureName(f"gauge {local}")] if lens.name == "gauge" else self.lenses[lens]
 
     @property
-    def known(self) -> list[Lens]:
+    def known(self) -> list[MeasureName]:
         """All lenses, the gauge once."""
-        return [*(lens for lens in self.lenses if not lens.name.startswith("gauge")), Lens("gauge")]
+        return [*(lens for lens in self.lenses if not lens.name.startswith("gauge")), MeasureName("gauge")]
 
 
 def grid_of(cells: Sequence[Mapping[str, Any]]) -> Grid:
@@ -79,22 +79,22 @@ def grid_of(cells: Sequence[Mapping[str, Any]]) -> Grid:
     def table(read: Callable[[Mapping[str, Any]], float | None]) -> Floats:
         return np.array([[np.inf if (value := read(cell)) is None else value for cell in row] for row in rows])
 
-    found: dict[Lens, Floats] = {}
+    found: dict[MeasureName, Floats] = {}
     for place in PLACES:
         common = [lens for lens in cells[0]["lenses"][place] if all(lens in cell["lenses"][place] for cell in cells)]
         for lens in common:
-            found[Lens(lens, place)] = table(lambda cell, lens=lens, place=place: cell["lenses"][place][lens])  # type: ignore[misc]
+            found[MeasureName(lens, place)] = table(lambda cell, lens=lens, place=place: cell["lenses"][place][lens])  # type: ignore[misc]
     for lens in cells[0]["labels"]:
-        found[Lens(lens)] = table(lambda cell, lens=lens: cell["labels"][lens])  # type: ignore[misc]
+        found[MeasureName(lens)] = table(lambda cell, lens=lens: cell["labels"][lens])  # type: ignore[misc]
     slowdowns = {}
     for local in cells[0]["slowdown"]:
         slowdowns[local] = table(lambda cell, local=local: cell["slowdown"][local])  # type: ignore[misc]
-        found[Lens(f"gauge {local}")] = table(lambda cell, local=local: cell["gauge"][local])  # type: ignore[misc]
+        found[MeasureName(f"gauge {local}")] = table(lambda cell, local=local: cell["gauge"][local])  # type: ignore[misc]
     kinds = tuple(row[0]["kind"] for row in rows)
     return Grid(names, kinds, np.array(made), np.array(reached), slowdowns, found)
 
 
-class Answer(NamedTuple):
+class MeasureScore(NamedTuple):
     """A number with its interval; without an interval if there is one seed only, or nothing to compare."""
 
     value: float
@@ -113,7 +113,7 @@ class Sampled:
         self._chosen, self._rows = chosen, np.arange(shape[0])[:, None]
         self._known: dict[Any, Floats] = {}
 
-    def lens(self, lens: Lens, local: str) -> Floats:
+    def lens(self, lens: MeasureName, local: str) -> Floats:
         """Medians of a lens: one row for each draw, one column per federation."""
         return self._medians(("lens", lens, local if lens.name == "gauge" else ""), self.grid.seen(lens, local))
 
@@ -126,21 +126,21 @@ class Sampled:
             self._known[key] = np.concatenate([medians(values)[None], medians(values[self._rows, self._chosen])])
         return self._known[key]
 
-    def answer(self, values: Floats) -> Answer:
+    def answer(self, values: Floats) -> MeasureScore:
         """The value of the study, with the interval that the draws give."""
         if not self._several:
-            return Answer(float(values[0]), None, None)
+            return MeasureScore(float(values[0]), None, None)
         low, high = np.percentile(values[1:], [2.5, 97.5])
-        return Answer(float(values[0]), float(low), float(high))
+        return MeasureScore(float(values[0]), float(low), float(high))
 
 
-def mixed(sampled: Sampled, lens: Lens, local: str, among: Any | None = None) -> Floats:
+def mixed(sampled: Sampled, lens: MeasureName, local: str, among: Any | None = None) -> Floats:
     """Tau over federations of all kinds, for every draw."""
     chosen = sampled.grid.main if among is None else among
     return taus(sampled.lens(lens, local)[:, chosen], sampled.harm(local)[:, chosen])
 
 
-def within(sampled: Sampled, lens: Lens, local: str) -> Floats:
+def within(sampled: Sampled, lens: MeasureName, local: str) -> Floats:
     """Tau over the strengths of one kind and the plain federation, averaged over kinds, for every draw."""
     grid = sampled.grid
     plain = [number for number in grid.main if grid.kinds[number] is None]
@@ -154,7 +154,7 @@ def within(sampled: Sampled, lens: Lens, local: str) -> Floats:
 
 def pairs_alike(grid: Grid, place: str = "along") -> list[tuple[int, int]]:
     """The pairs of federations of different kinds whose zeta_rms at a place is nearly equal."""
-    zeta = medians(grid.lenses[Lens("zeta_rms", place)])
+    zeta = medians(grid.lenses[MeasureName("zeta_rms", place)])
     return [
         (one, other)
         for one, other in itertools.combinations(range(len(grid.names)), 2)
@@ -162,7 +162,7 @@ def pairs_alike(grid: Grid, place: str = "along") -> list[tuple[int, int]]:
     ]
 
 
-def ordered_pairs(sampled: Sampled, lens: Lens, local: str, pairs: Sequence[tuple[int, int]]) -> Floats:
+def ordered_pairs(sampled: Sampled, lens: MeasureName, local: str, pairs: Sequence[tuple[int, int]]) -> Floats:
     """The fraction of pairs that a lens orders as the slowdown does, for every draw; equal slowdowns do not count.
 
     A lens that says the same of both is right in half of the cases.
@@ -194,7 +194,7 @@ def partial(one: Floats, other: Floats, between: Floats) -> Floats:
     return found
 
 
-def given(sampled: Sampled, lens: Lens, other: Lens, local: str) -> Floats:
+def given(sampled: Sampled, lens: MeasureName, other: MeasureName, local: str) -> Floats:
     """The partial tau of a lens given another one, over federations of all kinds, for every draw."""
     main = sampled.grid.main
     between = taus(sampled.lens(lens, local)[:, main], sampled.lens(other, local)[:, main])
@@ -236,7 +236,7 @@ def _partials(sampled: Sampled) -> list[dict[str, Any]]:
     """Partial taus of L_h given zeta and of zeta given L_h, at every place and for every number of local steps."""
     found = []
     for (one, other), place, local in itertools.product(_RIVALS[:2], PLACES, sampled.grid.slowdowns):
-        both = Lens(one, place), Lens(other, place)
+        both = MeasureName(one, place), MeasureName(other, place)
         if all(lens in sampled.grid.lenses for lens in both):
             for lens, fixed in (both, both[::-1]):
                 answer = sampled.answer(given(sampled, lens, fixed, local))
@@ -249,8 +249,8 @@ def _differences(sampled: Sampled) -> list[dict[str, Any]]:
     """How much larger the tau of one lens is than that of another, over all kinds mixed."""
     found = []
     for (one, other), place, local in itertools.product(_RIVALS, PLACES, sampled.grid.slowdowns):
-        if Lens(one, place) in sampled.grid.lenses:
-            values = mixed(sampled, Lens(one, place), local) - mixed(sampled, Lens(other, place), local)
+        if MeasureName(one, place) in sampled.grid.lenses:
+            values = mixed(sampled, MeasureName(one, place), local) - mixed(sampled, MeasureName(other, place), local)
             named = {"lens": one, "less": other, "place": place, "local_steps": int(local)}
             found.append({**named, "difference": sampled.answer(values)})
     return found
@@ -262,8 +262,8 @@ def _places(sampled: Sampled) -> list[dict[str, Any]]:
     found = []
     for name in dict.fromkeys(lens.name for lens in sampled.grid.lenses if lens.place):
         for one, other in (("first", "along"), ("along", "end")):
-            if Lens(name, one) in sampled.grid.lenses and Lens(name, other) in sampled.grid.lenses:
-                values = [sampled.lens(Lens(name, place), local)[:, main] for place in (one, other)]
+            if MeasureName(name, one) in sampled.grid.lenses and MeasureName(name, other) in sampled.grid.lenses:
+                values = [sampled.lens(MeasureName(name, place), local)[:, main] for place in (one, other)]
                 found.append({"lens": name, "from": one, "to": other, "tau": sampled.answer(taus(*values))})
     return found
 
@@ -275,7 +275,7 @@ def _without(sampled: Sampled) -> list[dict[str, Any]]:
     kinds = dict.fromkeys(grid.kinds[number] for number in grid.main if grid.kinds[number] is not None)
     for kind, local in itertools.product(kinds, grid.slowdowns):
         rest = np.array([number for number in grid.main if grid.kinds[number] != kind])
-        one, other = (mixed(sampled, Lens(name, place), local, rest) for name in (second, first))
+        one, other = (mixed(sampled, MeasureName(name, place), local, rest) for name in (second, first))
         taken = {second: one, first: other, "difference": one - other}
         answered = {name: sampled.answer(values) for name, values in taken.items()}
         found.append({"without": kind, "local_steps": int(local), **answered})
@@ -285,7 +285,7 @@ def _without(sampled: Sampled) -> list[dict[str, Any]]:
 def _verdict(sampled: Sampled, equal: Any) -> dict[str, Any]:
     """What the plan calls the outcome of the main comparison, and the numbers that it follows from."""
     local, place, first, second = MAIN
-    zeta, L_h, both = Lens(first, place), Lens(second, place), Lens(f"{first} · {second}", place)
+    zeta, L_h, both = MeasureName(first, place), MeasureName(second, place), MeasureName(f"{first} · {second}", place)
     taken = {
         "L_h - zeta": mixed(sampled, L_h, local) - mixed(sampled, zeta, local),
         "product - zeta": mixed(sampled, both, local) - mixed(sampled, zeta, local),
@@ -298,10 +298,10 @@ def _verdict(sampled: Sampled, equal: Any) -> dict[str, Any]:
     return {"numbers": numbers, "words": words_for(numbers)}
 
 
-def words_for(numbers: Mapping[str, Answer]) -> str:
+def words_for(numbers: Mapping[str, MeasureScore]) -> str:
     """The words that the plan has for an outcome; without an interval nothing is decided.
 
-    >>> sure, unsure = Answer(0.5, 0.2, 0.7), Answer(0.1, -0.2, 0.3)
+    >>> sure, unsure = MeasureScore(0.5, 0.2, 0.7), MeasureScore(0.1, -0.2, 0.3)
     >>> words_for({"L_h - zeta": unsure, "product - zeta": unsure, "L_h given zeta": sure, "zeta given L_h": sure})
     'L_h adds to zeta'
     """

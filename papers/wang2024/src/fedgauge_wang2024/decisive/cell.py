@@ -21,7 +21,7 @@ from fedgauge.measurement.gauge.probes import Base, Runner
 from fedgauge.measurement.gauge.result import GaugeOptions
 from fedgauge.measurement.lenses import LENSES, lenses
 from fedgauge.measurement.passes import Meter, Passes
-from fedgauge.measurement.readings import whole
+from fedgauge.measurement.values import whole
 from fedgauge.simulation.experiment.config import Experiment
 from fedgauge.simulation.experiment.prepare import prepare
 from fedgauge.simulation.setup import Setup

@@ -22,7 +22,7 @@ LOCAL_STEPS = (10, 40, 160)
 
 
 @dataclass(frozen=True)
-class Source:
+class DataSource:
     """One data set of the study.
 
     Attributes:
@@ -65,8 +65,8 @@ _COMMON = {
 }
 _BASE = {"scheme": "paper", "percent": 0.0, "fill": True, "workers": 10, "batch_size": 20, "processes": 1}
 
-SOURCES: Mapping[str, Source] = {
-    "digits": Source(
+SOURCES: Mapping[str, DataSource] = {
+    "digits": DataSource(
         {**_BASE, "source": "digits", "model": "mlp", "gamma": 0.1, "per_worker": 143},
         640,
         tuple(STRENGTHS),
@@ -75,7 +75,7 @@ SOURCES: Mapping[str, Source] = {
         gauge_budget=4,
         delta_places=("along",),
     ),
-    "mnist": Source(
+    "mnist": DataSource(
         {**_BASE, "source": "mnist", "model": "mlp", "gamma": 0.1, "per_worker": 600},
         640,
         ("label", "rotation", "gain", "mixing", "swap"),
@@ -85,7 +85,7 @@ SOURCES: Mapping[str, Source] = {
         records=32,
         gauge_budget=4,
     ),
-    "cifar10": Source(
+    "cifar10": DataSource(
         {**_BASE, "source": "cifar10", "model": "cnn", "model_option": {"filters": 8}, "gamma": 0.1}
         | {"per_worker": 150, "scale": "published"},
         # A step of the CNN takes as long as 25 of the MLP. With inputs between 0 and 1 it would still be on its first
@@ -122,7 +122,7 @@ class Chosen:
         return dict(vars(self))
 
 
-def source_of(name: str) -> Source:
+def source_of(name: str) -> DataSource:
     """The data set of that name.
 
     >>> source_of("digits").steps
@@ -133,7 +133,7 @@ def source_of(name: str) -> Source:
     return SOURCES[name]
 
 
-def federations(source: Source) -> list[Chosen]:
+def federations(source: DataSource) -> list[Chosen]:
     """All federations of a data set: the plain one, every kind at every strength, and those of equal zeta.
 
     >>> [each.name for each in federations(SOURCES["cifar10"])][:3]

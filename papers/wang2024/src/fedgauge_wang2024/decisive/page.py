@@ -12,7 +12,7 @@ import numpy as np
 from fedgauge.base.terminal import say
 from fedgauge.show import figures
 from fedgauge.show.terminal import console
-from fedgauge_wang2024.decisive.answers import MAIN, Grid, Lens, grid_of
+from fedgauge_wang2024.decisive.answers import MAIN, Grid, MeasureName, grid_of
 from fedgauge_wang2024.decisive.regret import COSTS
 from fedgauge_wang2024.lens_orders import medians, plain_ticks
 
@@ -128,10 +128,12 @@ def federations_table(result: Mapping[str, Any]) -> Table:
         for name in grid.names
     }
     lenses = [
-        lens for name in ("zeta_rms", "L_h seen", "L_h", "L_tilde") if (lens := Lens(name, "along")) in grid.lenses
+        lens
+        for name in ("zeta_rms", "L_h seen", "L_h", "L_tilde")
+        if (lens := MeasureName(name, "along")) in grid.lenses
     ]
     columns = [medians(grid.slowdowns[each]) for each in local] + [medians(grid.lenses[each]) for each in lenses]
-    columns += [medians(grid.lenses[Lens(f"gauge {each}")]) for each in local]
+    columns += [medians(grid.lenses[MeasureName(f"gauge {each}")]) for each in local]
     head = ("federation", "strength", *(f"I = {each}" for each in local), *(lens.name for lens in lenses))
     rows = [
         (name, f"{strengths[name]:.2g}", *(_plain(column[index]) for column in columns))
@@ -176,7 +178,7 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
         for axes, (local, name) in zip(panels, itertools.product(rows, _SHOWN), strict=True):
             harm = medians(grid.slowdowns[local])
             height = np.where(np.isfinite(harm), harm, 1.2 * cap)
-            _scatter(axes, grid, medians(grid.lenses[Lens(name, place)]), height)
+            _scatter(axes, grid, medians(grid.lenses[MeasureName(name, place)]), height)
             axes.axhline(cap, color=figures.INK, linewidth=0.8, linestyle=":")
             title = f"I = {local}: tau {number(orders[name, place, local])}"
             axes.set(xlabel=name, ylabel=f"slowdown, I = {local}", title=title)

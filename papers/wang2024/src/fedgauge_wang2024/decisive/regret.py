@@ -15,7 +15,7 @@ import numpy as np
 
 from fedgauge.base.randomness import Purpose, Streams
 from fedgauge.base.types import Floats
-from fedgauge_wang2024.decisive.answers import Answer, Grid, Lens
+from fedgauge_wang2024.decisive.answers import Grid, MeasureName, MeasureScore
 from fedgauge_wang2024.lens_orders import RESAMPLES
 
 COSTS = (1, 10, 100)
@@ -129,7 +129,7 @@ def regrets(grid: Grid, cap: float, seed: int = 0) -> list[dict[str, Any]]:
         found.append({"lens": "best single I", "place": "", **named, "regret": _summed(fixed, seed)})
         predicted = np.stack(
             [np.ones(times.shape[:2]) * (1 + cost)]
-            + [grid.lenses[Lens(f"gauge {local}")] * (1 + cost / int(local)) for local in grid.slowdowns],
+            + [grid.lenses[MeasureName(f"gauge {local}")] * (1 + cost / int(local)) for local in grid.slowdowns],
             axis=-1,
         )
         chosen = np.take_along_axis(excess, predicted.argmin(axis=-1)[..., None], axis=-1)[..., 0]
@@ -152,11 +152,11 @@ def _fixed(times: Floats, excess: Floats, known: Any, test: Any) -> Floats:
     return found
 
 
-def _summed(each: Sequence[Floats], seed: int) -> Answer:
+def _summed(each: Sequence[Floats], seed: int) -> MeasureScore:
     """The mean over halves and seeds, with an interval from drawing seeds again."""
     by_seed = np.mean(each, axis=0)
     if len(by_seed) == 1:
-        return Answer(float(by_seed[0]), None, None)
+        return MeasureScore(float(by_seed[0]), None, None)
     drawn = Streams(seed, Purpose.SAMPLING).at(copy=1).integers(len(by_seed), size=(RESAMPLES, len(by_seed)))
     low, high = np.percentile(by_seed[drawn].mean(axis=1), [2.5, 97.5])
-    return Answer(float(by_seed.mean()), float(low), float(high))
+    return MeasureScore(float(by_seed.mean()), float(low), float(high))

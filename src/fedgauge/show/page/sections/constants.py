@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from fedgauge.measurement.readings import Measurement
+from fedgauge.measurement.values import Measurement
 from fedgauge.show.page.estimates import estimates_table
 from fedgauge.show.page.grids import IntervalRow, intervals
 from fedgauge.show.page.section import Heading, ReportInput, Section

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedgauge.measurement.worker_evaluation import WorkerEvaluation
+from fedgauge.measurement.values import WorkerEvaluation
 from fedgauge.show.page.chart import Series, lines
 from fedgauge.show.page.section import Heading, ReportInput, Section
 from fedgauge.show.web.elements import CellValue, table

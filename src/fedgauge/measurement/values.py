@@ -1,7 +1,8 @@
-"""The results of measuring: readings, each from one way to measure the constants."""
+"""What measuring returns, as values that are read without torch: readings, evaluations of workers, and designs."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
@@ -10,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgauge.base.errors import InputError
+from fedgauge.measurement.gauge.result import Efficiency
+from fedgauge.simulation.experiment.config import Experiment
 from fedgauge.values import Constants, Estimate, Result, Scope, Value
 from fedgauge.values.display import Displayed
 
@@ -129,8 +132,132 @@ def _rank(estimate: Estimate) -> tuple[bool, int, float]:
 Measured = TypeVar("Measured", Reading, Measurement)
 
 
-def whole(found: Measured) -> Measured:
+def whole(measured: Measured) -> Measured:
     """Return what was measured without a budget; if it is incomplete, raise the Ctrl-C that ended it early again."""
-    if not found.complete:
+    if not measured.complete:
         raise KeyboardInterrupt
-    return found
+    return measured
+
+
+@dataclass(frozen=True)
+class Designed(Value):
+    """One federation of a design.
+
+    Attributes:
+        kind: its kind of heterogeneity.
+        strength: from 0 to 1.
+        zeta_rms: over the models at which federations were made alike.
+        reached: whether that is the wanted value, up to the tolerance.
+        zeta_first: zeta_rms at the first model.
+        zeta_own: zeta_rms over models along the federation's own pooled run.
+        L_h_seen: the ratio in one round of local steps from the middle of its own pooled run.
+        L_h: from the Hessians there; None if they were not wanted.
+        L_tilde: as L_h.
+        efficiency: of the local steps, by the gauge.
+        experiment: the sections of its experiment.
+    """
+
+    kind: str
+    strength: float
+    zeta_rms: float
+    reached: bool
+    zeta_first: float
+    zeta_own: float
+    L_h_seen: float | None
+    L_h: float | None
+    L_tilde: float | None
+    efficiency: Efficiency
+    experiment: Mapping[str, Any]
+
+    def to_toml(self) -> str:
+        """The text of its experiment file."""
+        return Experiment.from_json(self.experiment).to_toml()
+
+
+@dataclass(frozen=True)
+class Design(Result, Displayed):
+    """Federations that were made alike in zeta_rms.
+
+    Attributes:
+        settings: the experiment without the kinds, and how the federations were searched.
+        zeta: the wanted zeta_rms.
+        plain: zeta_rms of the experiment without any of the kinds, over the same models.
+        local_steps: I, of the gauge and of L_h seen.
+        federations: one for each kind.
+    """
+
+    kind: ClassVar[str] = "design"
+    written_by: ClassVar[str] = "data design --out"
+
+    settings: Mapping[str, Any]
+    zeta: float
+    plain: float
+    local_steps: int
+    federations: tuple[Designed, ...]
+
+
+QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+WORST = 0.1
+"""The fraction of the workers that counts as the worst, at least one of them."""
+
+
+@dataclass(frozen=True)
+class WorkerEvaluation(Result, Displayed):
+    """Losses and accuracies of one model, worker by worker, on their training examples.
+
+    Attributes:
+        losses: F_i of each worker.
+        accuracies: the fraction of its examples that each worker's model gets right; None if the targets are no labels.
+        examples: how many examples each worker has; None if workers have none, as quadratics.
+        federation: digest of the federation.
+        model: digest of the model.
+    """
+
+    kind, written_by, is_sealed = "workers", "runs evaluate --out", True
+    derived_names = ("summary", "worst_workers")
+
+    losses: tuple[float, ...]
+    accuracies: tuple[float, ...] | None
+    examples: tuple[int, ...] | None
+    federation: str
+    model: str
+
+    def __post_init__(self) -> None:
+        for name in ("accuracies", "examples"):
+            held = getattr(self, name)
+            if not self.losses or (held is not None and len(held) != len(self.losses)):
+                raise InputError(f"{name} must have one entry for each of the {len(self.losses)} workers' losses.")
+
+    def _columns(self) -> dict[str, tuple[tuple[float, ...], bool]]:
+        """What there is, and whether more of it is worse."""
+        columns: dict[str, tuple[tuple[float, ...], bool]] = {"loss": (self.losses, True)}
+        return columns if self.accuracies is None else {**columns, "accuracy": (self.accuracies, False)}
+
+    def summary(self) -> Mapping[str, Mapping[str, float]]:
+        """Mean, quantiles and the mean of the worst tenth of the workers, of losses and accuracies.
+
+        >>> found = WorkerEvaluation((1.0, 3.0), (0.9, 0.5), None, "", "")
+        >>> found.summary()["accuracy"]["worst 10%"], found.summary()["loss"]["median"]
+        (0.5, 2.0)
+        """
+        summaries = {}
+        for name, (values, more_is_worse) in self._columns().items():
+            worst = sorted(values, reverse=more_is_worse)[: max(math.ceil(WORST * len(values)), 1)]
+            shown = {"mean": float(np.mean(values)), f"worst {WORST:.0%}": float(np.mean(worst))}
+            words = {0.0: "smallest", 0.5: "median", 1.0: "largest"}
+            for part, value in zip(QUANTILES, np.quantile(values, QUANTILES), strict=True):
+                shown[words.get(part, f"{part:.0%} quantile")] = float(value)
+            summaries[name] = shown
+        return summaries
+
+    def worst_workers(self) -> tuple[int, ...]:
+        """The worst tenth of the workers, worst first: by accuracy if there is one, otherwise by loss."""
+        number = max(math.ceil(WORST * len(self.losses)), 1)
+        order = np.argsort(
+            -np.array(self.losses) if self.accuracies is None else np.array(self.accuracies), kind="stable"
+        )
+        return tuple(order[:number].tolist())
+
+    def derived(self) -> tuple[Any, ...]:
+        """The summary of the workers' numbers, which the file holds too."""
+        return self.summary(), list(self.worst_workers())

@@ -30,9 +30,9 @@ from fedgauge.measurement.lenses import lenses
 from fedgauge.measurement.local_steps import LocalSteps
 from fedgauge.measurement.noise import noise
 from fedgauge.measurement.passes import Meter, OutOfBudgetError, why_ended
-from fedgauge.measurement.readings import Measurement, Reading
 from fedgauge.measurement.sampled import sampled_deviation, sampled_divergence
 from fedgauge.measurement.trajectory import near_convergence, trajectory
+from fedgauge.measurement.values import Measurement, Reading
 from fedgauge.simulation.experiment.config import Experiment
 from fedgauge.simulation.experiment.prepare import setup_of
 from fedgauge.simulation.options import Compute
@@ -124,12 +124,12 @@ def _certified(session: Session) -> Iterable[Reading]:
     if not isinstance(federation, SupervisedFederation):
         raise InputError("Only quadratics, linear and softmax regression can be certified; choose another reading.")
     session.progress("certified", 0, None)
-    found = certify(federation, start=session.setup.first_model)
+    certified = certify(federation, start=session.setup.first_model)
     meaning = (
         "Proved from the data for every model (F and d0 for the run's first model); bounds from these are certified."
     )
-    estimates = _of_seed(found.constants.estimates, session.setup)
-    yield Reading("certified", meaning, estimates, {"loss": found.loss, "gap": found.gap})
+    estimates = _of_seed(certified.constants.estimates, session.setup)
+    yield Reading("certified", meaning, estimates, {"loss": certified.loss, "gap": certified.gap})
 
 
 def _of_seed(estimates: Iterable[Estimate], setup: Setup) -> tuple[Estimate, ...]:
@@ -219,14 +219,14 @@ def _parts(session: Session) -> Iterable[Reading]:
     """Where zeta and L_h come from; the direction of L_h is that of the curvature reading, if it was taken."""
     curved = next((reading for reading in session.taken if "L_h" in reading.directions), None)
     direction = curved.directions["L_h"] if curved else None
-    found = decompose(session.meter, session.model, direction, session.options.tolerance)
+    decomposition = decompose(session.meter, session.model, direction, session.options.tolerance)
     meaning = "Where zeta and L_h at this model come from: which workers, which parameters."
     notes = [
         f"{part.symbol}: {_named(part.outliers)} out (median + 3 robust deviations is {part.threshold:.3g})."
-        for part in found.parts
+        for part in decomposition.parts
         if part.outliers
     ]
-    yield Reading("parts", meaning, details=found.to_json(), notes=tuple(notes))
+    yield Reading("parts", meaning, details=decomposition.to_json(), notes=tuple(notes))
 
 
 def _named(workers: Sequence[int]) -> str:

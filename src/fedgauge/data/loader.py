@@ -101,8 +101,8 @@ def _rows_of_digits() -> np.ndarray:
 
     The file is read as scikit-learn's own loader reads it, which takes more than a second to import.
     """
-    found = find_spec("sklearn")
-    for place in (found and found.submodule_search_locations) or ():
+    spec = find_spec("sklearn")
+    for place in (spec and spec.submodule_search_locations) or ():
         if (file := Path(place, "datasets", "data", "digits.csv.gz")).is_file():
             return np.loadtxt(file, delimiter=",")
     try:
