@@ -25,7 +25,7 @@ from fedgauge import fedavg, momentum, random_quadratics, simulate
 from fedgauge.algorithms import ALGORITHMS, Algorithm, fingerprint, make_algorithm, parameters_of
 from fedgauge.base.errors import InputError
 from fedgauge.base.fingerprints import alike, digest
-from fedgauge.base.user_code import is_own
+from fedgauge.base.user_code import is_user_code
 from fedgauge.simulation.options import Compute
 
 ROOT = Path(__file__).parents[2]
@@ -149,10 +149,10 @@ def test_nothing_stays_registered() -> None:
 
 
 def test_own_modules_are_told_from_installed_ones() -> None:
-    assert is_own(own.__name__)
-    assert is_own("a_module_that_only_the_sender_has")
+    assert is_user_code(own.__name__)
+    assert is_user_code("a_module_that_only_the_sender_has")
     installed = ("torch.nn", "torch.ops", "hypothesis", "sys", "dataclasses", "fedgauge.simulation.loop")
-    assert not any(map(is_own, installed))
+    assert not any(map(is_user_code, installed))
 
 
 # -- by name -----------------------------------------------------------------------------------------------------

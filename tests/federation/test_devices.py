@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from fedgauge import InputError, SupervisedFederation, federate
 from fedgauge.base.devices import choose_device
-from fedgauge.base.threads import own_generator
+from fedgauge.base.threads import separate_generator
 
 ROOT = Path(__file__).parents[2]
 
@@ -46,6 +46,6 @@ def test_auto_is_the_cpu_where_there_is_nothing_else() -> None:
 
 def test_generators_are_restored() -> None:
     state = torch.get_rng_state()
-    with own_generator():
+    with separate_generator():
         torch.rand(3)
     assert torch.equal(torch.get_rng_state(), state)

@@ -68,7 +68,7 @@ def test_the_choice_is_never_one_that_was_eliminated_or_that_anothers_record_bea
     world = World(world.noise, world.drift, wobble, largest=0.5)
     for found in (plan(world, cost, target, limit=50.0), world.run(cost, target, limit=50.0)):
         chosen = next(entry for entry in found.entries if entry.candidate == found.winner)
-        assert not chosen.fate.startswith("behind")
+        assert not chosen.outcome.startswith("behind")
         if found.standings:
             assert chosen.curve.when(target) is not None
             assert all(standing.score >= found.standings[0].score for standing in found.standings)

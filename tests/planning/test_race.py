@@ -86,7 +86,7 @@ def test_all_that_diverge_are_told_so() -> None:
 def test_those_that_diverge_do_not_win() -> None:
     found = World(largest=0.1).run(Cost("given", fixed=1.0, step=0.001), 1e-2)
     assert found.winner.gamma == 0.09
-    fates = {entry.candidate: entry.fate for entry in found.entries}
+    fates = {entry.candidate: entry.outcome for entry in found.entries}
     assert fates[Candidate(1, 0.81, 1.0, 10)] == "diverged"
 
 

@@ -31,7 +31,7 @@ from fedgauge.algorithms.scaffold import scaffold as scaffold
 from fedgauge.algorithms.schedules import Schedule as Schedule
 from fedgauge.algorithms.slowmo import slowmo as slowmo
 from fedgauge.base.errors import InputError, nearest
-from fedgauge.base.user_code import blamed, find_own
+from fedgauge.base.user_code import error_context, find_user_code
 
 ALGORITHMS: Mapping[str, Callable[..., Algorithm]] = {
     factory.__name__: factory
@@ -66,7 +66,7 @@ def is_plain(parameters: Mapping[str, Any]) -> bool:
 def _factory(name: str) -> Callable[..., Any]:
     """The function that makes an algorithm."""
     if ":" in name:
-        factory = find_own(name, "algorithm")
+        factory = find_user_code(name, "algorithm")
         if not callable(factory):
             raise InputError(f"{name} must be a function that makes an algorithm, not a {type(factory).__name__}.")
         return factory
@@ -133,7 +133,7 @@ def make_algorithm(name: str, **parameters: Any) -> Algorithm:
             if parameter == "gamma":
                 raise InputError(f"{name} needs gamma, the local learning rate; give a number above 0.")
             raise InputError(f"{name} needs {parameter}; give it as a parameter.")
-    with blamed(f"The algorithm {name} cannot be made") if ":" in name else nullcontext():
+    with error_context(f"The algorithm {name} cannot be made") if ":" in name else nullcontext():
         made = _factory(name)(**parameters)
     if not isinstance(made, Algorithm):
         raise InputError(f"{name} must return an Algorithm, not a {type(made).__name__}.")

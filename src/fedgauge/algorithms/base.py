@@ -23,7 +23,7 @@ from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from fedgauge.base.errors import InputError
-from fedgauge.base.user_code import contents, is_own
+from fedgauge.base.user_code import contents, is_user_code
 
 if TYPE_CHECKING:
     import torch
@@ -169,7 +169,7 @@ _registering = threading.RLock()
 """Held again where an algorithm's functions hold another algorithm, as with a local optimiser or a schedule."""
 
 
-def _own_modules(values: Iterable[Any]) -> set[str]:
+def _user_modules(values: Iterable[Any]) -> set[str]:
     """The user's own modules whose functions and classes are reached from these values."""
     modules: set[str] = set()
     seen: set[int] = set()
@@ -188,10 +188,10 @@ def _own_modules(values: Iterable[Any]) -> set[str]:
         elif isinstance(value, Mapping):
             waiting += value.values()
         elif isinstance(value, FunctionType):
-            if is_own(value.__module__):
+            if is_user_code(value.__module__):
                 modules.add(value.__module__)
             waiting += [part for _, part in contents(value)]
-        elif is_own((value if isinstance(value, type) else type(value)).__module__):
+        elif is_user_code((value if isinstance(value, type) else type(value)).__module__):
             kind = value if isinstance(value, type) else type(value)
             modules.add(kind.__module__)
             waiting += [part for part in vars(kind).values() if isinstance(part, FunctionType)]
@@ -221,7 +221,7 @@ def pack(name: str, fields: Mapping[str, Any]) -> bytes:
     import cloudpickle
 
     try:
-        with _by_value(_own_modules(fields.values())):
+        with _by_value(_user_modules(fields.values())):
             content: bytes = cloudpickle.dumps(dict(fields))
     except Exception as error:  # whatever pickling an object of the user's own may raise
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

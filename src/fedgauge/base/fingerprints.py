@@ -29,7 +29,7 @@ from weakref import ref
 
 import numpy as np
 
-from fedgauge.base.user_code import contents, is_own
+from fedgauge.base.user_code import contents, is_user_code
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
 _METHODS = (FunctionType, staticmethod, classmethod)
@@ -203,21 +203,21 @@ class _Digests:
     def _function(self, function: FunctionType) -> str:
         if compiled := getattr(function, "_torchdynamo_orig_callable", None):
             return self.of(compiled)
-        if "<" not in function.__qualname__ and not is_own(function.__module__):
+        if "<" not in function.__qualname__ and not is_user_code(function.__module__):
             return _hash("function", function.__module__, function.__qualname__)
         parts: list[Any] = [function.__code__]
         for name, part in contents(function):
             parts += [name, part]
-            if isinstance(part, ModuleType) and is_own(part.__name__):
+            if isinstance(part, ModuleType) and is_user_code(part.__name__):
                 parts.append({used: vars(part)[used] for used in _names(function.__code__) if used in vars(part)})
         if vars(function):
             parts.append(vars(function))
         return self._each("function", *parts)
 
     def _class(self, kind: type) -> str:
-        if not is_own(kind.__module__):
+        if not is_user_code(kind.__module__):
             # A class that a library makes from the user's own, as parametrizations are, has that among its bases.
-            own = [base for base in kind.__mro__[1:] if is_own(base.__module__)]
+            own = [base for base in kind.__mro__[1:] if is_user_code(base.__module__)]
             return self._each("class", kind.__module__, kind.__qualname__, own)
         # Dunders that are no methods say where a class was written, not what it does.
         members = {
@@ -240,7 +240,7 @@ class _Digests:
         slots = [name for name in slots if name not in ("__dict__", "__weakref__")]
         held = {name: getattr(value, name) for name in slots if hasattr(value, name)}
         held |= getattr(value, "__dict__", {})
-        if held or is_own(kind.__module__):
+        if held or is_user_code(kind.__module__):
             return self._each("object", kind, held)
         try:
             # What pickling would send is what the object is; only its own level is asked for here.

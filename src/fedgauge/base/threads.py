@@ -48,7 +48,7 @@ _GENERATOR = ProcessLock()
 
 
 @contextmanager
-def own_generator(device: torch.device | None = None) -> Iterator[None]:
+def separate_generator(device: torch.device | None = None) -> Iterator[None]:
     """Torch's own generators, of the CPU and of this device, for this thread alone, restored afterwards.
 
     Without the lock, federations that are made in several threads would draw from each other's seeds. No other device

@@ -31,12 +31,12 @@ def _is_installed(file: str) -> bool:
     return any(place.is_relative_to(installed) for installed in _installed())
 
 
-def is_own(module: str | None) -> bool:
+def is_user_code(module: str | None) -> bool:
     """Whether a module is the user's own: neither Python's nor an installed package's nor fedgauge's.
 
     A module that this process does not know is one whose functions came here by value.
 
-    >>> is_own("__main__"), is_own("json"), is_own("numpy"), is_own("fedgauge.algorithms")
+    >>> is_user_code("__main__"), is_user_code("json"), is_user_code("numpy"), is_user_code("fedgauge.algorithms")
     (True, False, False, False)
     """
     if module is None or module == "__main__":
@@ -76,10 +76,10 @@ def contents(function: FunctionType) -> Iterator[tuple[str, Any]]:
             yield f"global {name}", function.__globals__[name]
 
 
-def find_own(name: str, what: str) -> Callable[..., Any]:
+def find_user_code(name: str, what: str) -> Callable[..., Any]:
     """Import the function ``package.module:function``, which makes ``what``.
 
-    >>> find_own("math:hypot", "model")(3, 4)
+    >>> find_user_code("math:hypot", "model")(3, 4)
     5.0
     """
     module, _, function = name.partition(":")
@@ -101,10 +101,10 @@ def find_own(name: str, what: str) -> Callable[..., Any]:
 
 
 @contextmanager
-def blamed(what: str, remedy: str = "fix it") -> Iterator[None]:
+def error_context(what: str, remedy: str = "fix it") -> Iterator[None]:
     """Turn whatever the user's own code raises into one sentence; sys.exit there must not end the command unnoticed.
 
-    >>> with blamed("The model mine:net cannot be made"):
+    >>> with error_context("The model mine:net cannot be made"):
     ...     raise SystemExit(0)
     Traceback (most recent call last):
     fedgauge.base.errors.InputError: The model mine:net cannot be made (SystemExit: 0); fix it.

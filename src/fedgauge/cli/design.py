@@ -66,7 +66,7 @@ def design(
 
     if out:
         options.check_directory(out)
-    options.allow_own_modules()
+    options.allow_user_modules()
     with console.steps() as progress:
         from fedgauge.measurement.design import DesignOptions
         from fedgauge.measurement.design import design as make

@@ -29,7 +29,7 @@ def evaluate(
 
     if out:
         options.check_file(out)
-    options.allow_own_modules()
+    options.allow_user_modules()
     with console.steps() as progress:
         from fedgauge.base.errors import InputError
         from fedgauge.measurement.worker_evaluation import evaluate_workers

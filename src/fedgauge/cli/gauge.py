@@ -101,7 +101,7 @@ def gauge(
     options.check_plot(plot, made=out)
     if out:
         options.check_directory(out)
-    options.allow_own_modules()
+    options.allow_user_modules()
     price = None if experiment.run.cost is None else experiment.run.round_cost
     value = read_goal(goal)
     local_steps = tuple(sorted(set(parse("candidates", tuple[int, ...], candidates)))) if candidates else None
@@ -144,9 +144,9 @@ def gauge(
 
 def _source(experiment: Experiment, run: Path | None, at: Path | None) -> Experiment | Setup:
     """The experiment; as a set-up that starts from a model, if one is named or the run has its own first model."""
-    own = run / "start.safetensors" if run else None
-    if at is None and own is not None and own.exists():
-        at = own
+    start = run / "start.safetensors" if run else None
+    if at is None and start is not None and start.exists():
+        at = start
     if at is None:
         return experiment
     from fedgauge.simulation.experiment.prepare import prepare

@@ -79,7 +79,7 @@ def measure(
     options.check_plot(plot, made=out)
     if out:
         options.check_directory(out)
-    options.allow_own_modules()
+    options.allow_user_modules()
     names = tuple(name.strip() for name in (readings or "").split(",") if name.strip())
     # Imported here, because the imports take seconds.
     with console.steps() as progress:

@@ -68,7 +68,7 @@ def over(what: str) -> Any:
     return typer.Option(metavar="KEY=VALUE,VALUE", help=f"{what}; may be repeated.", show_default=False)
 
 
-def allow_own_modules() -> None:
+def allow_user_modules() -> None:
     """Let Python find the user's own modules in the current directory, after everything that is installed.
 
     A file called ``torch.py`` there must not be taken for the package.

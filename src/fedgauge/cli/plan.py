@@ -88,7 +88,7 @@ def plan(
     options.check_plot(plot, made=out)
     if out:
         options.check_directory(out)
-    options.allow_own_modules()
+    options.allow_user_modules()
     wanted, price = _goal(goal, budget), experiment.run.round_cost
     if mode == "theory":
         pilots = {"over": over or None, "seeds": seeds, "spend": spend, "limit": limit, "jobs": jobs}

@@ -86,7 +86,7 @@ def simulate(
     if resume and out is None:
         raise InputError("--resume needs --out, the directory of the run to resume.")
     options.check_plot(plot, made=out)
-    options.allow_own_modules()
+    options.allow_user_modules()
     if tensorboard:
         options.check_directory(tensorboard, "tensorboard")
     trace = _ended(experiment, out) if resume and out and not at else None

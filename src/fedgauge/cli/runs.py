@@ -204,7 +204,7 @@ def export(
             f"{run} holds {len(many)} runs, which can only be exported together as .json or .parquet; name one of them."
         )
     saved = many or [read_run(run)]
-    options.allow_own_modules()
+    options.allow_user_modules()
     observers = [make_observer(name, saved[0].experiment or saved[0].settings) for name in observer or []]
     for path in files:
         if path.suffix in (".json", ".parquet"):

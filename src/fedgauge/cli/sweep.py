@@ -39,7 +39,7 @@ def sweep(
     if out is None:
         raise InputError("sweep needs --out, the directory for its runs; name a new one.")
     options.check_directory(out)
-    options.allow_own_modules()
+    options.allow_user_modules()
     if jobs is not None:
         count("jobs", jobs)
     values = options.values_over(over or [])

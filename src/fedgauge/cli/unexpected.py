@@ -26,8 +26,8 @@ def out_of_memory(error: BaseException) -> str:
     >>> out_of_memory(RuntimeError("something else"))
     ''
     """
-    told = isinstance(error, RuntimeError | ValueError) and _NO_MEMORY.search(str(error))
-    if not (told or isinstance(error, MemoryError)):
+    match = isinstance(error, RuntimeError | ValueError) and _NO_MEMORY.search(str(error))
+    if not (match or isinstance(error, MemoryError)):
         return ""
     return (
         f"There is not enough memory ({_brief(error) or 'none is left'}); use a smaller batch size, fewer local"

@@ -70,9 +70,9 @@ def paper(
             f"per_worker must be at most {len(labels) // num_workers}, so that {num_workers} workers can share"
             f" {len(labels)} examples, not {n}."
         )
-    own = np.arange(num_workers * labels_per_worker).reshape(num_workers, -1) % len(supply)
-    wanted = _wanted(own, n, percent)
-    demand = np.bincount(own.ravel(), wanted.ravel(), minlength=len(supply)).astype(np.int64)
+    own_labels = np.arange(num_workers * labels_per_worker).reshape(num_workers, -1) % len(supply)
+    wanted = _wanted(own_labels, n, percent)
+    demand = np.bincount(own_labels.ravel(), wanted.ravel(), minlength=len(supply)).astype(np.int64)
     if (demand > supply).any():
         if not fill_up:
             raise _impossible(np.unique(labels), supply, demand, num_workers, n, percent, labels_per_worker)
@@ -87,7 +87,7 @@ def paper(
     left = []
     for label, pool in enumerate(examples):
         shuffled = streams.at(worker=label).permutation(pool)
-        workers, places = np.nonzero(own == label)
+        workers, places = np.nonzero(own_labels == label)
         ends = np.cumsum(wanted[workers, places])
         if demand[label] > supply[label]:
             # Each worker gets its part of what there is; rounding down gives nobody more than it wanted.
@@ -112,16 +112,16 @@ def _percent(given: float) -> float:
     return float(given)
 
 
-def _wanted(own: npt.NDArray[np.int64], n: int, percent: float) -> Indices:
+def _wanted(own_labels: npt.NDArray[np.int64], n: int, percent: float) -> Indices:
     """How many examples of each of its own labels each worker takes."""
-    k = own.shape[1]
+    k = own_labels.shape[1]
     total = int(np.floor(n * percent / 100 + 0.5))
-    return np.broadcast_to(total // k + (np.arange(k) < total % k), own.shape).astype(np.int64)
+    return np.broadcast_to(total // k + (np.arange(k) < total % k), own_labels.shape).astype(np.int64)
 
 
 def _fits(supply: Indices, num_workers: int, n: int, percent: float, k: int) -> bool:
-    own = np.arange(num_workers * k).reshape(num_workers, -1) % len(supply)
-    demand = np.bincount(own.ravel(), _wanted(own, n, percent).ravel(), minlength=len(supply))
+    own_labels = np.arange(num_workers * k).reshape(num_workers, -1) % len(supply)
+    demand = np.bincount(own_labels.ravel(), _wanted(own_labels, n, percent).ravel(), minlength=len(supply))
     return bool((demand <= supply).all())
 
 

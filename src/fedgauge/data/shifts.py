@@ -313,8 +313,8 @@ def shift_data(
     made = _applied(dataset, "train", active, chosen, workers, seed, words)
     if test and dataset.num_test:
         made = _applied(made, "test", active, chosen, _dealt(dataset.num_test, len(workers), seed), seed, {})
-    for told in words.values():
-        told.extend(["–"] * (partition.num_workers - len(told)))
+    for phrase in words.values():
+        phrase.extend(["–"] * (partition.num_workers - len(phrase)))
     return Shifted(made, words)
 
 

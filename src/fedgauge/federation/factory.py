@@ -10,7 +10,7 @@ from torch.utils.data import TensorDataset
 
 from fedgauge.base.devices import choose_device
 from fedgauge.base.errors import count
-from fedgauge.base.threads import own_generator, undisturbed
+from fedgauge.base.threads import separate_generator, undisturbed
 from fedgauge.federation.checks import check_data, check_module, joined, made_by
 from fedgauge.federation.flat import number_type
 from fedgauge.federation.kernels.base import Loss
@@ -56,7 +56,7 @@ def federate(
     (2, array([40, 60]))
     """
     device = str(choose_device(device))
-    with own_generator():
+    with separate_generator():
         module = check_module(made_by(model))
     how: dict[str, Any] = {"batch_size": batch_size, "l2": l2, "augment": augment, "path": path, "device": device}
     how["batch_norm"] = batch_norm

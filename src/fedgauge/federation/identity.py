@@ -207,7 +207,7 @@ def _sent(module: Any) -> Any:
     return cloudpickle.loads(cloudpickle.dumps(module))
 
 
-def own_module(module: nn.Module, make: Callable[[], nn.Module] | None) -> nn.Module:
+def copied_module(module: nn.Module, make: Callable[[], nn.Module] | None) -> nn.Module:
     """A module that nobody else has, from a user's module or the function that has made it."""
     copied = copy_of(module)
     if copied is None and make is not None and (another := make()) is not module:
@@ -220,7 +220,7 @@ def own_module(module: nn.Module, make: Callable[[], nn.Module] | None) -> nn.Mo
     return copied
 
 
-def own_loss(loss: Loss, device: torch.device) -> Loss:
+def copied_loss(loss: Loss, device: torch.device) -> Loss:
     """A loss that is a module, copied to the device; any other as it is."""
     if not isinstance(loss, nn.Module):
         return loss
@@ -233,11 +233,11 @@ def own_loss(loss: Loss, device: torch.device) -> Loss:
     return copied.to(device)
 
 
-def own_tensor(tensor: torch.Tensor, given: Any) -> torch.Tensor:
+def copied_tensor(tensor: torch.Tensor, given: Any) -> torch.Tensor:
     """A tensor in memory of its own, if it still shares that of what was given.
 
     >>> array = np.zeros(2)
-    >>> own_tensor(torch.from_numpy(array), array).add_(1.0).sum().item(), array.sum().item()
+    >>> copied_tensor(torch.from_numpy(array), array).add_(1.0).sum().item(), array.sum().item()
     (2.0, 0.0)
     """
     if isinstance(given, np.ndarray):

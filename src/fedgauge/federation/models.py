@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn import functional
 
 from fedgauge.base.errors import InputError, count, nearest, non_negative
-from fedgauge.base.user_code import blamed, find_own
+from fedgauge.base.user_code import error_context, find_user_code
 from fedgauge.federation.kernels.base import Loss, squared_error, token_accuracy, token_entropy
 from fedgauge.federation.modes import Augment, BatchNorm
 
@@ -366,11 +366,11 @@ def make_model(name: str, shape: Sequence[int], classes: int, **options: Any) ->
 
 
 def _own(name: str, shape: Sequence[int], classes: int, options: Mapping[str, Any]) -> Model:
-    factory = find_own(name, "model")
+    factory = find_user_code(name, "model")
 
     def make() -> Any:
         how = f"its factory is called with the shape {tuple(shape)}, the number {classes} of classes and its options"
-        with blamed(f"The model {name} cannot be made", how):
+        with error_context(f"The model {name} cannot be made", how):
             return factory(shape, classes, **options)
 
     made = make()

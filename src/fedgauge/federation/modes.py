@@ -24,7 +24,7 @@ from torch import nn
 
 from fedgauge.base.errors import InputError, nearest
 from fedgauge.base.terminal import notify
-from fedgauge.base.threads import own_generator, seed_generators
+from fedgauge.base.threads import seed_generators, separate_generator
 from fedgauge.federation.flat import FlatModule
 from fedgauge.federation.kernels.base import Loss
 
@@ -76,7 +76,7 @@ class Mode:
         """Call the module as in local steps; afterwards torch's generator is as it was."""
         _switch(self.switched, True)
         try:
-            with own_generator(self.device) if self.seeded else nullcontext():
+            with separate_generator(self.device) if self.seeded else nullcontext():
                 yield
         finally:
             _switch(self.switched, False)
@@ -117,7 +117,7 @@ def examine(
         with torch.no_grad():
             return float(loss(flat.outputs(flat.parts(model), x), y))
 
-    with own_generator(model.device):
+    with separate_generator(model.device):
         seed_generators(0, model.device)
         first, draws = _watched(value, model.device)
         second = value()
@@ -143,9 +143,9 @@ def examine(
                     " where self.training is true, as in F.dropout(x, training=self.training)."
                 )
         # By its own statistics, a batch of one sample is all zeros or cannot be normalised at all.
-        own = bool(normalising) and batch_norm == "local"
-        even = not own and _is_even(value, x, y, model.dtype)
-    remarks = [RANDOM] * draws + [AUGMENTED] * (augment is not None) + [LOCAL if own else UNEVEN] * (not even)
+        by_worker = bool(normalising) and batch_norm == "local"
+        even = not by_worker and _is_even(value, x, y, model.dtype)
+    remarks = [RANDOM] * draws + [AUGMENTED] * (augment is not None) + [LOCAL if by_worker else UNEVEN] * (not even)
     mode = Mode(draws or augment is not None, training if draws else (), tuple(remarks), even, model.device)
     if normalising and batch_norm == "averaged":
         return replace(mode, switched=mode.switched + normalising, remarks=(*mode.remarks, AVERAGED), even=False)

@@ -23,8 +23,8 @@ from fedgauge.base.randomness import Purpose, Streams
 from fedgauge.base.terminal import notify
 from fedgauge.base.threads import (
     check_number_type,
-    own_generator,
     seed_generators,
+    separate_generator,
     undisturbed,
     usual_torch,
 )
@@ -35,12 +35,12 @@ from fedgauge.federation.identity import (
     SAMPLES,
     Identity,
     alone,
+    copied_loss,
+    copied_module,
+    copied_tensor,
     copy_of,
     described,
     looked_at,
-    own_loss,
-    own_module,
-    own_tensor,
 )
 from fedgauge.federation.kernels.base import Loss, is_mean
 from fedgauge.federation.modes import Augment, BatchNorm, Mode, check_choice, counters, examine, running, settle
@@ -138,11 +138,11 @@ class SupervisedFederation:
         self.batch_norm = check_choice(batch_norm)
         make = None if self._make is None else lambda: check_module(self._made(0))
         self._given: weakref.ref[nn.Module] | None = weakref.ref(module)
-        module = own_module(module, make).to(self._device)
+        module = copied_module(module, make).to(self._device)
         self._module = settle(module, self.batch_norm)
         self.statistics = running(module) if batch_norm == "averaged" else ()
         scratch = {"frozen": (), "local": running(module) + counters(module), "averaged": counters(module)}[batch_norm]
-        self.loss, self._augment = own_loss(check_loss(loss), self._device), augment
+        self.loss, self._augment = copied_loss(check_loss(loss), self._device), augment
         self._first, self._flat = flatten(module, self.statistics), FlatModule(module, self.statistics, scratch)
         number = self._first.dtype
         if isinstance(inputs, ShardedData):
@@ -150,7 +150,7 @@ class SupervisedFederation:
         else:
             x, y = check_data(as_tensor("inputs", inputs, number), as_tensor("targets", targets, number))
             self._data = data = ShardedData(x.to(self._device), y.to(self._device), *flat(shards))
-            data.inputs, data.targets = own_tensor(data.inputs, inputs), own_tensor(data.targets, targets)
+            data.inputs, data.targets = copied_tensor(data.inputs, inputs), copied_tensor(data.targets, targets)
         samples = self._data.few()
         check_output(self._flat, self.loss, self._first, samples, self.targets)
         check_targets(self._flat, self.loss, self._first, samples, (self.inputs, self.targets))
@@ -177,7 +177,7 @@ class SupervisedFederation:
         """A new module, made with torch's own generator seeded; its state is restored afterwards."""
         if self._make is None:
             return self._module
-        with own_generator(self._device):
+        with separate_generator(self._device):
             seed_generators(int(Streams(seed, Purpose.START).at().integers(2**63)), self._device)
             return self._make()
 

@@ -153,7 +153,7 @@ class _Designing:
         setup = prepare(experiment)
         self._progress(f"{kind}: constants", 0, None)
         along = pooled_models(setup, self._steps)
-        seen, bent = self._constants(setup, along[len(along) // 2])
+        observed, bent = self._constants(setup, along[len(along) // 2])
         self._progress(f"{kind}: gauge", 0, None)
         gauged = gauge(setup, options=GaugeOptions(steps=self._steps, local_steps=(self._local_steps,)))
         return Designed(
@@ -163,7 +163,7 @@ class _Designing:
             match.reached,
             zeta_over(setup, [setup.first_model]),
             zeta_over(setup, along),
-            seen,
+            observed,
             bent.get("L_h"),
             bent.get("L_tilde"),
             gauged.efficiency[-1],
@@ -174,11 +174,11 @@ class _Designing:
         """L_h as seen in one round, and the constants from Hessians."""
         gamma, weights = setup.algorithm.parameters.get("gamma"), setup.participation.weights
         with Meter(setup.federation, weights=weights, seed=setup.seed, compute=setup.compute) as meter:
-            seen = None
+            observed = None
             if gamma is not None:
                 reading = lenses(meter, model, gamma=float(gamma), local_steps=self._local_steps, only=["L_h"])
-                seen = reading.constants["L_h"].value if "L_h" in reading.constants else None
+                observed = reading.constants["L_h"].value if "L_h" in reading.constants else None
             if not self._options.curvature:
-                return seen, {}
+                return observed, {}
             bent = curvature(meter, model, _TOLERANCE).constants
-        return seen, {name: bent[name].value for name in ("L_h", "L_tilde")}
+        return observed, {name: bent[name].value for name in ("L_h", "L_tilde")}

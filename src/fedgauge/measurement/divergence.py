@@ -137,10 +137,10 @@ def _local(
             if not intervals_of:
                 raise
             break
-        looked = chosen[: len(squares)]
+        examined = chosen[: len(squares)]
         # Each term is multiplied by N w_i, so that the mean over the drawn workers is unbiased for the sum over all.
-        mean = intervals.of_mean(squares * meter.shares[looked] * N, population=N)
-        intervals_of[k] = mean, dict(sorted(zip(looked.tolist(), np.sqrt(squares).tolist(), strict=True)))
+        mean = intervals.of_mean(squares * meter.shares[examined] * N, population=N)
+        intervals_of[k] = mean, dict(sorted(zip(examined.tolist(), np.sqrt(squares).tolist(), strict=True)))
     largest = max(intervals_of, key=lambda k: float(intervals_of[k][0].value))
     value, low, high = map(float, intervals_of[largest][0].root())
     number = len(intervals_of[largest][1])

@@ -173,15 +173,15 @@ def at_start(symbol: str, value: float) -> Estimate:
 
 def _apart(design: LinearDesign, matrix: Floats, worker: int) -> float:
     """|grad F_i - grad f| at a matrix W."""
-    own, whole = design.worker(worker), design.mean
-    return float(np.linalg.norm(matrix @ (own.gram - whole.gram) - (own.moment - whole.moment)))
+    of_worker, whole = design.worker(worker), design.mean
+    return float(np.linalg.norm(matrix @ (of_worker.gram - whole.gram) - (of_worker.moment - whole.moment)))
 
 
 def variance(design: LinearDesign, matrix: Floats, worker: int) -> float:
     """The variance of one sample's gradient at a matrix W."""
-    W, own = torch.from_numpy(matrix), design.worker(worker)
+    W, of_worker = torch.from_numpy(matrix), design.worker(worker)
     squares = 0.0
     for x, y in design.blocks(worker):
         squares += float(((x @ W.T.to(x) - y).square().sum(dim=1) * x.square().sum(dim=1)).sum())
-    mean = matrix @ own.gram - own.moment
-    return max(squares / own.size - float(np.sum(mean**2)), 0.0)
+    mean = matrix @ of_worker.gram - of_worker.moment
+    return max(squares / of_worker.size - float(np.sum(mean**2)), 0.0)

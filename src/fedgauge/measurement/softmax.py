@@ -59,7 +59,7 @@ def _reach(centre: Floats, classes: int) -> Floats:
     return reach
 
 
-def _divergence(own: LayerMoments, mean: LayerMoments, share: float, classes: int) -> Range:
+def _divergence(of_worker: LayerMoments, mean: LayerMoments, share: float, classes: int) -> Range:
     """sup |grad F_i - grad f| for a worker whose samples make up ``share`` of f's.
 
     The difference is sum_s w_s (p - y) x', with weights w that sum to 0 and whose absolute values sum to 2 (1 - share).
@@ -68,10 +68,10 @@ def _divergence(own: LayerMoments, mean: LayerMoments, share: float, classes: in
     if mass == 0:
         return Range(0.0, 0.0)
     # The moments of x x' and x, weighted by the absolute values of the weights.
-    gram = mean.gram + (1 - 2 * share) * own.gram
-    middle = (mean.mean + (1 - 2 * share) * own.mean) / mass
-    gap = own.target - mean.target
-    at_zero = float(np.linalg.norm((own.mean - mean.mean) / classes - (own.moment - mean.moment)))
+    gram = mean.gram + (1 - 2 * share) * of_worker.gram
+    middle = (mean.mean + (1 - 2 * share) * of_worker.mean) / mass
+    gap = of_worker.target - mean.target
+    at_zero = float(np.linalg.norm((of_worker.mean - mean.mean) / classes - (of_worker.moment - mean.moment)))
     reach = _reach(_CENTRES, classes)
     plain = (1 - _CENTRES) * at_zero + reach * (mass * largest_eigenvalue(gram, mean.size)) ** 0.5
 
@@ -112,8 +112,8 @@ def variances(design: LinearDesign) -> list[Range]:
     """
     variances_of = []
     for worker in range(design.num_workers):
-        own = design.worker(worker)
-        moment, power = torch.from_numpy(own.moment), float(np.sum(own.moment**2))
+        of_worker = design.worker(worker)
+        moment, power = torch.from_numpy(of_worker.moment), float(np.sum(of_worker.moment**2))
         centres = torch.from_numpy(_CENTRES)[:, None]
         total = np.zeros(len(_CENTRES))
         for x, y in design.blocks(worker):
@@ -122,10 +122,12 @@ def variances(design: LinearDesign) -> list[Range]:
             wrong = scores.masked_fill(y > 0, -torch.inf).amax(dim=1)
             off = 2 * x.square().sum(dim=1).cpu() + 2 * centres * (wrong - right).cpu()
             total += off.clamp(min=0.0).sum(dim=1).numpy()
-        high = float((total / own.size + _CENTRES**2 * power).min())
+        high = float((total / of_worker.size + _CENTRES**2 * power).min())
         rest = 1 - 1 / design.outputs
-        low = rest * float(np.trace(own.gram)) - float(np.sum((own.mean / design.outputs - own.moment) ** 2))
-        rounding = 8 * _EPS * (own.size + design.width) * float(np.trace(own.gram))
+        low = rest * float(np.trace(of_worker.gram)) - float(
+            np.sum((of_worker.mean / design.outputs - of_worker.moment) ** 2)
+        )
+        rounding = 8 * _EPS * (of_worker.size + design.width) * float(np.trace(of_worker.gram))
         variances_of.append(Range(max(low - rounding, 0.0), high + rounding))
     return variances_of
 
@@ -168,21 +170,26 @@ def minimise(design: LinearDesign, l2: float, passes: int) -> Floats:
     """
     values, vectors = (part.numpy() for part in torch.linalg.eigh(torch.from_numpy(design.mean.gram)))
     shape = product(vectors / np.sqrt(np.maximum(values, 0.0) / design.outputs + l2), vectors.T)
-    seen = torch.zeros(design.outputs, design.width, dtype=torch.float64, requires_grad=True)
+    parameters = torch.zeros(design.outputs, design.width, dtype=torch.float64, requires_grad=True)
     search = torch.optim.LBFGS(
-        [seen], max_iter=8, tolerance_grad=0.0, tolerance_change=0.0, history_size=20, line_search_fn="strong_wolfe"
+        [parameters],
+        max_iter=8,
+        tolerance_grad=0.0,
+        tolerance_change=0.0,
+        history_size=20,
+        line_search_fn="strong_wolfe",
     )
     best, spent = (np.inf, np.zeros((design.outputs, design.width))), 0
 
     def closure() -> float:
         nonlocal best, spent
-        matrix = product(seen.detach().numpy(), shape)
+        matrix = product(parameters.detach().numpy(), shape)
         evaluation = evaluate(design, matrix, l2)
         spent += 1
         norm = float(np.linalg.norm(evaluation.gradient))
         if norm < best[0]:
             best = norm, matrix
-        seen.grad = torch.from_numpy(product(evaluation.gradient, shape))
+        parameters.grad = torch.from_numpy(product(evaluation.gradient, shape))
         return evaluation.loss
 
     goal = 2 * l2 * 1e-8 * float(np.log(design.outputs))

@@ -193,9 +193,9 @@ def exceeded(records: Sequence[Round], limits: Mapping[str, float]) -> list[tupl
         for symbol, limit in limits.items():
             if symbol == "L_h" and not _all_took_part(record):
                 continue
-            seen = _RATIOS[symbol](record) if symbol in _RATIOS else None
-            if seen is not None and seen > limit * (1 + 1e-6):
-                names.append((record.round, symbol, seen))
+            ratio = _RATIOS[symbol](record) if symbol in _RATIOS else None
+            if ratio is not None and ratio > limit * (1 + 1e-6):
+                names.append((record.round, symbol, ratio))
     return names
 
 

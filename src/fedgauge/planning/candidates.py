@@ -177,13 +177,13 @@ def space_of(setup: Setup, cost: Cost, over: Mapping[str, Sequence[Any]] | None 
         )
     refuse_round_schedules(setup.experiment.get("algorithm") or parameters, "A plan")
     eta = parameters.get("eta")
-    own = Candidate(
+    given = Candidate(
         setup.local_steps, _tidy(parameters["gamma"]), 1.0 if eta is None else float(eta), who.num_participants(N)
     )
-    steps = chosen.get("local_steps") or sorted({*_ladder(1, _STEPS, CAP), own.I})
-    gammas = chosen.get("gamma") or [_tidy(own.gamma * _RATES**power) for power in range(-2, 3)]
-    etas = chosen.get("eta") or ([own.eta] if eta is None else sorted({own.eta / 2, own.eta, own.eta * 2}))
-    people = chosen.get("participants") or _participants(setup, cost, own)
+    steps = chosen.get("local_steps") or sorted({*_ladder(1, _STEPS, CAP), given.I})
+    gammas = chosen.get("gamma") or [_tidy(given.gamma * _RATES**power) for power in range(-2, 3)]
+    etas = chosen.get("eta") or ([given.eta] if eta is None else sorted({given.eta / 2, given.eta, given.eta * 2}))
+    people = chosen.get("participants") or _participants(setup, cost, given)
     must_be_all = setup.experiment.get("run", {}).get("sampling") == "full"
     for number in people:
         if number > N:
@@ -194,15 +194,15 @@ def space_of(setup: Setup, cost: Cost, over: Mapping[str, Sequence[Any]] | None 
                 " leave out one of the two."
             )
     free = tuple(key for key in KEYS if key not in chosen)
-    return Space(tuple(steps), tuple(gammas), tuple(etas), tuple(people), own, free)
+    return Space(tuple(steps), tuple(gammas), tuple(etas), tuple(people), given, free)
 
 
-def _participants(setup: Setup, cost: Cost, own: Candidate) -> list[int]:
+def _participants(setup: Setup, cost: Cost, given: Candidate) -> list[int]:
     """The user's own M, and smaller ones if they are allowed and could save enough of a round to matter."""
-    messages = cost.per_participant * own.M / cost.round(own.I, own.M)
+    messages = cost.per_participant * given.M / cost.round(given.I, given.M)
     if setup.experiment.get("run", {}).get("sampling") == "full" or messages < _WORTH:
-        return [own.M]
-    return sorted({max(1, round(own.M / _FEWER**power)) for power in range(3)})
+        return [given.M]
+    return sorted({max(1, round(given.M / _FEWER**power)) for power in range(3)})
 
 
 def _tidy(rate: float) -> float:

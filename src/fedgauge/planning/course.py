@@ -30,13 +30,13 @@ class RaceEntry(Value):
         candidate: the candidate.
         curve: its run with the first seed.
         score: forecast of the seconds to the goal, or of the error at the end of the budget.
-        fate: how it ended, in words.
+        outcome: how it ended, in words.
     """
 
     candidate: Candidate
     curve: Curve
     score: float
-    fate: str
+    outcome: str
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class Course:
         return self.done(candidate) and not self.curve(candidate).diverged
 
     def running(self) -> list[Candidate]:
-        """The candidates that may run on, best forecast first; notes the fate of those that are dominated."""
+        """The candidates that may run on, best forecast first; notes the outcome of those that are dominated."""
         left, field = [], {candidate: self.curve(candidate) for candidate in self.field}
         for candidate, curve in field.items():
             if candidate in self.fates or self.done(candidate):
@@ -188,7 +188,7 @@ class Course:
         """
         finalists = {standing.candidate: standing for standing in standings}
 
-        def fate(candidate: Candidate) -> str:
+        def outcome(candidate: Candidate) -> str:
             if self.curve(candidate).diverged:
                 return "diverged"
             if candidate in finalists:
@@ -204,7 +204,7 @@ class Course:
             return (0.0 if standing else 2.0 if curve.diverged else 1.0, score, curve.errors[-1])
 
         entries = tuple(
-            RaceEntry(c, self.curve(c), self.score(c), fate(c)) for c in sorted(self.field, key=lambda c: place(c))
+            RaceEntry(c, self.curve(c), self.score(c), outcome(c)) for c in sorted(self.field, key=lambda c: place(c))
         )
         return Race(entries, tuple(standings), ending, clear, self.spent, len(self.curves), self.gradient_steps)
 

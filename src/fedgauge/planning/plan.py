@@ -204,14 +204,14 @@ class Terms(Value):
         return float(getattr(self, name)) / self.total if self.total > 0 else 0.0
 
 
-def terms(seen: Seen, candidate: Candidate, cost: Cost, seconds: float) -> Terms:
+def terms(observed: Seen, candidate: Candidate, cost: Cost, seconds: float) -> Terms:
     """The terms of a candidate's error after some seconds."""
     rate, rounds = candidate.gamma * candidate.eta, seconds / candidate.seconds(cost)
     return Terms(
         candidate.I,
-        progress=2 * max(seen.fall, 0.0) / (rate * candidate.I * rounds),
-        noise=rate * seen.L_g * seen.sigma2 / candidate.M,
-        drift=seen.drift(candidate.I, candidate.gamma),
+        progress=2 * max(observed.fall, 0.0) / (rate * candidate.I * rounds),
+        noise=rate * observed.L_g * observed.sigma2 / candidate.M,
+        drift=observed.drift(candidate.I, candidate.gamma),
     )
 
 
@@ -227,12 +227,12 @@ def known_before(constants: Constants, fall: float, grad2: float) -> Seen:
     return Seen(fall, grad2, sigma**2, zeta**2, L_g, L_h, deviation2=0.0, local_steps=1, gamma=1.0)
 
 
-def order(candidates: Sequence[Candidate], seen: Seen, cost: Cost, seconds: float) -> list[Candidate]:
+def order(candidates: Sequence[Candidate], observed: Seen, cost: Cost, seconds: float) -> list[Candidate]:
     """Sort candidates by the error that the constants predict after some seconds; those that overshoot come last."""
 
     def predicted(candidate: Candidate) -> tuple[bool, float]:
-        overshoots = candidate.gamma * max(candidate.eta, 1.0) * seen.L_g > _STABLE
-        return overshoots, terms(seen, candidate, cost, seconds).total
+        overshoots = candidate.gamma * max(candidate.eta, 1.0) * observed.L_g > _STABLE
+        return overshoots, terms(observed, candidate, cost, seconds).total
 
     return sorted(candidates, key=predicted)
 

@@ -215,9 +215,9 @@ def _planned(
             # A saved run may be longer than the budget allows.
             end = goal.budget / race.winner.seconds(cost) * (1 + 1e-9)
             records = tuple(record for record in records if record.round <= end)
-    seen = _after(race.winner.applied(shared), torch.from_numpy(model), records, race.winner)
+    observed = _after(race.winner.applied(shared), torch.from_numpy(model), records, race.winner)
     theory, notes = _theory(task, records, race.winner)
-    return _plan(task, race, records, seen, theory, [*left_out, *notes])
+    return _plan(task, race, records, observed, theory, [*left_out, *notes])
 
 
 def _long_way(
@@ -334,7 +334,7 @@ def _plan(
     task: _Task,
     race: Race,
     records: Sequence[Round],
-    seen: Seen,
+    observed: Seen,
     theory: TheoryPlan | None,
     notes: Sequence[str],
 ) -> Plan:
@@ -362,11 +362,11 @@ def _plan(
         low=low,
         high=high,
         value=goal.best(records),
-        terms=tuple(terms(seen, replace(winner, I=number), cost, max(seconds, each)) for number in steps),
-        seen=seen,
+        terms=tuple(terms(observed, replace(winner, I=number), cost, max(seconds, each)) for number in steps),
+        seen=observed,
         constants=task.constants,
         theory=theory,
-        notes=(*_remarks(space, seen, winner, cost), *notes),
+        notes=(*_remarks(space, observed, winner, cost), *notes),
         wall=time.monotonic() - task.began,
     )
 
@@ -382,9 +382,9 @@ def _experiment(task: _Task, winner: Candidate, rounds: int) -> dict[str, Any]:
     return experiment.changed(changes).to_json()
 
 
-def _remarks(space: Space, seen: Seen, winner: Candidate, cost: Cost) -> list[str]:
+def _remarks(space: Space, observed: Seen, winner: Candidate, cost: Cost) -> list[str]:
     notes = []
-    if seen.identical:
+    if observed.identical:
         notes.append("The workers are identical: their gradients agree, and averaging them only divides the noise.")
     if winner.I == max(space.local_steps) > 1:
         notes.append(f"I is the largest that was tried; to try larger ones, name {2 * winner.I} among the local steps.")

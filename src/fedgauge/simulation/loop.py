@@ -296,10 +296,10 @@ class _Run:
                 self._observer(state.round, record)
                 return status
         watched = gradient if due and self._watch else None
-        ends, seen = self._rounds.round(state, watched, self._pacing.ends(record is not None))
+        ends, observed = self._rounds.round(state, watched, self._pacing.ends(record is not None))
         following = ends[-1]
         if record is not None:
-            record, following = self._pacing.decide(dataclasses.replace(record, **seen._asdict()), state, ends)
+            record, following = self._pacing.decide(dataclasses.replace(record, **observed._asdict()), state, ends)
             self._keep(record)
         # Only now, so that no interruption separates a state from the records before it.
         self._state = following

@@ -79,11 +79,11 @@ class AdaptiveSteps:
         for end in ends:
             loss, gradient = self.evaluate(end.model)
             path.append(loss if np.isfinite(loss) and torch.isfinite(gradient.sum()) else float("inf"))
-        looked = self.ends(recorded=True)
-        record = dataclasses.replace(record, looked=looked, path=tuple(path))
+        examined = self.ends(recorded=True)
+        record = dataclasses.replace(record, looked=examined, path=tuple(path))
         taken = self._pace.take(self._state, record)
         record = dataclasses.replace(record, taken=taken)
         self._state, decision = self._pace.step(self._state, record)
         undone = dataclasses.replace(before, round=before.round + 1)
-        states = dict(zip((0, *looked), (undone, *ends), strict=True))
+        states = dict(zip((0, *examined), (undone, *ends), strict=True))
         return dataclasses.replace(record, why=decision.why), states[taken]

@@ -25,19 +25,19 @@ class Watched(NamedTuple):
     L_g_ratio: float | None = None
 
 
-def compare(model: torch.Tensor, gradient: torch.Tensor | None, sums: Sums, seen: Secants) -> Watched:
+def compare(model: torch.Tensor, gradient: torch.Tensor | None, sums: Sums, secants: Secants) -> Watched:
     """Compute what a round says about the constants.
 
     Args:
         model: the global model at the start of the round.
         gradient: the gradient of f at that model; None unless all workers take part.
         sums: the participants' models after their local steps, and their gradients at those models.
-        seen: their gradients at the mean of those models.
+        secants: their gradients at the mean of those models.
     """
     assert sums.spread.mean is not None
     assert sums.gradient is not None
     mean, weight = sums.spread.mean, sums.spread.weight
-    at_mean = seen.gradient / weight
+    at_mean = secants.gradient / weight
     gap = (sums.gradient / weight).sub_(at_mean)
     ratio = None
     if gradient is not None and not torch.equal(mean.to(model.dtype), model):
@@ -46,8 +46,8 @@ def compare(model: torch.Tensor, gradient: torch.Tensor | None, sums: Sums, seen
         spread=sums.spread.squares / weight,
         deviation2=float(gap @ gap),
         # Rounding can make the difference of two equal numbers negative.
-        zeta2=max(seen.squares / weight - float(at_mean @ at_mean), 0.0),
-        L_tilde_ratio=seen.steepest or None,
+        zeta2=max(secants.squares / weight - float(at_mean @ at_mean), 0.0),
+        L_tilde_ratio=secants.steepest or None,
         L_g_ratio=ratio,
     )
 
@@ -126,14 +126,14 @@ class Rounds:
         dealt = lanes(cohort, self._chunk, state.memory)
         watch = 0 if gradient is None else self._work.keepable(state.model, len(dealt))
         sums = Sums()
-        kept: list[Lane] = []
+        local_models: list[Lane] = []
         arguments = (state.round, state.model, state.server, watch, ends)
         parts = map_lanes(self._engine, Work.local_phase, dealt, *arguments, few=is_large(self._start))
         for lane, part in zip(dealt, parts, strict=True):
-            if is_large(self._start) and len(kept) >= _KEEPING_LANES:
+            if is_large(self._start) and len(local_models) >= _KEEPING_LANES:
                 # The ratio that bounds L_tilde is then the largest over fewer workers.
                 part.kept = {name: rows[:0].clone() for name, rows in part.kept.items()}
-            kept.append(Lane(lane.cohort, part.kept))
+            local_models.append(Lane(lane.cohort, part.kept))
             sums.add(part)
             del part
         following = [self._following(state, each) for each in (*sums.path, sums)]
@@ -142,7 +142,7 @@ class Rounds:
         sums.message.clear()
         if isinstance(self._engine, Foresees):
             self._engine.foresee(following[-1])
-        return following, self._look(state.model, gradient if full else None, sums, kept)
+        return following, self._observe(state.model, gradient if full else None, sums, local_models)
 
     def _following(self, state: State, sums: Sums) -> State:
         """The state after the server's update."""
@@ -156,20 +156,22 @@ class Rounds:
         model, server = self._work.algorithm.update(state.model, state.server, sums.message, fraction)
         return State(state.round + 1, model, server, memory)
 
-    def _look(self, model: torch.Tensor, gradient: torch.Tensor | None, sums: Sums, kept: list[Lane]) -> Watched:
+    def _observe(
+        self, model: torch.Tensor, gradient: torch.Tensor | None, sums: Sums, local_models: list[Lane]
+    ) -> Watched:
         """Compare the participants' models and gradients with those at their mean model."""
         mean = sums.spread.mean
         assert mean is not None
-        seen: Secants | None = None
-        for part in self._record(Work.secants, kept, mean.to(model.dtype)):
+        secants: Secants | None = None
+        for part in self._record(Work.secants, local_models, mean.to(model.dtype)):
             if part is None:
                 # A worker was lost in this round, so these sums are over fewer workers than the earlier ones.
                 return Watched()
-            if seen is None:
-                seen = part
+            if secants is None:
+                secants = part
             else:
-                seen.add(part)
-        return Watched() if seen is None else compare(model, gradient, sums, seen)
+                secants.add(part)
+        return Watched() if secants is None else compare(model, gradient, sums, secants)
 
     @property
     def device(self) -> torch.device:

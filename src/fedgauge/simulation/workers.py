@@ -306,22 +306,22 @@ class Work(LaneWork):
 
     def secants(self, lane: Lane, mean: torch.Tensor) -> Secants:
         """Compare the gradients at the kept local models, which are the lane's memory, with those at the mean model."""
-        seen = Secants(torch.zeros(len(mean), dtype=torch.float64, device=mean.device))
+        secants = Secants(torch.zeros(len(mean), dtype=torch.float64, device=mean.device))
         for (workers, _, weights), kept in lane.chunks(self.chunk):
             slopes = self.recorded.gradients(mean.expand(len(workers), -1), workers)
             shares = torch.from_numpy(weights).to(mean.device)
             number = len(kept["x"])
             change2, distance2 = shares.new_zeros(number), shares.new_zeros(number)
-            into = torch.split(seen.gradient, _COLUMNS)
+            into = torch.split(secants.gradient, _COLUMNS)
             blocks = _columns(slopes, kept["gradient"], kept["x"], mean)
             for total, (slope, kept_slope, x, centre) in zip(into, blocks, strict=True):
                 change2 += (slope[:number] - kept_slope).square().sum(dim=1)
                 distance2 += (centre - x).square().sum(dim=1)
                 total += shares @ slope
-                seen.squares += float(shares @ slope.square().sum(dim=1))
+                secants.squares += float(shares @ slope.square().sum(dim=1))
             ratios = (change2 / distance2).sqrt()[distance2 > 0]
-            seen.steepest = max(seen.steepest, float(ratios.max()) if len(ratios) else 0.0)
-        return seen
+            secants.steepest = max(secants.steepest, float(ratios.max()) if len(ratios) else 0.0)
+        return secants
 
     def local_states(
         self, part: Lane, round: int, model: torch.Tensor, server: Tensors

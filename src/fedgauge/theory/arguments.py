@@ -179,9 +179,9 @@ def _estimate(name: str, data: Any, scope: Scope | None = None) -> Estimate:
     if {"low", "high"} <= set(entry):
         estimate = Estimate.from_json({"method": "given", **entry, "symbol": name})
     else:
-        own = Scope.from_json(entry["scope"]) if isinstance(entry.get("scope"), Mapping) else None
+        scope_of = Scope.from_json(entry["scope"]) if isinstance(entry.get("scope"), Mapping) else None
         estimate = Estimate(
-            name, value, value, value, cast(Kind, kind), method, scope=own
+            name, value, value, value, cast(Kind, kind), method, scope=scope_of
         )  # its kind is checked in use
     vouched = estimate.scope is not None or method == _TYPED
     return estimate if vouched else replace(estimate, scope=scope and scope.of(name))

@@ -112,17 +112,17 @@ def causes(v: Values, limit: Any) -> Causes:
     y = np.minimum(v["gamma"] * v["L_g"], limit)
     model, pull, noise, noise_pull = growths(I, y)
     zeta = np.sqrt(np.where(np.equal(v["zeta2"], np.inf), 0.0, v["zeta2"]))
-    mean, own = np.sqrt(v["sigma2"] / N), np.sqrt(v["sigma2"] * (1 - 1 / N))
+    mean, of_worker = np.sqrt(v["sigma2"] / N), np.sqrt(v["sigma2"] * (1 - 1 / N))
     pace, late = v["gamma"] * v["L_h"] / I, noise / I
-    apart = pace * own * noise_pull, pace * zeta * pull
-    return Causes(y, model / I, mean / np.sqrt(I), mean * late, *apart, zeta, own, late)
+    apart = pace * of_worker * noise_pull, pace * zeta * pull
+    return Causes(y, model / I, mean / np.sqrt(I), mean * late, *apart, zeta, of_worker, late)
 
 
 def one_round(v: Values, draws: Draws = FULL) -> RoundTerms:
     """Return the inequality of one round; an infinite zeta counts as 0 here, see :func:`statement`."""
     I, L_g = v["I"], v["L_g"]  # noqa: E741
     u = v["gamma"] * v["eta"] * I
-    y, c, n, m, w, d, zeta, own, enlarged = causes(v, growth_limit(I, np.asarray(1.0)))
+    y, c, n, m, w, d, zeta, of_worker, enlarged = causes(v, growth_limit(I, np.asarray(1.0)))
     step, b = u * L_g, m + w + d
     P = np.where(step <= 1, (1 - c) * (1 - step * (1 - c) / 2), (1 + c) * (1 - step * (1 + c) / 2))
     # Near the limit P is a difference of nearly equal numbers: what rounding may have added to it is taken away.
@@ -136,11 +136,11 @@ def one_round(v: Values, draws: Draws = FULL) -> RoundTerms:
     squares |= {"local noise of workers": square * w, "local divergence": square * d}
     if draws is not FULL:
         # |sum_k (g_i - mean g)| <= lead + rest over I: noise is orthogonal to gradients before it only.
-        late = zeta * own * growths(I, 0.0 * y)[3] / (I * I)
-        lead = np.sqrt(zeta * zeta + own * own / I + 2 * late)
-        rest_d, rest_w = zeta * c, own * enlarged
+        late = zeta * of_worker * growths(I, 0.0 * y)[3] / (I * I)
+        lead = np.sqrt(zeta * zeta + of_worker * of_worker / I + 2 * late)
+        rest_d, rest_w = zeta * c, of_worker * enlarged
         more = half * draws.apart * (2 * lead + rest_d + rest_w)
-        squares["gradient noise"] = squares["gradient noise"] + half * draws.apart * (own * own / I + late)
+        squares["gradient noise"] = squares["gradient noise"] + half * draws.apart * (of_worker * of_worker / I + late)
         squares["local noise of workers"] = squares["local noise of workers"] + more * rest_w
         squares["sampling divergence"] = half * draws.apart * (zeta * zeta + late) + more * rest_d
     total = sum(linear.values()), sum(squares.values())

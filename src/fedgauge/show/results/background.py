@@ -158,7 +158,7 @@ def _share_out(experiment: Experiment) -> tuple[LabelCounts, int]:
     """The labels of every worker, if the data is on this machine; nothing is downloaded."""
     from fedgauge.simulation.experiment.prepare import share_out
 
-    if experiment.data.is_own:
+    if experiment.data.is_user_code:
         raise InputError(f"{experiment.data.name} is a function of your own, which is not called to write a report.")
     dataset, partition = share_out(experiment)
     labels, names = dataset.counted()

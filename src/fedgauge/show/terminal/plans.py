@@ -178,7 +178,7 @@ def show(plan: Plan) -> None:
         c = entry.candidate
         share = plan.cost.communication(c.M) / c.seconds(plan.cost)
         row = (str(c.I), short(c.gamma), _score(plan, entry.score), lasting(entry.curve.end), f"{share:.0%}")
-        each.add_row(*(Text(cell, "bold cyan" if c == chosen else "") for cell in ("", *row, entry.fate)))
+        each.add_row(*(Text(cell, "bold cyan" if c == chosen else "") for cell in ("", *row, entry.outcome)))
     out.print(Padding(each, (1, 0, 1, 2)))
     own = next((entry for entry in plan.race.entries if entry.candidate == plan.space.own), None)
     if own and own.candidate != chosen:

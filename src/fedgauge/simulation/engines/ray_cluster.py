@@ -238,7 +238,7 @@ def join(address: str | None, cpus: int | None = None) -> Iterator[Cluster]:
         check_address(address)
         quiet["address"] = address
     try:
-        with _own_signals():
+        with _without_signals():
             started = ray.init(**quiet)
     except (RuntimeError, ConnectionError, ValueError, OSError) as error:
         ray.shutdown()  # it may have joined before it failed
@@ -256,7 +256,7 @@ def join(address: str | None, cpus: int | None = None) -> Iterator[Cluster]:
 
 
 @contextmanager
-def _own_signals() -> Iterator[None]:
+def _without_signals() -> Iterator[None]:
     """Keep our handler of SIGTERM, which saves a run's state; Ray replaces it by one that exits."""
     usual = signal.getsignal(signal.SIGTERM)
     try:
@@ -279,10 +279,10 @@ def _not_joined(address: str | None, message: str) -> Exception:
     where = f"the cluster at {address}" if address else "a cluster here"
     versions = re.findall(r"Ray: (\S+)\s+Python: (\S+)", message)
     if len(versions) == 2:
-        (ray, python), (own_ray, own_python) = versions
+        (ray, python), (our_ray, our_python) = versions
         return InputError(
-            f"The cluster at {address} runs Ray {ray} on Python {python}, which does not work with Ray {own_ray} on"
-            f" Python {own_python} here; install the same release: pip install 'ray=={ray}'."
+            f"The cluster at {address} runs Ray {ray} on Python {python}, which does not work with Ray {our_ray} on"
+            f" Python {our_python} here; install the same release: pip install 'ray=={ray}'."
         )
     first = (message.strip().splitlines() or ["no reason given"])[0].rstrip(".")
     return MachineError(

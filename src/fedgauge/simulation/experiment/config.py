@@ -61,7 +61,7 @@ class Experiment:
     run: RunSection = field(default_factory=RunSection)
 
     def __post_init__(self) -> None:
-        if self.algorithm.is_own:
+        if self.algorithm.is_user_code:
             pass  # its module is imported only when it is needed, so that the experiment can be read without it
         elif self.algorithm.gamma is None:
             raise InputError(f"{self.algorithm.name} needs gamma, the local learning rate; give it, as in gamma=0.1.")
@@ -192,23 +192,23 @@ def _merged(sections: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str
 def _section(section: str, content: Mapping[str, Any]) -> Any:
     """Make one section; refuse unknown keys and values of a wrong type."""
     kind = SECTIONS[section]
-    own = {key.name: key for key in keys() if key.section == section}
+    keys_here = {key.name: key for key in keys() if key.section == section}
     fields = {item.name for item in dataclasses.fields(kind)}
     values: dict[str, Any] = {}
     options: dict[str, Any] = {}
     for name, value in content.items():
-        if name in own and name != "options":
+        if name in keys_here and name != "options":
             place = values if name in fields else options
-            place[name] = decoder(own[name].hint)(value, f"{section}.{name}")
+            place[name] = decoder(keys_here[name].hint)(value, f"{section}.{name}")
         elif section == "model" or (section == "algorithm" and ":" in str(content.get("name", ""))):
             options[name] = value
         else:
             elsewhere = [key.section for key in keys() if key.name == name]
-            hint = f"it belongs in [{elsewhere[0]}]." if elsewhere else nearest(name, own)
+            hint = f"it belongs in [{elsewhere[0]}]." if elsewhere else nearest(name, keys_here)
             raise InputError(f"[{section}] has no key {name!r}; {hint}")
     if options:
         # In the order of the keys, so that equal experiments are equal files.
         values["options"] = {
-            name: options[name] for name in dict.fromkeys((*(name for name in own if name in options), *options))
+            name: options[name] for name in dict.fromkeys((*(name for name in keys_here if name in options), *options))
         }
     return kind(**values)

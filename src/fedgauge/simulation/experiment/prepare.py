@@ -33,7 +33,14 @@ from fedgauge.federation.protocols import Federation, HasSamples
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.simulation.experiment.config import Experiment
-from fedgauge.simulation.experiment.user_data import PerWorker, TestSet, as_data, load_own, prepared, refuse_division
+from fedgauge.simulation.experiment.user_data import (
+    PerWorker,
+    TestSet,
+    as_data,
+    load_user_data,
+    prepared,
+    refuse_division,
+)
 from fedgauge.simulation.loop import simulate
 from fedgauge.simulation.options import Evaluator, Keep, Recording
 from fedgauge.simulation.setup import Setup, Steps, steps_of_epochs
@@ -83,7 +90,7 @@ def _given(experiment: Experiment, data: Any) -> tuple[Experiment, Dataset | Per
         data_set = as_data(data, "data")
         name = data_set.name if isinstance(data_set, Dataset) else "data"
         return experiment.changed({"source": name}), data_set
-    return experiment, load_own(experiment.data.name) if experiment.data.is_own else None
+    return experiment, load_user_data(experiment.data.name) if experiment.data.is_user_code else None
 
 
 def _of_workers(experiment: Experiment, given: PerWorker) -> Setup:
@@ -209,8 +216,8 @@ def share_out(experiment: Experiment, given: Dataset | PerWorker | None = None) 
     (10, 10)
     """
     data, directory = experiment.data, experiment.data.dir or os.environ.get("FEDGAUGE_DATA")
-    if given is None and data.is_own:
-        given = load_own(data.name)
+    if given is None and data.is_user_code:
+        given = load_user_data(data.name)
     if isinstance(given, PerWorker):
         raise InputError(f"{data.name} gives every worker its own data, so that there is nothing to divide.")
     if given is None and not data.name.endswith(".npz") and data.targets != "values":
@@ -344,10 +351,12 @@ def execute(
         setup = prepare(experiment, data)
         experiment = Experiment.from_json(setup.experiment)
     setup, run = prepare_again(experiment, setup) if setup else prepare(experiment), experiment.run
-    kept = Keep.of(keep)
-    if kept is not None:
-        kept = replace(
-            kept, checkpoint_every=run.checkpoint_every, description=_described(experiment, setup.partition).to_toml()
+    directory = Keep.of(keep)
+    if directory is not None:
+        directory = replace(
+            directory,
+            checkpoint_every=run.checkpoint_every,
+            description=_described(experiment, setup.partition).to_toml(),
         )
     return simulate(
         setup.federation,
@@ -367,7 +376,7 @@ def execute(
             getattr(observer, "on_progress", None),
         ),
         compute=setup.compute,
-        keep=kept,
+        keep=directory,
     )
 
 

@@ -88,7 +88,7 @@ class DataSection:
         return self.name.endswith(".json")
 
     @property
-    def is_own(self) -> bool:
+    def is_user_code(self) -> bool:
         """Whether the name is a function of the user's own, ``package.module:function``."""
         return ":" in self.name and not self.name.endswith((".npz", ".json"))
 
@@ -140,7 +140,7 @@ class AlgorithmSection:
         return hash((self.name, json.dumps(self.parameters, sort_keys=True, default=str)))
 
     @property
-    def is_own(self) -> bool:
+    def is_user_code(self) -> bool:
         """Whether it is the user's own algorithm, ``package.module:factory``."""
         return ":" in self.name
 
@@ -159,7 +159,7 @@ class AlgorithmSection:
         from fedgauge.algorithms.schedules import OPTIONS, Schedule
 
         parameters = self.parameters
-        named = [name for name in OPTIONS if isinstance(parameters.get(name), str) and not self.is_own]
+        named = [name for name in OPTIONS if isinstance(parameters.get(name), str) and not self.is_user_code]
         return {**parameters, **{name: str(Schedule.parse(parameters[name]).over_run(rounds, steps)) for name in named}}
 
 

@@ -11,7 +11,7 @@ import torch
 
 from fedgauge.base.errors import InputError, count
 from fedgauge.base.fingerprints import fingerprint
-from fedgauge.base.user_code import blamed, find_own
+from fedgauge.base.user_code import error_context, find_user_code
 from fedgauge.data.dataset import Dataset, from_torch
 from fedgauge.data.scaling import standardise, warn_of_bytes, warn_of_large_inputs
 from fedgauge.federation.models import Accuracy
@@ -98,10 +98,10 @@ class PerWorker:
             raise InputError("shards must be a list with the data of each worker, one worker at least.")
 
 
-def load_own(name: str) -> Dataset | PerWorker:
+def load_user_data(name: str) -> Dataset | PerWorker:
     """Call the user's function ``package.module:function``, without arguments, for a data set or each worker's own."""
-    function = find_own(name, "data set")
-    with blamed(f"The data set {name} cannot be made", "its function is called without arguments"):
+    function = find_user_code(name, "data set")
+    with error_context(f"The data set {name} cannot be made", "its function is called without arguments"):
         return as_data(function(), name)
 
 

@@ -145,28 +145,28 @@ class RunDirectory:
         if start is not None:
             files["start.safetensors"] = save({"model": start.cpu().contiguous()})
         try:
-            kept = read_manifest(self.path)
+            digests = read_manifest(self.path)
         except InputError as error:
             logger.warning("%s", error)
-            kept = {}
+            digests = {}
         self._digests: dict[str, str] = {}
         for name, content in files.items():
             saved = _found(self.path / name)
-            if saved is None or digest(saved) != kept.get(name, digest(saved)):
-                if name in kept:
+            if saved is None or digest(saved) != digests.get(name, digest(saved)):
+                if name in digests:
                     logger.warning("%s is not what the run wrote; it is written again.", self.path / name)
                 write_atomically(self.path / name, content)
                 saved = content
             self._digests[name] = digest(saved)
         if not (self.path / "environment.json").exists():
             write_json(self.path / "environment.json", _environment())
-            kept.pop("environment.json", None)
+            digests.pop("environment.json", None)
         for name in ("experiment.toml", "federation.json", "start.safetensors", "environment.json"):
-            if name not in self._digests and (known := kept.get(name) or _digest_of(self.path / name)):
+            if name not in self._digests and (known := digests.get(name) or _digest_of(self.path / name)):
                 self._digests[name] = known
-        if kept.items() >= self._digests.items():
+        if digests.items() >= self._digests.items():
             return  # it may be the manifest of a run that has ended
-        write_manifest(self.path, {**kept, **self._digests})
+        write_manifest(self.path, {**digests, **self._digests})
 
     def restate(self, settings: Mapping[str, Any]) -> None:
         """Replace the settings, if some of them are only known at the end of the run."""
@@ -238,17 +238,17 @@ class RunDirectory:
         written = {"rounds": self._rounds.content(), "timing": self._timing.content()}
         rounds = read_lines(written["rounds"], Round.from_json, "rounds.jsonl")
         timing = read_lines(written["timing"], seconds_of, "timing.jsonl")
-        state, kept = None, 0
+        state, count = None, 0
         paths = self._checkpoints()
         for index, path in enumerate(paths):
             try:
                 restored, about = read_checkpoint(path)
-                kept = len(range(0, restored.round, record_every))
-                if min(len(rounds), len(timing)) < kept:
+                count = len(range(0, restored.round, record_every))
+                if min(len(rounds), len(timing)) < count:
                     raise ValueError("rounds before it are missing from rounds.jsonl or timing.jsonl")
                 own = {
-                    "rounds": digest(written["rounds"][: rounds.end(kept)]),
-                    "timing": digest(written["timing"][: timing.end(kept)]),
+                    "rounds": digest(written["rounds"][: rounds.end(count)]),
+                    "timing": digest(written["timing"][: timing.end(count)]),
                     "run": self._digests["settings.json"],
                 }
                 for name in own if not self._older else own.keys() & about.keys() | {"rounds"}:
@@ -260,13 +260,13 @@ class RunDirectory:
                 logger.warning("The checkpoint %s is damaged (%s); %s.", path, error, instead)
                 # Under its own name it would count as the newest one and crowd out undamaged ones.
                 move(path, path.with_suffix(".damaged"))
-                kept = 0
+                count = 0
                 continue
             state = restored
             break
-        self._rounds.cut(written["rounds"][: rounds.end(kept)])
-        self._timing.cut(written["timing"][: timing.end(kept)])
-        return state, list(rounds[:kept]), list(timing[:kept])
+        self._rounds.cut(written["rounds"][: rounds.end(count)])
+        self._timing.cut(written["timing"][: timing.end(count)])
+        return state, list(rounds[:count]), list(timing[:count])
 
     def finish(self, trace: Trace, named: Mapping[str, torch.Tensor] | None = None) -> None:
         """Write the final model, flat and, if its parameters have names, as a state_dict; then how the run ended."""

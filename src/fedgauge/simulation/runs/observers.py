@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from fedgauge.base.errors import InputError
-from fedgauge.base.user_code import blamed, find_own
+from fedgauge.base.user_code import error_context, find_user_code
 from fedgauge.simulation.runs.reader import FoundRun
 from fedgauge.values import Observer, Round
 
@@ -62,8 +62,8 @@ def make_observer(name: str, about: Mapping[str, Any]) -> Observer:
     module, colon, factory = name.partition(":")
     if not (module and colon and factory):
         raise InputError(f"observer must be module:factory, as in mytracker:csv, not {name!r}.")
-    make = find_own(name, "observer")
-    with blamed(f"The observer {name} cannot be made"):
+    make = find_user_code(name, "observer")
+    with error_context(f"The observer {name} cannot be made"):
         observer = make(about)
     if not callable(observer):
         raise InputError(f"{name} must return a function that takes (done, record), not {observer!r}.")
@@ -78,21 +78,21 @@ class _Own:
 
     def __enter__(self) -> Self:
         if hasattr(self._observer, "__enter__"):
-            with self._blamed("when it was opened"):
+            with self._error_context("when it was opened"):
                 self._observer.__enter__()
         return self
 
     def __exit__(self, *failure: object) -> None:
         if hasattr(self._observer, "__exit__"):
-            with self._blamed("when it was closed"):
+            with self._error_context("when it was closed"):
                 self._observer.__exit__(*failure)
 
     def __call__(self, done: int, record: Round | None) -> None:
-        with self._blamed(f"after {done} rounds"):
+        with self._error_context(f"after {done} rounds"):
             self._observer(done, record)
 
-    def _blamed(self, when: str) -> AbstractContextManager[None]:
-        return blamed(f"The observer {self._name} failed {when}", "fix it or leave it out")
+    def _error_context(self, when: str) -> AbstractContextManager[None]:
+        return error_context(f"The observer {self._name} failed {when}", "fix it or leave it out")
 
 
 class TensorBoard:

@@ -47,7 +47,7 @@ def _show(given: ReportInput) -> Mapping[str, Any]:
         "pilots": found.race.trials,
     }
     fates: list[list[CellValue]] = [
-        [e.candidate.I, e.candidate.gamma, e.candidate.eta, e.candidate.M, e.score, len(e.curve.seconds) - 1, e.fate]
+        [e.candidate.I, e.candidate.gamma, e.candidate.eta, e.candidate.M, e.score, len(e.curve.seconds) - 1, e.outcome]
         for e in found.race.entries
     ]
     return {
