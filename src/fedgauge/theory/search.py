@@ -163,7 +163,7 @@ def _search(task: Task) -> tuple[Floats, Floats]:
     height = _height(task, steps)[1]
     at = int(np.argmin(height))
     between: npt.NDArray[Any] = np.arange(steps[max(at - 1, 0)], steps[min(at + 1, len(steps) - 1)] + 1)
-    if task.candidates is None and np.isfinite(height[at]) and len(between) > 3:
+    if task.candidates is None and np.isfinite(height[at]) and np.setdiff1d(between, steps).size:
         steps = between
         height = _height(task, steps)[1]
     return steps, height
