@@ -129,7 +129,7 @@ MEASURE = Addition(
     "measure",
     "conflict",
     {
-        "src/fedgauge/measurement/measuring.py": (
+        "src/fedgauge/measurement/session.py": (
             (
                 "from fedgauge.measurement.certification import certify",
                 "from fedgauge.measurement.conflict import conflict",

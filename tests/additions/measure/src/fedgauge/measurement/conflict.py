@@ -7,7 +7,7 @@ import torch
 from fedgauge.base.threads import undisturbed
 from fedgauge.federation.identity import check_model
 from fedgauge.measurement.passes import Meter
-from fedgauge.measurement.readings import Reading
+from fedgauge.measurement.values import Reading
 from fedgauge.values import Estimate
 
 MEANING = "The share of the workers, by weight, for whom a small step along -grad f at this model raises F_i."
