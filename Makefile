@@ -14,13 +14,17 @@ STAMPED := $(shell cat '$(STAMP)' 2>/dev/null)
 OWN     := $(or $(filter $(CURDIR)/%,$(HOME_OF)),$(if $(realpath $(VENV)),,new),$(filter $(CURDIR),$(STAMPED)))
 
 # What stands beside the library: distributions of their own, installed from this clone like the library itself.
-BESIDE := papers/wang2024 verification integrations/flower[data]
+BESIDE := \
+	papers/wang2024 \
+	verification \
+	integrations/flower[data]
+PLACES := $(foreach each,$(BESIDE),$(firstword $(subst [, ,$(each))))
 
 # Debian and Ubuntu ship Python without its venv module; it is installed where we may do so.
 SUDO   := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
 APT    := $(SUDO) apt-get -qq update && $(SUDO) apt-get -qq install -y
 
-.PHONY: demo test suite test-data test-cluster setup chromium check lint types docs dist test-dist bench bench-flower bench-peers falsify clean
+.PHONY: demo test suite quick quick-suite test-data test-cluster setup chromium check lint types docs dist test-dist bench bench-flower bench-peers falsify clean
 
 demo: setup
 	$(BIN)/fedgauge demo --out demo
@@ -36,6 +40,15 @@ test: lint chromium
 
 suite: setup
 	$(if $(MEMORY),TMPDIR=$(MEMORY)) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TESTERS) --dist worksteal
+
+# While you work: lint, types and the tests of what the rest is built on, without those that are marked slow; at most 90
+# seconds on two quiet cores.
+QUICK := tests/contract tests/theory tests/exact tests/algorithms tests/federation tests/values tests/test_layers.py
+quick: lint
+	@$(MAKE) --no-print-directory --jobs 2 types quick-suite
+
+quick-suite: setup
+	$(if $(MEMORY),TMPDIR=$(MEMORY)) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $$(nproc) --dist worksteal -m 'not cluster and not slow' $(QUICK)
 
 # A cluster of several nodes on this machine, some of which are killed; takes more than a minute.
 test-cluster: setup
@@ -102,14 +115,15 @@ ifneq ($(OWN),)
 setup: $(STAMP)
 else
 # Another clone may be installed there; this one's source comes first.
-export PYTHONPATH := $(CURDIR)/src:$(CURDIR)/papers/wang2024/src:$(CURDIR)/verification/src:$(CURDIR)/integrations/flower/src$(if $(PYTHONPATH),:$(PYTHONPATH))
+EMPTY :=
+export PYTHONPATH := $(subst $(EMPTY) ,:,$(strip $(CURDIR)/src $(PLACES:%=$(CURDIR)/%/src) $(PYTHONPATH)))
 setup:
 	@test -x '$(BIN)/python' || { echo "$(VENV) is not a virtual environment; name another VENV."; exit 2; }
 	@echo "$(VENV) is not this clone's own environment, so nothing is installed into it; it is used as it is."
 endif
 
 # Installs again only when what it installs has changed.
-$(STAMP): pyproject.toml constraints.txt $(patsubst %,%/pyproject.toml,papers/wang2024 verification integrations/flower)
+$(STAMP): pyproject.toml constraints.txt $(PLACES:%=%/pyproject.toml)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedgauge needs Python 3.11 or newer; set PYTHON=…")'
 	$(PYTHON) -m venv $(VENV) || { $(APT) python3-venv && $(PYTHON) -m venv $(VENV); } \
 	  || { echo "Python cannot make a virtual environment; install python3-venv and run again."; exit 1; }

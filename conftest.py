@@ -13,8 +13,9 @@ settings.register_profile("fedgauge", deadline=None, derandomize="CI" in os.envi
 settings.load_profile("fedgauge")
 
 
-# Run by a test in a process of its own; collecting its doctests would import torchft in all.
-collect_ignore = ["tests/algorithms/torchft_peer.py"]
+# Run by a test in a process of its own, as collecting its doctests would import torchft in all; and what a test adds to
+# a copy of the sources.
+collect_ignore = ["tests/algorithms/torchft_peer.py", "tests/additions"]
 
 # Tests of real servers, of the documentation in a browser and of the wheel are the longest, and wait most of the time.
 _FLOWER = "integrations/flower/tests/"

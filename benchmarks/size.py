@@ -1,4 +1,4 @@
-"""How large the library is, and how much of it one call passes through.
+"""How large the library is, how much of it one call passes through, and what it takes to add to it.
 
     python benchmarks/size.py                  # this clone; another clone's source with --root DIR
     python benchmarks/size.py --json
@@ -74,7 +74,17 @@ def sizes(package: Path) -> dict[str, int]:
 
 
 def entered(call: Callable[[], Any], package: Path) -> dict[str, int]:
-    """The files and functions of a package that a call enters, once what it imports has been imported."""
+    """How many files and functions of a package a call enters, once what it imports has been imported."""
+    inside = _entered(call, package)
+    return {"files": len({code.co_filename for code in inside}), "functions": len(inside)}
+
+
+def entered_files(call: Callable[[], Any], package: Path) -> set[str]:
+    """The files of a package that a call enters."""
+    return {str(Path(code.co_filename).relative_to(package)) for code in _entered(call, package)}
+
+
+def _entered(call: Callable[[], Any], package: Path) -> set[CodeType]:
     # The first call imports; only the second is counted.
     with contextlib.redirect_stdout(io.StringIO()):
         call()
@@ -90,8 +100,7 @@ def entered(call: Callable[[], Any], package: Path) -> dict[str, int]:
             call()
     finally:
         sys.setprofile(None)
-    inside = {code for code in codes if Path(code.co_filename).is_relative_to(package) and code.co_name[0] != "<"}
-    return {"files": len({code.co_filename for code in inside}), "functions": len(inside)}
+    return {code for code in codes if Path(code.co_filename).is_relative_to(package) and code.co_name[0] != "<"}
 
 
 def calls(place: Path) -> dict[str, Callable[[], Any]]:
@@ -100,19 +109,20 @@ def calls(place: Path) -> dict[str, Callable[[], Any]]:
     from fedgauge.cli import main
 
     run = str(place / "run")
-    main(["simulate", "digits", "--gamma", "0.1", "--rounds", "3", "--processes", "1", "--out", run, "--json"])
+
+    def command(line: str) -> None:
+        if main(line.split()) != 0:
+            raise SystemExit(f"'fedgauge {line}' failed, so that nothing about it can be counted.")
+
+    command(f"simulate digits --gamma 0.1 --rounds 3 --processes 1 --out {run} --json")
     federation = fg.random_quadratics(4, 3)
-    gauge = ["gauge", "digits", "--gamma", "0.1", "--rounds", "20", "--processes", "1", "--json"]
-    generated = str(place / "quadratics.json")
-    theory = ["theory"] if "theory" in _commands() else []
-    main([*theory, "generate", generated, "--workers", "4", "--dim", "3"])
-    # A bound needs a region where the loss is bounded, which a start at the origin has.
-    bound = [*theory, "bound", generated, "--gamma", "0.001", "--local-steps", "5", "--rounds", "100", "--json"]
+    theory = "theory " if "theory" in _commands() else ""
+    numbers = "F=1 I=8 R=500 N=10 sigma2=1 zeta2=4 L_g=1 L_h=0.1 L_tilde=1.2 gamma=0.01"
     return {
         "simulate": lambda: fg.simulate(federation, fg.fedavg(gamma=0.1), local_steps=5, rounds=20),
-        "gauge digits": lambda: main(gauge),
-        "theory bound": lambda: main(bound),
-        "report": lambda: main(["report", run, "--out", str(place / "report.html")]),
+        "gauge digits": lambda: command("gauge digits --gamma 0.1 --rounds 20 --processes 1 --json"),
+        "theory bound": lambda: command(f"{theory}bound nonconvex {numbers} --json"),
+        "report": lambda: command(f"report {run} --out {place / 'report.html'}"),
     }
 
 
@@ -136,6 +146,29 @@ def help_lines(command: str) -> int:
     return len(run.stdout.strip().splitlines())
 
 
+def touched(root: Path) -> dict[str, dict[str, int]]:
+    """How many files are new, and how many change, to add one thing of each kind, by the clone's own examples.
+
+    Those examples are what ``tests/test_contributing.py`` adds to a copy of the sources, so that none can be missing.
+    """
+    if not (root / "tests" / "additions" / "changes.py").exists():
+        return {}
+    sys.path.insert(0, str(root))
+    from tests.additions.changes import ADDITIONS
+
+    found = {}
+    for addition in ADDITIONS:
+        changed = {path: "tests" if path.startswith("tests/") else "library" for path in addition.lines}
+        changed |= {path: "docs" for path in addition.lines if path.startswith("docs/")}
+        places = list(changed.values())
+        found[addition.kind] = {"new": len(addition.files), **{name: places.count(name) for name in _PLACES}}
+    return found
+
+
+_PLACES = ("library", "docs", "tests")
+"""Where the files are that change where something is added; the library's own set-up is with it."""
+
+
 def measure(root: Path) -> dict[str, Any]:
     """Everything that this page counts, for the clone in ``root``."""
     package = root / "src" / "fedgauge"
@@ -146,6 +179,7 @@ def measure(root: Path) -> dict[str, Any]:
         "library": sizes(package),
         "a call passes through": through,
         "lines of simulate --help": help_lines("simulate"),
+        "files touched to add": touched(root),
     }
 
 
@@ -164,6 +198,9 @@ def main() -> None:
     for name, value in result["a call passes through"].items():
         print(f"{name:30}{value['files']:>4} files, {value['functions']:>4} functions")
     print(f"{'lines of simulate --help':30}{result['lines of simulate --help']:>10,}")
+    for kind, value in result["files touched to add"].items():
+        changed = ", ".join(f"{value[name]} of {name}" for name in _PLACES if value[name])
+        print(f"to add {kind[0].lower()}{kind[1:]:22}{value['new']:>4} new, changed: {changed}")
 
 
 if __name__ == "__main__":

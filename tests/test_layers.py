@@ -89,6 +89,7 @@ def test_what_reads_and_evaluates_does_not_import_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+@pytest.mark.slow
 def test_ray_is_imported_by_one_module_when_it_is_asked_for() -> None:
     importing = {path.stem for path in FILES if "ray" in {name.split(".")[0] for name in imports(path)}}
     assert importing == {"ray_cluster"}

@@ -24,7 +24,7 @@ def naive_models(
     """The global models x̄^0 .. x̄^R under full participation; only the noise comes from the package."""
     A, b, N = federation.hessians, federation.linear, federation.num_workers
     p = parameters
-    gamma, eta = p["gamma"], p["eta"]
+    gamma, eta = p["gamma"], p.get("eta", 1.0)
     x = federation.first_model.copy()
     zero = np.zeros_like(x)
     state: dict[str, Any] = {"u": zero, "m": zero, "v": zero, "c": zero, "c_i": [zero] * N}

@@ -193,6 +193,7 @@ def test_diloco_is_adamw_inside_and_nesterov_outside(problem: Any) -> None:
     assert_equal(found, expected)
 
 
+@pytest.mark.slow
 def test_diloco_is_that_of_torchft(tmp_path: Path) -> None:
     # In a process of its own: torchft starts a server, and threads that a fork would not survive.
     root = Path(__file__).parents[2]

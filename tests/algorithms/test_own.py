@@ -262,6 +262,7 @@ def test_a_fingerprint_follows_what_is_used_of_ones_own_modules(monkeypatch: pyt
     assert found[0] == found[1] != found[2] == found[3]
 
 
+@pytest.mark.slow
 def test_a_fingerprint_is_the_same_in_another_process_whatever_its_hashes() -> None:
     code = (
         "from tests.algorithms.own import STEPS, replaced; from fedgauge.algorithms import fingerprint;"

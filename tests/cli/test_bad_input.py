@@ -328,10 +328,9 @@ def test_place_that_may_not_be_written(line: str, place: Path, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("line", "words"),
     [
+        # The other commands and mistakes are tried above, in this process.
         ("theory constants bad.json", ("symmetric",)),
-        ("theory expect bad.json --gamma 0.1", ("symmetric",)),
         ("simulate bad.json --gamma 0.1 --out new", ("symmetric",)),
-        ("simulate fed.json --gamma 0.1 --local-steps 0 --out new", ("--local-steps",)),
         ("simulate fed.json --gamma abc", ("--gamma", "'abc'")),
         ("simulat", ("did you mean 'simulate'?",)),
     ],

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import typer.main
 from rich.console import Console
-from tests.cli.command import FEDERATION, Capture, answer, run, start, without_progress, words
+from tests.cli.command import FEDERATION, Capture, answer, start, without_progress, words
 
 from fedgauge import QuadraticFederation, expect, fedavg, fedavgm, minibatch, momentum
 from fedgauge.base.terminal import command_line
@@ -385,10 +385,12 @@ def test_table2_from_finished_cells(place: Path, capsys: Capture) -> None:
     assert "105" in shown
 
 
-def test_demo(tmp_path: Path) -> None:
-    done = run("demo", "--out", "my demo", "--json", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    result = json.loads(done.stdout)
+def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["demo", "--out", "my demo", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert without_progress(err) == ""
+    result = json.loads(out)
     written = {path.name: path.read_bytes() for path in (tmp_path / "my demo").iterdir() if path.is_file()}
     pictures = {"partition.png", "digits.png", "rounds.png", "local-steps.png"}
     assert set(written) == {"result.json", "report.html", *pictures}

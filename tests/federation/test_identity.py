@@ -64,6 +64,7 @@ def test_a_run_is_not_resumed_with_something_else(name: str, runs: Path) -> None
     assert len(str(said.value).split(". ")) == 1
 
 
+@pytest.mark.slow
 def test_every_run_is_resumed_by_another_process(runs: Path) -> None:
     env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "PYTHONHASHSEED": "7"}
     done = subprocess.run(

@@ -47,8 +47,10 @@ class World:
         r = np.arange(rounds + 1)
         drift = c.gamma**self.power * (c.I - 1) ** 2 * self.drift
         clean = 1 / (1 + c.gamma * c.eta * c.I * r) + c.gamma * c.eta * self.noise + drift
-        generator = np.random.default_rng([trial.seed, c.I, int(c.gamma * 1e6)])
-        errors: list[float] = (clean * np.exp(self.wobble * generator.standard_normal(rounds + 1))).tolist()
+        if self.wobble:
+            generator = np.random.default_rng([trial.seed, c.I, int(c.gamma * 1e6)])
+            clean = clean * np.exp(self.wobble * generator.standard_normal(rounds + 1))
+        errors: list[float] = clean.tolist()
         return errors
 
     def curve(self, trial: Trial, each: float, seconds: float, target: float | None) -> Curve:
@@ -56,12 +58,12 @@ class World:
         if trial.candidate.gamma > self.largest:
             return Curve((0.0,), (1.0,), each, "diverged")
         errors = self.errors(trial, rounds)
-        whole = Curve(tuple(map(float, range(len(errors)))), tuple(errors), 1.0, "stopped")
+        whole = Curve(_multiples(1.0, len(errors)), tuple(errors), 1.0, "stopped")
         reached = None if target is None else whole.when(target)
         if reached is not None:
             errors = errors[: int(reached) + HELD]
         status = "stopped" if reached is None else "target"
-        return Curve(tuple(each * r for r in range(len(errors))), tuple(errors), each, status)  # type: ignore[arg-type]
+        return Curve(_multiples(each, len(errors)), tuple(errors), each, status)  # type: ignore[arg-type]
 
     def runs(self, cost: Cost, target: float | None) -> Pilot:
         def run(trials: Sequence[Trial], seconds: Sequence[float]) -> list[Curve]:
@@ -86,6 +88,11 @@ class World:
             when = self.curve(Trial(c, 0), c.seconds(cost), limit, target).when(target)
             found[c] = math.inf if when is None else when
         return found
+
+
+def _multiples(each: float, number: int) -> tuple[float, ...]:
+    """The first multiples of a number, from 0 on."""
+    return tuple((each * np.arange(number)).tolist())
 
 
 def _apart(one: Candidate, other: Candidate) -> int:

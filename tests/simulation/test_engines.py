@@ -164,17 +164,32 @@ def test_spawned_processes_have_the_same_number_type_by_default() -> None:
     assert torch.equal(found[0].message["change"], expected[0].message["change"])
 
 
-# How a step travels does not depend on the number of processes, each of which takes seconds to import torch.
-@pytest.mark.parametrize(("step", "processes"), [(step, 2 if step == "closure" else 1) for step in STEPS])
-def test_spawned_processes_take_ones_own_steps(step: str, processes: int) -> None:
-    work = Work(federation(), replaced(STEPS[step]), 3, 0, 2)
-    dealt, *arguments = _phase(work)
-    expected, plain = (Inline(each).map(Work.local_phase, dealt, *arguments) for each in (work, _work()))
-    with Processes(work, processes, method="spawn") as engine:
-        found = engine.map(Work.local_phase, dealt, *arguments)
-    for one, other, third in zip(found, expected, plain, strict=True):
-        assert torch.equal(one.message["change"], other.message["change"])
-        assert not torch.equal(one.message["change"], third.message["change"])
+class Several(Work):
+    """The work of several algorithms, so that a process, which takes seconds to import torch, is started once."""
+
+    def __init__(self, *of: Work) -> None:
+        super().__init__(of[0].federation, FEDAVG, 3, 0, 2)
+        self.of = of
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Several, self.of
+
+    def each(self, lane: Any, *arguments: Any) -> list[Any]:
+        return [one.local_phase(lane, *arguments) for one in self.of]
+
+
+def test_spawned_processes_take_ones_own_steps() -> None:
+    works = [Work(federation(), replaced(step), 3, 0, 2) for step in STEPS.values()]
+    dealt, *arguments = _phase(works[0])
+    plain = Inline(_work()).map(Work.local_phase, dealt, *arguments)
+    with Processes(Several(*works), 2, method="spawn") as engine:
+        found = engine.map(Several.each, dealt, *arguments)
+    for place, step in enumerate(STEPS):
+        expected = Inline(works[place]).map(Work.local_phase, dealt, *arguments)
+        for lane, other, third in zip(found, expected, plain, strict=True):
+            one = lane[place]
+            assert torch.equal(one.message["change"], other.message["change"]), step
+            assert not torch.equal(one.message["change"], third.message["change"]), step
 
 
 def test_local_models_of_ones_own_steps_are_looked_at_in_other_processes() -> None:

@@ -192,7 +192,7 @@ def test_failures_are_named_and_the_run_ends(fleet: Fleet, app: Path, tmp_path: 
     """Worker 1 sends all kinds of wrong answers; worker 2's node is killed in the middle."""
     out = tmp_path / "run"
     last = max(ATTACKS)
-    fleet.run(app, {"out": str(out), "rounds": last + 3, "timeout": 15.0, "own.misbehave": True})
+    fleet.run(app, {"out": str(out), "rounds": last + 3, "timeout": 8.0, "own.misbehave": True})
     until(lambda: _recorded(out) > last, 120, "the records of all attacks")
     fleet.kill_node(2)
     fleet.finished(out, 300)
@@ -207,4 +207,4 @@ def test_failures_are_named_and_the_run_ends(fleet: Fleet, app: Path, tmp_path: 
     assert refused == [(round, 1) for round in ATTACKS]
     (lost,) = [event for event in events if event["what"] == "lost"]
     assert lost["worker"] == 2
-    assert "no answer within 15 s" in lost["why"]
+    assert "no answer within 8 s" in lost["why"]

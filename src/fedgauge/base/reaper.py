@@ -47,16 +47,19 @@ class _Process(NamedTuple):
 
 
 def _processes() -> list[_Process]:
+    """All processes but those that have ended and whose parent has not asked how."""
     if not os.path.exists("/proc/self/stat"):
-        columns = ["ps", "-A", "-ww", "-o", "pid=,ppid=,lstart=,args="]
+        columns = ["ps", "-A", "-ww", "-o", "pid=,ppid=,stat=,lstart=,args="]
         lines = subprocess.run(columns, capture_output=True, text=True, check=False).stdout.splitlines()
-        split = [line.split(None, 7) for line in lines]
-        return [_Process(int(each[0]), int(each[1]), " ".join(each[2:7]), "".join(each[7:])) for each in split]
+        split = [each for each in (line.split(None, 8) for line in lines) if not each[2].startswith("Z")]
+        return [_Process(int(each[0]), int(each[1]), " ".join(each[3:8]), "".join(each[8:])) for each in split]
     processes = []
     for number in filter(str.isdigit, os.listdir("/proc")):
         with suppress(OSError):  # it has ended
             with open(f"/proc/{number}/stat", "rb") as file:
                 fields = file.read().rpartition(b")")[2].split()
+            if fields[0] == b"Z":
+                continue
             with open(f"/proc/{number}/cmdline", "rb") as file:
                 command = file.read().decode(errors="replace")
             processes.append(_Process(int(number), int(fields[1]), fields[19].decode(), command))

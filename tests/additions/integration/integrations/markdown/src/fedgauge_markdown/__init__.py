@@ -1,0 +1,1 @@
+"""Runs as tables that a git host shows."""
