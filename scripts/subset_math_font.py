@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fontTools import subset
 
-PLACE = Path(__file__).parents[1] / "src" / "fedgauge" / "web" / "fonts" / "math.woff2"
+PLACE = Path(__file__).parents[1] / "src" / "fedgauge" / "show" / "web" / "fonts" / "math.woff2"
 SIGNS = "¯·×÷‖†′…ℓℎℱℝ←→↦∀∂∃∇∈∉∏∑−∓∗∘√∝∞∣∥∧∨∩∪∫∼≈≔≠≡≤≥≪≫⊂⊆⊙⊤⊥⌈⌉⌊⌋⋅⋯⟨⟩ˆ˜ˉ\u0302\u0303\u0304\u0305"
 LETTERS = [
     *range(0x20, 0x7F),  # Latin, digits and signs

@@ -8,7 +8,7 @@ from html import escape
 from fedgauge.base.symbols import SYMBOLS
 
 _LETTERS = {"gamma": "γ", "eta": "η", "beta": "β", "tau": "τ", "mu": "μ", "sigma": "σ", "zeta": "ζ", "kappa": "κ"}
-_LETTERS |= {"varphi": "φ", "phi": "ϕ", "nabla": "∇"}
+_LETTERS |= {"varphi": "φ", "phi": "ϕ", "nabla": "∇", "rho": "ρ", "alpha": "α", "Delta": "Δ"}
 _ACCENTS = {"tilde": "~", "bar": "¯", "hat": "^"}
 _LATEX = re.compile(r"\\[a-zA-Z]+|\\\||[a-zA-Z]|[0-9]+|[{}^_]|[^\s]")
 _TEXT = re.compile(r"sum_\{|sqrt\(|exp\(|[a-zA-Z_][a-zA-Z_]*[0-9]*|[0-9.]+|<=|[-+=<|^/()}]")
@@ -67,6 +67,12 @@ class _Latex:
             return f'<mover{accent}>{self._part()}<mo stretchy="false">{_ACCENTS[command]}</mo></mover>'
         if command == "mathcal":
             return self._part().replace("<mi>F</mi>", "<mi>ℱ</mi>")
+        if command == "mathrm":
+            # A name of several letters, which is set upright.
+            letters = re.sub("<[^>]*>", "", self._part())
+            return f'<mi mathvariant="normal">{letters}</mi>'
+        if command == "max":
+            return "<mo>max</mo>"
         if command == "sum":
             return "<mo>∑</mo>"
         return f"<mi>{_LETTERS[command]}</mi>"
@@ -77,6 +83,8 @@ def symbol_math(name: str) -> str:
 
     >>> symbol_math("L_h"), symbol_math("varphi")
     ('<msub><mi>L</mi><mi>h</mi></msub>', '<mi>φ</mi>')
+    >>> symbol_math("zeta_rms")
+    '<msub><mi>ζ</mi><mi mathvariant="normal">rms</mi></msub>'
     """
     return _Latex(re.sub(r"\(.*\)$", "", SYMBOLS[name].latex)).row()
 
