@@ -54,28 +54,8 @@ def evaluate(
     if json:
         options.print_json(result)
         return
-    summary = found.summary()
-    rows = [
-        (
-            what,
-            *(
-                console.number(summary[name][what]) if name == "loss" else f"{summary[name][what]:.2%}"
-                for name in summary
-            ),
-        )
-        for what in summary["loss"]
-    ]
-    title = f"{len(found.losses)} workers, each on its own training examples"
-    console.table(title, ("over workers", *summary), rows)
-    worst = [
-        (
-            str(worker),
-            *([str(found.examples[worker])] if found.examples else []),
-            console.number(found.losses[worker]),
-            *([f"{found.accuracies[worker]:.2%}"] if found.accuracies else []),
-        )
-        for worker in found.worst_workers()[:10]
-    ]
-    console.table("The worst workers", ("worker", *["examples"] * bool(found.examples), *summary), worst)
+    from fedgauge.show.views import view
+
+    console.show(view(found))
     if out:
         say(f"Written: {out}")
