@@ -90,7 +90,7 @@ def _style() -> dict[str, Any]:
 
 
 class Sheet:
-    """A picture that is kept in memory, where a file could be named.
+    """A picture that is held in memory, where a file could be named.
 
     Attributes:
         figure: matplotlib's figure, once it has been drawn.
@@ -268,9 +268,9 @@ def _legend(axes: Axes, is_beside: bool) -> None:
 
 
 def _draw_layers(chart: StackedChart, axes: Axes) -> None:
-    stacks, kept = chart.stacks(chart.shares), chart.places
-    rows = [[heights[i] for i in kept] for heights in stacks]
-    x = [float(chart.x[i]) for i in kept]
+    stacks, places = chart.stacks(chart.shares), chart.places
+    rows = [[heights[i] for i in places] for heights in stacks]
+    x = [float(chart.x[i]) for i in places]
     if len(x) == 1:
         # An area of one point has no width.
         x, rows = [x[0] * 0.9, x[0] * 1.1], [[*row, *row] for row in rows]

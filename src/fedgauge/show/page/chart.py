@@ -187,12 +187,12 @@ def _area(places: Sequence[float], lows: Sequence[float], highs: Sequence[float]
     for is_drawn, run in itertools.groupby(points, lambda point: has_place(*point)):
         if not is_drawn:
             continue
-        kept = [(x(a), y.nearest(low), y.nearest(high)) for a, low, high in run]
-        if len(kept) == 1:
-            at, low, high = kept[0]
-            kept = [(max(at - _BAR, x.start), low, high), (min(at + _BAR, x.end), low, high)]
-        there = "L".join(f"{place(a)} {place(high)}" for a, _, high in kept)
-        back = "L".join(f"{place(a)} {place(low)}" for a, low, _ in reversed(kept))
+        chosen = [(x(a), y.nearest(low), y.nearest(high)) for a, low, high in run]
+        if len(chosen) == 1:
+            at, low, high = chosen[0]
+            chosen = [(max(at - _BAR, x.start), low, high), (min(at + _BAR, x.end), low, high)]
+        there = "L".join(f"{place(a)} {place(high)}" for a, _, high in chosen)
+        back = "L".join(f"{place(a)} {place(low)}" for a, low, _ in reversed(chosen))
         parts.append(f"M{there}L{back}Z")
     return "".join(parts)
 
@@ -223,13 +223,13 @@ def without_picture(chart: Chart, numbers: Markup) -> Drawing:
 
 
 def thinned(series: Series) -> Series:
-    """A series reduced to as many points as a screen can show; extremes are kept."""
+    """A series reduced to as many points as a screen can show; extremes stay."""
     placed = [index for index, x in enumerate(series.x) if math.isfinite(x)]
     heights = [0.0 if (y := series.y[index]) is None or not math.isfinite(y) else y for index in placed]
-    kept = thin([series.x[index] for index in placed], heights)
+    chosen = thin([series.x[index] for index in placed], heights)
 
     def some(numbers: Sequence[float]) -> tuple[float, ...]:
-        return tuple(numbers[placed[index]] for index in kept) if numbers else ()
+        return tuple(numbers[placed[index]] for index in chosen) if numbers else ()
 
     return replace(series, x=some(series.x), y=some(series.y), low=some(series.low), high=some(series.high))
 
@@ -299,17 +299,17 @@ def draw_lines(chart: LineChart, rows: int = _ROWS) -> Drawing:
 def _numbers(series: Sequence[Series], x_label: str, most: int) -> Markup:
     """The table below a chart: one row per x value, or only some of them if there are too many."""
     places = sorted({at for one in series for at in one.x})
-    kept = places
+    chosen = places
     if len(places) > most:
         # Keep the extremes of every line, and evenly spaced points between them.
         step = math.ceil(len(places) / (most // 2))
         ends = {one.x[at] for one in series for at in _extremes(one.y)}
-        kept = sorted({*places[::step], places[-1], *ends})
+        chosen = sorted({*places[::step], places[-1], *ends})
     looked_up = [dict(zip(one.x, one.y, strict=True)) for one in series]
     rows: list[list[CellValue]] = [
-        [at, *(found.get(at, "") if found.get(at, "") is not None else "" for found in looked_up)] for at in kept
+        [at, *(found.get(at, "") if found.get(at, "") is not None else "" for found in looked_up)] for at in chosen
     ]
-    some = [f"{len(kept)} of {len(places)} rows, including the extremes."] if len(kept) < len(places) else []
+    some = [f"{len(chosen)} of {len(places)} rows, including the extremes."] if len(chosen) < len(places) else []
     return notes(some) + table((x_label, *(one.name for one in series)), rows)
 
 
@@ -326,17 +326,17 @@ def draw_layers(chart: StackedChart) -> Drawing:
     >>> draw_layers(StackedChart("terms", [1, 2], layers, "T", "I", "bound")).data["series"][1]["share"]
     [0.0, 0.75]
     """
-    x, layers, totals, kept = chart.x, chart.layers, chart.totals, chart.places
+    x, layers, totals, chosen = chart.x, chart.layers, chart.totals, chart.places
     rows: list[list[CellValue]] = [
         [at, *(layer.heights[index] for layer in layers), totals[index]] for index, at in enumerate(x)
     ]
     numbers = table((chart.x_label, *chart.names, "all"), rows)
-    if not kept:
+    if not chosen:
         return without_picture(chart, numbers)
     stacks, parts = chart.stacks(False), chart.stacks(True)
     # The switch is the same in all charts: when it is on, it shows the picture with the class "log".
     kinds: dict[str, tuple[Sequence[Sequence[float]], AxisScale, str]] = {
-        "log": (stacks, fit([0.0, *(totals[i] for i in kept)], _BOTTOM, TOP), chart.y_label),
+        "log": (stacks, fit([0.0, *(totals[i] for i in chosen)], _BOTTOM, TOP), chart.y_label),
         "linear": (parts, AxisScale(0.0, 1.0, _BOTTOM, TOP), "share of the whole"),
     }
     places = fit(x, _left(y for _, y, _ in kinds.values()), RIGHT, log=chart.log_x)
@@ -361,9 +361,9 @@ def draw_layers(chart: StackedChart) -> Drawing:
             {
                 "name": layer.name,
                 "colour": layer.colour,
-                "x": [x[i] for i in kept],
-                "y": [layer.heights[i] for i in kept],
-                "share": [part[i] for i in kept],
+                "x": [x[i] for i in chosen],
+                "y": [layer.heights[i] for i in chosen],
+                "share": [part[i] for i in chosen],
             }
             for layer, part in zip(layers, parts, strict=True)
         ],

@@ -112,8 +112,8 @@ def data_view(found: Sequence[Status], place: Path) -> View:
     for status in found:
         for file in status.files:
             if file.state == "differs":
-                found_here = f"{file.path} has MD5 {file.md5_found}"
-                notes.append(f"{status.name}: {found_here}, but the published file has {file.md5}")
+                ours = f"{file.path} has MD5 {file.md5_found}"
+                notes.append(f"{status.name}: {ours}, but the published file has {file.md5}")
         if status.remedy:
             what = "to get the published files, " if status.state == "other" else ""
             notes.append(f"{status.name}: {what}{status.remedy}")

@@ -67,11 +67,11 @@ def _view_of_rounds(rounds: Sequence[Round], title: str, sentences: Sequence[str
     sampled = next((r for r in rounds if r.sample is not None), None)
     if sampled is not None:
         tests = "" if sampled.tests is None else f", and accuracy of {sampled.tests:,} test examples"
-        said = (
+        sentence = (
             f"These are values of a fixed sample of {sampled.sample:,} examples, with the standard error of f{tests};"
             " ‖∇f‖² and the ratios belong to the sample alone."
         )
-        notes = [said, *notes]
+        notes = [sentence, *notes]
     return View(sentences, title, tables=tables, charts=run_charts(rounds), notes=notes)
 
 
@@ -232,8 +232,8 @@ def federation_line(
     if ":" in data["name"] and not data.get("scheme") and not named:
         partition = []  # a function of the user's own may give every worker its own data
     shifted = ["shift " + ", ".join(text.replace("=", " ") for text in data["shift"])] if data.get("shift") else []
-    said = [source_of(experiment), *partition, *shifted, *who, f"batch size {run.get('batch_size') or 20}"]
-    return "; ".join(said)
+    parts = [source_of(experiment), *partition, *shifted, *who, f"batch size {run.get('batch_size') or 20}"]
+    return "; ".join(parts)
 
 
 def _plain(value: Any) -> str:
