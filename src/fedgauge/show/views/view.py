@@ -55,45 +55,35 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Symbol:
+class Named:
+    """A cell that is a word or a formula in plain text, and more than that on a page."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Symbol(Named):
     """A constant, by its symbol, and how it was measured."""
 
-    name: str
     method: str = ""
 
-    def __str__(self) -> str:
-        return self.name
-
 
 @dataclass(frozen=True)
-class Kind:
+class Kind(Named):
     """The kind of an estimate, and whether a bound may rest on it."""
 
-    name: str
     certain: bool
 
-    def __str__(self) -> str:
-        return self.name
 
-
-@dataclass(frozen=True)
-class Formula:
+class Formula(Named):
     """A formula, as theorems write it."""
 
-    text: str
 
-    def __str__(self) -> str:
-        return self.text
-
-
-@dataclass(frozen=True)
-class Standing:
+class Standing(Named):
     """What a bound is worth."""
-
-    name: str
-
-    def __str__(self) -> str:
-        return self.name
 
 
 @dataclass(frozen=True)
@@ -106,7 +96,7 @@ class Held:
         return "✓" if self.holds else "✗"
 
 
-Cell = str | float | Written | Share | Interval | Symbol | Kind | Formula | Standing | Held | None
+Cell = str | float | Written | Share | Interval | Named | Held | None
 
 
 @dataclass(frozen=True)

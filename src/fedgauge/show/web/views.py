@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from markupsafe import Markup
 
 from fedgauge.base.symbols import SYMBOLS
-from fedgauge.show.views.view import Cell, Formula, Held, Interval, Kind, Share, Standing, Symbol, Table
+from fedgauge.show.views.view import Cell, Formula, Held, Interval, Kind, Named, Share, Standing, Symbol, Table
 from fedgauge.show.web.elements import CellValue, environment, facts, formula, number, standing, table
 
 KINDS = {
@@ -51,6 +51,8 @@ def html_cell(cell: Cell) -> CellValue:
             return formula(text)
         case Standing(name):
             return standing(name)
+        case Named(name):
+            return name
     return cell
 
 
