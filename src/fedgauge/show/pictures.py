@@ -62,6 +62,7 @@ INK: str = palette()["soft"]
 _STYLES = {"line": "-", "dashed": "--", "steps": "-", "dots": ""}
 _RATIOS = (1e-3, 0.01, 0.03, 0.1, 0.3, 0.5, 1, 2, 3, 10, 30, 100, 1000)
 _LABEL = 26  # the most letters of a name in a legend that has room inside the axes
+_CLOSE = 0.03  # of an axis: labels of marks this close would cover one another
 _NAMES = 20  # of rows or columns, for which there is room
 
 
@@ -198,8 +199,7 @@ def _label(axes: Axes, chart: LineChart | StackedChart, y_label: str) -> None:
         from matplotlib.ticker import MaxNLocator
 
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    for mark in chart.marks:
-        _draw_mark(axes, mark)
+    _draw_marks(axes, chart.marks)
 
 
 def _tick(side: Any, low: float, high: float) -> None:
@@ -213,11 +213,21 @@ def _tick(side: Any, low: float, high: float) -> None:
         side.set_minor_locator(NullLocator())
 
 
-def _draw_mark(axes: Axes, mark: Mark) -> None:
-    if math.isfinite(mark.x):
+def _draw_marks(axes: Axes, marks: Sequence[Mark]) -> None:
+    """A line and a label for each mark; labels of lines that are close together stand side by side."""
+    scale, low, high = axes.xaxis.get_transform(), *axes.get_xlim()
+    start, end = (float(scale.transform(np.array([edge]))[0]) for edge in (low, high))
+    taken: list[float] = []
+    for mark in marks:
+        if not math.isfinite(mark.x) or (axes.get_xscale() == "log" and mark.x <= 0):
+            continue
+        at = (float(scale.transform(np.array([mark.x]))[0]) - start) / (end - start)
+        beside = sum(abs(at - other) < _CLOSE for other in taken)
+        taken.append(at)
         axes.axvline(mark.x, color=INK, linewidth=1, linestyle=":")
         how: Any = {"rotation": 90, "fontsize": 7, "ha": "right", "va": "top", "color": INK}
-        axes.text(mark.x, 0.97, mark.label, transform=axes.get_xaxis_transform(), **how)
+        how |= {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points"}
+        axes.annotate(mark.label, (mark.x, 0.97), (-1 - 9 * beside, 0), **how)
 
 
 def _drawable(numbers: Sequence[float]) -> list[float]:
