@@ -224,7 +224,6 @@ def view_of_comparison(found: Comparison) -> View:
         terms = Table(terms.heads, [[None if isinstance(c, Share) else c for c in row] for row in terms.rows], "Terms")
     return View(
         (worth(found), answer.verdict),
-        title=f"{found.locator} bounds {answer.bound.quantity}, an expectation; the run is one draw of it",
         tables=(
             Table(heads, rows, f"Versions after {shown(answer.values['R'])} rounds"),
             conditions_table(answer.bound.conditions, f"Conditions, {answer.bound.source.version}"),
@@ -232,7 +231,11 @@ def view_of_comparison(found: Comparison) -> View:
             estimates_table(found.constants.values(), "Constants that entered the bound", detail=True),
         ),
         charts=(_against(found), _terms_over_steps(found)),
-        notes=found.notes,
+        notes=[
+            f"{found.locator} bounds {answer.bound.quantity}, an expectation. The run is one draw of it, and its"
+            f" smallest value before the last round was {shown(reached)}.",
+            *found.notes,
+        ],
         standing=answer.standing,
     )
 
