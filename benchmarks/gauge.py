@@ -26,7 +26,7 @@ from fedgauge import Experiment, GaugeOptions, gauge
 from fedgauge.base.files import write_json
 from fedgauge.measurement.gauge.efficiency import BaseCurve, crossing
 from fedgauge.measurement.gauge.probes import Runner
-from fedgauge.show import figures
+from fedgauge.show import pictures
 from fedgauge.simulation.experiment.prepare import prepare
 
 LOCAL_STEPS = (4, 16, 64)
@@ -176,7 +176,7 @@ def summary(cells: list[dict[str, Any]]) -> dict[str, Any]:
 
 def draw(result: Mapping[str, Any], path: Path) -> None:
     """Draw the predicted slowdown against the true one; a point on the diagonal is right."""
-    with figures.figure(path, panels=1, width=5.0, height=4.4) as (axes,):
+    with pictures.figure(path, panels=1, width=5.0, height=4.4) as (axes,):
         for number, (kind, part) in enumerate(result.items()):
             known = [(truth, 1 / each["value"]) for truth, each in pairs(part["cells"]) if each["value"]]
             axes.plot([a for a, _ in known], [b for _, b in known], "o", color=f"C{number}", markersize=4, label=kind)

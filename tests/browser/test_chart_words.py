@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
-from fedgauge.show.page.chart import Chart, Mark, Series, lines, stacked
-from fedgauge.show.page.grids import IntervalRow, heat_map, intervals
+from fedgauge.show.charts import HeatMap, Layer, LineChart, Mark, Row, RowChart, Series, StackedChart
+from fedgauge.show.page.chart import Drawing
+from fedgauge.show.page.grids import draw as draw_chart
 from fedgauge.show.web.writing import resource
 
 Visit = Callable[..., Page]
@@ -48,28 +49,34 @@ PLACES: dict[str, list[float]] = {
 }
 
 
-def extremes() -> Iterator[Chart]:
+def extremes() -> Iterator[Drawing]:
     marks = [Mark(at, words) for at, words in ((6, "affordable"), (7, "fastest"), (8, "the run"), (64, "admitted"))]
     for name, y in HEIGHTS.items():
         for kind, x in PLACES.items():
             words: Any = {"title": f"{name} {kind}", "x_label": "seconds of the cost model"}
             series = [Series("f", x, y, low=[0.5 * up for up in y], high=[2 * up for up in y])]
             how: Any = {"marks": marks, "log_x": True} if kind == "doubled" else {}
-            yield lines(f"{name}-{kind}", series, y_label="min ‖∇f‖² over the rounds", **words, **how)
-            layers = [("initial gap", 0, [abs(up) for up in y]), ("local noise", 1, [1.0, 2.0, 3.0])]
-            yield stacked(f"{name}-{kind}-terms", x, layers, y_label="squared gradient norm", **words, marks=marks)
-        rows = [IntervalRow(f"I={2**i}, γ={up:.3g}", "x", up, min(up, -up), abs(up)) for i, up in enumerate(y)]
-        yield intervals(f"{name}-rows", rows, title=name, x_label="seconds to the goal", log=name != "negative")
+            yield draw_chart(LineChart(f"{name}-{kind}", series, y_label="min ‖∇f‖² over the rounds", **words, **how))
+            layers = [Layer("initial gap", 0, [abs(up) for up in y]), Layer("local noise", 1, [1.0, 2.0, 3.0])]
+            stack = StackedChart(
+                f"{name}-{kind}-terms", x, layers, y_label="squared gradient norm", **words, marks=marks
+            )
+            yield draw_chart(stack)
+        rows = [Row(f"I={2**i}, γ={up:.3g}", "x", up, min(up, -up), abs(up)) for i, up in enumerate(y)]
+        yield draw_chart(RowChart(f"{name}-rows", rows, name, "seconds to the goal", log=name != "negative"))
+        yield draw_chart(RowChart(f"{name}-bars", rows, name, "seconds to the goal", bars=True))
     for number in (1, 10, 200):
         names = [str(worker) for worker in range(number)]
-        yield heat_map(
-            f"heat-{number}",
-            [[1e300 * (i + j) for j in range(number)] for i in range(3)],
-            ["0", "a.long.name.of.a.layer.weight", "2"],
-            names,
-            title=f"heat {number}",
-            row_label="layer",
-            column_label="worker",
+        yield draw_chart(
+            HeatMap(
+                f"heat-{number}",
+                [[1e300 * (i + j) for j in range(number)] for i in range(3)],
+                ["0", "a.long.name.of.a.layer.weight", "2"],
+                names,
+                title=f"heat {number}",
+                row_label="layer",
+                column_label="worker",
+            )
         )
 
 

@@ -17,7 +17,8 @@ from fedgauge.cli import main
 from fedgauge.federation.random_quadratics import random_quadratics
 from fedgauge.planning.goal import Goal
 from fedgauge.planning.planner import PlanOptions, plan
-from fedgauge.show.page.grids import IntervalRow, intervals
+from fedgauge.show.charts import Row, RowChart
+from fedgauge.show.page.grids import draw
 from fedgauge.show.web.writing import resource, shown
 from fedgauge.simulation.experiment.config import Experiment
 from fedgauge.values.results import sealed
@@ -97,7 +98,7 @@ def test_its_numbers_are_those_of_the_files(made: Made, visit: Visit) -> None:
     # The command also says where it wrote the page, and which files it found beside the run.
     assert embedded == {name: value for name, value in made.told.items() if name not in ("out", "beside")}
     measured = json.loads((made.directory / "measure.json").read_text())["constants"]
-    rows = page.locator("#constants .beside tbody tr")
+    rows = page.locator("#constants .estimates tbody tr")
     assert rows.count() == len(measured)
     for number, estimate in enumerate(measured.values()):
         row = rows.nth(number)
@@ -231,8 +232,8 @@ def test_words_stay_inside_their_pictures(made: Made, visit: Visit, width: int, 
     viewport = {"width": width, "height": 800}
     assert visit(made.page, viewport=viewport).evaluate(OUTSIDE) == []
     # Longer names than those of this plan's finalists.
-    rows = [IntervalRow(f"I={I}, γ={I / 3e5:.3g}", "finalists", 1.0, 0.5, 2.0) for I in (16, 256, 1024)]  # noqa: E741
-    chart = intervals("finals", rows, title="The finals", x_label="seconds to the goal", log=False)
+    rows = [Row(f"I={I}, γ={I / 3e5:.3g}", "finalists", 1.0, 0.5, 2.0) for I in (16, 256, 1024)]  # noqa: E741
+    chart = draw(RowChart("finals", rows, title="The finals", x_label="seconds to the goal", log=False))
     style = resource("palette.css") + resource("page.css", "fedgauge.show.page")
     (tmp_path / "chart.html").write_text(
         '<!doctype html><meta charset="utf-8"><meta name="viewport" content="width=device-width">'

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from fedgauge import QuadraticFederation, expect, fedavg, minibatch
 from fedgauge.cli import main
-from fedgauge.show.terminal import regions
 from fedgauge.theory.quadratic_family import average_grad2, family
 from fedgauge.theory.region import Axis, Region, compute, make_axis
 
@@ -185,7 +184,7 @@ def test_a_picture_is_drawn_whatever_the_borders(fixed: dict[str, Any], suffix: 
     region = compute(make_axis(names["x"], points=4), make_axis(names["y"], ends, 4), **SMALL, **rest)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        regions.draw(region, tmp_path / f"map{suffix}")
+        region.plot(tmp_path / f"map{suffix}")
     assert (tmp_path / f"map{suffix}").stat().st_size > 1000
 
 

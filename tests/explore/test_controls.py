@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from fedgauge.show.explorer.controls import CONSTANTS, start
-from fedgauge.show.page.estimates import KINDS
+from fedgauge.show.web.views import KINDS
 from fedgauge.show.web.writing import resource
 from fedgauge.theory import THEOREMS
 from fedgauge.theory.answer import bound

@@ -147,14 +147,16 @@ def test_bad_input_is_one_sentence() -> None:
 
 def test_measure_draws_and_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from fedgauge.measurement.values import Measurement, Reading
-    from fedgauge.show.terminal import measurements
+    from fedgauge.show import files
+    from fedgauge.show.terminal import console
+    from fedgauge.show.views import view
 
     found = parts(network(workers=4))
     reading = Reading("parts", "Where they come from.", details=found.to_json())
     measured = Measurement({}, {"origin": "here", "loss": 1.0, "grad2": 1.0}, (reading,), True, {})
-    assert tmp_path / "parts.png" in measurements.save(measured, tmp_path)
+    assert tmp_path / "parts.png" in files.save(measured, tmp_path)
     assert (tmp_path / "parts.png").stat().st_size > 10_000
-    measurements.show(measured)
+    console.show(view(measured))
     text = capsys.readouterr().out
     assert "0.weight" in text
     assert "stand out" in text

@@ -498,7 +498,8 @@ def test_far_goals_are_answered_however_long_they_take() -> None:
 def test_a_plan_goes_to_json_and_back_and_is_shown(
     asked: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from fedgauge.show.terminal.plans import draw_theory, show_theory
+    from fedgauge.show.terminal import console
+    from fedgauge.show.views import view
 
     plan = plan_of(**asked)
     data = json.loads(json.dumps(plan.to_json()))
@@ -506,11 +507,11 @@ def test_a_plan_goes_to_json_and_back_and_is_shown(
     assert data["verdict"] == plan.verdict
     assert data["bound"]["total"] == pytest.approx(plan.choice.bound)
     assert plan.I in [point.I for point in plan.curve]
-    show_theory(plan)
+    console.show(view(plan))
     shown = capsys.readouterr().out
     for word in ("chosen", "prior bound", "mini-batch SGD", "elasticity", "initial gap"):
         assert word in shown
-    draw_theory(plan, tmp_path / "plan.svg")
+    plan.plot(tmp_path / "plan.svg")
     assert (tmp_path / "plan.svg").stat().st_size > 5000
 
 

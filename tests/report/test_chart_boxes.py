@@ -11,8 +11,9 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedgauge.show.page.chart import Chart, Mark, Series, lines, stacked
-from fedgauge.show.page.grids import IntervalRow, heat_map, intervals
+from fedgauge.show.charts import HeatMap, Layer, LineChart, Mark, Row, RowChart, Series, StackedChart
+from fedgauge.show.page.chart import Drawing
+from fedgauge.show.page.grids import draw as draw_chart
 
 EXTREMES = [math.inf, -math.inf, math.nan, 0.0, -0.0, 5e-324, 1e-300, 1e300, -1e300, 1.7976931348623157e308, 1.0, -1.0]
 NUMBERS = st.one_of(st.sampled_from(EXTREMES), st.floats(), st.floats(0.001, 1000.0))
@@ -20,7 +21,7 @@ COUNTS = st.integers(1, 7)
 WORDS: Any = {"title": "t", "x_label": "x", "y_label": "y"}
 
 
-def pictures(chart: Chart) -> Iterator[tuple[ElementTree.Element, float, float]]:
+def pictures(chart: Drawing) -> Iterator[tuple[ElementTree.Element, float, float]]:
     """The pictures of a chart, with their widths and heights."""
     for text in re.findall(r"<svg.*?</svg>", str(chart.html), flags=re.DOTALL):
         picture = ElementTree.fromstring(text)
@@ -89,7 +90,7 @@ def axes_of(picture: ElementTree.Element) -> tuple[float, float, float, float]:
     return min(across), max(across), min(down), max(down)
 
 
-def check(chart: Chart) -> None:
+def check(chart: Drawing) -> None:
     said = re.sub(r"<details>.*?</details>", "", str(chart.html), flags=re.DOTALL)
     assert "<svg" in said or "No picture:" in said
     for picture, width, height in pictures(chart):
@@ -112,14 +113,14 @@ def columns(draw: st.DrawFn, number: int) -> Sequence[list[float]]:
 @given(st.lists(columns(4), min_size=1, max_size=3), st.booleans(), st.lists(NUMBERS, max_size=3))
 def test_lines_and_bands_stay_inside(given: list[list[list[float]]], log_x: bool, at: list[float]) -> None:
     series = [Series(f"s{i}", x, y, i, "steps", low, high) for i, (x, y, low, high) in enumerate(given)]
-    check(lines("a", series, log_x=log_x, marks=[Mark(x, "here") for x in at], **WORDS))
+    check(draw_chart(LineChart("a", series, log_x=log_x, marks=[Mark(x, "here") for x in at], **WORDS)))
 
 
 @given(columns(4), st.booleans(), st.lists(NUMBERS, max_size=3))
 def test_layers_stay_inside(given: list[list[float]], log_x: bool, at: list[float]) -> None:
     x, *heights = given
-    layers = [(f"l{i}", i, each) for i, each in enumerate(heights)]
-    chart = stacked("a", x, layers, log_x=log_x, marks=[Mark(x, "here") for x in at], **WORDS)
+    layers = [Layer(f"l{i}", i, each) for i, each in enumerate(heights)]
+    chart = draw_chart(StackedChart("a", x, layers, log_x=log_x, marks=[Mark(x, "here") for x in at], **WORDS))
     check(chart)
     if chart.data["kind"] == "stacked":
         shares = [sum(each) for each in zip(*(one["share"] for one in chart.data["series"]), strict=True)]
@@ -131,26 +132,27 @@ def test_intervals_stay_inside(given: list[tuple[float, float, float, str]], log
     items = []
     for number, (*ends, row) in enumerate(given):
         low, value, high = sorted(ends, key=lambda end: -math.inf if math.isnan(end) else end)
-        items.append(IntervalRow(row, f"s{number}", value, low, high))
-    check(intervals("a", items, title="t", x_label="x", log=log))
+        items.append(Row(row, f"s{number}", value, low, high))
+    check(draw_chart(RowChart("a", items, title="t", x_label="x", log=log)))
+    check(draw_chart(RowChart("a", items, title="t", x_label="x", bars=True)))
 
 
 @given(columns(3))
 def test_heat_maps_stay_inside(given: list[list[float]]) -> None:
     values = [[abs(value) for value in row] for row in given]
     names = [str(number) for number in range(len(values[0]))]
-    check(heat_map("a", values, "abc", names, title="t", row_label="row", column_label="column"))
+    check(draw_chart(HeatMap("a", values, "abc", names, title="t", row_label="row", column_label="column")))
 
 
 def test_terms_that_are_infinite_are_a_sentence_and_not_a_picture() -> None:
-    layers = [(name, number, [math.inf, math.inf]) for number, name in enumerate("abcde")]
-    chart = stacked("terms", [1, 64], layers, title="Terms", x_label="local steps I", y_label="bound")
+    layers = [Layer(name, number, [math.inf, math.inf]) for number, name in enumerate("abcde")]
+    chart = draw_chart(StackedChart("terms", [1, 64], layers, "Terms", "local steps I", "bound"))
     assert "<svg" not in chart.html
     assert "the bound has no finite value for any of these local steps I" in chart.html
 
 
 def test_terms_that_become_infinite_end_where_they_do() -> None:
-    layers = [("a", 0, [1.0, 2.0, math.inf, math.inf]), ("b", 1, [1.0, 2.0, 3.0, math.inf])]
-    chart = stacked("terms", [1, 2, 4, 8], layers, title="Terms", x_label="local steps I", y_label="bound")
+    layers = [Layer("a", 0, [1.0, 2.0, math.inf, math.inf]), Layer("b", 1, [1.0, 2.0, 3.0, math.inf])]
+    chart = draw_chart(StackedChart("terms", [1, 2, 4, 8], layers, "Terms", "local steps I", "bound"))
     assert "From 4 on, the bound has no finite value." in chart.html
     assert [series["x"] for series in chart.data["series"]] == [[1, 2], [1, 2]]

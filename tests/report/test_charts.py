@@ -12,9 +12,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fedgauge.show.page.chart import Chart, Mark, Series, _marks, lines, stacked
-from fedgauge.show.page.grids import IntervalRow, heat_map, intervals
-from fedgauge.show.page.scales import AxisScale, fit, labels, log_ticks, thin, ticks
+from fedgauge.show.charts import HeatMap, Layer, LineChart, Mark, Row, RowChart, Series, StackedChart
+from fedgauge.show.page.chart import Drawing, _marks, draw_lines
+from fedgauge.show.page.grids import draw
+from fedgauge.show.scales import AxisScale, fit, labels, log_ticks, thin, ticks
 from fedgauge.show.web.elements import embedded, number, table
 
 MARKUP = '<img src=x onerror="alert(1)">&"'
@@ -108,27 +109,25 @@ def test_thinning_keeps_the_extremes_of_every_column() -> None:
         assert {own.min(), own.max()} <= drawn
 
 
-def made() -> list[Chart]:
+def made() -> list[Drawing]:
     """One chart of each kind, with markup wherever a name can stand."""
     series = [
         Series(MARKUP, [0, 1, 2], [1.0, math.nan, 0.1], 0, "line", [0.5, 1, 0], [2, 3, 1]),
         Series("b", [0], [1.0]),
     ]
-    items = [IntervalRow(MARKUP, MARKUP, 1.0, 0.5, math.inf, note=MARKUP), IntervalRow("b", "c", 2.0, 2.0, 2.0)]
+    items = [Row(MARKUP, MARKUP, 1.0, 0.5, math.inf, note=MARKUP), Row("b", "c", 2.0, 2.0, 2.0)]
     return [
-        lines("a", series, y_label=MARKUP, note=MARKUP, marks=[Mark(1, MARKUP)], title=MARKUP, x_label=MARKUP),
-        stacked(
-            "b", [1, 2], [(MARKUP, 0, [1.0, 2.0]), ("b", 1, [0.0, 0.0])], y_label=MARKUP, title=MARKUP, x_label=MARKUP
+        draw(LineChart("a", series, MARKUP, MARKUP, MARKUP, MARKUP, marks=[Mark(1, MARKUP)])),
+        draw(
+            StackedChart("b", [1, 2], [Layer(MARKUP, 0, [1.0, 2.0]), Layer("b", 1, [0.0, 0.0])], MARKUP, MARKUP, MARKUP)
         ),
-        intervals("c", items, note=MARKUP, title=MARKUP, x_label=MARKUP),
-        heat_map(
-            "d", [[1, 0], [2, 3]], [MARKUP, "b"], [MARKUP, "1"], title=MARKUP, row_label=MARKUP, column_label=MARKUP
-        ),
+        draw(RowChart("c", items, note=MARKUP, title=MARKUP, x_label=MARKUP)),
+        draw(HeatMap("d", [[1, 0], [2, 3]], [MARKUP, "b"], [MARKUP, "1"], MARKUP, MARKUP, MARKUP)),
     ]
 
 
 @pytest.mark.parametrize("chart", made(), ids=lambda chart: str(chart.name))
-def test_every_chart_escapes_names_and_holds_json(chart: Chart) -> None:
+def test_every_chart_escapes_names_and_holds_json(chart: Drawing) -> None:
     assert "<img" not in chart.html
     assert "<img" not in embedded(chart.data)
     assert "nan" not in re.sub(r"[^\d.a-z]", " ", chart.html).split()
@@ -136,38 +135,38 @@ def test_every_chart_escapes_names_and_holds_json(chart: Chart) -> None:
 
 def test_an_interval_that_goes_on_beyond_the_axis_ends_in_an_arrow() -> None:
     items = [
-        IntervalRow("a", "x", 1.0, 0.5, math.inf),
-        IntervalRow("b", "x", 2.0, 0.0, 3.0),
-        IntervalRow("c", "x", 1, 1, 2),
+        Row("a", "x", 1.0, 0.5, math.inf),
+        Row("b", "x", 2.0, 0.0, 3.0),
+        Row("c", "x", 1, 1, 2),
     ]
-    chart = intervals("c", items, title="", x_label="")
+    chart = draw(RowChart("c", items, title="", x_label=""))
     drawn = re.findall(r'class="line t0" d="([^"]*)"', chart.html)
     assert [path.count("L") for path in drawn] == [1, 1, 0]
 
 
 def test_a_gap_is_a_gap() -> None:
-    chart = lines("a", [Series("f", [0, 1, 2, 3], [1.0, 2.0, math.inf, 1.0])], title="", x_label="", y_label="")
+    chart = draw(LineChart("a", [Series("f", [0, 1, 2, 3], [1.0, 2.0, math.inf, 1.0])], "", "", ""))
     drawn = re.findall(r'class="line t0" d="([^"]*)"', chart.html)
     assert [path.count("M") for path in drawn] == [2, 2]
     assert chart.data["series"][0]["y"] == [1.0, 2.0, None, 1.0]
 
 
 def test_what_is_not_above_zero_has_no_place_on_a_log_axis_and_a_chart_of_nothing_else_has_none() -> None:
-    assert 'class="log"' not in lines("a", [Series("f", [0, 1], [0.0, -1.0])], title="", x_label="", y_label="").html
-    assert 'class="log"' in lines("a", [Series("f", [0, 1], [0.0, 1.0])], title="", x_label="", y_label="").html
+    assert 'class="log"' not in draw(LineChart("a", [Series("f", [0, 1], [0.0, -1.0])], "", "", "")).html
+    assert 'class="log"' in draw(LineChart("a", [Series("f", [0, 1], [0.0, 1.0])], "", "", "")).html
 
 
 def test_the_table_of_a_long_series_is_short_and_has_its_extremes() -> None:
     heights = [0.5] * 5000
     heights[1234], heights[4321] = 9.25, 0.125
-    chart = lines("a", [Series("f", range(5000), heights)], title="", x_label="round", y_label="", rows=50)
+    chart = draw_lines(LineChart("a", [Series("f", range(5000), heights)], "", "round", ""), rows=50)
     assert chart.html.count("<tr>") < 70
     assert number(9.25) in chart.html
     assert number(0.125) in chart.html
 
 
 def test_layers_add_up_to_one() -> None:
-    chart = stacked("a", [1, 2], [("x", 0, [1, 0]), ("y", 1, [3, 0])], title="", x_label="", y_label="")
+    chart = draw(StackedChart("a", [1, 2], [Layer("x", 0, [1, 0]), Layer("y", 1, [3, 0])], "", "", ""))
     assert [series["share"] for series in chart.data["series"]] == [[0.25, 0.0], [0.75, 0.0]]
 
 
@@ -180,7 +179,7 @@ def test_a_table_shows_four_digits_and_holds_all() -> None:
 
 def test_a_line_that_goes_below_0_has_no_logarithmic_axis() -> None:
     def scales(*values: float) -> set[str]:
-        drawn = lines("f", [Series("f", range(len(values)), values)], title="f", x_label="round", y_label="f")
+        drawn = draw(LineChart("f", [Series("f", range(len(values)), values)], "f", "round", "f"))
         return set(drawn.data["y"])
 
     assert scales(1.2, 0.4, -4.4) == {"linear"}
@@ -188,10 +187,7 @@ def test_a_line_that_goes_below_0_has_no_logarithmic_axis() -> None:
 
 
 def test_a_single_point_can_be_seen_and_rounds_are_whole() -> None:
-    one, two = (
-        str(lines("f", [Series("f", range(n), [0.2] * n)], title="f", x_label="round", y_label="f").html)
-        for n in (1, 2)
-    )
+    one, two = (str(draw(LineChart("f", [Series("f", range(n), [0.2] * n)], "f", "round", "f")).html) for n in (1, 2))
     path = re.findall(r'class="line t0" d="([^"]+)"', one)[0]
     across, up = ([float(pair[axis]) for pair in re.findall(r"([\d.]+) ([\d.]+)", path)] for axis in (0, 1))
     assert max(across) - min(across) == max(up) - min(up) == 4

@@ -19,6 +19,7 @@ from fedgauge.base import bars
 from fedgauge.base.bars import Clock, Count, PlainLines
 from fedgauge.cli import main
 from fedgauge.show.terminal import console
+from fedgauge.show.views.runs import title_of
 
 
 def test_plain_lines_come_first_after_a_while_and_then_now_and_then() -> None:
@@ -90,7 +91,7 @@ def test_a_bar_never_goes_beyond_its_end(tmp_path: Path, monkeypatch: pytest.Mon
 )
 def test_one_local_step_is_one(steps: int | list[int], words: str) -> None:
     settings = {"algorithm": {"name": "fedavg", "gamma": 0.1}, "local_steps": steps, "seed": 0}
-    assert words in console.title_of(settings)
+    assert words in title_of(settings)
 
 
 def test_waiting_times_are_short_enough_for_a_person() -> None:

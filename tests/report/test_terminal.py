@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fedgauge.show.terminal import console
-from fedgauge.show.terminal import runs as kept_runs
+from fedgauge.show.views.runs import check_view
 from fedgauge.simulation.runs.reader import FoundRun
 
 
@@ -14,7 +14,7 @@ def test_a_check_says_how_many_more_ratios_there_are(
     number: int, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = FoundRun("run", "finished", number, {})
-    kept_runs.show_check(run, {"L_h": 1.0}, [(at, "L_h", 2.0) for at in range(number)], number)
+    console.show(check_view(run, {"L_h": 1.0}, [(at, "L_h", 2.0) for at in range(number)], number))
     text = " ".join(capsys.readouterr().out.split())
     assert words in text
     rows = sum(f" {at} L_h 2 1" in text for at in range(number))

@@ -53,9 +53,9 @@ def list_(data: options.Data = None, json: options.Json = False) -> None:
     if json:
         options.print_json({"data": str(data_directory(data)), "datasets": [each.to_json() for each in rows]})
     else:
-        from fedgauge.show.terminal import partitions
+        from fedgauge.show.views.partitions import data_view
 
-        partitions.show_data(rows, data_directory(data))
+        console.show(data_view(rows, data_directory(data)))
 
 
 @app.command()
@@ -120,6 +120,7 @@ def partition(
     from fedgauge.data.schemes import make_partition
     from fedgauge.data.shifts import parse_shifts, shift_data, spell_shifts
     from fedgauge.show.terminal import console
+    from fedgauge.show.views.partitions import examples_of, labels_chart, labels_view
     from fedgauge.simulation.experiment.sections import DataSection
 
     options.check_plot(plot)
@@ -150,10 +151,10 @@ def partition(
     if out:
         made.write(out)
     if plot:
-        from fedgauge.show.terminal import partitions
+        from fedgauge.show.pictures import draw
 
-        drawn = partitions.examples_of(plain, dataset, made) if shifts else None
-        partitions.draw_partition(plot, heading, counts, names, drawn)
+        examples = examples_of(plain, dataset, made) if shifts else None
+        draw([labels_chart(counts.tolist(), names, heading), *([examples] if examples else [])], plot)
     if json:
         summary = {key: value for key, value in made.to_json().items() if key != "indices"}
         shape = {"num_workers": made.num_workers, "dropped": made.dropped}
@@ -161,9 +162,7 @@ def partition(
         counted = {"labels": list(names), "label_counts": counts.tolist()}
         options.print_json({"dataset": dataset.name, **summary, **shape, **(changes if shifts else {}), **counted})
     else:
-        from fedgauge.show.terminal import partitions
-
-        partitions.show_partition(title, made, counts, names, shifted.words)
+        console.show(labels_view(title, made, counts, names, shifted.words))
         written = [str(path) for path in (out, plot) if path]
         if written:
             say("Written: " + ", ".join(written))

@@ -75,12 +75,13 @@ def design(
         chosen = DesignOptions(zeta, along, steps, Bisection(tolerance), curvature)  # type: ignore[arg-type]
         kinds = tuple(kind) if kind else ("label", "mixing", "swap")
         result = make(experiment, kinds, options=chosen, progress=progress)
-    from fedgauge.show.terminal import partitions
+    from fedgauge.show import files
+    from fedgauge.show.views import view
 
-    written = partitions.save_design(result, out) if out else []
+    written = files.save(result, out) if out else []
     if json:
         options.print_json(result.to_json())
     else:
-        partitions.show_design(result)
+        console.show(view(result))
         if written:
             say("Written: " + ", ".join(map(str, written)))

@@ -54,28 +54,8 @@ def evaluate(
     if json:
         options.print_json(result)
         return
-    summary = evaluation.summary()
-    rows = [
-        (
-            what,
-            *(
-                console.number(summary[name][what]) if name == "loss" else f"{summary[name][what]:.2%}"
-                for name in summary
-            ),
-        )
-        for what in summary["loss"]
-    ]
-    title = f"{len(evaluation.losses)} workers, each on its own training examples"
-    console.table(title, ("over workers", *summary), rows)
-    worst = [
-        (
-            str(worker),
-            *([str(evaluation.examples[worker])] if evaluation.examples else []),
-            console.number(evaluation.losses[worker]),
-            *([f"{evaluation.accuracies[worker]:.2%}"] if evaluation.accuracies else []),
-        )
-        for worker in evaluation.worst_workers()[:10]
-    ]
-    console.table("The worst workers", ("worker", *["examples"] * bool(evaluation.examples), *summary), worst)
+    from fedgauge.show.views import view
+
+    console.show(view(evaluation))
     if out:
         say(f"Written: {out}")

@@ -122,19 +122,20 @@ def gauge(
             )
             if not gauged[rate].complete:
                 break
-    from fedgauge.show.terminal import gauges
+    from fedgauge.show import files, pictures
+    from fedgauge.show.views.gauges import gauge_chart, view_of_gauge
 
     for rate, each in gauged.items():
         if out:
-            gauges.save(each, _place(out, rate))
+            files.save(each, _place(out, rate))
     if plot:
-        gauges.draw(list(gauged.values()), plot)
+        pictures.draw([gauge_chart(list(gauged.values()))], plot)
     if json:
         results = [each.to_json() for each in gauged.values()]
         options.print_json(results if over else results[0])
     else:
         for each in gauged.values():
-            gauges.show(each)
+            console.show(view_of_gauge(each))
         if out:
             say(f"Written: {out}")
     last = list(gauged.values())[-1]

@@ -97,22 +97,24 @@ def measure(
         path = options.model_file(place) if place else None
         if path:
             model, origin = read_model(path, setup.federation), str(path)
-        from fedgauge.show.terminal import measurements
+        from fedgauge.show import files
 
         def keep(so_far: Measurement) -> None:
             if out:
-                measurements.save_readings(so_far, out)
+                files.write(so_far, out)
 
         measurement = take(setup, model=model, origin=origin, options=chosen, progress=progress, keep=keep)
 
+    from fedgauge.show.views import view
+
     if out:
-        measurements.save(measurement, out)
+        files.save(measurement, out)
     if plot:
-        measurements.draw(measurement, plot)
+        measurement.plot(plot)
     if json:
         options.print_json(measurement.to_json())
     else:
-        measurements.show(measurement)
+        console.show(view(measurement))
         if out:
             say(f"Written: {out}")
     if not measurement.complete:

@@ -97,16 +97,17 @@ def plan(
             from fedgauge.planning.measured_constants import theory_of
 
             certified = theory_of(experiment, wanted, price, values=values, theorem=theorem)
-        from fedgauge.show.terminal import plans
+        from fedgauge.show import files
+        from fedgauge.show.views import view
 
         if out:
-            plans.save_theory(certified, out)
+            files.save(certified, out)
         if plot:
-            plans.draw_theory(certified, plot)
+            certified.plot(plot)
         if json:
             options.print_json(certified.to_json())
         else:
-            plans.show_theory(certified)
+            console.show(view(certified))
         return
     _refuse({"values": values, "theorem": theorem}, "--mode theory, and pilot runs measure the constants themselves")
     # Imported here, because the imports take seconds.
@@ -127,19 +128,20 @@ def plan(
                 f"repeat the same command to resume with the pilots in {out}" if out else "use --out to keep the pilots"
             )
             raise InterruptedCommandError(f"Interrupted; {rest}.") from None
-    from fedgauge.show.terminal import plans
+    from fedgauge.show import files
+    from fedgauge.show.views import view
 
     # The verdict is saved and printed before any picture is drawn.
     if out:
-        plans.save(made, out)
+        files.write_plan(made, out)
     if json:
         options.print_json(made.to_json())
     else:
-        plans.show(made)
+        console.show(view(made))
     if out:
-        plans.draw_all(made, out)
+        files.draw_plan(made, out)
     if plot:
-        plans.draw(made, plot)
+        made.plot(plot)
     if not json:
         run_it = f"; run it: fedgauge simulate {out / 'plan.toml'}" if out and made.toml else ""
         say(f"Written: {out}{run_it}" if out else f"\n{made.toml}".rstrip())

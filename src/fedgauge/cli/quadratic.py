@@ -65,8 +65,9 @@ def generate(
         options.print_json({"file": str(out), "constants": {name: estimate.value for name, estimate in known.items()}})
     else:
         from fedgauge.show.terminal import console
+        from fedgauge.show.views.view import View, estimates_table
 
-        console.show_estimates(f"{out}: {workers} workers, dimension {dim}", known.values())
+        console.show(View(tables=(estimates_table(known.values(), f"{out}: {workers} workers, dimension {dim}"),)))
 
 
 def constants(file: options.FederationFile, json: options.Json = False) -> None:
@@ -95,9 +96,10 @@ def constants(file: options.FederationFile, json: options.Json = False) -> None:
         options.print_json(answer)
     else:
         from fedgauge.show.terminal import console
+        from fedgauge.show.views.view import View, estimates_table
 
         title = f"{file}: {federation.num_workers} workers, dimension {federation.dim}"
-        console.show_estimates(title, known)
+        console.show(View(tables=(estimates_table(known, title),)))
 
 
 @everyday("gamma", "algorithm", "eta", "beta", "local_steps", "rounds", "participants", "plot", "json")
@@ -144,16 +146,16 @@ def expect(
         iterations=iterations,
     )
     if plot:
-        from fedgauge.show.notebook import draw_expectation
-
-        draw_expectation(answer, plot)
+        answer.plot(plot)
     if json:
         settings = {"algorithm": chosen.name, **chosen.parameters, "local_steps": local_steps, "rounds": run.rounds}
         options.print_json({**settings, "participation": participation.to_json(), **answer.to_json()})
     else:
         from fedgauge.show.terminal import console
+        from fedgauge.show.views.bounds import view_of_expectation
         from fedgauge.values.display import counted
 
-        console.show_expectation(f"{chosen.name} on {file}, {counted(local_steps, 'local step')}", answer)
+        title = f"{chosen.name} on {file}, {counted(local_steps, 'local step')}"
+        console.show(view_of_expectation(answer, title))
         if plot:
             say(f"Written: {plot}")

@@ -113,14 +113,14 @@ def simulate(
                 except InterruptedRunError as interrupt:
                     trace = interrupt.trace
     if plot:
-        from fedgauge.show.terminal import runs as kept_runs
-
-        kept_runs.draw_trace(plot, trace)
+        trace.plot(plot)
     if json:
         options.print_json(trace.to_json())
     else:
-        federation = console.federation_line(described, num_workers, parameters)
-        console.show_trace(trace, num_workers, federation)
+        from fedgauge.show.views.runs import federation_line, view_of_trace
+
+        federation = federation_line(described, num_workers, parameters)
+        console.show(view_of_trace(trace, num_workers, federation))
         if out:
             say(f"The run is in {out}.")
     if trace.status == "stopped":

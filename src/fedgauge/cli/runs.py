@@ -36,14 +36,15 @@ def list_(
 
     Example: fedgauge runs list runs
     """
-    from fedgauge.show.terminal import runs as kept_runs
+    from fedgauge.show.terminal import console
+    from fedgauge.show.views.runs import list_view, outline
     from fedgauge.simulation.runs.reader import find_runs
 
     saved = find_runs(directory)
     if json:
-        options.print_json([kept_runs.outline(run) for run in saved])
+        options.print_json([outline(run) for run in saved])
     else:
-        kept_runs.show_list(saved, directory)
+        console.show(list_view(saved, directory))
 
 
 @app.command()
@@ -52,14 +53,15 @@ def show(run: options.Run, json: options.Json = False) -> None:
 
     Example: fedgauge runs show runs/first
     """
-    from fedgauge.show.terminal import runs as kept_runs
+    from fedgauge.show.terminal import console
+    from fedgauge.show.views.runs import view_of_run
     from fedgauge.simulation.runs.reader import read_run
 
     saved = read_run(run)
     if json:
         options.print_json(saved.to_json())
     else:
-        kept_runs.show_run(saved)
+        console.show(view_of_run(saved))
 
 
 @app.command()
@@ -74,17 +76,20 @@ def compare(
 
     Example: fedgauge runs compare runs/first runs/second --plot compare.png
     """
-    from fedgauge.show.terminal import runs as kept_runs
+    from fedgauge.show.pictures import draw
+    from fedgauge.show.terminal import console
+    from fedgauge.show.views.runs import comparison_view, outline
     from fedgauge.simulation.runs.reader import read_run
 
     options.check_plot(plot)
     saved = [read_run(path) for path in run]
+    shown = comparison_view(saved)
     if plot:
-        kept_runs.draw_comparison(plot, saved)
+        draw(shown.charts, plot)
     if json:
-        options.print_json([kept_runs.outline(each) for each in saved])
+        options.print_json([outline(each) for each in saved])
     else:
-        kept_runs.show_comparison(saved)
+        console.show(shown)
         if plot:
             say(f"Written: {plot}")
 
@@ -116,7 +121,8 @@ def check(
     from fedgauge.base.errors import InputError
     from fedgauge.federation.participation import Participation
     from fedgauge.measurement.trajectory import exceeded
-    from fedgauge.show.terminal import runs as kept_runs
+    from fedgauge.show.terminal import console
+    from fedgauge.show.views.runs import check_view
     from fedgauge.simulation.runs.reader import read_run
     from fedgauge.theory.arguments import check_federation, read_estimates
 
@@ -147,7 +153,7 @@ def check(
         result = {"run": str(run), "note": saved.note, "limits": limits, "rounds": len(watched), "exceeded": flagged}
         options.print_json({**result, "unchecked": unchecked})
     else:
-        kept_runs.show_check(saved, limits, flags, len(watched))
+        console.show(check_view(saved, limits, flags, len(watched)))
         if unchecked:
             say(f"Not checked: {' and '.join(unchecked)}, because in no round did all workers take part.")
     if flags:

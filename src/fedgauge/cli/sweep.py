@@ -43,8 +43,9 @@ def sweep(
     if jobs is not None:
         count("jobs", jobs)
     values = options.values_over(over or [])
-    from fedgauge.base.files import write_json
-    from fedgauge.show.terminal import console, runs
+    from fedgauge.show import files
+    from fedgauge.show.terminal import console
+    from fedgauge.show.views.sweeps import view_of_sweep
     from fedgauge.simulation.experiment.sweep import Sweep, run_sweep
 
     planned = Sweep(experiment, values, seeds)
@@ -55,14 +56,13 @@ def sweep(
             runs = f"{ended} of {len(planned.cells)} runs, rounds"
             bar.update(task, completed=done, total=total, description=runs)
 
-        swept = run_sweep(planned, out / "runs", jobs, progress)
-    if swept is None:
+        result = run_sweep(planned, out / "runs", jobs, progress)
+    if result is None:
         raise InterruptedCommandError(f"Interrupted; repeat the same command to resume the runs in {out}.")
-    result = replace(swept, command=command_line()).to_json()
-    write_json(out / "result.json", result)
-    pictures = runs.draw_sweep(result, out)
+    result = replace(result, command=command_line())
+    written = files.save(result, out)
     if json:
-        options.print_json(result)
+        options.print_json(result.to_json())
     else:
-        runs.show_sweep(result)
-        say("Written: " + ", ".join(str(path) for path in (out / "result.json", *pictures)))
+        console.show(view_of_sweep(result))
+        say("Written: " + ", ".join(map(str, written)))

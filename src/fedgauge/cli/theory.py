@@ -128,9 +128,10 @@ def _worst_case(theorem: str, symbols: dict[str, float], kinds: Any, plot: Path 
     options.check_plot(plot)
     result = worst_case(kinds, curve=plot is not None, **symbols)
     if plot:
-        from fedgauge.show.terminal import bounds
+        from fedgauge.show.pictures import draw
+        from fedgauge.show.views.bounds import view_of_worst_case
 
-        bounds.draw_worst_case(result, plot)
+        draw(view_of_worst_case(result).charts, plot)
     if json:
         options.print_json(result.to_json())
     else:
@@ -155,19 +156,21 @@ def _list(json: bool) -> None:
             ]
         )
     else:
-        from fedgauge.show.terminal import bounds
+        from fedgauge.show.terminal import console
+        from fedgauge.show.views.bounds import theorems_view
 
-        bounds.show_theorems(THEOREMS.values())
+        console.show(theorems_view(THEOREMS.values()))
 
 
 def _show(result: Any, json: bool, caveat: str) -> None:
     if json:
         options.print_json(result.to_json())
     else:
-        from fedgauge.show.terminal import bounds
+        from fedgauge.show.terminal import console
+        from fedgauge.show.views.bounds import view_of_answer
         from fedgauge.theory import find
 
-        bounds.show_answer(result, find(result.theorem).title, caveat)
+        console.show(view_of_answer(result, find(result.theorem).title, caveat))
 
 
 @app.command()
@@ -275,13 +278,13 @@ def region(
             progress=progress,
             **fixed,
         )
-    from fedgauge.show.terminal import regions
-
     if plot:
-        regions.draw(result, plot)
+        result.plot(plot)
     if json:
         options.print_json(result.to_json())
     else:
-        regions.show(result)
+        from fedgauge.show.views import view
+
+        console.show(view(result))
         if plot:
             say(f"Written: {plot}")

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from fedgauge.base.errors import InputError
 from fedgauge.base.types import Progress
 from fedgauge.planning.plan import Plan
+from fedgauge.show import files
 from fedgauge.show.results.reading import kind_of
-from fedgauge.show.terminal import plans, runs
 from fedgauge.simulation.experiment.sweep import SweepResult
 from fedgauge.simulation.options import Compute
 from fedgauge_wang2024 import lens_orders, sampling, sketch, table1, table2, training_curves
@@ -101,9 +101,9 @@ def draw_stored(results: Path) -> Iterator[Path]:
             elif path.name == "lenses.json":
                 yield _picture(lens_orders, data, results / "lenses.png")
             elif kind_of(data) is SweepResult:
-                yield from runs.draw_sweep(SweepResult.from_json(data).to_json(), path.parent)
+                yield from files.draw_sweep(SweepResult.from_json(data), path.parent)
             elif kind_of(data) is Plan:
-                yield from plans.draw_all(Plan.from_json(data), path.parent)
+                yield from files.draw_plan(Plan.from_json(data), path.parent)
         except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
             raise InputError(f"{path} is damaged, or another version wrote it; write it again.") from None
 

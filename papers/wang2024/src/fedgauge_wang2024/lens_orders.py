@@ -12,7 +12,7 @@ import numpy as np
 
 from fedgauge.base.randomness import Purpose, Streams
 from fedgauge.base.types import Floats
-from fedgauge.show import figures
+from fedgauge.show import pictures
 from fedgauge.show.terminal import console
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
     harm = medians(_tensor(cells, names, "slowdown", main))
     most = 1.5 * result["settings"]["most_slowdown"]
     height = np.where(np.isinf(harm), most, harm)
-    with figures.figure(path, panels=2, rows=2, width=5.4, height=4.2) as (left, *panels):
+    with pictures.figure(path, panels=2, rows=2, width=5.4, height=4.2) as (left, *panels):
         lenses = list(found)[::-1]
         middle = np.array([found[lens]["tau"] for lens in lenses])
         # Without an interval over seeds, the range without one partition. Neither need lie around the tau of all.
@@ -218,7 +218,7 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
         errors = np.maximum([middle - ends[:, 0], ends[:, 1] - middle], 0.0)
         left.errorbar(middle, range(len(lenses)), xerr=errors, fmt="o", capsize=2)
         left.set_yticks(range(len(lenses)), lenses)
-        left.axvline(0.0, color=figures.INK, linewidth=0.8)
+        left.axvline(0.0, color=pictures.INK, linewidth=0.8)
         left.set(
             xlim=(-1.05, 1.05), xlabel="Kendall's tau with the slowdown", title=f"Which lens ranks them, I = {main}"
         )

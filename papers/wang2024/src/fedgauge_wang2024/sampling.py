@@ -14,7 +14,8 @@ from typing import Any
 from fedgauge.algorithms import fedavg
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.random_quadratics import random_quadratics
-from fedgauge.show import figures
+from fedgauge.show import pictures
+from fedgauge.show.charts import LineChart, Series
 from fedgauge.show.terminal import console
 from fedgauge.theory.expectation import expect
 from fedgauge_wang2024.results import SamplingResult
@@ -59,17 +60,14 @@ def show(result: Mapping[str, Any]) -> None:
 
 def draw(result: Mapping[str, Any], path: Path) -> None:
     """Picture the error against rounds, a panel for each L_h."""
-    levels = dict.fromkeys(line["L_h"] for line in result["lines"])
-    with figures.figure(path, panels=len(levels), width=3.4, height=2.9) as drawn:
-        for axes, level in zip(drawn, levels, strict=True):
-            mine = [line for line in result["lines"] if line["L_h"] == level]
-            rounds = [place * ROUNDS // 100 for place in range(len(mine[0]["grad2"]))]
-            figures.lines(
-                axes,
-                rounds,
-                {f"M = {line['M']}": line["grad2"] for line in mine},
-                title=f"L_h = {level:.2g}",
-                xlabel="round",
-                ylabel="E‖∇f‖²",
-            )
-            axes.set_ylim(bottom=1e-16)
+    charts = []
+    for level in dict.fromkeys(line["L_h"] for line in result["lines"]):
+        mine = [line for line in result["lines"] if line["L_h"] == level]
+        rounds = [place * ROUNDS // 100 for place in range(len(mine[0]["grad2"]))]
+        series = [
+            # Below the rounding of the numbers there is nothing to see.
+            Series(f"M = {line['M']}", rounds, [max(value, 1e-16) for value in line["grad2"]], number % 8)
+            for number, line in enumerate(mine)
+        ]
+        charts.append(LineChart(f"sampling-{level:g}", series, f"L_h = {level:.2g}", "round", "E‖∇f‖²"))
+    pictures.draw(charts, path, len(charts))

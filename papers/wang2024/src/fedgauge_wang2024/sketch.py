@@ -15,7 +15,7 @@ import numpy as np
 
 from fedgauge.base.types import Floats
 from fedgauge.federation.quadratic import QuadraticFederation
-from fedgauge.show import figures
+from fedgauge.show import pictures
 from fedgauge.show.terminal import console
 from fedgauge.values.display import counted
 from fedgauge_wang2024.results import Sketch
@@ -86,18 +86,18 @@ def show(result: Mapping[str, Any]) -> None:
 
 def draw(result: Mapping[str, Any], path: Path) -> None:
     """Picture the paths."""
-    with figures.figure(path, panels=len(result["panels"]), width=4.4, height=3.6) as drawn:
+    with pictures.figure(path, panels=len(result["panels"]), width=4.4, height=3.6) as drawn:
         for axes, panel in zip(drawn, result["panels"], strict=True):
             for key, colour, style, label in (
-                ("first", figures.COLOURS[0], "-", "worker 1"),
-                ("second", figures.COLOURS[1], "-", "worker 2"),
-                ("central", figures.INK, "--", "centralised"),
-                ("average", figures.COLOURS[4], "-", "average of the workers"),
+                ("first", pictures.COLOURS[0], "-", "worker 1"),
+                ("second", pictures.COLOURS[1], "-", "worker 2"),
+                ("central", pictures.INK, "--", "centralised"),
+                ("average", pictures.COLOURS[4], "-", "average of the workers"),
             ):
                 path_of = np.array(panel[key])
                 axes.plot(path_of[:, 0], path_of[:, 1], style, color=colour, label=label)
                 axes.plot(*path_of[-1], "o", color=colour, markersize=5)
-            axes.plot(*panel["central"][0], "*", color=figures.INK, markersize=9)
+            axes.plot(*panel["central"][0], "*", color=pictures.INK, markersize=9)
             axes.set(
                 title=f"{panel['name']}: L_h = {panel['L_h']:.2g}, zeta = {panel['zeta']:.2g} at the start",
                 xlabel="first coordinate",

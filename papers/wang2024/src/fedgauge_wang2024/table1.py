@@ -22,7 +22,7 @@ from fedgauge.algorithms import fedavg
 from fedgauge.base.errors import MOST_RUNS, InputError, count
 from fedgauge.base.progress import silent
 from fedgauge.base.types import Progress
-from fedgauge.show import figures
+from fedgauge.show import pictures
 from fedgauge.show.terminal import console
 from fedgauge.simulation.experiment.config import Experiment
 from fedgauge.simulation.experiment.jobs import make_pool
@@ -360,7 +360,7 @@ def show(result: Mapping[str, Any]) -> None:
 def draw(result: Mapping[str, Any], path: Path) -> None:
     """Picture the constants against X, and L_h's dependence on where and how it is measured."""
     dependence = result.get("dependence")
-    with figures.figure(path, panels=3 if dependence else 1, width=4.0) as (left, *others):
+    with pictures.figure(path, panels=3 if dependence else 1, width=4.0) as (left, *others):
         printed = PAPER[result["settings"]["study"]]
         styles = dict(zip(_readings(result), ("o-", "", "s--"), strict=False))
         percents = [row["percent"] for row in result["rows"]]

@@ -21,7 +21,7 @@ from fedgauge.base.progress import silent
 from fedgauge.base.randomness import Purpose, Streams, check_seed
 from fedgauge.base.types import Progress
 from fedgauge.federation.quadratic import QuadraticFederation
-from fedgauge.show import figures
+from fedgauge.show import pictures
 from fedgauge.show.terminal import console
 from fedgauge.simulation.experiment.jobs import make_pool
 from fedgauge.simulation.options import HERE, Compute, StopAt
@@ -189,7 +189,7 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
     """Picture both halves: rounds against I, and against the rates at a fixed product."""
     steps = [c for c in result["columns"] if c["half"] == "steps" and c["batch"] == 1]
     rates = [c for c in result["columns"] if c["half"] == "rates"]
-    with figures.figure(path, panels=2) as (left, right):
+    with pictures.figure(path, panels=2) as (left, right):
         for axes, columns, x in (
             (left, steps, [c["local_steps"] for c in steps]),
             (right, rates, list(range(len(rates)))),
@@ -202,11 +202,16 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
                 shifted = [value * 1.02**n if axes is left else value + 0.03 * n for value in x]
                 axes.errorbar(shifted, middle, yerr=[below, above], fmt=marker, capsize=3, label=f"ours, N = {n}")
             axes.plot(
-                x, [float(c["paper"].split()[0]) for c in columns], "*", color=figures.INK, markersize=10, label="paper"
+                x,
+                [float(c["paper"].split()[0]) for c in columns],
+                "*",
+                color=pictures.INK,
+                markersize=10,
+                label="paper",
             )
             axes.set_ylabel("rounds to f = 0.8")
         left.set(xscale="log", yscale="log", xlabel="local steps I", title="More local steps, fewer rounds")
-        left.plot([1, 10], [927, 92.7], ":", color=figures.INK, linewidth=1, label="1 / I")
+        left.plot([1, 10], [927, 92.7], ":", color=pictures.INK, linewidth=1, label="1 / I")
         left.set_xticks([1, 5, 10], ["1", "5", "10"])
         left.minorticks_off()
         right.set(ylim=(0, None), xlabel="(eta, gamma)", title="Only the product of the rates matters")

@@ -14,9 +14,11 @@ from typing import Any, NamedTuple
 from fedgauge.base.errors import InputError, nearest
 from fedgauge.base.progress import silent
 from fedgauge.base.types import Progress
-from fedgauge.show import figures
+from fedgauge.show import pictures
+from fedgauge.show.charts import LineChart
 from fedgauge.show.terminal import console
-from fedgauge.simulation.experiment.sweep import Sweep, run_sweep, shown
+from fedgauge.show.views.sweeps import band
+from fedgauge.simulation.experiment.sweep import SeedCurve, Sweep, run_sweep, shown
 from fedgauge.simulation.options import HERE, Compute
 from fedgauge_wang2024.earlier import known_runs, without_place
 from fedgauge_wang2024.results import CurvesFigure
@@ -175,22 +177,14 @@ def last(each: Mapping[str, Any], quantity: str, seeds: int) -> str:
 def draw(result: Mapping[str, Any], path: Path) -> None:
     """Picture the panels."""
     panels = [panel for panel in CURVES[result["figure"]] if of(result, panel)]
-    with figures.figure(path, panels=max(len(panels), 1), width=3.4, height=2.9) as drawn:
-        for axes, panel in zip(drawn, panels, strict=False):
-            ylabel, log = QUANTITIES[panel.quantity]
-            figures.bands(
-                axes,
-                {
-                    f"I = {shown(steps)}": (
-                        each["rounds"],
-                        each[panel.quantity]["mean"],
-                        each[panel.quantity]["deviation"],
-                    )
-                    for steps, each in of(result, panel).items()
-                    if each[panel.quantity]
-                },
-                title=f"{STUDIES[panel.study].title}, {panel.percent}%",
-                xlabel="round",
-                ylabel=ylabel,
-                log=log,
-            )
+    charts = []
+    for panel in panels:
+        y_label, log = QUANTITIES[panel.quantity]
+        series = [
+            band(f"I = {shown(steps)}", each["rounds"], SeedCurve.from_json(each[panel.quantity]), number)
+            for number, (steps, each) in enumerate(of(result, panel).items())
+            if each[panel.quantity]
+        ]
+        title = f"{STUDIES[panel.study].title}, {panel.percent}%"
+        charts.append(LineChart(panel.study, series, title, "round", y_label, log=bool(log)))
+    pictures.draw(charts, path)

@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedgauge.show import figures
-from fedgauge.show.terminal import console, partitions
+from fedgauge.show import files, pictures
+from fedgauge.show.charts import LineChart, Series
+from fedgauge.show.terminal import console
+from fedgauge.show.views.partitions import labels_chart
 from fedgauge.simulation.experiment.config import Experiment
 from fedgauge.values import Round
 
@@ -80,10 +82,9 @@ def gauge(directory: Path, progress: Callable[[str, int, int | None], None]) -> 
     """Gauge how many local steps the federation affords, and write the result beside the runs."""
     from fedgauge.measurement.gauge.gauge import gauge as take
     from fedgauge.measurement.gauge.result import GaugeOptions
-    from fedgauge.show.terminal import gauges
 
     result = take(Experiment.of(EXPERIMENT), options=GaugeOptions(steps=GAUGED), progress=progress)
-    gauges.save(result, directory / "gauged")
+    files.save(result, directory / "gauged")
     return result
 
 
@@ -91,7 +92,6 @@ def measure(directory: Path, progress: Callable[[str, int, int | None], None]) -
     """Measure the constants at the final model of the run with the most local steps, and write them beside the runs."""
     from fedgauge.measurement.session import MeasureOptions
     from fedgauge.measurement.session import measure as take
-    from fedgauge.show.terminal import measurements
     from fedgauge.simulation.experiment.prepare import prepare
     from fedgauge.simulation.runs.checkpoints import read_model
     from fedgauge.simulation.runs.reader import read_run
@@ -107,7 +107,7 @@ def measure(directory: Path, progress: Callable[[str, int, int | None], None]) -
         options=MeasureOptions(rounds=3, seeds=1),
         progress=progress,
     )
-    return measurements.save(measurement, out)[0]
+    return files.save(measurement, out)[0]
 
 
 def show(result: Mapping[str, Any]) -> None:
@@ -129,17 +129,14 @@ def show(result: Mapping[str, Any]) -> None:
 
 def save(result: Mapping[str, Any], directory: Path) -> list[Path]:
     """Draw the partition, and loss and accuracy against rounds."""
-    import numpy as np
-
     written = [directory / name for name in ("partition.png", "digits.png")]
-    counts = np.array(result["label_counts"])
-    partitions.draw_partition(written[0], "digits: half of one label", counts, result["classes"])
-    with figures.figure(written[1], panels=2) as panels:
-        for axes, key, ylabel, log in zip(
-            panels, ("loss", "accuracy"), ("training loss f", "test accuracy"), ("y", ""), strict=True
-        ):
-            series = {f"I = {run['local_steps']}": run[key] for run in result["runs"]}
-            figures.lines(
-                axes, range(ROUNDS + 1), series, title="digits, MLP, 10 workers", xlabel="round", ylabel=ylabel, log=log
-            )
+    pictures.draw([labels_chart(result["label_counts"], result["classes"], "digits: half of one label")], written[0])
+    charts = []
+    for key, label, log in (("loss", "training loss f", True), ("accuracy", "test accuracy", False)):
+        series = [
+            Series(f"I = {run['local_steps']}", run["rounds"], run[key], number)
+            for number, run in enumerate(result["runs"])
+        ]
+        charts.append(LineChart(key, series, "digits, MLP, 10 workers", "round", label, log=log))
+    pictures.draw(charts, written[1])
     return written

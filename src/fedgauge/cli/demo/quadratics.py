@@ -12,7 +12,8 @@ from typing import Any
 
 from fedgauge.algorithms import fedavg
 from fedgauge.federation.random_quadratics import random_quadratics
-from fedgauge.show import figures
+from fedgauge.show import pictures
+from fedgauge.show.charts import LineChart, Series
 from fedgauge.show.terminal import console
 from fedgauge.simulation.options import Recording
 from fedgauge.theory.expectation import expect
@@ -93,23 +94,18 @@ def show(result: Mapping[str, Any]) -> None:
 def save(result: Mapping[str, Any], directory: Path) -> list[Path]:
     """Draw the error against rounds, and against local steps."""
     written = [directory / name for name in ("rounds.png", "local-steps.png")]
-    federations = result["federations"]
-    with figures.figure(written[0], panels=len(federations)) as panels:
-        for axes, (name, federation) in zip(panels, federations.items(), strict=True):
-            series = {f"I = {run['local_steps']}": run["excess"] for run in federation["runs"]}
-            title = f"{name}: L_h = {federation['constants']['L_h']:.2g}"
-            figures.lines(axes, range(ROUNDS + 1), series, title=title, xlabel="round", ylabel="f - f*")
-    with figures.figure(written[1], width=5.4) as (axes,):
-        for (name, federation), colour in zip(
-            federations.items(), (figures.COLOURS[0], figures.COLOURS[4]), strict=True
-        ):
-            steps = [run["local_steps"] for run in federation["runs"]]
-            exact = [run["expected_excess"][-1] for run in federation["runs"]]
-            axes.plot(steps, exact, color=colour)
-            axes.plot(steps, [run["excess"][-1] for run in federation["runs"]], "o", color=colour)
-            figures.label_end(axes, steps, exact, f"{name}:\nL_h = {federation['constants']['L_h']:.2g}", colour)
-        title = f"Error after {ROUNDS} rounds (lines: exact, dots: simulated)"
-        axes.set(xscale="log", yscale="log", xlabel="local steps I", ylabel="f - f*", title=title)
-        axes.set_xticks(LOCAL_STEPS, [str(steps) for steps in LOCAL_STEPS])
-        axes.minorticks_off()
+    charts, ends = [], list[Series]()
+    for (name, federation), colour in zip(result["federations"].items(), (0, 4), strict=True):
+        runs, label = federation["runs"], f"{name}: L_h = {federation['constants']['L_h']:.2g}"
+        series = [
+            Series(f"I = {run['local_steps']}", range(ROUNDS + 1), run["excess"], number)
+            for number, run in enumerate(runs)
+        ]
+        charts.append(LineChart(name, series, label, "round", "f - f*"))
+        steps = [float(run["local_steps"]) for run in runs]
+        ends.append(Series(f"{label}, exact", steps, [run["expected_excess"][-1] for run in runs], colour))
+        ends.append(Series(f"{label}, simulated", steps, [run["excess"][-1] for run in runs], colour, "dots"))
+    pictures.draw(charts, written[0])
+    title = f"Error after {ROUNDS} rounds"
+    pictures.draw([LineChart("local-steps", ends, title, "local steps I", "f - f*", log_x=True)], written[1])
     return written

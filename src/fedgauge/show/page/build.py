@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,7 +46,7 @@ def build(
     answer = next((heading for heading in given.headings if heading.is_answer), main)
     others = [main.verdict(given)] if answer is not main else []
     verdict, summary = answer.verdict(given), " ".join(filter(None, [*others, main.summary(given)]))
-    shown = _rendered(given, sections)
+    shown = _rendered(replace(given, beginning=f"{verdict} {summary}"), sections)
     # JSON has no infinity; the page's data has text instead of an infinite number.
     data: dict[str, Any] = finite(
         {

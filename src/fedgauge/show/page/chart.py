@@ -1,4 +1,4 @@
-"""Charts as self-contained SVG: lines with bands, and stacked areas.
+"""Line charts and stacked charts as self-contained SVG.
 
 The numbers of a chart appear in three places: in the picture, in a table below it, and in the data from which the
 script shows what is under the pointer. All three are written from the same series, so that they cannot differ. Check
@@ -15,13 +15,13 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from fedgauge.show.page.scales import AxisScale, fit, labels, thin
+from fedgauge.show.charts import Chart, LineChart, Mark, Series, StackedChart, is_narrow
+from fedgauge.show.scales import AxisScale, fit, labels, thin
 from fedgauge.show.web.elements import CellValue, notes, page_environment, place, table
-from fedgauge.show.web.writing import shown
 
 WIDTH, HEIGHT = 520, 316
 _LEFT, RIGHT, TOP, _BOTTOM = 66.0, 500.0, 34.0, 264.0
@@ -31,57 +31,12 @@ _SMALL_LETTER = 7.3  # elsewhere
 _LINE = 20.0  # the height of a line of words
 _BAR = 6.0  # half the width of a band or a layer that has a single point
 _DOT = 2.0  # half the width of a single point, without the width of the line around it
-OTHERS = 8
-"""The colour number of series that are shown only for comparison; 0 to 7 are the explorer's colours."""
-
-Style = Literal["line", "dashed", "dots", "steps"]
+_ROWS = 400  # of the table below a chart
 
 
 @dataclass(frozen=True)
-class Series:
-    """A line of a chart.
-
-    Attributes:
-        name: the name in the legend; series with the same name are shown and hidden together.
-        x: the x values, in increasing order.
-        y: the y values; a value that is not finite leaves a gap.
-        colour: the number of its colour in the palette.
-        style: how the line is drawn.
-        low: the lower edge of a band around the line.
-        high: the upper edge of that band.
-    """
-
-    name: str
-    x: Sequence[float]
-    y: Sequence[float]
-    colour: int = 0
-    style: Style = "line"
-    low: Sequence[float] = ()
-    high: Sequence[float] = ()
-
-    def thinned(self) -> Series:
-        """The series reduced to as many points as a screen can show; extremes are kept."""
-        placed = [index for index, x in enumerate(self.x) if math.isfinite(x)]
-        heights = [0.0 if (y := self.y[index]) is None or not math.isfinite(y) else y for index in placed]
-        kept = thin([self.x[index] for index in placed], heights)
-
-        def some(numbers: Sequence[float]) -> tuple[float, ...]:
-            return tuple(numbers[placed[index]] for index in kept) if numbers else ()
-
-        return replace(self, x=some(self.x), y=some(self.y), low=some(self.low), high=some(self.high))
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A position on the x axis that gets a vertical line and a label."""
-
-    x: float
-    label: str
-
-
-@dataclass(frozen=True)
-class Chart:
-    """A figure: its name on the page, its HTML, and the data for what is shown under the pointer."""
+class Drawing:
+    """A chart on a page: its name there, its HTML, and the data for what is shown under the pointer."""
 
     name: str
     html: Markup
@@ -114,6 +69,7 @@ class DrawnSeries(NamedTuple):
     style: str
     path: str
     band: str = ""
+    dots: str = ""
 
 
 # -- the parts of a picture --------------------------------------------------------------------------------------
@@ -213,6 +169,12 @@ def _dot(at: float, up: float, x: AxisScale, y: AxisScale) -> str:
     return f"M{left} {place(up)}L{place(at)} {over}L{right} {place(up)}L{place(at)} {under}Z"
 
 
+def _dots(one: Series, x: AxisScale, y: AxisScale) -> str:
+    """The path of the points of a series."""
+    points = zip(one.x, one.y, strict=True)
+    return "".join(_dot(x(a), y(b), x, y) for a, b in points if drawable(a, x) and drawable(b, y))
+
+
 def _area(places: Sequence[float], lows: Sequence[float], highs: Sequence[float], x: AxisScale, y: AxisScale) -> str:
     """The path of a band or a layer, with a gap wherever an edge is missing; infinite edges are those of the axis."""
 
@@ -225,12 +187,12 @@ def _area(places: Sequence[float], lows: Sequence[float], highs: Sequence[float]
     for is_drawn, run in itertools.groupby(points, lambda point: has_place(*point)):
         if not is_drawn:
             continue
-        kept = [(x(a), y.nearest(low), y.nearest(high)) for a, low, high in run]
-        if len(kept) == 1:
-            at, low, high = kept[0]
-            kept = [(max(at - _BAR, x.start), low, high), (min(at + _BAR, x.end), low, high)]
-        there = "L".join(f"{place(a)} {place(high)}" for a, _, high in kept)
-        back = "L".join(f"{place(a)} {place(low)}" for a, low, _ in reversed(kept))
+        chosen = [(x(a), y.nearest(low), y.nearest(high)) for a, low, high in run]
+        if len(chosen) == 1:
+            at, low, high = chosen[0]
+            chosen = [(max(at - _BAR, x.start), low, high), (min(at + _BAR, x.end), low, high)]
+        there = "L".join(f"{place(a)} {place(high)}" for a, _, high in chosen)
+        back = "L".join(f"{place(a)} {place(low)}" for a, low, _ in reversed(chosen))
         parts.append(f"M{there}L{back}Z")
     return "".join(parts)
 
@@ -247,54 +209,54 @@ def plain(number: float | None) -> float | None:
 # -- charts ------------------------------------------------------------------------------------------------------
 
 
-def lines(
-    name: str,
-    series: Sequence[Series],
-    *,
-    title: str,
-    x_label: str,
-    y_label: str,
-    note: str = "",
-    log: bool = True,
-    log_x: bool = False,
-    marks: Sequence[Mark] = (),
-    rows: int = 400,
-) -> Chart:
+def figure_of(
+    chart: Chart, pictures: Markup, numbers: Markup, legend: Sequence[tuple[str, str]] = (), **how: Any
+) -> Markup:
+    """A chart's pictures with its title, its note, its legend and its numbers."""
+    html: Markup = macros().figure(chart.name, chart.title, chart.full_note, pictures, legend, numbers, **how)
+    return html
+
+
+def without_picture(chart: Chart, numbers: Markup) -> Drawing:
+    """A chart whose numbers no picture can show: a sentence, and the numbers."""
+    return Drawing(chart.name, figure_of(chart, Markup(), numbers), {"kind": "none"})
+
+
+def thinned(series: Series) -> Series:
+    """A series reduced to as many points as a screen can show; extremes stay."""
+    placed = [index for index, x in enumerate(series.x) if math.isfinite(x)]
+    heights = [0.0 if (y := series.y[index]) is None or not math.isfinite(y) else y for index in placed]
+    chosen = thin([series.x[index] for index in placed], heights)
+
+    def some(numbers: Sequence[float]) -> tuple[float, ...]:
+        return tuple(numbers[placed[index]] for index in chosen) if numbers else ()
+
+    return replace(series, x=some(series.x), y=some(series.y), low=some(series.low), high=some(series.high))
+
+
+def draw_lines(chart: LineChart, rows: int = _ROWS) -> Drawing:
     """Draw lines, with bands around those that have them; the reader can choose a logarithmic or a plain y axis.
 
     Args:
-        name: the name of the chart on the page.
-        series: the lines; they are reduced to as many points as a screen can show.
-        title: the title above the picture.
-        x_label: the label of the x axis.
-        y_label: the label of the y axis.
-        note: a sentence below the title.
-        log: whether the logarithmic y axis is shown first.
-        log_x: whether the x axis is logarithmic.
-        marks: positions on the x axis with a line and a label.
+        chart: what is drawn; its series are reduced to as many points as a screen can show.
         rows: the largest number of rows in the table.
 
-    >>> chart = lines("loss", [Series("f", [0, 1, 2], [1.0, 0.5, 0.25])], title="Loss", x_label="round", y_label="f")
-    >>> chart.data["series"][0]["y"], chart.html.count("<svg")
+    >>> drawing = draw_lines(LineChart("loss", [Series("f", [0, 1, 2], [1.0, 0.5, 0.25])], "Loss", "round", "f"))
+    >>> drawing.data["series"][0]["y"], drawing.html.count("<svg")
     ([1.0, 0.5, 0.25], 2)
     """
-    numbers = _numbers([one.thinned() for one in series], x_label, rows)
-    drawn = [one.thinned() for one in series if any(map(_is_finite, one.y))]
-    names = list(dict.fromkeys(one.name for one in drawn))
-    missing = [name for name in dict.fromkeys(one.name for one in series) if name not in names]
+    numbers = _numbers([thinned(one) for one in chart.series], chart.x_label, rows)
+    drawn, names = [thinned(one) for one in chart.drawn], chart.names
     if not drawn:
-        return sentence(name, title, f"No picture: {y_label} has no finite value here.", numbers)
-    if missing:
-        note = f"{note} Not drawn, as none of its values is finite: {', '.join(missing)}.".strip()
-    places = [at for one in drawn for at in (*one.x, *(mark.x for mark in marks))]
+        return without_picture(chart, numbers)
+    places = [at for one in drawn for at in (*one.x, *(mark.x for mark in chart.marks))]
     heights = [up for one in drawn for up in (*one.y, *one.low, *one.high)]
-    scales = {"linear": fit(heights, _BOTTOM, TOP, zero=not _narrow(heights))}
-    values = [up for one in drawn for up in one.y if _is_finite(up)]
-    # A line that goes below 0 would be cut there.
-    if max(values, default=0.0) >= sys.float_info.min and min(values) >= 0:
+    scales = {"linear": fit(heights, _BOTTOM, TOP, zero=not is_narrow(heights))}
+    if chart.can_be_log:
         scales = {"log": fit(heights, _BOTTOM, TOP, log=True), **scales}
-    x = fit(places, _left(scales.values()), RIGHT, log=log_x)
-    hint = f"{title}: {', '.join(names)} against {x_label}"
+    x = fit(places, _left(scales.values()), RIGHT, log=chart.log_x)
+    hint = f"{chart.title}: {', '.join(names)} against {chart.x_label}"
+    across = ticks_of(x, all(map(float.is_integer, map(float, places))))
     pictures = []
     for kind, y in scales.items():
         paths = [
@@ -302,24 +264,21 @@ def lines(
                 names.index(one.name),
                 one.colour,
                 one.style,
-                _path(one.x, one.y, x, y, steps=one.style == "steps"),
+                "" if one.style == "dots" else _path(one.x, one.y, x, y, steps=one.style == "steps"),
                 _area(one.x, one.low, one.high, x, y) if one.low else "",
+                _dots(one, x, y) if one.has_dots else "",
             )
             for one in drawn
         ]
-        across, up = ticks_of(x, all(map(float.is_integer, map(float, places)))), _heights_of(y)
-        pictures.append(
-            macros().lines_picture(
-                kind, hint, x, y, across, up, x_label, y_label, paths, _marks(marks, x), WIDTH, HEIGHT
-            )
-        )
+        axes = x, y, across, _heights_of(y), chart.x_label, chart.y_label
+        pictures.append(macros().lines_picture(kind, hint, *axes, paths, _marks(chart.marks, x), WIDTH, HEIGHT))
     colours = {one.name: f"t{one.colour} {one.style}" for one in reversed(drawn)}
     legend = [(one, colours[one]) for one in names] if len(names) > 1 else []
     switch = "log axis" if len(scales) == 2 else None
-    html = macros().figure(name, title, note, Markup("").join(pictures), legend, numbers, switch, log)
+    html = figure_of(chart, Markup("").join(pictures), numbers, legend, switch=switch, is_on=chart.log)
     data = {
         "kind": "lines",
-        "label": x_label,
+        "label": chart.x_label,
         "x": x.to_json(),
         "y": {kind: y.to_json() for kind, y in scales.items()},
         "series": [
@@ -334,38 +293,23 @@ def lines(
             for one in drawn
         ],
     }
-    return Chart(name, html, data)
-
-
-def _is_finite(number: float | None) -> bool:
-    return number is not None and math.isfinite(number)
-
-
-def sentence(name: str, title: str, words: str, numbers: Markup) -> Chart:
-    """A figure whose numbers no picture can show: a sentence, and the numbers."""
-    return Chart(name, macros().figure(name, title, words, Markup(), [], numbers), {"kind": "none"})
-
-
-def _narrow(heights: Iterable[float | None]) -> bool:
-    """Whether an axis from 0 would waste most of its height."""
-    finite = [up for up in heights if up is not None and math.isfinite(up)]
-    return bool(finite) and min(finite) > 0.5 * max(finite) > 0
+    return Drawing(chart.name, html, data)
 
 
 def _numbers(series: Sequence[Series], x_label: str, most: int) -> Markup:
     """The table below a chart: one row per x value, or only some of them if there are too many."""
     places = sorted({at for one in series for at in one.x})
-    kept = places
+    chosen = places
     if len(places) > most:
         # Keep the extremes of every line, and evenly spaced points between them.
         step = math.ceil(len(places) / (most // 2))
         ends = {one.x[at] for one in series for at in _extremes(one.y)}
-        kept = sorted({*places[::step], places[-1], *ends})
+        chosen = sorted({*places[::step], places[-1], *ends})
     looked_up = [dict(zip(one.x, one.y, strict=True)) for one in series]
     rows: list[list[CellValue]] = [
-        [at, *(found.get(at, "") if found.get(at, "") is not None else "" for found in looked_up)] for at in kept
+        [at, *(found.get(at, "") if found.get(at, "") is not None else "" for found in looked_up)] for at in chosen
     ]
-    some = [f"{len(kept)} of {len(places)} rows, including the extremes."] if len(kept) < len(places) else []
+    some = [f"{len(chosen)} of {len(places)} rows, including the extremes."] if len(chosen) < len(places) else []
     return notes(some) + table((x_label, *(one.name for one in series)), rows)
 
 
@@ -374,91 +318,54 @@ def _extremes(numbers: Sequence[float]) -> list[int]:
     return [min(finite)[1], max(finite)[1]] if finite else []
 
 
-def stacked(
-    name: str,
-    x: Sequence[float],
-    layers: Sequence[tuple[str, int, Sequence[float]]],
-    *,
-    title: str,
-    x_label: str,
-    y_label: str,
-    note: str = "",
-    shares: bool = False,
-    log_x: bool = True,
-    marks: Sequence[Mark] = (),
-) -> Chart:
+def draw_layers(chart: StackedChart) -> Drawing:
     """Draw layers on top of each other; the reader can choose between heights and shares of the whole.
 
-    Args:
-        name: the name of the chart on the page.
-        x: the x values.
-        layers: the layers from the bottom up, each with a name, a colour and its heights.
-        title: the title above the picture.
-        x_label: the label of the x axis.
-        y_label: the label of the y axis.
-        note: a sentence below the title.
-        shares: whether shares are shown first.
-        log_x: whether the x axis is logarithmic.
-        marks: positions on the x axis with a line and a label.
-
-    >>> chart = stacked("terms", [1, 2], [("a", 0, [1, 1]), ("b", 1, [0, 3])], title="T", x_label="I", y_label="bound")
-    >>> chart.data["series"][1]["share"]
+    >>> from fedgauge.show.charts import Layer
+    >>> layers = [Layer("a", 0, [1, 1]), Layer("b", 1, [0, 3])]
+    >>> draw_layers(StackedChart("terms", [1, 2], layers, "T", "I", "bound")).data["series"][1]["share"]
     [0.0, 0.75]
     """
-    totals: list[float] = [sum(heights) for heights in zip(*(layer[2] for layer in layers), strict=True)]
+    x, layers, totals, chosen = chart.x, chart.layers, chart.totals, chart.places
     rows: list[list[CellValue]] = [
-        [at, *(layer[2][index] for layer in layers), totals[index]] for index, at in enumerate(x)
+        [at, *(layer.heights[index] for layer in layers), totals[index]] for index, at in enumerate(x)
     ]
-    numbers = table((x_label, *(layer[0] for layer in layers), "all"), rows)
-    # Layers can only be stacked where each has a height, and so has their sum.
-    whole = [math.isfinite(at) and all(layer[2][i] >= 0 for layer in layers) for i, at in enumerate(x)]
-    kept = [i for i, is_whole in enumerate(whole) if is_whole and math.isfinite(totals[i])]
-    if not kept:
-        said = f"No picture: the {y_label} has no finite value for any of these {x_label}."
-        return sentence(name, title, said, numbers)
-    if len(kept) < len(x):
-        left_out = f"From {shown(x[len(kept)])} on" if kept[-1] == len(kept) - 1 else "In the gaps"
-        note = f"{note} {left_out}, the {y_label} has no finite value.".strip()
-    stacks = [[float(layer[2][i]) if i in kept else math.nan for i in range(len(x))] for layer in layers]
-    parts = [[h / t if t > 0 else 0 * h for h, t in zip(heights, totals, strict=True)] for heights in stacks]
+    numbers = table((chart.x_label, *chart.names, "all"), rows)
+    if not chosen:
+        return without_picture(chart, numbers)
+    stacks, parts = chart.stacks(False), chart.stacks(True)
     # The switch is the same in all charts: when it is on, it shows the picture with the class "log".
     kinds: dict[str, tuple[Sequence[Sequence[float]], AxisScale, str]] = {
-        "log": (stacks, fit([0.0, *(totals[i] for i in kept)], _BOTTOM, TOP), y_label),
+        "log": (stacks, fit([0.0, *(totals[i] for i in chosen)], _BOTTOM, TOP), chart.y_label),
         "linear": (parts, AxisScale(0.0, 1.0, _BOTTOM, TOP), "share of the whole"),
     }
-    places = fit(x, _left(y for _, y, _ in kinds.values()), RIGHT, log=log_x)
-    hint = f"{title}: {', '.join(layer[0] for layer in layers)} against {x_label}"
+    places = fit(x, _left(y for _, y, _ in kinds.values()), RIGHT, log=chart.log_x)
+    hint = f"{chart.title}: {', '.join(chart.names)} against {chart.x_label}"
     pictures = []
     for kind, (all_heights, y, label) in kinds.items():
         drawn, below = [], [0.0] * len(x)
-        for number, ((_, colour, _), heights) in enumerate(zip(layers, all_heights, strict=True)):
+        for number, (layer, heights) in enumerate(zip(layers, all_heights, strict=True)):
             above = [b + h for b, h in zip(below, heights, strict=True)]
-            drawn.append(DrawnSeries(number, colour, "area", _area(x, below, above, places, y)))
+            drawn.append(DrawnSeries(number, layer.colour, "area", _area(x, below, above, places, y)))
             below = above
-        across, up = ticks_of(places), _heights_of(y)
-        pictures.append(
-            macros().layers_picture(
-                kind, hint, places, y, across, up, x_label, label, drawn, _marks(marks, places), WIDTH, HEIGHT
-            )
-        )
-    legend = [(label, f"t{colour}") for label, colour, _ in layers]
-    html = macros().figure(
-        name, title, note, Markup("").join(pictures), legend, numbers, "as heights", not shares, plain_keys=True
-    )
+        axes = places, y, ticks_of(places), _heights_of(y), chart.x_label, label
+        pictures.append(macros().layers_picture(kind, hint, *axes, drawn, _marks(chart.marks, places), WIDTH, HEIGHT))
+    legend = [(layer.name, f"t{layer.colour}") for layer in layers]
+    how = {"switch": "as heights", "is_on": not chart.shares, "plain_keys": True}
     data = {
         "kind": "stacked",
-        "label": x_label,
+        "label": chart.x_label,
         "x": places.to_json(),
         "edges": [_BOTTOM, TOP],
         "series": [
             {
-                "name": layer[0],
-                "colour": layer[1],
-                "x": [x[i] for i in kept],
-                "y": [layer[2][i] for i in kept],
-                "share": [part[i] for i in kept],
+                "name": layer.name,
+                "colour": layer.colour,
+                "x": [x[i] for i in chosen],
+                "y": [layer.heights[i] for i in chosen],
+                "share": [part[i] for i in chosen],
             }
             for layer, part in zip(layers, parts, strict=True)
         ],
     }
-    return Chart(name, html, data)
+    return Drawing(chart.name, figure_of(chart, Markup("").join(pictures), numbers, legend, **how), data)

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
-from fedgauge.show.page.chart import RIGHT, TOP, WIDTH, Chart, drawable, macros, plain, sentence, ticks_of
-from fedgauge.show.page.scales import AxisScale, fit
+from fedgauge.show.charts import Chart, HeatMap, LineChart, Row, RowChart, StackedChart
+from fedgauge.show.page.chart import (
+    RIGHT,
+    TOP,
+    WIDTH,
+    Drawing,
+    draw_layers,
+    draw_lines,
+    drawable,
+    figure_of,
+    macros,
+    plain,
+    ticks_of,
+    without_picture,
+)
+from fedgauge.show.scales import AxisScale, fit
 from fedgauge.show.web.elements import CellValue, place, table
-from fedgauge.show.web.writing import percent, shown
+from fedgauge.show.web.writing import percent
 
 _ROW_LETTER = 11.5
 """The same for the label of a row, which may have wide signs: an equals sign or a plus."""
@@ -20,17 +32,13 @@ _MARGIN = 0.04
 """The fraction of an axis that stays free beyond the outermost intervals, so that none looks cut off."""
 
 
-@dataclass(frozen=True)
-class IntervalRow:
-    """A number with an interval around it; several may share a row."""
-
-    row: str
-    series: str
-    value: float
-    low: float
-    high: float
-    colour: int = 0
-    note: str = ""
+def draw(chart: Chart) -> Drawing:
+    """Draw a chart for a page."""
+    if isinstance(chart, LineChart):
+        return draw_lines(chart)
+    if isinstance(chart, StackedChart):
+        return draw_layers(chart)
+    return draw_rows(chart) if isinstance(chart, RowChart) else draw_cells(chart)
 
 
 class RowLabel(NamedTuple):
@@ -42,7 +50,7 @@ class RowLabel(NamedTuple):
 
 
 class DrawnInterval(NamedTuple):
-    """An interval as positions, with arrows where it extends beyond the axis."""
+    """An interval as positions, with arrows where it extends beyond the axis, or a bar from where it begins."""
 
     group: int
     colour: int
@@ -51,53 +59,39 @@ class DrawnInterval(NamedTuple):
     right: float
     up: float
     arrows: str
+    bar: float | None
 
 
-def intervals(
-    name: str,
-    items: Sequence[IntervalRow],
-    *,
-    title: str,
-    x_label: str,
-    note: str = "",
-    log: bool = True,
-) -> Chart:
-    """Draw numbers with their intervals: one row per name, one colour per series.
+def draw_rows(chart: RowChart) -> Drawing:
+    """Draw numbers with their intervals, or as bars: one row per label, one colour per series.
 
-    >>> chart = intervals("c", [IntervalRow("L_h", "seen", 1.0, 0.5, 2.0)], title="Constants", x_label="value")
-    >>> chart.data["points"][0]["value"]
+    >>> chart = RowChart("c", [Row("L_h", "measured", 1.0, 0.5, 2.0)], "Constants", "value")
+    >>> draw_rows(chart).data["points"][0]["value"]
     1.0
     """
     cells: list[list[CellValue]] = [
-        [item.row, item.series, item.value, item.low, item.high, item.note] for item in items
+        [item.row, item.series, item.value, item.low, item.high, item.note] for item in chart.rows
     ]
     numbers = table(("", "by", "value", "from", "to", ""), cells)
-    log = log and any(math.isfinite(item.value) and item.value >= sys.float_info.min for item in items)
-    has_place = [math.isfinite(item.value) and (item.value >= sys.float_info.min or not log) for item in items]
-    if not any(has_place):
-        return sentence(name, title, f"No picture: {x_label} has no finite value here.", numbers)
-    if not all(has_place):
-        left_out = ", ".join(
-            f"{item.row} ({shown(item.value)})" for item, fits in zip(items, has_place, strict=True) if not fits
-        )
-        note = f"{note} Not drawn: {left_out}.".strip()
-        items = list(itertools.compress(items, has_place))
+    items, names = chart.drawn, chart.names
+    if not items:
+        return without_picture(chart, numbers)
     rows = list(dict.fromkeys(item.row for item in items))
-    names = list(dict.fromkeys(item.series for item in items))
     colours = {item.series: item.colour for item in items}
     most = max(len({item.series for item in items if item.row == row}) for row in rows)
     step = max(26.0, 11.0 * most)
     bottom = TOP + step * len(rows)
     left = min(max(104.0, 12 + _ROW_LETTER * max(map(len, rows))), WIDTH / 2)
     short = {row: _shortened(row, int((left - 12) / _ROW_LETTER)) for row in rows}
-    x = _axis(items, left, log)
+    x = _axis(chart, left)
     drawn, points = [], []
     for item in items:
         group = names.index(item.series)
         beside = [other.series for other in items if other.row == item.row]
         up = TOP + step * (rows.index(item.row) + (beside.index(item.series) + 1) / (len(beside) + 1))
-        at, ends = x(item.value), [x.nearest(item.low), x.nearest(item.high)]
-        drawn.append(DrawnInterval(group, item.colour, at, ends[0], ends[1], up, _arrows(item, x, ends, up)))
+        at, ends = x(item.value), (x.nearest(item.low), x.nearest(item.high))
+        arrows = _arrows(item, x, ends, up)
+        drawn.append(DrawnInterval(group, item.colour, at, *ends, up, arrows, x.nearest(0.0) if chart.bars else None))
         points.append(
             {
                 "x": round(at, 1),
@@ -113,24 +107,23 @@ def intervals(
     lines = [
         RowLabel(short[row], TOP + step * (number + 0.5), TOP + step * (number + 1)) for number, row in enumerate(rows)
     ]
-    hint = f"{title}: {', '.join(rows)}"
-    across = ticks_of(x)
-    picture = macros().intervals_picture(hint, x, TOP, bottom, lines, across, x_label, drawn, WIDTH, bottom + 50)
+    hint = f"{chart.title}: {', '.join(rows)}"
+    size = WIDTH, bottom + 50
+    picture = macros().intervals_picture(hint, x, TOP, bottom, lines, ticks_of(x), chart.x_label, drawn, *size)
     legend = [(one, f"t{colours[one]}") for one in names] if len(names) > 1 else []
-    html = macros().figure(name, title, note, picture, legend, numbers)
-    return Chart(name, html, {"kind": "points", "points": points})
+    return Drawing(chart.name, figure_of(chart, picture, numbers, legend), {"kind": "points", "points": points})
 
 
-def _axis(items: Sequence[IntervalRow], left: float, log: bool) -> AxisScale:
+def _axis(chart: RowChart, left: float) -> AxisScale:
     """An axis that extends beyond every interval."""
-    ends = [end for item in items for end in (item.value, item.low, item.high)]
-    tight = fit(ends, left, RIGHT - 6, log=log)
+    ends = [end for item in chart.drawn for end in (item.value, item.low, item.high)]
+    tight = fit(ends, left, RIGHT - 6, log=chart.is_log, zero=chart.bars)
     wide = tight.widened(_MARGIN)
     # If no number is negative, the axis does not go below 0.
     return replace(wide, low=0.0) if wide.low < 0 <= tight.low else wide
 
 
-def _arrows(item: IntervalRow, x: AxisScale, ends: Sequence[float], up: float) -> str:
+def _arrows(item: Row, x: AxisScale, ends: Sequence[float], up: float) -> str:
     """Arrowheads at ends that cannot be drawn: infinite ones, and 0 on a logarithmic axis."""
     parts = []
     if not drawable(item.low, x) or item.low < x.low:
@@ -179,60 +172,34 @@ class PlacedName(NamedTuple):
     kind: str
 
 
-def heat_map(
-    name: str,
-    values: Sequence[Sequence[float]],
-    rows: Sequence[str],
-    columns: Sequence[str],
-    *,
-    title: str,
-    row_label: str,
-    column_label: str,
-    note: str = "",
-    share: bool = False,
-    marked: Sequence[int] = (),
-) -> Chart:
+def draw_cells(chart: HeatMap) -> Drawing:
     """Draw a matrix as a heat map, with the sums of its rows on the right and of its columns above.
 
-    Args:
-        name: the name of the chart on the page.
-        values: the values, one list per row; none may be negative.
-        rows: the names of the rows.
-        columns: the names of the columns.
-        title: the title above the picture.
-        row_label: a word for what a row is.
-        column_label: a word for what a column is.
-        note: a sentence below the title.
-        share: whether the values are shares, which are shown in per cent.
-        marked: the numbers of the columns to highlight.
-
-    >>> chart = heat_map("p", [[3, 0], [0, 4]], ["zero", "one"], ["0", "1"], title="Labels", row_label="label",
-    ...     column_label="worker")
-    >>> chart.data["values"]
+    >>> chart = HeatMap("p", [[3, 0], [0, 4]], ["zero", "one"], ["0", "1"], "Labels", "label", "worker")
+    >>> draw_cells(chart).data["values"]
     [[3, 0], [0, 4]]
     """
     left, right, top = 112.0, 452.0, 66.0
-    relative = _relative(values)
-    if not all(math.isfinite(value) for row in values for value in row):
-        note = f"{note} Cells without a finite number are empty.".strip()
+    values, rows, columns, parts = chart.values, chart.rows, chart.columns, chart.parts
     height = min(max(150.0 / max(len(rows), 1), 4.0), 24.0)
     box = Box(left, right, top, top + height * len(rows), (right - left) / max(len(columns), 1), height)
     picture = macros().heat_picture(
-        f"{title}: {row_label}s by {column_label}",
+        f"{chart.title}: {chart.row_label}s by {chart.column_label}",
         box,
-        _levels(relative, box),
-        list(_sums(relative, box, marked)),
+        _levels(parts, box),
+        list(_sums(parts, box, chart.marked)),
         list(_row_names(rows, box)),
-        list(_column_names(columns, box, marked)),
-        f"{row_label}, across {column_label}s",
-        column_label,
+        list(_column_names(columns, box, chart.marked)),
+        f"{chart.row_label}, across {chart.column_label}s",
+        chart.column_label,
         WIDTH,
         box.bottom + 50,
     )
     cells: list[list[CellValue]] = [
-        [columns[j], *((row[j], percent(row[j])) if share else row[j] for row in values)] for j in range(len(columns))
+        [columns[j], *((row[j], percent(row[j])) if chart.share else row[j] for row in values)]
+        for j in range(len(columns))
     ]
-    numbers = table((column_label, *rows), cells)
+    numbers = table((chart.column_label, *rows), cells)
     data = {
         "kind": "cells",
         "left": left,
@@ -241,12 +208,12 @@ def heat_map(
         "height": height,
         "rows": list(rows),
         "columns": list(columns),
-        "row": row_label,
-        "column": column_label,
+        "row": chart.row_label,
+        "column": chart.column_label,
         "values": [[plain(value) for value in row] for row in values],
-        "share": share,
+        "share": chart.share,
     }
-    return Chart(name, macros().figure(name, title, note, picture, [], numbers), data)
+    return Drawing(chart.name, figure_of(chart, picture, numbers), data)
 
 
 def _levels(values: Sequence[Sequence[float]], box: Box) -> list[tuple[float, str]]:
@@ -260,13 +227,6 @@ def _levels(values: Sequence[Sequence[float]], box: Box) -> list[tuple[float, st
                 cell = f"{corner}h{box.width - gap:.2f}v{box.height - gap:.2f}h-{box.width - gap:.2f}z"
                 levels.setdefault(math.ceil(_LEVELS * value), []).append(cell)
     return [(level / _LEVELS, "".join(cells)) for level, cells in sorted(levels.items())]
-
-
-def _relative(values: Sequence[Sequence[float]]) -> list[list[float]]:
-    """The values as parts of the largest finite one; those that are not finite are 0, and so are left empty."""
-    finite = [[value if math.isfinite(value) else 0.0 for value in row] for row in values]
-    largest = max((value for row in finite for value in row), default=0.0)
-    return [[value / largest if value > 0 else 0.0 for value in row] for row in finite]
 
 
 def _sums(values: Sequence[Sequence[float]], box: Box, marked: Sequence[int]) -> Iterator[SumBar]:

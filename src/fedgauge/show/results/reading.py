@@ -22,6 +22,7 @@ from fedgauge.measurement.parts import Decomposition, Parts
 from fedgauge.measurement.values import Design, Measurement, WorkerEvaluation
 from fedgauge.planning.plan import Plan
 from fedgauge.planning.theory_plan import TheoryPlan
+from fedgauge.show.views import view
 from fedgauge.simulation.experiment.sweep import SweepResult
 from fedgauge.simulation.runs.reader import FoundRun, read_run, source_of
 from fedgauge.simulation.settings import Settings
@@ -162,10 +163,8 @@ def _decode(kind: type[Result], path: Path, data: Mapping[str, Any]) -> Any:
             parts_of(made)
         elif isinstance(made, Plan):
             _check_plan(made)
-        elif isinstance(made, TheoryPlan):
-            _check_theory(made)
-        elif isinstance(made, GaugeResult):
-            _ = made.sentence
+        # What a view shows has to be there.
+        view(made)
     except AlteredError:
         raise InputError(
             f"{path} has changed since fedgauge wrote it: its contents do not fit its digest; write it again with"
@@ -174,7 +173,7 @@ def _decode(kind: type[Result], path: Path, data: Mapping[str, Any]) -> Any:
     except InputError as error:
         raise InputError(_misfit(path, error)) from None
     # Deep inside what a value holds.
-    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise InputError(_misfit(path, f"{type(error).__name__} {error}")) from None
     return made
 
@@ -202,16 +201,9 @@ def _check_plan(plan: Plan) -> None:
         raise InputError("Plan.terms must have an entry for the choice.")
     if plan.choice not in [entry.candidate for entry in plan.race.entries]:
         raise InputError("Plan.race.entries must have an entry for the choice.")
-    _ = plan.verdict, plan.why, plan.toml
+    _ = plan.toml
     if plan.theory:
-        _check_theory(plan.theory)
-
-
-def _check_theory(theory: TheoryPlan) -> None:
-    _ = theory.verdict, theory.practice and theory.practice.words
-    names = theory.answer.bound.terms
-    if any(len(point.terms) != len(names) for point in theory.curve):
-        raise InputError(f"A point of the theory's curve must have {len(names)} terms.")
+        view(plan.theory)
 
 
 # -- runs --------------------------------------------------------------------------------------------------------

@@ -1,11 +1,10 @@
-"""Tables and progress for a terminal, and runs and expectations in words."""
+"""Views, tables and progress for a terminal."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
 from typing import Any
 
 from rich import box
@@ -22,25 +21,27 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 from rich.segment import Segment
-from rich.table import Column, Table
+from rich.table import Column
+from rich.table import Table as Grid
 from rich.text import Text
 
 from fedgauge.base import bars
-from fedgauge.base.symbols import symbol
 from fedgauge.base.terminal import printable
-from fedgauge.simulation.runs.reader import source_of
-from fedgauge.theory.expectation import Expectation
-from fedgauge.values import Estimate, Observer, Round, Trace
-from fedgauge.values.display import counted
+from fedgauge.show.charts import FieldMap
+from fedgauge.show.views.view import Cell, Held, Share, Standing, Table, View
+from fedgauge.show.views.view import number as number
+from fedgauge.values import Round
 
+Observer = Callable[[int, Round | None], None]
 """Called by ``simulate`` with the number of rounds done, and the record where there is one."""
 Steps = Callable[[str, int, int | None], None]
 """Called with what is being done, how far it is, and how far it has to go."""
 
-_SHOWN = 8
-"""How many decisions are shown at each end of a long list of them."""
-PARTITION_KEYS = ("labels", "percent", "labels_per_worker", "per_worker", "fill", "alpha", "least", "shards")
-"""The keys of an experiment that say how its data is divided."""
+_BAR = 12  # letters of a bar for a whole
+_STYLES = {"certified": "green", "reached": "green", "not certified": "red", "contradicted": "red", "": ""}
+"""The colours of what a bound is worth; of all else it is yellow."""
+_LETTERS = {1: ("L", "black on green"), 0: ("=", "black on white"), -1: ("M", "white on magenta")}
+"""Who wins at a point of a map."""
 _NUMERIC = re.compile(r"-?(\d|inf$|nan$)|–?$")
 
 
@@ -57,11 +58,6 @@ out = PrintableConsole(highlight=False)
 err = PrintableConsole(stderr=True, highlight=False)
 
 
-def number(value: float | None) -> str:
-    """Four significant digits, or a dash for what does not exist."""
-    return "–" if value is None else f"{value:.4g}"
-
-
 def table(
     title: str,
     columns: Sequence[str],
@@ -74,7 +70,7 @@ def table(
     A table of many columns goes without ``padding``.
     """
     rows = list(rows)
-    grid = Table(
+    grid = Grid(
         title=escape(title) or None,
         title_justify="left",
         box=box.SIMPLE_HEAD,
@@ -175,10 +171,10 @@ def run_progress() -> Iterator[Callable[[str, int], Observer]]:
                 tested = "" if record.accuracy is None else f", accuracy {record.accuracy:.1%}"
                 bar.update(task, completed=done, latest=f"loss {number(record.loss)}{tested}")
 
-            def on_progress(done: int, total: int) -> None:
+            def during(done: int, total: int) -> None:
                 bar.update(task, latest=f"recording, {done / total:.0%}")
 
-            observer.on_progress = on_progress  # type: ignore[attr-defined]
+            observer.during = during  # type: ignore[attr-defined]
             return observer
 
         yield begin
@@ -199,188 +195,79 @@ def download_progress() -> Iterator[Progress]:
         yield bar
 
 
-def some(length: int, most: int = 12) -> list[int]:
-    """At most ``most`` of the indices below ``length``, first and last included, denser at the start.
-
-    >>> some(1000, 5)
-    [0, 5, 31, 177, 999]
-    """
-    if length <= most:
-        return list(range(length))
-    return sorted({round(length ** (i / (most - 1))) - 1 for i in range(most)})
+# -- views -----------------------------------------------------------------------------------------------------------
 
 
-def show_estimates(title: str, estimates: Iterable[Estimate]) -> None:
-    """Print constants with their kind and meaning."""
-    table(
-        title,
-        ("symbol", "value", "kind", "how", "meaning"),
-        [(e.symbol, number(e.value), e.kind, e.method, symbol(e.symbol).meaning) for e in estimates],
-    )
+def show(view: View) -> None:
+    """Print what a result says: the answer first, then its numbers, then what a reader should know."""
+    if view.title:
+        _say(Text(view.title, "bold"))
+    for place, sentence in enumerate(view.sentences):
+        _say(Text(sentence, "" if place else _STYLES.get(view.standing, "yellow")))
+    facts = [f"{name}: {_words(value)}" for name, value in view.facts.items() if value is not None and str(value)]
+    if facts:
+        _say(Text(f"{'; '.join(facts)}."))
+    for each in view.tables:
+        if not each.detail:
+            _show_table(each)
+    for chart in view.charts:
+        if isinstance(chart, FieldMap):
+            _show_map(chart)
+    for note in view.notes:
+        _say(Text(note))
 
 
-def show_trace(trace: Trace, num_workers: int | None = None, federation: str = "") -> None:
-    """Print some rounds of a run and how it ended.
-
-    Args:
-        trace: of the run.
-        num_workers: N.
-        federation: what it was run on, from :func:`federation_line`.
-    """
-    if federation:
-        out.print(Text(federation), soft_wrap=not out.is_terminal)
-    show_rounds(title_of(trace.settings, num_workers), trace.rounds)
-    show_decisions(trace.rounds)
-    out.print(ending(trace))
+def _say(text: Text) -> None:
+    out.print(text, soft_wrap=not out.is_terminal)
 
 
-def federation_line(
-    experiment: Mapping[str, Any], num_workers: int | None = None, parameters: Mapping[str, Any] | None = None
-) -> str:
-    """What an experiment is run on: data, model, partition, N and batch size, as far as they are known.
-
-    Args:
-        experiment: as an object of sections.
-        num_workers: N; that of the experiment by default.
-        parameters: of the partition; those that the experiment names by default.
-
-    >>> federation_line({"data": {"name": "digits", "percent": 50}}, num_workers=10)
-    'digits, mlp; paper partition (percent 50); 10 workers; batch size 20'
-    >>> federation_line({"data": {"name": "digits", "scheme": "iid", "shift": ["swap=0.2"]}})
-    'digits, mlp; iid partition; shift swap 0.2; 10 workers; batch size 20'
-    >>> federation_line({"data": {"name": "fed.json"}}, num_workers=1)
-    'fed.json; 1 worker'
-    """
-    data, run = (experiment.get(name) or {} for name in ("data", "run"))
-    is_quadratic = str(data.get("name", ".json")).endswith(".json")
-    workers = data.get("workers") if num_workers is None else num_workers
-    if workers is None and not is_quadratic and data.get("scheme") != "id":
-        workers = 10
-    who = [counted(workers, "worker")] if workers is not None else []
-    if is_quadratic:
-        return "; ".join([source_of(experiment), *who])
-    given = {key: data[key] for key in PARTITION_KEYS if data.get(key) is not None}
-    named = given if parameters is None else parameters
-    details = ", ".join(f"{key.replace('_', ' ')} {_plain(value)}" for key, value in named.items())
-    partition = [f"{data.get('scheme') or 'paper'} partition" + (f" ({details})" if details else "")]
-    if ":" in data["name"] and not data.get("scheme") and not named:
-        partition = []  # a function of the user's own may give every worker its own data
-    shifted = ["shift " + ", ".join(text.replace("=", " ") for text in data["shift"])] if data.get("shift") else []
-    said = [source_of(experiment), *partition, *shifted, *who, f"batch size {run.get('batch_size') or 20}"]
-    return "; ".join(said)
+def _words(cell: Cell) -> str:
+    return number(cell) if isinstance(cell, float) else "–" if cell is None else str(cell)
 
 
-def _plain(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def _cell(cell: Cell, style: str) -> str | Text:
+    """A cell as it is printed, with a bar for a share, and colours for what holds."""
+    if isinstance(cell, Share):
+        return Text(f"{cell!s:>4} {'█' * round(_BAR * min(max(cell.value, 0.0), 1.0))}", style or "blue")
+    if isinstance(cell, Held):
+        return Text(str(cell), "green" if cell.holds else "bold red")
+    if isinstance(cell, Standing):
+        return Text(cell.name, _STYLES.get(cell.name, "yellow"))
+    words = _words(cell)
+    return Text(printable(words), style) if style else words
 
 
-def title_of(settings: Mapping[str, Any], num_workers: int | None = None) -> str:
-    """A run's algorithm with its parameters, its local steps, who takes part if not all do, and its seed."""
-    algorithm = settings["algorithm"]
-    shown = [f"{name} {_plain(value)}" for name, value in algorithm.items() if name not in ("name", "code")]
-    rates = ", ".join([*shown, "your own functions"] if "code" in algorithm else shown)
-    who = _taking_part(settings.get("participation") or {}, num_workers)
-    return f"{algorithm['name']} ({rates}), {_local_steps(settings['local_steps'])}{who}, seed {settings['seed']}"
-
-
-def _local_steps(steps: Any) -> str:
-    if steps is None:
-        return "unknown local steps"
-    if isinstance(steps, Mapping):
-        return f"{steps['name']} local steps"
-    if isinstance(steps, list | tuple):
-        return f"{min(steps)} to {max(steps)} local steps, one number per worker"
-    return counted(steps, "local step")
-
-
-def _taking_part(participation: Mapping[str, Any], num_workers: int | None) -> str:
-    sampling, participants = participation.get("sampling", "full"), participation.get("participants")
-    if sampling == "full" or participants is None:
-        return ""
-    who = f"{participants} of {num_workers} workers" if num_workers else counted(participants, "worker")
-    return f", {who} per round, {sampling.replace('-shared', ', shared').replace('-', ' ')}"
-
-
-def show_rounds(title: str, rounds: Sequence[Round]) -> None:
-    """Print some rounds; accuracy and what was seen of the workers only if they were recorded."""
-    shown = [rounds[index] for index in some(len(rounds))]
-    tested = any(r.accuracy is not None for r in shown)
-    paced = any(r.elapsed is not None for r in shown)
-    watched = not shown or any(r.spread is not None for r in shown)
-    head = (
-        "round",
-        "loss f",
-        *["accuracy"] * tested,
-        *["I", "cost, s"] * paced,
-        "|grad f|^2",
-        *["spread of workers", "L_h seen (lower)"] * watched,
-    )
-    rows = []
-    for r in shown:
-        accuracy = ["–" if r.accuracy is None else f"{r.accuracy:.2%}"] * tested
-        seen = [number(r.spread), number(r.L_h_ratio)] * watched
-        pace = [str(r.looked[-1]) if r.looked else "–", number(r.elapsed)] * paced
-        loss = number(r.loss) + ("" if r.loss_error is None else f" ± {r.loss_error:.2g}")
-        rows.append((str(r.round), loss, *accuracy, *pace, number(r.grad2), *seen))
-    table(title, head, rows)
-    sampled = next((r for r in shown if r.sample is not None), None)
-    if sampled is not None:
-        tests = "" if sampled.tests is None else f", and accuracy of {sampled.tests:,} test examples"
-        out.print(
-            f"These are values of a fixed sample of {sampled.sample:,} examples, with the standard error of f{tests};"
-            " |grad f|^2 and what was seen belong to the sample alone."
-        )
-
-
-def show_decisions(rounds: Sequence[Round]) -> None:
-    """Print where the local steps of a run changed and why, of many the first and the last; nothing for other runs."""
-    if not rounds or rounds[0].looked is None:
-        return
-    changes = [
-        (before, following)
-        for before, following in pairwise(rounds)
-        if before.why and before.looked and following.looked
-    ]
-    shown = changes if len(changes) <= 2 * _SHOWN else [*changes[:_SHOWN], *changes[-_SHOWN:]]
+def _show_table(shown: Table) -> None:
     rows = [
-        (str(after.round), number(after.elapsed), f"{before.looked[-1]} -> {after.looked[-1]}", str(before.why))
-        for before, after in shown
-        if before.looked and after.looked
+        [_cell(cell, "bold cyan" if place == shown.chosen else "") for cell in row]
+        for place, row in enumerate(shown.rows)
     ]
-    if rows:
-        left = f"{len(changes) - len(shown)} changes between these are left out" if len(shown) < len(changes) else None
-        table("How local steps adapted", ("round", "cost, s", "I", "why"), rows, caption=left)
+    columns = [[head, *(str(row[place]) for row in rows)] for place, head in enumerate(shown.heads)]
+    if not shown.splits:
+        fits = sum(max(map(cell_len, column)) + 3 for column in columns) <= out.width
+        table(shown.title, shown.heads, rows, shown.note or None, padding=1 if fits else 0)
+        return
+    for place, group in enumerate(side_by_side(columns[0], columns[1:])):
+        heads, *cells = zip(columns[0], *group, strict=True)
+        # A row that has nothing in these columns is left out.
+        held = [row for row in cells if any(cell != "–" for cell in row[1:])]
+        table("" if place else shown.title, heads, held, shown.note or None)
 
 
-def ending(trace: Trace) -> str:
-    """How a run ended, in one sentence."""
-    return {
-        "finished": f"Finished {counted(trace.stopped_at, 'round')}.",
-        "target": f"Reached the target{_reached(trace)} in round {trace.stopped_at}.",
-        "diverged": f"Diverged in round {trace.stopped_at}; try a smaller gamma or eta, or fewer local steps.",
-        "stopped": f"Stopped in round {trace.stopped_at}.",
-    }[trace.status]
-
-
-def _reached(trace: Trace) -> str:
-    """Which target its last record reached; empty if a rule of the caller's own stopped the run."""
-    if not trace.rounds:
-        return ""
-    last = trace.rounds[-1]
-    for name, value, sign in (("accuracy", last.accuracy, -1), ("loss", last.loss, 1), ("grad2", last.grad2, 1)):
-        target = trace.settings.get(f"target_{name}")
-        if target is not None and value is not None and sign * value <= sign * target:
-            return " |grad f|^2" if name == "grad2" else f" {name}"
-    return ""
-
-
-def show_expectation(title: str, expectation: Expectation) -> None:
-    """Print some entries of an exact expectation."""
-    table(
-        title,
-        (expectation.index, "E f", "E |grad f|^2"),
-        [(str(i), number(expectation.loss[i]), number(expectation.grad2[i])) for i in some(len(expectation.loss))],
-        caption="exact, in closed form",
-    )
+def _show_map(chart: FieldMap) -> None:
+    """Two letters per point: the first by what the map shows, the second by the other opinion."""
+    text, width = Text(), max(len(f"{value:.3g}") for value in chart.y)
+    for up, first, second in reversed(list(zip(chart.y, *chart.winners, strict=True))):
+        text.append(f"{up:>{width}.3g} ")
+        for one, other in zip(first, second, strict=True):
+            text.append(_LETTERS[one][0] + _LETTERS[other][0], _LETTERS[one][1])
+        text.append("\n")
+    ends = f"{chart.x[0]:.3g}", f"{chart.x[-1]:.3g}"
+    room = 2 * len(chart.x) - sum(map(len, ends))
+    text.append(f"{'':{width}} {ends[0]}{'':^{max(room, 2)}}{ends[1]}")
+    out.print(text, no_wrap=True, crop=False)
+    names = {1: "local SGD", 0: "within 1%", -1: "mini-batch SGD"}
+    parts = [
+        part for side, (letter, style) in _LETTERS.items() for part in ((f" {letter} ", style), f" {names[side]}  ")
+    ]
+    out.print(Text.assemble(*parts, "first letter: exact; second letter: by the bounds"))

@@ -17,7 +17,6 @@ from markupsafe import Markup, escape
 
 from fedgauge.show.web import mathml
 from fedgauge.show.web.writing import distance, percent, policy, shown, written
-from fedgauge.values import Condition
 
 
 @functools.cache
@@ -195,14 +194,7 @@ def standing_line(name: str) -> Markup:
     return Markup(_macros().standing_line(name, *STANDINGS[name]))
 
 
-def condition(found: Condition) -> Markup:
-    """A condition of a theorem as an item of a list: whether it holds, and how far it is from its limit."""
-    value, limit = float(found.value), float(found.limit)
-    text = formula(f"{found.name} <= {found.formula}")
-    return Markup(_macros().condition(bool(found.holds), text, number(value), number(limit), distance(limit, value)))
-
-
-ELEMENTS = (number, table, facts, notes, code, standing, standing_line, condition)
+ELEMENTS = (number, table, facts, notes, code, standing, standing_line)
 """What templates may call by name."""
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedgauge.base.terminal import say
-from fedgauge.show import figures
+from fedgauge.show import pictures
 from fedgauge.show.terminal import console
 from fedgauge_wang2024.decisive.answers import MAIN, Grid, MeasureName, grid_of
 from fedgauge_wang2024.decisive.regret import COSTS
@@ -174,12 +174,12 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
     grid, place, cap = grid_of(result["cells"]), MAIN[1], result["settings"]["cap"]
     rows = tuple(dict.fromkeys((MAIN[0], list(grid.slowdowns)[-1])))
     orders = {(row["lens"], row["place"], str(row["local_steps"])): row["mixed"] for row in result["answers"]["orders"]}
-    with figures.figure(path, panels=len(_SHOWN), rows=len(rows), width=3.9, height=3.4) as panels:
+    with pictures.figure(path, panels=len(_SHOWN), rows=len(rows), width=3.9, height=3.4) as panels:
         for axes, (local, name) in zip(panels, itertools.product(rows, _SHOWN), strict=True):
             harm = medians(grid.slowdowns[local])
             height = np.where(np.isfinite(harm), harm, 1.2 * cap)
             _scatter(axes, grid, medians(grid.lenses[MeasureName(name, place)]), height)
-            axes.axhline(cap, color=figures.INK, linewidth=0.8, linestyle=":")
+            axes.axhline(cap, color=pictures.INK, linewidth=0.8, linestyle=":")
             title = f"I = {local}: tau {number(orders[name, place, local])}"
             axes.set(xlabel=name, ylabel=f"slowdown, I = {local}", title=title)
         panels[0].legend(fontsize=7, ncols=2)

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from typing import Any
 
-from fedgauge.show.page.chart import Series, lines
+from fedgauge.show.charts import LineChart, Series
 from fedgauge.show.page.section import Heading, ReportInput, Section
+from fedgauge.show.views.view import Cell, Table, View
 from fedgauge.show.web.elements import CellValue
 from fedgauge_wang2024.results import Table1
 
-_TEMPLATE = """\
-<div class="charts">{% for chart in charts %}{{ chart.html }}{% endfor %}</div>{{ table(heads, rows, "cards") }}
-"""
 
-
-def _table(given: ReportInput) -> Table1:
-    found: Table1 = given.found.by_kind[Table1.kind]
-    return found
-
-
-def _show(given: ReportInput) -> Mapping[str, Any]:
-    found = _table(given)
+def _show(given: ReportInput) -> View:
+    found = given.result(Table1)
     percents = [row.percent for row in found.rows]
     charts = []
     for symbol, printed in found.paper.items():
@@ -35,10 +26,8 @@ def _show(given: ReportInput) -> Mapping[str, Any]:
         paper = [printed[str(percent)][0] for percent in percents]
         series.append(Series("paper", percents, paper, 5, "dashed"))
         note = "Bands: one standard deviation over seeds." if len(found.rows[0].rounds) > 1 else "One seed."
-        charts.append(
-            lines(f"table1-{symbol}", series, title=symbol, x_label="X, % of one label", y_label=symbol, note=note)
-        )
-    rows: list[list[CellValue]] = [
+        charts.append(LineChart(f"table1-{symbol}", series, symbol, "X, % of one label", symbol, note))
+    rows: list[list[Cell]] = [
         [
             f"{row.percent}%",
             symbol,
@@ -48,15 +37,15 @@ def _show(given: ReportInput) -> Mapping[str, Any]:
         for row in found.rows
         for symbol in found.paper
     ]
-    return {"charts": charts, "heads": ("X", "", "paper", *found.rows[0].readings), "rows": rows}
+    return View(tables=(Table(("X", "", "paper", *found.rows[0].readings), rows, "All of them"),), charts=charts)
 
 
 def _settings(given: ReportInput) -> Mapping[str, CellValue]:
-    return {name.replace("_", " "): str(value) for name, value in _table(given).settings.items()}
+    return {name.replace("_", " "): str(value) for name, value in given.result(Table1).settings.items()}
 
 
 def _commands(given: ReportInput) -> list[str]:
-    settings = _table(given).settings
+    settings = given.result(Table1).settings
     model, scale = (
         shlex.quote(str(settings.get(key, usual))) for key, usual in (("study", "mlp"), ("scale", "laptop"))
     )
@@ -68,6 +57,5 @@ SECTION = Section(
     "Table 1: the constants",
     ("table1",),
     _show,
-    _TEMPLATE,
-    Heading("table of constants", lambda given: _table(given).verdict, _settings, _commands),
+    heading=Heading("table of constants", lambda given: given.result(Table1).verdict, _settings, _commands),
 )

@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from fedgauge.show.page.section import Heading, ReportInput, Section
+from fedgauge.show.views.view import Cell, Table, View
 from fedgauge.show.web.elements import CellValue
 from fedgauge_wang2024.results import Table2
-
-
-def _table(given: ReportInput) -> Table2:
-    found: Table2 = given.found.by_kind[Table2.kind]
-    return found
 
 
 def _rounds(held: Mapping[str, float] | None) -> str | None:
     return f"{held['median']:g} ({held['low']:g} to {held['high']:g})" if held else None
 
 
-def _show(given: ReportInput) -> Mapping[str, Any]:
-    found = _table(given)
+def _show(given: ReportInput) -> View:
+    found = given.result(Table2)
     workers = list(dict.fromkeys(N for column in found.columns for N in column.ours))
-    rows: list[list[CellValue]] = [
+    rows: list[list[Cell]] = [
         [column.label, column.paper, *(_rounds(column.ours.get(N)) for N in workers)] for column in found.columns
     ]
-    return {"heads": ("setting", "paper", *(f"N = {N}: median (least to most)" for N in workers)), "rows": rows}
+    heads = ("setting", "paper", *(f"N = {N}: median (least to most)" for N in workers))
+    return View(tables=(Table(heads, rows),))
 
 
 def _settings(given: ReportInput) -> Mapping[str, CellValue]:
-    return {name.replace("_", " "): str(value) for name, value in _table(given).settings.items()}
+    return {name.replace("_", " "): str(value) for name, value in given.result(Table2).settings.items()}
 
 
 def _commands(given: ReportInput) -> list[str]:
@@ -41,6 +37,5 @@ SECTION = Section(
     "Table 2: rounds to the target",
     ("table2",),
     _show,
-    '{{ table(heads, rows, "cards") }}',
-    Heading("table of rounds", lambda given: _table(given).verdict, _settings, _commands),
+    heading=Heading("table of rounds", lambda given: given.result(Table2).verdict, _settings, _commands),
 )

@@ -2,87 +2,26 @@
 
 from __future__ import annotations
 
-import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from fedgauge.show.page.chart import Chart, Series, lines
 from fedgauge.show.page.section import Heading, ReportInput, Section
-from fedgauge.show.page.sections import bound
+from fedgauge.show.views.bounds import worth
+from fedgauge.show.views.runs import outcome, view_of_run
+from fedgauge.show.views.view import View
 from fedgauge.show.web.elements import CellValue
-from fedgauge.show.web.writing import shown
 from fedgauge.simulation.runs.reader import FoundRun
-from fedgauge.values import Round
-from fedgauge.values.display import counted
-
-_RECORDED: tuple[tuple[str, str, str, bool], ...] = (
-    ("loss", "Training loss f", "f", True),
-    ("accuracy", "Test accuracy", "accuracy", False),
-    ("grad2", "Squared gradient norm", "‖∇f‖²", True),
-    ("spread", "How far the local models spread in a round", "mean squared distance", True),
-)
-_RATIOS = (("L_h_ratio", "L_h", 4), ("L_g_ratio", "L_g", 0), ("L_tilde_ratio", "L_tilde", 5))
-_TEMPLATE = """\
-{% if charts %}<div class="charts">{% for chart in charts %}{{ chart.html }}{% endfor %}</div>{% endif %}
-{% if decisions %}<h3>Why the local steps changed</h3>
-{{ table(("round", "I", "what followed, and why"), decisions) }}{% endif %}
-"""
 
 
-def _show(given: ReportInput) -> Mapping[str, Any] | None:
+def _show(given: ReportInput) -> View | None:
     run = given.found.run
     if run is None or not run.rounds:
         return None
-    charts = []
-    for name, title, label, log in _RECORDED:
-        x, y = _column(run.rounds, name)
-        if x:
-            charts.append(lines(name, [Series(label, x, y)], title=title, x_label="round", y_label=label, log=log))
-    paced = [record for record in run.rounds if record.looked]
-    if paced:
-        charts.append(_pace(paced))
-    ratios = [(label, colour, *_column(run.rounds, name)) for name, label, colour in _RATIOS]
-    seen = [Series(label, x, y, colour) for label, colour, x, y in ratios if x]
-    if seen:
-        charts.append(_ratios(seen, everyone=any(record.L_g_ratio is not None for record in run.rounds)))
-    decisions = [
-        [record.round, record.looked[-1] if record.looked else None, record.why] for record in paced if record.why
-    ]
-    return {"charts": charts, "decisions": decisions}
-
-
-def _ratios(seen: Sequence[Series], everyone: bool) -> Chart:
-    return lines(
-        "ratios",
-        seen,
-        title="Constants as each round showed them",
-        x_label="round",
-        y_label="ratio, a lower bound" if everyone else "ratio",
-        note="A bound evaluated with less than a round has shown does not cover the run."
-        if everyone
-        else "A few workers alone may show more than the L_h of all, so these ratios are not bounds of it.",
-    )
-
-
-def _pace(records: Sequence[Round]) -> Chart:
-    """The local steps of a run that adapts them."""
-    x = [float(record.round) for record in records]
-    made = [float(record.looked[-1]) if record.looked else math.nan for record in records]
-    kept = [math.nan if record.taken is None else float(record.taken) for record in records]
-    return lines(
-        "pace",
-        [Series("made", x, made, 0, "steps"), Series("kept", x, kept, 4, "steps")],
-        title="Local steps of each round",
-        x_label="round",
-        y_label="local steps I",
-        note="How many were made, and how many were kept: fewer if f was lower after fewer steps.",
-    )
-
-
-def _column(rounds: Sequence[Round], name: str) -> tuple[list[float], list[float]]:
-    kept = [(r.round, value) for r in rounds if (value := getattr(r, name)) is not None]
-    return [float(at) for at, _ in kept], [float(value) for _, value in kept]
+    # The numbers of the rounds are below the charts; the notes are at the beginning of the page, or in its settings.
+    shown = view_of_run(run)
+    return replace(shown, tables=shown.tables[1:], notes=())
 
 
 # -- what a report on a run says at its beginning and its end --------------------------------------------------------
@@ -102,33 +41,10 @@ def _steps(held: Any) -> Any:
     return f"{min(held)} to {max(held)}, one number per worker" if isinstance(held, list) else held
 
 
-def _verdict(given: ReportInput) -> str:
-    """What came of the run, in one short sentence."""
-    run, last = _run(given), _run(given).last
-    if last is None:
-        return "The run has recorded nothing yet."
-    first = run.rounds[0]
-    if run.status == "diverged":
-        return f"The run diverged in round {run.stopped_at}."
-    way = "fell" if last.loss < first.loss else "rose" if last.loss > first.loss else "stayed"
-    came = (
-        f"f {way} from {shown(first.loss)} to {shown(last.loss)}" if way != "stayed" else f"f stayed {shown(last.loss)}"
-    )
-    if last.accuracy is not None:
-        came += f" and {last.accuracy:.1%} of the test examples are right"
-    if run.status in ("unfinished", "stopped"):
-        return f"Not finished: after {last.round} of {run.settings['rounds']} rounds {came}."
-    if run.status == "target":
-        return f"Target reached after {counted(run.stopped_at, 'round')}: {came}."
-    # The last records of an altered run may be missing; f is then what the last one that is there says.
-    whole = last.round == run.stopped_at
-    return f"After {'' if whole else f'{last.round} of '}{counted(run.stopped_at, 'round')} {came}."
-
-
 def _summary(given: ReportInput) -> str:
     """What was run, and the theorem about it."""
     what, comparison = _what(_run(given)), given.background.comparison
-    return f"{what}. {bound.words(comparison)}" if comparison else f"{what}."
+    return f"{what}. {worth(comparison)}" if comparison else f"{what}."
 
 
 def _says(value: Any) -> bool:
@@ -184,5 +100,9 @@ def _commands(given: ReportInput) -> list[str]:
 
 
 SECTION = Section(
-    "rounds", "What happened", ("run",), _show, _TEMPLATE, Heading("run", _verdict, _settings, _commands, _summary)
+    "rounds",
+    "What happened",
+    ("run",),
+    _show,
+    heading=Heading("run", lambda given: outcome(_run(given)), _settings, _commands, _summary),
 )

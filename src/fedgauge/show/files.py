@@ -1,0 +1,115 @@
+"""Write results as files in a directory, with their pictures."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import numpy as np
+
+from fedgauge.base.files import make_directories, write_atomically, write_json
+from fedgauge.measurement.gauge.result import GaugeResult
+from fedgauge.measurement.values import Design, Measurement
+from fedgauge.planning.plan import Plan
+from fedgauge.planning.theory_plan import TheoryPlan
+from fedgauge.show.charts import HeatMap
+from fedgauge.show.pictures import draw
+from fedgauge.show.views import view
+from fedgauge.show.views.sweeps import sweep_charts
+from fedgauge.simulation.experiment.sweep import SweepResult
+from fedgauge.values import Result
+
+_NAMES: dict[type[Result], str] = {
+    GaugeResult: "gauge",
+    Measurement: "measure",
+    Plan: "plan",
+    TheoryPlan: "theory",
+    Design: "design",
+    SweepResult: "result",
+}
+"""The files of each kind of result, without their suffix."""
+
+
+def write(found: Result, directory: Path) -> Path:
+    """Write a result as JSON alone; return the file."""
+    make_directories(directory)
+    path = directory / f"{_NAMES[type(found)]}.json"
+    write_json(path, found.to_json())
+    return path
+
+
+def draw_result(found: Result, directory: Path) -> Path:
+    """Draw a result beside its file; return the picture."""
+    path, shown = directory / f"{_NAMES[type(found)]}.png", view(found)
+    draw(shown.charts, path, shown.columns)
+    return path
+
+
+@functools.singledispatch
+def save(found: Result, directory: Path) -> list[Path]:
+    """Write a result and its picture; return the files."""
+    return [write(found, directory), draw_result(found, directory)]
+
+
+@save.register
+def _(found: Measurement, directory: Path) -> list[Path]:
+    """With where the constants come from as a picture of its own, and the worst directions."""
+    from safetensors.numpy import save as save_tensors
+
+    shown = view(found)
+    parts = [chart for chart in shown.charts if isinstance(chart, HeatMap)]
+    others = [chart for chart in shown.charts if not isinstance(chart, HeatMap)]
+    paths = [write(found, directory)]
+    for name, charts in (("measure.png", others), ("parts.png", parts)):
+        if charts:
+            paths.append(directory / name)
+            draw(charts, paths[-1], shown.columns)
+    worst = {
+        f"{reading.name}.{name}": np.ascontiguousarray(vector)
+        for reading in found.readings
+        for name, vector in reading.directions.items()
+    }
+    if worst:
+        paths.append(directory / "directions.safetensors")
+        write_atomically(paths[-1], save_tensors(worst))
+    return paths
+
+
+@save.register
+def _(found: Design, directory: Path) -> list[Path]:
+    """With an experiment file for every federation that has the wanted zeta_rms."""
+    paths = [write(found, directory)]
+    for each in found.federations:
+        if each.reached:
+            paths.append(directory / f"{each.kind}.toml")
+            write_atomically(paths[-1], each.to_toml().encode())
+    return paths
+
+
+@save.register
+def _(found: SweepResult, directory: Path) -> list[Path]:
+    return [write(found, directory), *draw_sweep(found, directory)]
+
+
+def draw_sweep(found: SweepResult, directory: Path) -> list[Path]:
+    """Draw the curves of a sweep: a picture for each combination of all keys but the first."""
+    paths = []
+    for key, charts in sweep_charts(found).items():
+        paths.append(directory / f"{key or 'curves'}.png")
+        draw(charts, paths[-1])
+    return paths
+
+
+def write_plan(found: Plan, directory: Path) -> None:
+    """Write plan.json and, if there is something to run, plan.toml."""
+    write(found, directory)
+    if found.toml:
+        write_atomically(directory / "plan.toml", found.toml.encode())
+    else:
+        # One from an earlier plan would not be this one's.
+        (directory / "plan.toml").unlink(missing_ok=True)
+
+
+def draw_plan(found: Plan, directory: Path) -> list[Path]:
+    """Draw plan.png and, if there is a plan by theory, theory.png."""
+    return [draw_result(each, directory) for each in (found, found.theory) if each]

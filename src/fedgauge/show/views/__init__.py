@@ -1,0 +1,21 @@
+"""One view for each kind of result: to add one, register a function with :func:`view` in a module listed here."""
+
+from __future__ import annotations
+
+from fedgauge.show.views import bounds, gauges, measurements, partitions, plans, regions, runs, sweeps, workers
+from fedgauge.show.views.view import Table, View, view
+
+__all__ = [
+    "Table",
+    "View",
+    "bounds",
+    "gauges",
+    "measurements",
+    "partitions",
+    "plans",
+    "regions",
+    "runs",
+    "sweeps",
+    "view",
+    "workers",
+]

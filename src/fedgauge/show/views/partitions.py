@@ -1,0 +1,164 @@
+"""How data is divided among workers, shifts, designed federations, and data sets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fedgauge.data.catalogue import Status
+from fedgauge.data.dataset import Dataset
+from fedgauge.data.partition import Indices, Partition
+from fedgauge.measurement.values import Design
+from fedgauge.show.charts import HeatMap, LineChart, Row, RowChart, Series, Tiles
+from fedgauge.show.views.view import Cell, Share, Table, View, number, view
+from fedgauge.values.display import counted
+
+_MOST_WORKERS, _MOST_LABELS, _MOST_COLUMNS = 20, 12, 200
+_MOST_EXAMPLES = 10
+
+
+@view.register
+def view_of_partition(found: Partition) -> View:
+    """How many examples every worker has."""
+    sizes = f"{found.sizes.min()} to {found.sizes.max()} examples each, {found.dropped} dropped"
+    workers = [float(worker) for worker in range(found.num_workers)]
+    series = [Series("examples", workers, found.sizes.tolist(), 0, "dots")]
+    chart = LineChart("sizes", series, f"{found.scheme}: examples by worker", "worker", "examples", log=False)
+    sentence = f"{counted(found.num_workers, 'worker')} by the scheme {found.scheme}: {sizes}."
+    return View((sentence,), charts=(chart,))
+
+
+def labels_view(
+    title: str,
+    partition: Partition,
+    counts: Indices,
+    names: Sequence[str],
+    shifts: Mapping[str, Sequence[str]] | None = None,
+) -> View:
+    """How many examples of each label the workers have, for the first workers; many labels are summed up."""
+    few = counts.shape[1] <= _MOST_LABELS
+    first = min(partition.num_workers, _MOST_WORKERS)
+    rows: list[list[Cell]] = []
+    for worker in range(first):
+        row, size = counts[worker], int(partition.sizes[worker])
+        cells: list[Cell] = row.tolist()
+        if not few:
+            most = Share(float(row.max() / size)) if size else None
+            cells = [int((row > 0).sum()), names[int(row.argmax())] if size else None, most]
+        rows.append([worker, size, *cells])
+    more = partition.num_workers - first
+    notes = [f"and {more} more workers"] if more else []
+    notes.append(f"{partition.dropped} of {partition.num_examples} examples dropped")
+    heads = ("worker", "examples", *(names if few else ("labels held", "most of", "share")))
+    tables = [Table(heads, rows, title, "; ".join(notes))]
+    if shifts:
+        changes = [(str(worker), *(words[worker] for words in shifts.values())) for worker in range(first)]
+        tables.append(Table(("worker", *shifts), changes, "What shifts do to each worker's examples"))
+    return View(tables=tables)
+
+
+def labels_chart(counts: Sequence[Sequence[int]], names: Sequence[str], title: str = "") -> HeatMap:
+    """Who has how many examples of which label; of many workers the first."""
+    rows = counts[:_MOST_COLUMNS]
+    more = f" The first {len(rows)} of {len(counts):,} workers." if len(rows) < len(counts) else ""
+    usual = "Examples of each label, by worker" if len(names) > 1 else "Examples by worker"
+    return HeatMap(
+        "partition",
+        [[row[label] for row in rows] for label in range(len(names))],
+        names,
+        [str(worker) for worker in range(len(rows))],
+        title=title or usual,
+        row_label="label",
+        column_label="worker",
+        note=f"The stronger the colour, the more examples; the bars are sums.{more}",
+    )
+
+
+def examples_of(plain: Dataset, shifted: Dataset, partition: Partition) -> Tiles | None:
+    """Some examples of the first workers, a column for each label before the shift; None if they are not images."""
+    if plain.train_inputs.ndim != 4:
+        return None
+    channels, height, width = plain.train_inputs.shape[1:]
+    workers = min(partition.num_workers, _MOST_WORKERS)
+    columns = min(plain.num_classes, _MOST_EXAMPLES) if plain.has_labels else _MOST_EXAMPLES
+    tiles = np.full((workers, columns, height, width, 3 if channels == 3 else 1), np.nan, np.float32)
+    labels = [["" for _ in range(columns)] for _ in range(workers)]
+    for worker in range(workers):
+        mine = partition.worker(worker)
+        for column in range(columns):
+            own = mine[plain.train_labels[mine] == column] if plain.has_labels else mine[column : column + 1]
+            if not len(own):
+                continue
+            changed = own[shifted.train_labels[own] != plain.train_labels[own]] if plain.has_labels else own[:0]
+            # A changed label says more than one that stayed; beside few changed ones, most stayed.
+            chosen = int(changed[0] if 2 * len(changed) > len(own) else own[0])
+            image = shifted.train_inputs[chosen]
+            tiles[worker, column] = np.moveaxis(image if channels in (1, 3) else image[:1], 0, -1)
+            if plain.has_labels and shifted.train_labels[chosen] != plain.train_labels[chosen]:
+                labels[worker][column] = plain.classes[int(shifted.train_labels[chosen])]
+    return Tiles("examples", tiles, labels, "Examples; a changed label is written in", "worker")
+
+
+# -- data sets -------------------------------------------------------------------------------------------------------
+
+
+def data_view(found: Sequence[Status], place: Path) -> View:
+    """Which data sets were found, and where, and how to get those that are missing."""
+    states = {"ready": "ready", "other": "not as published", "incomplete": "incomplete", "missing": "missing"}
+    rows = [(s.name, states[s.state], _shortly(s.place, place), s.title) for s in found]
+    notes = []
+    for status in found:
+        for file in status.files:
+            if file.state == "differs":
+                ours = f"{file.path} has MD5 {file.md5_found}"
+                notes.append(f"{status.name}: {ours}, but the published file has {file.md5}")
+        if status.remedy:
+            what = "to get the published files, " if status.state == "other" else ""
+            notes.append(f"{status.name}: {what}{status.remedy}")
+    return View(tables=(Table(("name", "state", "where", "what"), rows, f"Data sets in {place}"),), notes=notes)
+
+
+def _shortly(path: str | None, place: Path) -> str | None:
+    """A path relative to the data directory, if it lies in there."""
+    if path is None:
+        return None
+    return str(Path(path).relative_to(place)) if Path(path).is_relative_to(place) else path
+
+
+# -- federations of equal heterogeneity ------------------------------------------------------------------------------
+
+
+@view.register
+def view_of_design(found: Design) -> View:
+    """Federations of equal zeta_rms side by side."""
+    along = {"common": "at models common to all", "own": "along each one's own pooled run"}
+    where = along.get(found.settings.get("along", ""), "")
+    heads = ("kind", "strength", "zeta_rms", "first", "own run", "L_h", "L_h measured", "L_tilde", "E")
+    rows = []
+    for each in found.federations:
+        numbers = (each.zeta_rms, each.zeta_first, each.zeta_own, each.L_h, each.L_h_seen, each.L_tilde)
+        rows.append((each.kind, each.strength, *numbers, each.efficiency.share))
+    steps = counted(found.local_steps, "local step")
+    notes = [
+        f"Without these kinds zeta_rms is {number(found.plain)}. Beside it: zeta_rms at the first model and along each"
+        " one's own pooled run, and L_h, L_h measured and L_tilde in the middle of that run. E is the efficiency of"
+        f" {steps} per round, by the gauge."
+    ]
+    notes += [
+        f"{each.kind} does not have this zeta_rms: the nearest is {number(each.zeta_rms)}, at strength"
+        f" {each.strength:.4g}."
+        for each in found.federations
+        if not each.reached
+    ]
+    zetas = [Row(each.kind, "zeta_rms", each.zeta_rms, each.zeta_rms, each.zeta_rms) for each in found.federations]
+    shares = [(each.kind, each.efficiency.value or 0.0) for each in found.federations]
+    effects = [Row(kind, "efficiency", value, value, value, 4) for kind, value in shares]
+    title = f"Federations of zeta_rms {number(found.zeta)}"
+    charts = [
+        RowChart("zeta", zetas, f"{title}, which was wanted", "zeta_rms", bars=True),
+        RowChart("efficiency", effects, f"Efficiency of {steps}", "efficiency", bars=True),
+    ]
+    sentence = f"{counted(len(found.federations), 'federation')} of zeta_rms {number(found.zeta)}, {where}."
+    return View((sentence,), tables=(Table(heads, rows, title),), charts=charts, notes=notes)

@@ -1,0 +1,340 @@
+"""Plans: by pilot runs, and by theory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from fedgauge.planning.candidates import Candidate
+from fedgauge.planning.course import RaceEntry
+from fedgauge.planning.plan import Plan
+from fedgauge.planning.theory_plan import TheoryPlan
+from fedgauge.show.charts import OTHERS, Layer, LineChart, Mark, Row, RowChart, Series, StackedChart, Style
+from fedgauge.show.views.view import (
+    Cell,
+    Interval,
+    Table,
+    View,
+    Written,
+    conditions_table,
+    estimates_table,
+    terms_table,
+    view,
+)
+from fedgauge.theory import find
+from fedgauge.theory.search import Choice, Point
+from fedgauge.values.display import lasting, short, whole
+
+_SIGHT = 20.0  # a forecast of more than this multiple of the choice's time is only a guess
+_NAMED = 5  # candidates with a colour of their own; the others share one
+
+
+def _time(seconds: float) -> Written:
+    return Written(seconds, lasting(seconds))
+
+
+# -- by pilot runs ---------------------------------------------------------------------------------------------------
+
+
+@view.register
+def view_of_plan(found: Plan) -> View:
+    """The choice and why it is what it is, the finals, the best candidate for each I, and the race."""
+    chosen, notes = found.choice, list(found.notes)
+    own = next((entry for entry in found.race.entries if entry.candidate == found.space.own), None)
+    if own and own.candidate != chosen:
+        rates = f"Your own I = {own.candidate.I}, gamma = {short(own.candidate.gamma)}"
+        notes.append(f"{rates}: {_score(found, own.score)}.")
+    if found.theory:
+        notes.append(f"By theory: {found.theory.verdict}")
+        notes += [found.theory.practice.words] if found.theory.practice else []
+    notes.append(
+        f"Planning took {found.race.trials} pilot runs: {_steps(found)}{lasting(found.race.spent)} by the cost model,"
+        f" {lasting(found.wall)} on this machine."
+    )
+    cost = found.cost
+    facts: dict[str, Cell] = {
+        "goal": found.goal.words,
+        "local steps I": chosen.I,
+        "gamma": chosen.gamma,
+        "eta": chosen.eta,
+        "participants M": chosen.M,
+        "rounds": found.rounds,
+        "time": _time(found.seconds),
+        "interval, 95%": Interval(found.low, found.high, "s"),
+        "cost of a round": _time(chosen.seconds(cost)),
+        "of it, communication is": _time(cost.communication(chosen.M)),
+        "reached": "yes" if found.reached else "no",
+    }
+    prices: list[tuple[str, Cell]] = [
+        ("cost", cost.name),
+        ("fixed, s", cost.fixed),
+        ("bytes/s", cost.bandwidth),
+        ("bytes per participant", cost.bytes),
+        ("local step, s", cost.step),
+        ("planning took, s", found.wall),
+        ("pilots ran, s", found.race.spent),
+        ("gradient steps of all pilots", found.race.gradient_steps or None),
+        ("pilots", found.race.trials),
+    ]
+    tables = [
+        *_finals_table(found),
+        _best_of_each(found),
+        _candidates(found),
+        Table(("", ""), [row for row in prices if row[1] is not None], "The cost model", detail=True),
+        estimates_table(found.constants.values(), "Constants before the race", detail=True),
+    ]
+    return View(
+        (found.verdict, found.why),
+        title=f"Plan for {found.goal.words}, {_cost(found)}",
+        facts=facts,
+        tables=tables,
+        charts=[chart for chart in (_race(found), _scores(found), _finals(found), _terms(found)) if chart],
+        notes=notes,
+        standing="reached" if found.reached else "not reached",
+        columns=2,
+    )
+
+
+def _score(found: Plan, score: float) -> str:
+    """A score as people read it: a time, or the quantity at the end of the budget."""
+    if found.goal.value is not None:
+        return lasting(score) if score < _SIGHT * found.seconds else "not in sight"
+    return f"{found.scale.value(score):.4g}" if math.isfinite(score) else "–"
+
+
+def _steps(found: Plan) -> str:
+    """The gradient steps of planning, and how many runs of the choice that is."""
+    steps, chosen = found.race.gradient_steps, found.choice
+    if not steps:
+        return ""
+    own = found.rounds * chosen.I * chosen.M
+    return f"{steps:,} gradient steps, as many as {steps / own:.1f} runs of the choice; "
+
+
+def _cost(found: Plan) -> str:
+    cost, chosen = found.cost, found.choice
+    parts = f"{lasting(cost.communication(chosen.M))} of communication and {lasting(cost.step or 0.0)} per local step"
+    return f"a round taking {parts} ({cost.name})"
+
+
+def _what(found: Plan) -> str:
+    return "time to the goal" if found.goal.value is not None else f"{found.goal.quantity} at the end"
+
+
+def _finals_table(found: Plan) -> list[Table]:
+    rows, timed = [], found.goal.value is not None
+    for each in found.race.standings:
+        c = each.candidate
+        ends = sorted((each.low, each.high), key=lambda end: end if timed else found.scale.value(end))
+        spread = [_score(found, end) if math.isfinite(each.high) else None for end in ends]
+        rows.append((c.I, c.gamma, c.eta, c.M, _score(found, each.score), *spread, len(each.scores)))
+    heads = ("I", "gamma", "eta", "M", _what(found), "from", "to", "seeds")
+    return [Table(heads, rows, "The finals", "The first is the choice.", chosen=0)] if rows else []
+
+
+def best_of_each(found: Plan) -> list[RaceEntry]:
+    """The most promising candidate for every number of local steps."""
+    best: dict[int, RaceEntry] = {}
+    for entry in found.race.entries:
+        best.setdefault(entry.candidate.I, entry)
+    return [best[steps] for steps in sorted(best)]
+
+
+def _best_of_each(found: Plan) -> Table:
+    rows, entries = [], best_of_each(found)
+    for entry in entries:
+        c = entry.candidate
+        share = found.cost.communication(c.M) / c.seconds(found.cost)
+        rows.append(
+            (c.I, c.gamma, _score(found, entry.score), lasting(entry.curve.end), f"{share:.0%}", str(entry.outcome))
+        )
+    chosen = next((place for place, each in enumerate(entries) if each.candidate == found.choice), None)
+    heads = ("I", "gamma", _what(found), "run for", "communication", "outcome")
+    return Table(heads, rows, "The best for each I", chosen=chosen)
+
+
+def _candidates(found: Plan) -> Table:
+    rows = [
+        (e.candidate.I, e.candidate.gamma, e.candidate.eta, e.candidate.M, e.score, len(e.curve.seconds) - 1, e.outcome)
+        for e in found.race.entries
+    ]
+    heads = ("I", "gamma", "eta", "M", "score", "records", "outcome")
+    return Table(heads, rows, f"All {len(rows)} candidates", detail=True)
+
+
+def _race(found: Plan) -> LineChart:
+    """Every candidate's error over the time that it took."""
+    best, series = found.choice, []
+    finalists = [standing.candidate for standing in found.race.standings]
+    for place, entry in reversed(list(enumerate(found.race.entries))):
+        own = entry.candidate
+        known = own == best or place < _NAMED or own in finalists[:_NAMED]
+        colour = 4 if own == best else (0, 1, 3, 5, 2, 6, 7)[place % 7] if known else OTHERS
+        name = f"I={own.I}, γ={own.gamma:g}, η={own.eta:g}, M={own.M}" if known else "others"
+        series.append(Series(name, entry.curve.seconds, entry.curve.errors, colour))
+    # The winner is drawn last, on top of all others.
+    series.sort(key=lambda one: (one.colour == 4, one.name != "others"))
+    target = found.scale.target
+    if target is not None:
+        end = max(at for one in series for at in one.x)
+        series.append(Series("goal", [0.0, end], [target, target], 7, "dashed"))
+    error = {"loss": "f minus its minimum", "accuracy": "1 − accuracy", "grad2": "‖∇f‖²"}[found.goal.quantity]
+    note = f"{found.race.trials} pilot runs; {found.race.ending}."
+    return LineChart("race", series, "The race", "seconds of the cost model", error, note)
+
+
+def _scores(found: Plan) -> LineChart | None:
+    """The time to the goal, or the error, over local steps."""
+    timed = found.goal.value is not None
+    entries = [entry for entry in best_of_each(found) if math.isfinite(entry.score)]
+    if not entries:
+        return None
+
+    def points(name: str, held: Sequence[RaceEntry], colour: int, style: Style) -> Series:
+        heights = [each.score if timed else found.scale.value(each.score) for each in held]
+        return Series(name, [float(each.candidate.I) for each in held], heights, colour, style)
+
+    arrived = [entry for entry in entries if not timed or entry.curve.status == "target"]
+    waiting = [entry for entry in entries if entry not in arrived]
+    series = [points("best for each I", entries, OTHERS, "line")]
+    series += [points("run to the end", arrived, 0, "dots")] if arrived else []
+    series += [points("forecast", waiting, 1, "dots")] if waiting else []
+    return LineChart(
+        "scores",
+        series,
+        title="The best for each number of local steps",
+        x_label="local steps I",
+        y_label="seconds to the goal" if timed else found.goal.quantity,
+        log=timed,
+        log_x=True,
+        marks=[Mark(found.choice.I, "chosen")],
+    )
+
+
+def _finals(found: Plan) -> RowChart | None:
+    timed, standings = found.goal.value is not None, found.race.standings
+    if len(standings) <= 1 and not found.high > found.low:
+        return None
+
+    def label(c: Candidate) -> str:
+        return f"I={c.I}, γ={c.gamma:g}"
+
+    return RowChart(
+        "finals",
+        [
+            Row(label(s.candidate), "finalists", s.score, s.low, s.high, 0 if place else 4, f"{len(s.scores)} seeds")
+            for place, s in enumerate(standings)
+        ],
+        title="The finals",
+        x_label="seconds to the goal" if timed else "error at the end of the budget",
+        note="Mean over seeds with its 95% interval, from the spread over all finalists.",
+        log=False,
+    )
+
+
+def _terms(found: Plan) -> StackedChart:
+    totals = [terms.total for terms in found.terms]
+    names = (("progress", "progress still to make", 0), ("noise", "gradient noise", 1), ("drift", "client drift", 4))
+    return StackedChart(
+        "plan-terms",
+        [terms.I for terms in found.terms],
+        [Layer(label, colour, [float(getattr(terms, name)) for terms in found.terms]) for name, label, colour in names],
+        title="What the error consists of, over local steps",
+        x_label="local steps I",
+        y_label="squared gradient norm",
+        note="At the chosen rates and time, from what was measured at the end of the chosen run.",
+        shares=max(totals) > 30 * min(totals),
+        marks=[Mark(found.choice.I, "chosen")],
+    )
+
+
+# -- by theory -------------------------------------------------------------------------------------------------------
+
+
+@view.register
+def view_of_theory(found: TheoryPlan) -> View:
+    """What a theorem certifies: the choice and its alternatives, its terms and conditions, and the settings in use."""
+    choice, answer = found.choice, found.answer
+    rows = [_row("chosen", choice)]
+    if (found.best.choice, found.worst.choice) != (choice, choice):
+        rows += [_row("constants at best", found.best.choice), _row("constants at worst", found.worst.choice)]
+    rows += [_row("prior bound", found.prior)] if found.prior else []
+    rows += [_row("mini-batch SGD", found.minibatch)] if found.minibatch else []
+    moved = [
+        (name, found.values[name], slope, found.kinds.get(name, ""))
+        for name, slope in sorted(found.sensitivity.items(), key=lambda item: -abs(item[1]))
+    ]
+    heads = ("constant", "value", f"elasticity of the {'time' if _timed(found) else 'bound'}", "kind")
+    tables = [
+        Table(("", "I", "gamma", "R", "bound", "time", "by"), rows, "The choice and its alternatives", chosen=0),
+        terms_table(answer.bound, answer.shares),
+        conditions_table(answer.bound.conditions),
+        Table(heads, moved, "How much each constant matters"),
+    ]
+    practice = found.practice
+    if practice:
+        tables.append(conditions_table(practice.conditions, "Conditions at the rates in use"))
+    ends = ((end.why, name) for end, name in ((found.best, "best"), (found.worst, "worst")) if end.why)
+    facts: dict[str, Cell] = {
+        "goal": found.goal.words,
+        "by": f"{answer.bound.source.locator}, {choice.version}",
+        "local steps I": choice.I,
+        "gamma": choice.gamma,
+        "eta": choice.eta,
+        "rounds": choice.R,
+        "time": _time(choice.seconds),
+        "bound": choice.bound,
+    }
+    eta = short(found.eta)
+    return View(
+        (found.verdict, *([practice.words] if practice else ())),
+        title=f"What the theory certifies for {found.goal.words}, {found.M} participants, eta {eta}",
+        facts=facts,
+        tables=tables,
+        charts=_theory_charts(found),
+        notes=[*found.notes, *(f"Constants at {name}: {why.rstrip('.')}." for why, name in ends)],
+        standing=answer.standing,
+    )
+
+
+def _timed(found: TheoryPlan) -> bool:
+    return found.target is not None
+
+
+def _row(label: str, choice: Choice | None) -> list[Cell]:
+    if choice is None:
+        return [label, None, None, None, None, "unbounded", ""]
+    source = f"{find(choice.theorem).locator}, {choice.version}"
+    rounds = Written(choice.R, whole(choice.R))
+    return [label, choice.I, choice.gamma, rounds, choice.bound, _time(choice.seconds), source]
+
+
+def _theory_charts(found: TheoryPlan) -> list[LineChart | StackedChart]:
+    timed, choice = _timed(found), found.choice
+
+    def series(name: str, points: Sequence[Point | Choice], colour: int, style: Style) -> Series:
+        heights = [point.seconds if timed else point.bound for point in points]
+        return Series(name, [float(point.I) for point in points], heights, colour, style)
+
+    drawn = [series(choice.version, found.curve or [choice], 4, "line")]
+    drawn += [series("prior", found.prior_curve, 5, "dashed")] if found.prior_curve else []
+    drawn += [series("mini-batch SGD", [found.minibatch], 1, "dots")] if found.minibatch else []
+    marks = [Mark(choice.I, "chosen")]
+    curve = LineChart(
+        "theory-curve",
+        drawn,
+        title="The best for each number of local steps",
+        x_label="local steps I",
+        y_label="seconds to the goal" if timed else "bound within the budget",
+        log_x=True,
+        marks=marks,
+    )
+    layers = [
+        Layer(term.name, index % 8, [point.terms[index] for point in found.curve])
+        for index, term in enumerate(found.answer.bound.terms)
+        if any(point.terms[index] > 0 for point in found.curve)
+    ]
+    if not layers:
+        return [curve]
+    title, steps = "Terms of the bound at the best gamma for each I", [float(point.I) for point in found.curve]
+    return [curve, StackedChart("theory-terms", steps, layers, title, "local steps I", "bound", marks=marks)]
