@@ -56,7 +56,7 @@ def _digits(**options: Any) -> Case:
 
 
 def _mnist(**options: Any) -> Case:
-    return Case({"source": "mnist", "gamma": 0.1, "per_worker": 600, **options}, steps=2048, seeds=2)
+    return Case({"source": "mnist", "gamma": 0.1, **options}, steps=2048, seeds=2)
 
 
 def _language(source: str, **options: Any) -> Case:
@@ -83,7 +83,7 @@ DEVELOPED: Mapping[str, Case] = {
     "digits AdamW paper 50%": _digits(percent=50, **_ADAMW),
     "digits cosine paper 60%": _digits(percent=60, **_COSINE),
     "digits rotated": _digits(scheme="iid", shift=["rotation=1"]),
-    "MNIST paper 50%": _mnist(percent=50),
+    "MNIST paper 50%": _mnist(percent=50, per_worker=600),
     "text AdamW": _language("text"),
 }
 FRESH: Mapping[str, Case] = {
