@@ -25,6 +25,7 @@ from fedgauge.base.files import write_json
 from fedgauge.federation.models import transformer
 from fedgauge.measurement.gauge.probes import Runner
 from fedgauge.measurement.live.blocks import balanced
+from fedgauge.measurement.live.gauge import GROWTH
 from fedgauge.simulation.experiment.prepare import prepare
 from fedgauge.simulation.setup import Setup
 
@@ -138,7 +139,8 @@ def setup_of(case: Case, seed: int, data: Path) -> Setup:
     options = dict(case.experiment)
     if options["source"] != "shakespeare":
         where = {"data": str(data)} if options["source"] in ("mnist", "cifar10") else {}
-        return prepare(Experiment.of({"processes": 1, **options, **where, "seed": seed}))
+        # One federation for all seeds, which decide the first model and the mini-batches.
+        return prepare(Experiment.of({"processes": 1, "partition_seed": 0, **options, **where, "seed": seed}))
     algorithm: Algorithm = fg.with_optimiser(fg.fedavg(options["gamma"]), "adamw", optimiser_state="kept")
     federation = shakespeare(data / "tinyshakespeare" / "input.txt", options["workers"])
     return Setup(federation, algorithm, seed=seed, compute=fg.Compute(processes=1))
@@ -153,7 +155,7 @@ def alternating(case: Case, seed: int) -> Iterator[int]:
     """The local steps of every round of a run that goes through balanced blocks."""
     done = 0
     for steps in balanced(case.candidates, turn=seed):
-        for _ in range(max(case.block // steps, 1)):
+        for _ in range(max(int(max(case.block, GROWTH * done)) // steps, 1)):
             if done >= case.steps:
                 return
             yield steps

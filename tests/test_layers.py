@@ -159,7 +159,7 @@ def test_every_listed_name_exists(name: str) -> None:
 def test_a_renderer_that_evaluates_a_theorem_is_refused(tmp_path: Path) -> None:
     (tmp_path / "section.py").write_text("from fedgauge.theory.answer import bound\n")
     assert computing(tmp_path / "section.py") == {"theory.answer.bound"}
-    (tmp_path / "section.py").write_text("from fedgauge.theory.answer import Answer\n")
+    (tmp_path / "section.py").write_text("from fedgauge.theory.answer import TheoremAnswer\n")
     assert not computing(tmp_path / "section.py")
 
 

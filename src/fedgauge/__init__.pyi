@@ -97,7 +97,7 @@ from .theory import Theorem as Theorem
 from .theory import best_gamma as best_gamma
 from .theory import best_local_steps as best_local_steps
 from .theory import corollary_rates as corollary_rates
-from .theory.answer import Answer as Answer
+from .theory.answer import TheoremAnswer as TheoremAnswer
 from .theory.answer import bound as bound
 from .theory.expectation import Expectation as Expectation
 from .theory.expectation import expect as expect
@@ -115,3 +115,7 @@ from .values import Trace as Trace
 
 __version__: str
 __all__: list[str]
+from .measurement.live.gauge import LiveGauge as LiveGauge
+from .values.answer import Answer as Answer
+from .values.answer import Recommendation as Recommendation
+from .values.answer import StepEfficiency as StepEfficiency

@@ -17,7 +17,7 @@ from playwright.sync_api import Page, expect
 from fedgauge.cli import main
 from fedgauge.show.explorer.controls import CONTROLS, SQUARED, Start
 from fedgauge.theory import THEOREMS, region
-from fedgauge.theory.answer import Answer
+from fedgauge.theory.answer import TheoremAnswer
 from fedgauge.values import Bound, Kind, Version
 
 Visit = Callable[..., Page]
@@ -91,7 +91,7 @@ def assert_shows(found: list[list[dict[str, Any]]], starts: list[Start]) -> None
                     wrong.append(f"{name} {shown}, not {right}: {where}")
             if seen["holds"] != [bool(condition.holds) for condition in bound.conditions]:
                 wrong.append(f"conditions hold {seen['holds']}: {where}")
-            standing = Answer(theorem, bound, {}, {}).standing
+            standing = TheoremAnswer(theorem, bound, {}, {}).standing
             if seen["standing"] != standing:
                 wrong.append(f"{seen['standing']}, not {standing}: {where}")
     assert not wrong, "\n".join(wrong[:5])

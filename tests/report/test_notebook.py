@@ -129,8 +129,8 @@ KINDS: dict[str, type] = {
     "gauge": fg.GaugeResult,
     "plan": fg.Plan,
     "theory plan": fg.TheoryPlan,
-    "bound": fg.Answer,
-    "infinite bound": fg.Answer,
+    "bound": fg.TheoremAnswer,
+    "infinite bound": fg.TheoremAnswer,
     "a theorem's bound": fg.Bound,
     "partition": fg.Partition,
     "workers": fg.WorkerEvaluation,
@@ -154,7 +154,9 @@ def test_every_public_result_is_among_them() -> None:
     }
     assert public <= set(KINDS.values())
     others = {fg.Trace, fg.Measurement, fg.Reading, fg.GaugeResult, fg.Plan, fg.TheoryPlan, fg.Expectation, fg.Bound}
-    assert others | {fg.Answer, fg.Partition, fg.Design, fg.WorkerEvaluation, fg.FoundRun, fg.Constants} <= public
+    assert (
+        others | {fg.TheoremAnswer, fg.Partition, fg.Design, fg.WorkerEvaluation, fg.FoundRun, fg.Constants} <= public
+    )
 
 
 NOT_RESULTS = {

@@ -16,7 +16,7 @@ from fedgauge.base.errors import InputError
 from fedgauge.planning.theorem_inputs import look_up
 from fedgauge.simulation.runs.reader import FoundRun
 from fedgauge.theory import THEOREMS, covering, find
-from fedgauge.theory.answer import Answer, bound
+from fedgauge.theory.answer import TheoremAnswer, bound
 from fedgauge.values import Constants, Estimate, Kind, Round, Subject, Version, initial_gap
 from fedgauge.values.display import short
 
@@ -53,7 +53,7 @@ class Comparison:
     theorem: str
     locator: str
     run_steps: int
-    answers: Mapping[Version, Answer]
+    answers: Mapping[Version, TheoremAnswer]
     constants: Constants
     rounds: tuple[int, ...]
     totals: Mapping[Version, tuple[float, ...]]
@@ -65,7 +65,7 @@ class Comparison:
     notes: tuple[str, ...] = ()
 
     @property
-    def answer(self) -> Answer:
+    def answer(self) -> TheoremAnswer:
         """The version that is shown in full: the sharpest that is known to hold."""
         return self.answers[find(self.theorem).default]
 
@@ -217,7 +217,7 @@ def refuted(constants: Iterable[Estimate], rounds: Sequence[Round]) -> tuple[str
     return tuple(statements)
 
 
-def _surpassed(answer: Answer, locator: str, least: float) -> tuple[str, ...]:
+def _surpassed(answer: TheoremAnswer, locator: str, least: float) -> tuple[str, ...]:
     """A sentence, if a run stayed above a bound that is said to be certain.
 
     The bound is on an expectation. Of runs with a least value of at least 0, at most one in k is k times as far up.

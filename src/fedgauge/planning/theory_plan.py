@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from fedgauge.algorithms.cost import Cost
 from fedgauge.planning.goal import Goal
-from fedgauge.theory.answer import Answer, bound
+from fedgauge.theory.answer import TheoremAnswer, bound
 from fedgauge.theory.search import Choice, Point
 from fedgauge.values import Condition, Kind, Result, Value
 from fedgauge.values.display import Displayed, compare, lasting, rounds, short, whole
@@ -145,7 +145,7 @@ class TheoryPlan(Result, Displayed):
         return self.choice.seconds
 
     @property
-    def answer(self) -> Answer:
+    def answer(self) -> TheoremAnswer:
         """The theorem evaluated at the choice: terms, conditions, versions."""
         rates = {"I": self.I, "R": float(self.R), "gamma": self.gamma, "eta": self.eta}
         kinds = {name: kind for name, kind in self.kinds.items() if name in self.values}

@@ -34,7 +34,7 @@ class Other(Value):
 
 
 @dataclass(frozen=True)
-class Answer(Value, Displayed):
+class TheoremAnswer(Value, Displayed):
     """A bound at single numbers, with what a reader wants to know about it.
 
     Attributes:
@@ -208,7 +208,7 @@ def bound(
     chosen: tuple[str, ...] = (),
     notes: tuple[str, ...] = (),
     **values: float,
-) -> Answer:
+) -> TheoremAnswer:
     """Evaluate a theorem at single numbers, together with its other versions.
 
     Args:
@@ -232,4 +232,4 @@ def bound(
     evaluated = theorem.evaluate(version, kinds, **values)
     used = {symbol: value.item() for symbol, value in theorem.prepare(version, values).items()}
     versions: dict[str, Other] = {other: _other(name, other, values) for other in theorem.versions}
-    return Answer(name, evaluated, used, versions, chosen, notes)
+    return TheoremAnswer(name, evaluated, used, versions, chosen, notes)

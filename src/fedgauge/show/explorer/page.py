@@ -22,7 +22,7 @@ from fedgauge.show.web.mathml import math as math_of
 from fedgauge.show.web.mathml import quantity_html, symbol_math
 from fedgauge.show.web.writing import distance, math_font, percent, policy, resource, shown, written
 from fedgauge.theory import THEOREMS, Theorem, find
-from fedgauge.theory.answer import Answer, bound
+from fedgauge.theory.answer import TheoremAnswer, bound
 from fedgauge.theory.region import RANGES, TIE, contestants
 from fedgauge.values import Condition, Version
 
@@ -56,7 +56,7 @@ def _term_key(theorem: str, name: str) -> str:
     )
 
 
-def _term_rows(found: Answer) -> Iterable[str]:
+def _term_rows(found: TheoremAnswer) -> Iterable[str]:
     for term, share in zip(found.bound.terms, found.shares, strict=True):
         yield (
             f'<tr><th scope="row">{_term_key(found.theorem, term.name)}</th>'
@@ -78,7 +78,7 @@ def _condition_item(condition: Condition) -> str:
     )
 
 
-def _card(found: Answer, version: Version) -> str:
+def _card(found: TheoremAnswer, version: Version) -> str:
     bound = found.bound
     mark, title, why = STANDINGS[found.standing]
     deviations = "".join(f"<li>{escape(text)}</li>" for text in bound.source.deviations)
@@ -101,7 +101,7 @@ def _card(found: Answer, version: Version) -> str:
     )
 
 
-def _bars(found: dict[Version, Answer]) -> str:
+def _bars(found: dict[Version, TheoremAnswer]) -> str:
     largest = max((float(a.bound.total) for a in found.values() if math.isfinite(a.bound.total)), default=0.0)
     rows = []
     for version, one in found.items():
@@ -127,7 +127,7 @@ def _bars(found: dict[Version, Answer]) -> str:
     )
 
 
-def _panel(theorem: Theorem, found: dict[Version, Answer]) -> str:
+def _panel(theorem: Theorem, found: dict[Version, TheoremAnswer]) -> str:
     cards = "".join(_card(one, version) for version, one in found.items())
     quantity = quantity_html(found[theorem.default].bound.quantity)
     return (
@@ -139,7 +139,7 @@ def _panel(theorem: Theorem, found: dict[Version, Answer]) -> str:
     )
 
 
-def _cell(one: Answer | None, version: Version) -> str:
+def _cell(one: TheoremAnswer | None, version: Version) -> str:
     if one is None:
         return f'<td class="none" data-label="{version}">–</td>'
     mark, title, _ = STANDINGS[one.standing]
@@ -150,7 +150,7 @@ def _cell(one: Answer | None, version: Version) -> str:
     )
 
 
-def _overview(theorem: Theorem, found: dict[Version, Answer]) -> str:
+def _overview(theorem: Theorem, found: dict[Version, TheoremAnswer]) -> str:
     cells = "".join(_cell(found.get(version), version) for version in VERSIONS)
     return (
         f'<tr data-theorem="{theorem.name}"><th scope="row"><label><input type="radio" name="theorem" '

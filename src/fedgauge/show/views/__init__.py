@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from fedgauge.show.views import bounds, gauges, measurements, partitions, plans, regions, runs, sweeps, workers
+from fedgauge.show.views import answers, bounds, gauges, measurements, partitions, plans, regions, runs, sweeps, workers
 from fedgauge.show.views.view import Table, View, view
 
 __all__ = [
     "Table",
     "View",
+    "answers",
     "bounds",
     "gauges",
     "measurements",

@@ -24,7 +24,7 @@ from fedgauge.show.views.view import (
     view,
 )
 from fedgauge.show.web.writing import shown
-from fedgauge.theory.answer import Answer, Other
+from fedgauge.theory.answer import Other, TheoremAnswer
 from fedgauge.theory.base import Theorem
 from fedgauge.theory.corollaries import CorollaryRates
 from fedgauge.theory.expectation import Expectation
@@ -78,7 +78,7 @@ def view_of_bound(found: Bound) -> View:
 
 
 @view.register
-def view_of_answer(found: Answer, title: str = "", caveat: str = "") -> View:
+def view_of_answer(found: TheoremAnswer, title: str = "", caveat: str = "") -> View:
     """A bound: its terms with their shares, its conditions, its versions side by side and the verdict.
 
     A certificate ends with the ``caveat``: what it takes for granted, or what it is about.
@@ -100,7 +100,7 @@ def view_of_answer(found: Answer, title: str = "", caveat: str = "") -> View:
     )
 
 
-def _versions(found: Answer) -> Table:
+def _versions(found: TheoremAnswer) -> Table:
     rows = [(name, each.total, _holding(each), each.gamma_max) for name, each in found.versions.items()]
     chosen = list(found.versions).index(found.bound.source.version) if rows else None
     return Table(("version", "bound", "conditions", "largest gamma"), rows, "Versions", chosen=chosen)

@@ -19,7 +19,7 @@ from fedgauge.show.results.reading import read_results
 from fedgauge.simulation.experiment.prepare import execute
 from fedgauge.simulation.options import Keep
 from fedgauge.theory import find, planning_theorems
-from fedgauge.theory.answer import Answer, bound
+from fedgauge.theory.answer import TheoremAnswer, bound
 from fedgauge.theory.arguments import collect
 from fedgauge.values import Version
 from fedgauge_verification.audit.cases import AuditCase
@@ -58,7 +58,7 @@ class StatedBound:
 
 
 def _statement(
-    by: str, answer: Answer, about: AuditCase, run: tuple[float, float, int, int], notes: Any
+    by: str, answer: TheoremAnswer, about: AuditCase, run: tuple[float, float, int, int], notes: Any
 ) -> StatedBound:
     found = answer.bound
     return StatedBound(

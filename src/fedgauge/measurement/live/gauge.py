@@ -1,0 +1,370 @@
+"""A gauge inside a run that trains anyway: it chooses the local steps of every round, and learns from the losses.
+
+It needs neither the model nor torch. The number of local steps changes in balanced blocks until it is clear which is
+the fastest for the cost of a round; the run then stays with that one, and tries again later. Every step trains.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from fedgauge.base.errors import InputError, count, fraction, non_negative
+from fedgauge.base.terminal import notify
+from fedgauge.measurement.live.blocks import balanced
+from fedgauge.measurement.live.fit import Fit, Observations, fit
+from fedgauge.values.answer import Answer, StepEfficiency
+
+FACTOR = 4
+"""The next candidates are this many times smaller and larger than the user's own number of local steps."""
+MODEL_ERROR = 0.15
+"""The error of log slowdown that the model of the loss makes beyond noise, from the federations it was developed on."""
+_SIGMAS = 1.645
+ROUNDS, GROWTH = 2, 0.17
+"""A block has this many rounds of the largest candidate, so that drift can settle, and at least this part of the steps
+so far: late in a run, when the loss falls slowly, short blocks say little."""
+_RECORDS = 512
+"""The most records that are held; when there are more, every other one of a block is dropped."""
+_FEW = 12
+"""Records that a fit needs at least."""
+_CLEAR = 0.9
+"""How likely the best number must be within a tenth of the best of all for the run to stay with it."""
+_AGAIN = 0.1
+"""The part of the run after which the gauge looks again."""
+_BAD = 5
+"""Losses in a row that are not finite, after which the gauge gives up trying."""
+
+
+@dataclass
+class _Records:
+    """The losses of a run, with the local steps that were taken under each candidate before them."""
+
+    taken: list[list[float]] = field(default_factory=list)
+    under: list[int] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+
+    def add(self, taken: Sequence[float], under: int, loss: float) -> None:
+        self.taken.append(list(taken))
+        self.under.append(under)
+        self.losses.append(loss)
+        if len(self.losses) > _RECORDS:
+            self._thin()
+
+    def _thin(self) -> None:
+        """Drop every other record, but none that ends a block."""
+        last = len(self.under) - 1
+        keep = [k for k in range(last + 1) if k % 2 or k == last or self.under[k] != self.under[k + 1]]
+        self.taken, self.under = [self.taken[k] for k in keep], [self.under[k] for k in keep]
+        self.losses = [self.losses[k] for k in keep]
+
+    def observations(self) -> Observations:
+        return Observations(np.array(self.taken), np.array(self.under), np.array(self.losses))
+
+
+class LiveGauge:
+    """Measures the efficiency of local steps inside one run, and chooses their number.
+
+    Args:
+        local_steps: the number of local steps that you would take.
+        steps: the local steps of the whole run, on each worker.
+        cost: the cost of a round of communication, in local steps; without it, the run stays with your own number.
+        candidates: the numbers to try; by default your own, a quarter of it and four times it.
+        explore: the share of the run that may be spent on trying.
+        commit: whether to stay with the best number once it is clear, and to look again later; otherwise the candidates
+            are tried until the share is used up.
+        on_change: called with the old and the new number when it changes, such as to rescale an outer momentum.
+
+    Call :meth:`record` after every round, with the loss at the averaged model, always on the same held-out examples;
+    every few rounds will do, and None stands for a round without a loss. A run is never stopped by its gauge: what is
+    wrong is said once, and the run goes on with your own number of local steps.
+
+    >>> live = LiveGauge(local_steps=16, steps=4000, cost=10, candidates=(4, 16))
+    >>> done = worth = 0.0
+    >>> while done < 4000:
+    ...     done += live.local_steps
+    ...     worth += live.local_steps * (1.0 if live.local_steps == 4 else 0.8)
+    ...     live.record(loss=2 / (1 + worth / 100))
+    >>> [each.local_steps for each in live.answer().efficiency], live.local_steps
+    ([4, 16], 16)
+    """
+
+    def __init__(
+        self,
+        local_steps: int,
+        steps: int,
+        *,
+        cost: float | None = None,
+        candidates: Sequence[int] | None = None,
+        explore: float = 0.3,
+        commit: bool = True,
+        on_change: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self._own, self.steps = count("local_steps", local_steps), count("steps", steps)
+        self.cost = None if cost is None else non_negative("cost", cost)
+        self.explore, self.commit, self._on_change = fraction("explore", explore), bool(commit), on_change
+        self._notes: list[str] = []
+        self.candidates = self._affordable(self._tried(candidates))
+        self._taken = [0.0] * len(self.candidates)
+        self._records = _Records()
+        self._fit: Fit | None = None
+        self._exploring, self._stopped = len(self.candidates) > 1, ""
+        self._explored = self._since = 0.0
+        self._bad, self._ended = 0, False
+        self._alive = list(range(len(self.candidates)))
+        self._turn = 0
+        self._queue = self._cycle()
+        self._left = self._block(self._queue[0]) if self._exploring else 0.0
+        self._current = self.candidates[self._queue[0]] if self._exploring else self._own
+
+    # -- what the run asks ----------------------------------------------------------------------------------------
+
+    @property
+    def local_steps(self) -> int:
+        """The local steps of the next round; the same on every rank that was given the same losses."""
+        return self._current
+
+    @property
+    def exploring(self) -> bool:
+        """Whether the gauge is trying candidates now."""
+        return self._exploring
+
+    def record(self, loss: float | None = None, taken: int | None = None) -> None:
+        """Note that a round has ended.
+
+        Args:
+            loss: at the averaged model, on the same examples every time; None if it was not evaluated.
+            taken: the local steps that the round really had; by default, as many as were asked for.
+        """
+        done = self._current if taken is None else taken
+        if isinstance(done, bool) or not isinstance(done, int | float) or not math.isfinite(done) or done < 0:
+            self._say(f"A round had {done!r} local steps, which is no number of steps; it is not counted.")
+            return
+        if done == 0:
+            self._say("record was called without a round between; call it once after every round.")
+            return
+        place = self._place()
+        if place is None:
+            self._since += done
+        else:
+            self._taken[place] += done
+            self._since += 0.0 if self._exploring else done
+            if self._exploring:
+                self._explored += done
+                self._left -= done
+            self._note_loss(loss, place, cut=done < self._current)
+        self._decide()
+
+    def _note_loss(self, loss: float | None, place: int, cut: bool) -> None:
+        """Keep a loss for the fit, if it says something."""
+        if loss is None or self._stopped:
+            return
+        try:
+            value = float(loss)
+        except (TypeError, ValueError):
+            self._stop(f"The loss must be a number, not a {type(loss).__name__}")
+            return
+        if not math.isfinite(value):
+            self._bad += 1
+            self._say("A loss was not finite and is left out.")
+            if self._bad >= _BAD:
+                self._stop(f"{_BAD} losses in a row were not finite")
+            return
+        self._bad = 0
+        if value <= 0:
+            self._stop("The gauge needs losses above 0; subtract a lower bound from yours")
+        elif not cut:
+            self._records.add(self._taken, place, value)
+
+    # -- decisions ------------------------------------------------------------------------------------------------
+
+    def _decide(self) -> None:
+        """Choose the local steps of the next round."""
+        if self._stopped or len(self.candidates) < 2:
+            return
+        if not self._exploring:
+            if self.commit and self._since >= _AGAIN * self.steps and self._may_explore():
+                self._exploring, self._since, self._turn = True, 0.0, self._turn + 1
+                self._queue = self._cycle()
+                self._begin_block()
+            return
+        if self._left > 0.5 * self._current:
+            return
+        self._queue.pop(0)
+        if not self._queue:
+            self._end_cycle()
+        if self._exploring:
+            self._begin_block()
+
+    def _begin_block(self) -> None:
+        self._left = self._block(self._queue[0])
+        self._change(self.candidates[self._queue[0]])
+
+    def _end_cycle(self) -> None:
+        """Fit what was observed, and stop trying what cannot be best, or stop trying at all."""
+        self._turn += 1
+        self._refit()
+        if self._fit is not None and self.commit and self.cost is not None:
+            best = self.answer().best()
+            if best.sure >= _CLEAR:
+                self._settle()
+                return
+            self._alive = self._possible()
+        if len(self._alive) < 2 or not self._may_explore():
+            self._settle()
+            return
+        self._queue = self._cycle()
+
+    def _settle(self) -> None:
+        """Stay with the best candidate, or with the user's own number where the cost of a round is not known."""
+        self._exploring, self._since = False, 0.0
+        steps = self._own
+        if self._fit is not None and self.cost is not None and self.commit:
+            times = [(1 + self.cost / each.local_steps) / each.value for each in self.answer().efficiency]
+            steps = self.candidates[int(np.argmin(times))]
+        self._change(steps)
+
+    def _possible(self) -> list[int]:
+        """The candidates that may still be the fastest."""
+        assert self.cost is not None
+        entries = self.answer().efficiency
+        fastest = min((1 + self.cost / each.local_steps) / each.low for each in entries)
+        return [k for k, each in enumerate(entries) if (1 + self.cost / each.local_steps) / each.high <= fastest]
+
+    def _may_explore(self) -> bool:
+        """Whether the share of the run still has room for another cycle, and the run for what follows from it."""
+        total, cycle = sum(self._taken), sum(map(self._block, self._cycle()))
+        return self._explored + cycle <= self.explore * self.steps and total + cycle <= self.steps
+
+    def _cycle(self) -> list[int]:
+        """The next candidates, block by block: once through those that are left, and back."""
+        return list(islice(balanced(self._alive, self._turn), 2 * len(self._alive)))
+
+    def _block(self, place: int) -> float:
+        """The local steps of a block, in whole rounds."""
+        largest = max(self.candidates[each] for each in self._alive)
+        length = max(ROUNDS * largest, GROWTH * sum(self._taken))
+        steps = self.candidates[place]
+        return float(max(round(length / steps), 1) * steps)
+
+    def _refit(self) -> None:
+        if len(self._records.losses) < _FEW or len(set(self._records.under)) < len(self.candidates):
+            return
+        self._fit = fit(self._records.observations(), float(self.steps))
+
+    def _change(self, steps: int) -> None:
+        if steps != self._current:
+            before, self._current = self._current, steps
+            if self._on_change is not None:
+                self._on_change(before, steps)
+
+    def _place(self) -> int | None:
+        return self.candidates.index(self._current) if self._current in self.candidates else None
+
+    def _stop(self, why: str) -> None:
+        """Give up trying, say why, and leave the run to the user's own number of local steps."""
+        self._stopped, self._exploring = why, False
+        self._say(f"{why}; the run goes on with {self._own} local steps.")
+        self._change(self._own)
+
+    def _say(self, sentence: str) -> None:
+        if sentence not in self._notes:
+            self._notes.append(sentence)
+            notify(sentence)
+
+    # -- candidates -----------------------------------------------------------------------------------------------
+
+    def _tried(self, candidates: Sequence[int] | None) -> list[int]:
+        if candidates is None:
+            return sorted({max(self._own // FACTOR, 1), self._own, self._own * FACTOR})
+        if isinstance(candidates, str | Mapping) or not isinstance(candidates, Sequence) or len(candidates) == 0:
+            raise InputError(
+                f"candidates must be whole numbers of local steps, as in (16, 64, 256), not {candidates!r}."
+            )
+        return sorted({count("candidates", each) for each in candidates})
+
+    def _affordable(self, candidates: list[int]) -> list[int]:
+        """The candidates for which the run is long enough."""
+        while len(candidates) > 1:
+            least = 2 * len(candidates) * ROUNDS * candidates[-1] / self.explore if self.explore > 0 else math.inf
+            if least <= self.steps:
+                break
+            more = (
+                f"at least {math.ceil(least - self.steps):,} more steps" if math.isfinite(least) else "explore above 0"
+            )
+            self._notes.append(f"The run is too short for {candidates[-1]} local steps; trying them takes {more}.")
+            candidates = candidates[:-1]
+        return candidates
+
+    # -- answers --------------------------------------------------------------------------------------------------
+
+    def answer(self) -> Answer:
+        """What the run has shown so far."""
+        notes, reference = list(self._notes), f"{self.candidates[0]} local steps per round"
+        if self.candidates[0] == 1:
+            reference = "synchronous training"
+        first = StepEfficiency(self.candidates[0], 1.0, 1.0, 1.0, measured=False)
+        if self._fit is None:
+            few = len(self._records.losses)
+            notes.append(
+                f"Too little was observed for an answer: {few} losses so far; {_FEW} are needed, over every candidate."
+            )
+            return Answer((first,), reference, self.cost, self._own, self._method(), (), tuple(notes), complete=False)
+        entries = self._entries(self._fit)
+        widest = max(math.log(each.high / each.low) for each in entries)
+        statistical = float(self._fit.log_slowdowns[1:].std(axis=0).max())
+        if widest > 1.0 and statistical > 2 * MODEL_ERROR:
+            times = math.ceil((statistical / MODEL_ERROR) ** 2 / 4) * 4
+            notes.append(f"The losses are too noisy for a clear answer: evaluate on {times} times as many examples.")
+        efficiency = (first, *entries)
+        return Answer(efficiency, reference, self.cost, self._own, self._method(), (), tuple(notes))
+
+    def _entries(self, found: Fit) -> list[StepEfficiency]:
+        entries = []
+        for k, steps in enumerate(self.candidates[1:]):
+            best, draws = found.log_slowdowns[0, k], found.log_slowdowns[1:, k]
+            error = _SIGMAS * math.hypot(float(draws.std()), MODEL_ERROR)
+            value, low, high = (math.exp(-each) for each in (best, best + error, best - error))
+            entries.append(StepEfficiency(steps, value, low, high))
+        return entries
+
+    def _method(self) -> str:
+        share = self._explored / self.steps
+        return (
+            f"Measured inside the run itself, which tried {', '.join(map(str, self.candidates))} local steps for"
+            f" {self._explored:,.0f} of its {self.steps:,} steps ({share:.0%}), without a step that does not train."
+        )
+
+    # -- state ----------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that decides what comes next, as plain numbers, for a checkpoint of the job."""
+        plain = ("_taken", "_alive", "_queue", "_notes")
+        single = ("_exploring", "_stopped", "_explored", "_since", "_bad", "_turn", "_left", "_current")
+        return {
+            "candidates": list(self.candidates),
+            "records": {name: list(getattr(self._records, name)) for name in ("taken", "under", "losses")},
+            "fitted": self._fit is not None,
+            **{name.strip("_"): list(getattr(self, name)) for name in plain},
+            **{name.strip("_"): getattr(self, name) for name in single},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where :meth:`state_dict` was called, with the same decisions."""
+        if list(state.get("candidates", ())) != list(self.candidates):
+            raise InputError(
+                f"The saved gauge tried {list(state.get('candidates', ()))} local steps, and this one tries"
+                f" {list(self.candidates)}; make it with the same arguments."
+            )
+        for name in ("taken", "alive", "queue", "notes"):
+            setattr(self, f"_{name}", list(state[name]))
+        for name in ("exploring", "stopped", "explored", "since", "bad", "turn", "left", "current"):
+            setattr(self, f"_{name}", state[name])
+        self._records = _Records(*(list(state["records"][name]) for name in ("taken", "under", "losses")))
+        self._fit = None
+        if state["fitted"]:
+            self._refit()

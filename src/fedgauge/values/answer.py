@@ -1,0 +1,201 @@
+"""The answer to "how many local steps?": their efficiency, and what follows from it for the cost of a round."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.interpolate import PchipInterpolator
+from scipy.optimize import isotonic_regression
+
+from fedgauge.base.codec import Value
+from fedgauge.base.errors import InputError, non_negative
+from fedgauge.base.types import Floats
+from fedgauge.values.display import Displayed, counted
+
+COSTS = (1.0, 10.0, 100.0, 1000.0)
+"""The costs of a round, in local steps, for which there is a recommendation where the user's own is not known."""
+CLOSE, GOOD = 0.05, 0.10
+"""Local steps are in the range of the best, and good, if they take at most this much longer."""
+_SIGMAS = 1.645  # an interval of 90%
+_DRAWS = 2000
+
+
+@dataclass(frozen=True)
+class StepEfficiency(Value):
+    """The efficiency of one number of local steps: the share of them that counts, compared with the reference.
+
+    Attributes:
+        local_steps: the number H of local steps in a round.
+        value: the efficiency; above 1 where these steps bring f down faster than those of the reference.
+        low: the lower end of its interval of 90%.
+        high: the upper end.
+        measured: whether this number was tried; False for the reference itself.
+    """
+
+    local_steps: int
+    value: float
+    low: float
+    high: float
+    measured: bool = True
+
+
+@dataclass(frozen=True)
+class Recommendation(Value):
+    """How many local steps to take for one cost of a round.
+
+    Attributes:
+        cost: the cost of a round, in local steps.
+        local_steps: the number that is fastest.
+        low: the smallest number that takes at most 5% longer.
+        high: the largest.
+        sure: how likely it is that the number takes at most 10% longer than the best of all.
+        speedup: how many times as fast it is as the reference.
+        edge: ``smallest`` or ``largest`` if the number is at that end of what was tried, else empty.
+    """
+
+    cost: float
+    local_steps: int
+    low: int
+    high: int
+    sure: float
+    speedup: float
+    edge: str = ""
+
+
+@dataclass(frozen=True)
+class Answer(Value, Displayed):
+    """How many local steps count, and how many to take.
+
+    Attributes:
+        efficiency: of the numbers of local steps that were tried, growing, the reference first.
+        reference: what they are compared with, as the end of a sentence.
+        cost: the cost of a round in local steps; None if it is not known.
+        using: the local steps that the user has; None if that is not known.
+        method: how the efficiency was measured, and what that cost, in one sentence.
+        phases: the efficiency early, in the middle and late in training, where these were told apart.
+        notes: what a reader should know, one sentence each.
+        complete: whether there is an answer: False where too little was observed for one.
+
+    >>> answer = Answer((StepEfficiency(1, 1, 1, 1, False), StepEfficiency(64, 0.5, 0.45, 0.55)), "I = 1", cost=100)
+    >>> answer.best().local_steps, round(answer.best().speedup, 1)
+    (64, 19.7)
+    """
+
+    efficiency: tuple[StepEfficiency, ...]
+    reference: str
+    cost: float | None = None
+    using: int | None = None
+    method: str = ""
+    phases: tuple[tuple[str, tuple[StepEfficiency, ...]], ...] = ()
+    notes: tuple[str, ...] = ()
+    complete: bool = True
+
+    def __post_init__(self) -> None:
+        steps = [each.local_steps for each in self.efficiency]
+        if not steps or steps != sorted(set(steps)):
+            raise InputError(f"An answer needs growing numbers of local steps, not {steps}.")
+
+    def best(self, cost: float | None = None) -> Recommendation:
+        """The recommendation for a cost of a round, by default the user's own.
+
+        A useful step of H local steps takes (1 + cost/H)/E(H). Between the numbers that were tried, log E is a smooth
+        curve in log H that does not rise where the numbers do not.
+
+        Args:
+            cost: how many local steps a round of communication takes as long as.
+        """
+        price = self.cost if cost is None else non_negative("cost", cost)
+        if price is None:
+            raise InputError(
+                "Give the cost of a round in local steps, as in best(100): time a round, time a step, divide."
+            )
+        tried = np.array([each.local_steps for each in self.efficiency], dtype=float)
+        values = np.array([math.log(each.value) for each in self.efficiency])
+        errors = np.array(
+            [math.log(max(each.high, 1e-9) / max(each.low, 1e-9)) / 2 / _SIGMAS for each in self.efficiency]
+        )
+        steps = np.unique(np.geomspace(tried[0], tried[-1], 400).round())
+        draws = values + errors * np.random.default_rng(0).normal(size=(_DRAWS, len(values)))
+        middle = _times(steps, tried, values, price)
+        at = int(np.argmin(middle))
+        rounded = _tidy(int(steps[at]), steps[middle <= middle[at] * (1 + CLOSE / 5)])
+        at = int(np.flatnonzero(steps == rounded)[0])
+        near = steps[middle <= middle.min() * (1 + CLOSE)]
+        good = [
+            row[at] <= row.min() * (1 + GOOD) for row in (_times(steps, tried, each, price) for each in draws[:400])
+        ]
+        edge = "" if tried[0] < rounded < tried[-1] else "smallest" if rounded == tried[0] else "largest"
+        edge = "" if len(tried) == 1 or (edge == "smallest" and tried[0] == 1) else edge
+        return Recommendation(
+            float(price),
+            rounded,
+            int(near[0]),
+            int(near[-1]),
+            float(np.mean(good)),
+            float(middle[0] / middle[at]),
+            edge,
+        )
+
+    @property
+    def sentence(self) -> str:
+        """The answer in one sentence."""
+        if not self.complete:
+            return "There is no answer yet: too little was observed to compare local steps."
+        if self.cost is not None:
+            best = self.best()
+            price = "one local step" if best.cost == 1 else f"{best.cost:,.4g} of them"
+            sure = "almost certainly" if best.sure > 0.995 else f"{best.sure:.0%} sure that it is"
+            steps = counted(best.local_steps, "local step")
+            return f"Use {steps} if a round costs as much as {price} ({sure} within 10% of the best)."
+        most, least = self.best(COSTS[-1]), self.best(COSTS[0])
+        if most.local_steps == least.local_steps:
+            return f"Use {counted(most.local_steps, 'local step')}, whatever a round costs."
+        return (
+            f"Use {counted(least.local_steps, 'local step')} if a round costs as much as one of them, and"
+            f" {most.local_steps:,} if it costs as much as 1,000."
+        )
+
+    @property
+    def share(self) -> str:
+        """How many of the recommended steps count, in one sentence; empty where nothing was compared."""
+        others = [each for each in self.efficiency if each.measured]
+        if not others or not self.complete:
+            return ""
+        wanted = self.best().local_steps if self.cost is not None else others[-1].local_steps
+        exact = next((each for each in self.efficiency if each.local_steps == wanted), None)
+        if exact is not None and not exact.measured:
+            exact = others[0]
+        if exact is not None:
+            steps, low, high = counted(exact.local_steps, "local step"), _percent(exact.low), _percent(exact.high)
+            share = f"At {steps}, {_percent(exact.value)} ({low} to {high}) of the work counts"
+        else:
+            below = [each for each in self.efficiency if each.local_steps < wanted][-1]
+            above = next(each for each in self.efficiency if each.local_steps > wanted)
+            values = f"{_percent(above.value)} to {_percent(below.value)} of the work counts"
+            share = f"Between {below.local_steps} and {above.local_steps} local steps, {values}"
+        return f"{share}, compared with {self.reference}."
+
+
+def _percent(value: float) -> str:
+    return f"{min(value, 9.99):.0%}"
+
+
+def _times(steps: Floats, tried: Floats, logs: Floats, cost: float) -> Floats:
+    """The time of a useful step, in local steps, for each number of local steps."""
+    if len(tried) == 1:
+        curve = np.full(len(steps), logs[0])
+    else:
+        # What noise lets rise is taken to be level, unless it is the reference that is slow.
+        falling = isotonic_regression(logs[1:], increasing=False).x if len(logs) > 2 else logs[1:]
+        curve = PchipInterpolator(np.log(tried), np.concatenate([logs[:1], falling]))(np.log(steps))
+    times: Floats = (1 + cost / steps) / np.exp(curve)
+    return times
+
+
+def _tidy(best: int, alike: Sequence[float] | Floats) -> int:
+    """A power of two among numbers that are as good as the best, or the best itself."""
+    powers = [int(each) for each in alike if int(each) & (int(each) - 1) == 0]
+    return min(powers, key=lambda each: abs(math.log(each / best)), default=best)
