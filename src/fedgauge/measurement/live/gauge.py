@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fedgauge.base.errors import InputError, count, fraction, non_negative
+from fedgauge.base.errors import InputError, count, non_negative
 from fedgauge.base.terminal import notify
 from fedgauge.measurement.live.blocks import balanced
 from fedgauge.measurement.live.fit import Fit, Observations, fit
@@ -106,7 +106,9 @@ class LiveGauge:
     ) -> None:
         self._own, self.steps = count("local_steps", local_steps), count("steps", steps)
         self.cost = None if cost is None else non_negative("cost", cost)
-        self.explore, self.commit, self._on_change = fraction("explore", explore), bool(commit), on_change
+        self.explore, self.commit, self._on_change = non_negative("explore", explore), bool(commit), on_change
+        if self.explore > 1:
+            raise InputError(f"explore must be a share of the run from 0 to 1, not {explore!r}.")
         self._notes: list[str] = []
         self.candidates = self._affordable(self._tried(candidates))
         self._taken = [0.0] * len(self.candidates)

@@ -10,8 +10,9 @@ from fedgauge.values.answer import COSTS, Answer
 @view.register
 def view_of_answer(answer: Answer) -> View:
     """The sentence, what to use for four costs of a round, the efficiencies, and their curve."""
-    sentences = [answer.sentence, *filter(None, [answer.share])]
-    notes = [*filter(None, [answer.method]), *answer.notes]
+    # What limits the answer is said with it.
+    sentences = [*filter(None, [answer.sentence, answer.share]), *answer.notes]
+    notes = [*filter(None, [answer.method])]
     if not answer.complete:
         return View(sentences, notes=notes)
     if answer.cost is None:
