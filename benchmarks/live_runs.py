@@ -190,12 +190,17 @@ def _packed(rounds: Sequence[int]) -> list[list[int]]:
     return packed
 
 
+def place_of(name: str) -> str:
+    """The directory of a case."""
+    return "".join(letter if letter.isalnum() else "-" for letter in name.lower())
+
+
 def missing(out: Path, only: str) -> Iterator[tuple[Path, Case, int, list[int]]]:
     """The runs that are not there yet: their files, cases, seeds and rounds."""
     for name, case in CASES.items():
         if only not in name:
             continue
-        place = out / "".join(letter if letter.isalnum() else "-" for letter in name.lower())
+        place = out / place_of(name)
         for seed in TRUTH_SEEDS[: case.seeds]:
             for local_steps in case.candidates:
                 yield place / f"whole-{local_steps}-{seed}.json", case, seed, list(whole(case, local_steps))

@@ -32,6 +32,9 @@ PRIOR, RISING, FREE = 0.8, 0.05, 0.08
 """Beforehand, log E is 0 with this deviation; it rises with H by no more than the last number, with the second one."""
 SMOOTH = (4.0, 2.0)
 """The logarithm of the smoothing parameter beforehand, and its deviation."""
+MODEL_ERROR, STRETCHED = 0.15, 0.15
+"""The error of log slowdown that the model makes beyond noise, and what each factor of e adds by which the whole run is
+longer than what was observed; both from the federations that the gauge was developed on."""
 _ALIKE = 0.95
 """The correlation of neighbouring records is not taken to be more than this."""
 _DRAWS = 200
@@ -176,6 +179,15 @@ def _splines(at: Floats, low: float, high: float) -> Floats:
             near = BSpline.design_matrix(np.array([end, end + move]), knots, 3).toarray()
             rows[outside] += beyond[outside, None] * (near[1] - near[0]) / move
     return rows
+
+
+def model_error(observed: float) -> float:
+    """The error of log slowdown beyond noise, where a part of the run was observed.
+
+    >>> model_error(1.0), round(model_error(0.5), 3)
+    (0.15, 0.254)
+    """
+    return MODEL_ERROR + STRETCHED * max(-math.log(observed), 0.0)
 
 
 def fit(seen: Observations, horizon: float | None = None, seed: int = 0) -> Fit:

@@ -17,13 +17,11 @@ import numpy as np
 from fedgauge.base.errors import InputError, count, non_negative
 from fedgauge.base.terminal import notify
 from fedgauge.measurement.live.blocks import balanced
-from fedgauge.measurement.live.fit import Fit, Observations, fit
+from fedgauge.measurement.live.fit import MODEL_ERROR, Fit, Observations, fit, model_error
 from fedgauge.values.answer import Answer, StepEfficiency
 
 FACTOR = 4
 """The next candidates are this many times smaller and larger than the user's own number of local steps."""
-MODEL_ERROR = 0.15
-"""The error of log slowdown that the model of the loss makes beyond noise, from the federations it was developed on."""
 _SIGMAS = 1.645
 ROUNDS, GROWTH = 2, 0.17
 """A block has this many rounds of the largest candidate, so that drift can settle, and at least this part of the steps
@@ -326,10 +324,10 @@ class LiveGauge:
         return Answer(efficiency, reference, self.cost, self._own, self._method(), (), tuple(notes))
 
     def _entries(self, found: Fit) -> list[StepEfficiency]:
-        entries = []
+        entries, model = [], model_error(self._records.observations().times[-1] / self.steps)
         for k, steps in enumerate(self.candidates[1:]):
             best, draws = found.log_slowdowns[0, k], found.log_slowdowns[1:, k]
-            error = _SIGMAS * math.hypot(float(draws.std()), MODEL_ERROR)
+            error = _SIGMAS * math.hypot(float(draws.std()), model)
             value, low, high = (math.exp(-each) for each in (best, best + error, best - error))
             entries.append(StepEfficiency(steps, value, low, high))
         return entries
