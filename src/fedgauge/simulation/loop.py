@@ -37,7 +37,7 @@ from fedgauge.simulation.options import (
     StopAt,
     check_options,
 )
-from fedgauge.simulation.pacing import AdaptiveSteps, FixedSteps, Pacing
+from fedgauge.simulation.pacing import AdaptiveSteps, ChosenSteps, FixedSteps, Pacing, StepChooser
 from fedgauge.simulation.records import plan_records
 from fedgauge.simulation.rounds import Rounds
 from fedgauge.simulation.runs.checkpoints import Given, State, given_model
@@ -67,7 +67,7 @@ def simulate(
     federation: Federation,
     algorithm: Algorithm,
     *,
-    local_steps: int | Sequence[int] | Pace,
+    local_steps: int | Sequence[int] | Pace | StepChooser,
     rounds: int,
     participation: Participation | int = FULL,
     seed: int = 0,
@@ -83,9 +83,9 @@ def simulate(
     Args:
         federation: the workers' losses and gradients.
         algorithm: the algorithm that workers and server run.
-        local_steps: the number I of local steps per round; one number per worker; or a pace that adapts I
-            (:func:`fedgauge.adaptive_pace`).
-        rounds: the number R of rounds.
+        local_steps: the number I of local steps per round; one number per worker; a pace that adapts I
+            (:func:`fedgauge.adaptive_pace`); or a :class:`fedgauge.LiveGauge`, which measures how many of them count.
+        rounds: the number R of rounds; with a live gauge the run ends earlier when all of its steps have been taken.
         participation: who takes part in each round; a number M means M draws with replacement.
         seed: seed of all randomness in the run.
         start: the first global model: a flat tensor, a module, its ``state_dict``, or the name of a file or run; by
@@ -114,10 +114,18 @@ def simulate(
     check_kinds(federation, algorithm)
     check_options(stop, record, compute)
     participation = Participation.of(participation, federation.num_workers)
-    checked = check_steps(local_steps, federation.num_workers)
-    pace = checked if isinstance(checked, Pace) else None
-    # A placeholder, which the pace's first decision replaces.
-    steps = 1 if isinstance(checked, Pace) else checked
+    pace: Pace | StepChooser | None = None
+    steps: int | tuple[int, ...] = 1  # where there is a pace, its first decision replaces this
+    if isinstance(local_steps, StepChooser):
+        pace = local_steps
+        if local_steps.begun:
+            raise InputError(
+                "This live gauge has been used in a run; make a new one, which a resumed run brings up to date."
+            )
+    elif isinstance(checked := check_steps(local_steps, federation.num_workers), Pace):
+        pace = checked
+    else:
+        steps = checked
     keep = Keep.of(keep)
     _check(algorithm, participation, stop, record, keep)
     _check_numbers(federation, algorithm)
@@ -250,7 +258,7 @@ class _Run:
         stop: StopAt,
         recording: Recording,
         observer: Observer,
-        pace: Pace | None,
+        pace: Pace | StepChooser | None,
         directory: RunDirectory | None,
         checkpoint_every: int,
     ) -> None:
@@ -264,7 +272,11 @@ class _Run:
         self._state = rounds.first_state() if restored is None else restored.on(rounds.device)
         self._last_finite_model = self._state.model if self._state.last_finite is None else self._state.last_finite
         self._began = time.perf_counter() - (self._seconds[-1] if self._seconds else 0.0)
-        self._pacing: Pacing = AdaptiveSteps(pace, rounds, self._records) if pace else FixedSteps(rounds)
+        self._pacing: Pacing = FixedSteps(rounds)
+        if isinstance(pace, Pace):
+            self._pacing = AdaptiveSteps(pace, rounds, self._records)
+        elif pace is not None:
+            self._pacing = ChosenSteps(pace, rounds, self._records)
 
     def finish(self) -> Trace:
         """Run round after round until something ends the run, and save what it came to."""
@@ -333,7 +345,7 @@ class _Run:
         """How the run ends with this record, if it does."""
         if self._stop.reached([*self._records, record]):
             return "target"
-        if last:
+        if last or self._pacing.is_over():
             return "finished"
         return "stopped" if self._stop.round is not None and record.round >= self._stop.round else None
 

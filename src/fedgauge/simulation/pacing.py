@@ -1,10 +1,10 @@
-"""Who decides the local steps of a run: the caller once and for all, or a pace as the run goes on."""
+"""Who decides the local steps of a run: the caller once and for all, or a pace or a live gauge as the run goes on."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -15,8 +15,34 @@ from fedgauge.simulation.runs.checkpoints import State
 from fedgauge.values import Round
 
 
+@runtime_checkable
+class StepChooser(Protocol):
+    """Chooses the local steps of every round from the losses between rounds, as :class:`fedgauge.LiveGauge` does."""
+
+    steps: int
+    """Local steps of the whole run."""
+
+    @property
+    def local_steps(self) -> int:
+        """The local steps of the next round."""
+
+    @property
+    def begun(self) -> bool:
+        """Whether it knows of a round already."""
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What determines its choices, beside the losses."""
+
+    def record(self, loss: float | None = None, taken: int | None = None) -> None:
+        """Note that a round has ended, with the loss at the averaged model."""
+
+
 class Pacing(Protocol):
     """What the round loop asks about local steps."""
+
+    def is_over(self) -> bool:
+        """Whether all local steps of the run have been taken, however many rounds are left."""
 
     def evaluate(self, model: torch.Tensor) -> tuple[float, torch.Tensor]:
         """The objective f and its gradient, for a record."""
@@ -36,6 +62,10 @@ class FixedSteps:
 
     def __init__(self, rounds: Rounds) -> None:
         self.evaluate = rounds.evaluate
+
+    def is_over(self) -> bool:
+        """The number of rounds alone decides."""
+        return False
 
     def elapsed(self, round: int) -> None:
         """Nothing is known about time."""
@@ -57,6 +87,10 @@ class AdaptiveSteps:
         for record in records:
             self._state, _ = pace.step(self._state, record)
         self._evaluated: tuple[torch.Tensor, float, torch.Tensor] | None = None
+
+    def is_over(self) -> bool:
+        """The number of rounds alone decides."""
+        return False
 
     def evaluate(self, model: torch.Tensor) -> tuple[float, torch.Tensor]:
         """The objective f and its gradient; computed only once for the model between two rounds."""
@@ -87,3 +121,41 @@ class AdaptiveSteps:
         undone = dataclasses.replace(before, round=before.round + 1)
         states = dict(zip((0, *examined), (undone, *ends), strict=True))
         return dataclasses.replace(record, why=decision.why), states[taken]
+
+
+class ChosenSteps:
+    """Local steps that a live gauge chooses; every round has a record, from which an interrupted run makes it again."""
+
+    def __init__(self, chooser: StepChooser, rounds: Rounds, records: Sequence[Round]) -> None:
+        self._chooser, self._rounds = chooser, rounds
+        self._taken, self._last, self._loss = 0, 0, 0.0
+        for record in records:
+            self._begin(record.loss)
+
+    def _begin(self, loss: float) -> None:
+        """Begin a round: the loss before it is the one after the round before."""
+        if self._last:
+            self._chooser.record(loss, self._last)
+        self._last = self._chooser.local_steps
+        self._taken += self._last
+
+    def is_over(self) -> bool:
+        """Whether the gauge's steps have been taken."""
+        return self._taken >= self._chooser.steps
+
+    def evaluate(self, model: torch.Tensor) -> tuple[float, torch.Tensor]:
+        """The objective f and its gradient; the loss is what the gauge is given."""
+        self._loss, gradient = self._rounds.evaluate(model)
+        return self._loss, gradient
+
+    def elapsed(self, round: int) -> None:
+        """Nothing is known about time."""
+
+    def ends(self, recorded: bool) -> tuple[int, ...]:
+        """The local steps that the gauge chooses."""
+        self._begin(self._loss)
+        return (self._last,)
+
+    def decide(self, record: Round, before: State, ends: Sequence[State]) -> tuple[Round, State]:
+        """Note the steps that were taken, and go on from the end of the round."""
+        return dataclasses.replace(record, taken=self._last), ends[-1]

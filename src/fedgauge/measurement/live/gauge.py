@@ -18,6 +18,7 @@ from fedgauge.base.errors import InputError, count, non_negative
 from fedgauge.base.terminal import notify
 from fedgauge.measurement.live.blocks import balanced
 from fedgauge.measurement.live.fit import MODEL_ERROR, Fit, Observations, fit, model_error
+from fedgauge.simulation.runs.reader import LIVE
 from fedgauge.values.answer import Answer, StepEfficiency
 
 FACTOR = 4
@@ -113,7 +114,7 @@ class LiveGauge:
         self._records = _Records()
         self._fit: Fit | None = None
         self._exploring, self._stopped = len(self.candidates) > 1, ""
-        self._explored = self._since = 0.0
+        self._explored = self._since = self._total = 0.0
         self._bad, self._ended = 0, False
         self._alive = list(range(len(self.candidates)))
         self._turn = 0
@@ -147,6 +148,7 @@ class LiveGauge:
         if done == 0:
             self._say("record was called without a round between; call it once after every round.")
             return
+        self._total += done
         place = self._place()
         if place is None:
             self._since += done
@@ -176,9 +178,27 @@ class LiveGauge:
             return
         self._bad = 0
         if value <= 0:
-            self._stop("The gauge needs losses above 0; subtract a lower bound from yours")
+            self._stop("The gauge needs losses above 0, so subtract a lower bound from yours")
         elif not cut:
             self._records.add(self._taken, place, value)
+
+    @property
+    def begun(self) -> bool:
+        """Whether a round has been recorded."""
+        return self._total > 0
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What determines its choices, beside the losses, as a simulated run saves it."""
+        return {
+            "name": LIVE,
+            "local_steps": self._own,
+            "steps": self.steps,
+            "cost": self.cost,
+            "candidates": list(self.candidates),
+            "explore": self.explore,
+            "commit": self.commit,
+        }
 
     # -- decisions ------------------------------------------------------------------------------------------------
 
@@ -344,7 +364,7 @@ class LiveGauge:
     def state_dict(self) -> dict[str, Any]:
         """Everything that decides what comes next, as plain numbers, for a checkpoint of the job."""
         plain = ("_taken", "_alive", "_queue", "_notes")
-        single = ("_exploring", "_stopped", "_explored", "_since", "_bad", "_turn", "_left", "_current")
+        single = ("_exploring", "_stopped", "_explored", "_since", "_bad", "_turn", "_left", "_current", "_total")
         return {
             "candidates": list(self.candidates),
             "records": {name: list(getattr(self._records, name)) for name in ("taken", "under", "losses")},
@@ -362,7 +382,7 @@ class LiveGauge:
             )
         for name in ("taken", "alive", "queue", "notes"):
             setattr(self, f"_{name}", list(state[name]))
-        for name in ("exploring", "stopped", "explored", "since", "bad", "turn", "left", "current"):
+        for name in ("exploring", "stopped", "explored", "since", "bad", "turn", "left", "current", "total"):
             setattr(self, f"_{name}", state[name])
         self._records = _Records(*(list(state["records"][name]) for name in ("taken", "under", "losses")))
         self._fit = None

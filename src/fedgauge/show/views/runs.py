@@ -275,7 +275,7 @@ def _taking_part(participation: Mapping[str, Any], num_workers: int | None) -> s
 
 def _steps(run: FoundRun) -> Any:
     steps = run.settings.get("local_steps")
-    return "auto" if isinstance(steps, Mapping) else steps
+    return steps.get("name", "auto") if isinstance(steps, Mapping) else steps
 
 
 def outline(run: FoundRun) -> dict[str, Any]:

@@ -20,6 +20,9 @@ from fedgauge.simulation.runs.manifest import MANIFEST, altered, digest, read_ma
 from fedgauge.values import Round, Trace, Value
 from fedgauge.values.display import Displayed
 
+LIVE = "live"
+"""The name of a live gauge among the settings of a run."""
+
 
 def seconds_of(data: Mapping[str, Any]) -> float:
     """The wall time in a line of ``timing.jsonl``."""
@@ -174,6 +177,9 @@ def _paced(settings: Mapping[str, Any], rounds: Sequence[Round]) -> list[float]:
     Rounds between two records have the local steps of the later record. The last record has none of its own: the rounds
     before it have those that the record before it decided.
     """
+    if settings.get("name") == LIVE:
+        steps = [float(record.taken or 0) for record in rounds]
+        return [sum(steps[:number]) for number in range(len(steps))]
     pace = Pace(**{key: value for key, value in settings.items() if key != "name"})
     state, taken, total = pace.init(), [], 0.0
     for record, following in zip(rounds, (*rounds[1:], None), strict=True):

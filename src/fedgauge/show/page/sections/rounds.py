@@ -37,7 +37,7 @@ def _steps(held: Any) -> Any:
     if held is None:
         return "unknown"
     if isinstance(held, Mapping):
-        return "auto"
+        return held.get("name", "auto")
     return f"{min(held)} to {max(held)}, one number per worker" if isinstance(held, list) else held
 
 
