@@ -29,7 +29,7 @@ from fedgauge import (
     simulate,
 )
 from fedgauge.base.errors import InputError
-from fedgauge.measurement.gauge import keeping
+from fedgauge.measurement.gauge import store
 from fedgauge.measurement.gauge.efficiency import BaseCurve, between
 from fedgauge.measurement.gauge.efficiency import falling as pooled
 from fedgauge.measurement.gauge.result import Efficiency, affordable, recommended
@@ -238,7 +238,7 @@ def test_states_on_disk_give_the_same_result_and_leave_nothing_behind(
     federation, algorithm = random_quadratics(4, 3, sigma2=0.01), fedavg(gamma=0.02)
     options = GaugeOptions(steps=120, local_steps=(4,))
     held = gauge(federation, algorithm, options=options)
-    monkeypatch.setattr(keeping, "_SMALL", 0)
+    monkeypatch.setattr(store, "_SMALL", 0)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     written: list[Path] = []
 
@@ -246,7 +246,7 @@ def test_states_on_disk_give_the_same_result_and_leave_nothing_behind(
         written.append(path)
         write_checkpoint(path, *rest)
 
-    monkeypatch.setattr(keeping, "write_checkpoint", noted)
+    monkeypatch.setattr(store, "write_checkpoint", noted)
     assert gauge(federation, algorithm, options=options).efficiency == held.efficiency
     assert written
     assert all(path.is_relative_to(tmp_path) for path in written)

@@ -41,7 +41,6 @@ from fedgauge.measurement.gauge.efficiency import (
     part,
     phases_of,
 )
-from fedgauge.measurement.gauge.keeping import Kept
 from fedgauge.measurement.gauge.probes import Base, Probe, Runner, sample_of_looks
 from fedgauge.measurement.gauge.reference import check_base, check_efficiencies, reference_for, stalled_at
 from fedgauge.measurement.gauge.result import (
@@ -57,6 +56,7 @@ from fedgauge.measurement.gauge.result import (
     explained,
     recommended,
 )
+from fedgauge.measurement.gauge.store import PartStore
 from fedgauge.measurement.noise import noise
 from fedgauge.measurement.passes import Meter
 from fedgauge.simulation.experiment.config import Experiment
@@ -191,7 +191,7 @@ class _Gauge:
         parts = {**self._settings, "experiment": None, "steps": self._steps, "goal": goal}
         if options.around:
             parts["around"] = True
-        self._kept = Kept(None if directory is None else Path(directory), parts)
+        self._kept = PartStore(None if directory is None else Path(directory), parts)
         self._what, self._done = "base run", 0
         self._found: dict[int, Efficiency] = {}
         self._parts: dict[int, list[Efficiency]] = {}

@@ -16,8 +16,8 @@ from fedgauge.base.codec import Value
 from fedgauge.base.threads import one_thread
 from fedgauge.federation.protocols import HasEffort, carries_statistics
 from fedgauge.measurement.gauge.efficiency import GaugeRun
-from fedgauge.measurement.gauge.keeping import Kept, KeptStates
 from fedgauge.measurement.gauge.result import GaugeOptions, Sight
+from fedgauge.measurement.gauge.store import PartStore, StoredStates
 from fedgauge.simulation.engines.local import make_engine
 from fedgauge.simulation.records import SHARE
 from fedgauge.simulation.rounds import Rounds
@@ -46,7 +46,7 @@ class Base:
         number = sum(each <= step for each in self.steps)
         states = self.states
         # Those that are kept on the disk stay there.
-        some = states.until(step) if isinstance(states, KeptStates) else {k: states[k] for k in states if k <= step}
+        some = states.until(step) if isinstance(states, StoredStates) else {k: states[k] for k in states if k <= step}
         return Base(self.steps[:number], self.losses[:number], some)
 
 
@@ -112,7 +112,7 @@ class Runner:
         self.gradient_steps += local_steps
         self._progress(local_steps)
 
-    def base(self, steps: int, places: Sequence[int], goal: float | None = None, kept: Kept | None = None) -> Base:
+    def base(self, steps: int, places: Sequence[int], goal: float | None = None, kept: PartStore | None = None) -> Base:
         """Run the base run, with one step per round, and keep its states at some places.
 
         Args:
@@ -121,7 +121,7 @@ class Runner:
             goal: a value of f at which it ends earlier.
             kept: finished parts, with which an interrupted base run is resumed.
         """
-        kept = kept or Kept(None, {})
+        kept = kept or PartStore(None, {})
         every = max(steps // RECORDS, 1)
         marks = sorted({*range(0, steps, every), *places, steps})
         found = kept.read("base") or {"steps": [], "losses": []}
@@ -152,7 +152,7 @@ class Runner:
             complete = False
         else:
             kept.write("base", {"steps": taken, "losses": losses})
-        return Base(taken, losses, KeptStates(kept, at), complete)
+        return Base(taken, losses, StoredStates(kept, at), complete)
 
     def probe(self, state: State, local_steps: int, settle: int, measured: int, watch: bool = False) -> Probe:
         """Let the drift settle for some rounds, and then measure f before and after some more; watch one of these."""

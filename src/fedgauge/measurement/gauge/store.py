@@ -30,7 +30,7 @@ _SMALL = 2**23
 _SETTINGS = "settings"
 
 
-class Kept:
+class PartStore:
     """The finished parts of a gauge in a directory; without a directory, only the states of the base run are kept.
 
     Large states are then in a temporary directory: a gauge has two dozen, each of which is a model or more.
@@ -154,10 +154,10 @@ class Kept:
         return Path(where if isinstance(where, Path) else where.name) / f"state-{step:09d}.safetensors"
 
 
-class KeptStates(Mapping[int, State]):
+class StoredStates(Mapping[int, State]):
     """The states of a base run after some of its steps, each read when it is asked for."""
 
-    def __init__(self, kept: Kept, steps: list[int]) -> None:
+    def __init__(self, kept: PartStore, steps: list[int]) -> None:
         self._kept, self._steps = kept, steps
 
     def __getitem__(self, step: int) -> State:
@@ -168,9 +168,9 @@ class KeptStates(Mapping[int, State]):
             raise InputError(f"The state of the base run after {step} steps can no longer be read; gauge again.")
         return found
 
-    def until(self, step: int) -> KeptStates:
+    def until(self, step: int) -> StoredStates:
         """The states after steps up to this one."""
-        return KeptStates(self._kept, [each for each in self._steps if each <= step])
+        return StoredStates(self._kept, [each for each in self._steps if each <= step])
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._steps)

@@ -14,7 +14,7 @@ import torch
 
 from fedgauge import GaugeOptions, GaugeResult, diloco, fedavg, gauge, random_quadratics
 from fedgauge.base.errors import InputError
-from fedgauge.measurement.gauge.keeping import Kept
+from fedgauge.measurement.gauge.store import PartStore
 from fedgauge.simulation.runs.checkpoints import State, read_checkpoint, write_checkpoint
 
 FEDERATION = random_quadratics(4, 3, hessian_spread=0.3, sigma2=0.01)
@@ -118,13 +118,13 @@ def test_what_it_cost_is_the_same_after_a_resume(until: int, whole: GaugeResult,
 
 
 def test_two_gauges_do_not_share_a_directory(tmp_path: Path) -> None:
-    first = Kept(tmp_path, {"seed": 0})
+    first = PartStore(tmp_path, {"seed": 0})
     with pytest.raises(InputError, match="Another process is writing the gauge"):
-        Kept(tmp_path, {"seed": 0})
+        PartStore(tmp_path, {"seed": 0})
     first.close()
-    Kept(tmp_path, {"seed": 0}).close()
+    PartStore(tmp_path, {"seed": 0}).close()
     with pytest.raises(InputError, match="parts of a gauge with another seed"):
-        Kept(tmp_path, {"seed": 1})
+        PartStore(tmp_path, {"seed": 1})
 
 
 def test_ctrl_c_in_the_base_run_returns_what_there_is() -> None:
