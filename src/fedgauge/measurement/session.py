@@ -24,7 +24,7 @@ from fedgauge.measurement.certification import certify
 from fedgauge.measurement.curvature import curvature
 from fedgauge.measurement.decomposition import decompose
 from fedgauge.measurement.divergence import divergence
-from fedgauge.measurement.gauge.reading import gauge_reading
+from fedgauge.measurement.gauge.gauge import gauge_reading
 from fedgauge.measurement.gram import layer
 from fedgauge.measurement.lenses import lenses
 from fedgauge.measurement.local_steps import LocalSteps
