@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedgauge.show.views import bounds, gauges, measurements, partitions, plans, regions, runs, sweeps, workers
+from fedgauge.show.views import bounds, gauges, measurements, partitions, plans, probes, regions, runs, sweeps, workers
 from fedgauge.show.views.view import Table, View, view
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "measurements",
     "partitions",
     "plans",
+    "probes",
     "regions",
     "runs",
     "sweeps",
