@@ -49,6 +49,8 @@ from .measurement.divergence import divergence as divergence
 from .measurement.gauge.gauge import gauge as gauge
 from .measurement.gauge.result import GaugeOptions as GaugeOptions
 from .measurement.gauge.result import GaugeResult as GaugeResult
+from .measurement.inspection import inspect_models as inspect_models
+from .measurement.inspection_result import Inspection as Inspection
 from .measurement.lenses import lenses as lenses
 from .measurement.live.probe import Probe as Probe
 from .measurement.live.probe_result import ProbedRound as ProbedRound

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import random
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ from fedgauge.cli import main
 from fedgauge.federation.flat import load_flat
 from fedgauge.measurement.live.comparing import Sent, Worker, compare_workers
 from fedgauge.measurement.live.passes import buffers_of, parameters_of, slope
+from fedgauge.measurement.live.reducing import largest
 from fedgauge.show.views import view
 from fedgauge.simulation.runs.reader import read_run, read_trace
 from fedgauge.simulation.workers import Lane, Work
@@ -63,9 +66,9 @@ def test_quadratics_give_closed_forms() -> None:
     federation, batches = quadratics(count=3, dim=4, seed=2)
     x0, gamma = federation.start(0), 0.2
     noise = torch.tensor([0.5, -1.0, 0.25, 2.0], dtype=torch.float64)
-    pairs = [[(h, b + noise, c), (h, b - noise, c)] for h, b, c in batches]
+    triples = [[(h, b + noise, c), (h, b, c), (h, b - noise, c)] for h, b, c in batches]
     model = Quadratic(x0)
-    probe = fg.Probe(quadratic_loss, pairs, share=1.0, start=model)
+    probe = fg.Probe(quadratic_loss, triples, share=1.0, start=model)
     run_quadratics(probe, model, batches, rounds=1, steps=1, rate=gamma)
     (found,) = probe.records
     H, b = (torch.stack([batch[part] for batch in batches]) for part in (0, 1))
@@ -75,7 +78,7 @@ def test_quadratics_give_closed_forms() -> None:
     at_mean, at_own = H @ mean + b, torch.einsum("nij,nj->ni", H, models) + b
     assert found.num_workers == 3
     assert found.alignment == CLOSE(float(changes.mean(0).square().sum() / changes.square().sum(1).mean()))
-    assert found.sigma2 == CLOSE(float(2 * noise @ noise))
+    assert found.sigma2 == CLOSE(float(noise @ noise))
     assert found.record.spread == CLOSE(float(apart.square().sum(1).mean()))
     assert found.record.zeta2 == CLOSE(float((at_mean - at_mean.mean(0)).square().sum(1).mean()))
     assert found.record.deviation2 == CLOSE(float((at_own - at_mean).mean(0).square().sum()))
@@ -173,7 +176,9 @@ def test_an_outer_step_changes_nothing(shards: list[tuple[torch.Tensor, torch.Te
 
 
 def test_half_precision_is_compared_at_the_mean(shards: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
-    found = probed(shards, network().to(torch.bfloat16)).records[0]
+    probe = probed(shards, network().to(torch.bfloat16))
+    found = probe.records[0]
+    assert probe.summary().stepped == 1
     usual = probed(shards, network().double()).records[0]
     # Local models have eight bits; without the exact mean, the alignment would be that of the rounded one.
     assert found.record.spread == CLOSE(usual.record.spread, rel=0.1)
@@ -201,8 +206,11 @@ class Odd(nn.Module):
         self.frozen = nn.Linear(8, 8).requires_grad_(False)
         self.last = nn.Linear(8, 3)
         self.drop2 = nn.Dropout(0.5).eval()
+        self.calls: torch.Tensor
+        self.register_buffer("calls", torch.zeros(()))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls.add_(1)
         hidden = self.drop(self.norm(self.first(x)).relu())
         hidden = self.third(self.second(hidden).tanh())
         out: torch.Tensor = self.last(self.drop2(self.frozen(hidden)))
@@ -275,12 +283,68 @@ def test_training_is_the_same_to_the_bit(shards: list[tuple[torch.Tensor, torch.
     assert plain == watched
 
 
+def test_it_measures_in_eval_mode_with_the_buffers_of_the_local_model(
+    shards: list[tuple[torch.Tensor, torch.Tensor]],
+) -> None:
+    """By autograd on copies: dropout is off, and averaged statistics do not count as a change of the gradients."""
+    torch.manual_seed(5)
+    model, batch = Odd(), shards[0]
+    with torch.no_grad():
+        model(shards[1][0])  # statistics that are not those of a new model
+    local = copy.deepcopy(model)
+    descend(local, mean_loss, batch, steps=2, rate=0.1)
+    probe = fg.Probe(mean_loss, [[batch]], share=1.0, start=model)
+    probe.before([local])
+    reference = copy.deepcopy(local).eval()
+    average(reference, [model])
+    mean_loss(reference, batch).backward()  # type: ignore[no-untyped-call]
+    average(model, [local])
+    for statistics in (model.norm.running_mean, local.norm.running_mean):
+        assert statistics is not None
+        statistics.add_(1.0)
+    probe.after(model)
+    (found,) = probe.records
+    squares = [each.grad.square().sum() for each in reference.parameters() if each.grad is not None]
+    assert found.record.grad2 == CLOSE(float(sum(squares)), rel=1e-5)
+    assert found.record.loss == CLOSE(mean_loss(reference, batch).item())
+    # One worker whose model is the average: its gradient has not changed.
+    assert found.record.deviation2 == CLOSE(0, abs=1e-14)
+
+
 def test_only_what_is_trained_is_compared(shards: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
     """BatchNorm's statistics and frozen layers are in no vector; shared weights are in it once."""
     torch.manual_seed(5)
     found = probed(shards, Odd()).records[0]
     assert "third.weight" not in found.layers
     assert set(found.layers) == {name for name, each in Odd().named_parameters() if each.requires_grad}
+
+
+def test_the_largest_of_all_ranks_follows_from_sums() -> None:
+    ranks, size = 3, 200
+    generator = torch.Generator().manual_seed(0)
+    powers = torch.randint(-40, 38, (ranks, size), generator=generator).double()
+    values = torch.rand(ranks, size, generator=generator, dtype=torch.float64) * 10.0**powers
+    values[0, 0], values[:, 1], values[1, 2], values[:, 3] = torch.inf, 0.0, torch.nan, 1.5
+    values[:, 10:100] = values[0, 10:100] * (1 + torch.rand(ranks, 90, generator=generator, dtype=torch.float64) / 1000)
+    barrier, box = threading.Barrier(ranks), [torch.zeros(()) for _ in range(ranks)]
+
+    def find(rank: int) -> torch.Tensor:
+        def reduce(tensor: torch.Tensor) -> torch.Tensor:
+            box[rank] = tensor
+            barrier.wait()
+            total = sum(box, torch.zeros(()))
+            barrier.wait()
+            return total
+
+        return largest(values[rank], reduce)
+
+    with ThreadPoolExecutor(ranks) as pool:
+        found = list(pool.map(find, range(ranks)))
+    assert all(torch.equal(each, found[0]) for each in found)
+    expected = values.nan_to_num(nan=torch.inf, posinf=torch.inf).amax(0)
+    assert (found[0] <= expected).all()
+    # Rounded down to the 24 bits of a float32, and below 1e-37 to fewer.
+    assert torch.allclose(found[0], expected, rtol=2**-23, atol=2e-45)
 
 
 # -- how often -------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.utils.stateless import _reparametrize_module
 
 from fedgauge.base.errors import InputError
-from fedgauge.base.threads import seed_generators, separate_generator, usual_torch
+from fedgauge.base.threads import seed_generators, separate_generator
 from fedgauge.federation.flat import trainable
 
 BatchLoss = Callable[[nn.Module, Any], torch.Tensor]
@@ -141,7 +141,7 @@ def _apart(model: nn.Module, device: torch.device) -> Iterator[None]:
         # Not by eval(), which a module may have made to do more than this.
         for part, _ in modes:
             part.training = False
-        with usual_torch(), separate_generator(device):
+        with separate_generator(device):
             yield
     finally:
         for part, mode in modes:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fedgauge.base.errors import InputError, nearest
 from fedgauge.measurement.values import Reading
 from fedgauge.values import Constants, Estimate, Kind, Result, Round, Value
-from fedgauge.values.display import Displayed, counted, lasting
+from fedgauge.values.display import Displayed, counted, lasting, share_of
 
 MEANING = "What a probe observed in a job, on a few fixed batches of each worker."
 
@@ -138,10 +138,11 @@ class ProbeResult(Result, Displayed):
             return f"In round {last.round}, no model of {workers} had changed."
         if last.num_workers == 1:
             return f"In round {last.round} there was one worker, so there is nothing to compare."
+        left = share_of(last.alignment)
         return (
-            f"In round {last.round}, averaging left {percent(last.alignment)} of the mean squared change of {workers}."
-            f" It leaves 100% if all agree, {percent(1 / last.num_workers)} if their changes are unrelated, and less if"
-            " they oppose one another."
+            f"In round {last.round}, averaging left {left} of the mean squared change of {workers}. It leaves 100% if"
+            f" all agree, {share_of(1 / last.num_workers)} if their changes are unrelated, and less if they oppose one"
+            " another."
         )
 
     @property
@@ -177,17 +178,6 @@ class ProbeResult(Result, Displayed):
                 method = f"root mean square over {counted(len(known), 'round')}"
                 found.append(_estimate(symbol, mean, max(known) ** 0.5, "sample", method, min(known) ** 0.5))
         return found
-
-
-def percent(share: float) -> str:
-    """A share in per cent with two or three digits.
-
-    >>> percent(0.5), percent(0.0123), percent(1 / 1000), percent(1e-9)
-    ('50%', '1.2%', '0.1%', 'less than 0.01%')
-    """
-    if share < 1e-4:
-        return "0%" if share == 0 else "less than 0.01%"
-    return f"{share:.0%}" if share >= 0.0995 else f"{100 * share:.2g}%"
 
 
 def _estimate(symbol: str, value: float, high: float, kind: Kind, method: str, low: float | None = None) -> Estimate:

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from fedgauge.show.views import bounds, gauges, measurements, partitions, plans, probes, regions, runs, sweeps, workers
+from fedgauge.show.views import (
+    bounds,
+    gauges,
+    inspections,
+    measurements,
+    partitions,
+    plans,
+    probes,
+    regions,
+    runs,
+    sweeps,
+    workers,
+)
 from fedgauge.show.views.view import Table, View, view
 
 __all__ = [
@@ -10,6 +22,7 @@ __all__ = [
     "View",
     "bounds",
     "gauges",
+    "inspections",
     "measurements",
     "partitions",
     "plans",
