@@ -59,6 +59,7 @@ def test_it_computes_what_the_formulas_say(given_models: Models, data: st.DataOb
     assert found.spread == CLOSE(float(p @ (rows - mean).square().sum(1)), rel=1e-9, abs=1e-24)
     assert found.change2 == CLOSE(float(p @ changes.square().sum(1)))
     assert found.alignment == CLOSE(float(went @ went) / found.change2)
+    assert found.unrelated == CLOSE(float(p.square() @ changes.square().sum(1)) / found.change2)
     assert [each.change for each in found.clients] == CLOSE(changes.norm(dim=1).tolist())
     assert [each.distance for each in found.clients] == CLOSE((rows - mean).norm(dim=1).tolist(), abs=1e-12)
     cosines = torch.nn.functional.cosine_similarity(changes[:, None], changes[None], dim=2)

@@ -38,16 +38,17 @@ def train(place: Path, outer: float, rounds: int = 4) -> None:
     distributed.init_process_group("gloo")
     rank, ranks = distributed.get_rank(), distributed.get_world_size()
     model, started = make_model(), make_model()
+    wrapped = nn.parallel.DistributedDataParallel(model)  # as a job may have it that also trains synchronously
     with fg.Probe(mean_loss, batches_of(rank), share=1.0, start=model, out=place / "run") as probe:
         for _ in range(rounds):
             descend(model, mean_loss, make_data(rank), steps=3, rate=0.2)
-            probe.before(model)
+            probe.before(wrapped)
             with torch.no_grad():
                 for now, before in zip(model.parameters(), started.parameters(), strict=True):
                     distributed.all_reduce(now)
                     now.copy_(before + outer * (now / ranks - before))
                     before.copy_(now)
-            probe.after(model)
+            probe.after(wrapped)
     # A share that makes them measure now and then, by their own clocks: all must measure in the same rounds.
     seldom = fg.Probe(mean_loss, batches_of(rank), share=0.05 + 0.1 * rank, start=model)
     for _ in range(60):
@@ -55,9 +56,15 @@ def train(place: Path, outer: float, rounds: int = 4) -> None:
         seldom.after(model)
     result = {"records": [each.to_json() for each in probe.records], "rounds": [r.round for r in seldom.records]}
     (place / f"rank{rank}.json").write_text(json.dumps(result))
+    # Whoever leaves while others still use its connections, or while DDP still has its threads, ends them by an abort.
+    del wrapped
+    distributed.barrier()
     distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     train(Path(sys.argv[1]), float(sys.argv[2]))
+    # Torch's threads sometimes abort a process while Python takes itself down ("terminate called without an active
+    # exception"), when all of this is done.
+    os._exit(0)

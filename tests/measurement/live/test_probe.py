@@ -311,6 +311,22 @@ def test_it_measures_in_eval_mode_with_the_buffers_of_the_local_model(
     assert found.record.deviation2 == CLOSE(0, abs=1e-14)
 
 
+def test_a_loss_draws_the_same_at_every_model(shards: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """One worker whose model is the average: without the same draws, its gradient would seem to change."""
+    model = network()
+    local = copy.deepcopy(model)
+
+    def loss(model: nn.Module, batch: Any) -> torch.Tensor:
+        return mean_loss(model, (batch[0] + torch.randn_like(batch[0]), batch[1]))
+
+    descend(local, mean_loss, shards[0], steps=2, rate=0.1)
+    probe = fg.Probe(loss, [shards[0], shards[1]], share=1.0, start=model)
+    probe.before(local)
+    average(model, [local])
+    probe.after(model)
+    assert probe.records[0].record.deviation2 == 0
+
+
 def test_only_what_is_trained_is_compared(shards: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
     """BatchNorm's statistics and frozen layers are in no vector; shared weights are in it once."""
     torch.manual_seed(5)
@@ -472,6 +488,12 @@ def measured(loss: Any = mean_loss, batches: Any = ONE, model: Any = None, **opt
     probe.after(model)
 
 
+def averaged_into_another() -> None:
+    probe = fg.Probe(mean_loss, ONE, share=1.0, start=network())
+    probe.before(network())
+    probe.after(nn.Linear(5, 3))
+
+
 def twice() -> None:
     probe = fg.Probe(mean_loss, ONE)
     probe.before(network())
@@ -501,6 +523,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     "another model": (lambda: measured(lambda model, batch: mean_loss(OTHER, batch)), "does not depend on the model"),
     "frozen": (lambda: fg.Probe(mean_loss, ONE).before(network().requires_grad_(False)), "nothing to probe"),
     "other parameters": (lambda: measured(model=nn.Linear(5, 3)), "trains other parameters"),
+    "another average": (averaged_into_another, "averaged model trains other parameters"),
     "reduce": (lambda: measured(reduce=lambda tensor: tensor.sum()), "must return the sum over all ranks"),
     "about": (lambda: fg.Probe(mean_loss, ONE, about={"local_step": 3}), "did you mean local_steps?"),
     "algorithm": (lambda: fg.Probe(mean_loss, ONE, about={"algorithm": "sgd"}), "an object with a name"),

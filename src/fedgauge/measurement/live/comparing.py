@@ -18,7 +18,7 @@ from fedgauge.values import Round
 
 _TOGETHER = 2**22
 """The number of parameters whose vectors are summed over ranks at once."""
-_CHECKS = 4
+_CHECKS = 2
 """The number of random directions in which a mean is told from another model."""
 _COARSE = 1e-5
 """Averages in types that round more coarsely than this are not the mean, which is then computed."""

@@ -98,7 +98,7 @@ def slope(model: nn.Module, loss: BatchLoss, batches: Sequence[Any], parameters:
         for number, batch in enumerate(batches):
             leaves = {name: each.detach().clone().requires_grad_() for name, each in parameters.items()}
             held = {**leaves, **{name: each.clone() for name, each in buffers.items()}}
-            # Whatever the loss draws, it draws the same at every model.
+            # What the loss draws by torch, it draws the same at every model.
             seed_generators(number, device)
             with _reparametrize_module(model, held, tie_weights=True):
                 value = _checked(loss(model, batch))
