@@ -6,7 +6,7 @@ import math
 
 from fedgauge.measurement.inspection_result import STANDS_OUT, WITHOUT_DATA, InspectedClient, Inspection
 from fedgauge.show.charts import HeatMap, Picture, Row, RowChart
-from fedgauge.show.views.view import Cell, Share, Table, View, Written, view
+from fedgauge.show.views.view import Cell, Share, Table, View, Written, brief_name, view
 from fedgauge.values.display import counted
 
 _MOST = 12
@@ -36,7 +36,7 @@ def view_of_inspection(found: Inspection) -> View:
 def _clients_table(found: Inspection) -> Table:
     """The clients that stand out, and then the others in their order."""
     ordered = sorted(found.clients, key=lambda client: not client.why)
-    rows = [(c.name, c.weight, c.change, c.distance, _cosine(c.cosine), c.why) for c in ordered[:_MOST]]
+    rows = [(brief_name(c.name), c.weight, c.change, c.distance, _cosine(c.cosine), c.why) for c in ordered[:_MOST]]
     more = len(ordered) - _MOST
     note = f"{counted(more, 'more client')}, with --json or in Python." if more > 0 else ""
     heads = ("client", "weight", "change", "from the mean", "cosine with the others", "stands out")
@@ -60,15 +60,11 @@ def _layers_table(found: Inspection) -> Table:
         spread = Share(layer.spread / found.spread) if found.spread else None
         aligned = None if layer.alignment is None else Share(layer.alignment)
         relative = layer.change2**0.5 / layer.norm if layer.norm else None
-        rows.append([layer.name, Share(layer.numbers / numbers), spread, aligned, relative])
+        rows.append([brief_name(layer.name), Share(layer.numbers / numbers), spread, aligned, relative])
     more = len(layers) - _MOST
     note = f"{counted(more, 'layer')} with smaller parts of the spread left out." if more > 0 else ""
     heads = ("layer", "of the numbers", "of the spread", "alignment", "relative change")
     return Table(heads, rows, "Layers", note)
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= 24 else f"…{name[-23:]}"
 
 
 def _angles(found: Inspection) -> HeatMap:
@@ -76,7 +72,7 @@ def _angles(found: Inspection) -> HeatMap:
     angles = [[math.nan if value is None else math.degrees(math.acos(value)) for value in row] for row in found.cosines]
     for place, row in enumerate(angles):
         row[place] = 0.0  # up to rounding
-    names = [_short(client.name) for client in found.clients]
+    names = [brief_name(client.name) for client in found.clients]
     return HeatMap(
         "angles",
         angles,
@@ -94,13 +90,15 @@ def _lengths(found: Inspection) -> RowChart:
         return "stands out" if client.why else ""
 
     ordered = sorted(found.clients, key=lambda client: not client.why)[:_MOST]
-    rows = [Row(_short(c.name), "change", c.change, c.change, c.change, 4 if c.why else 0, note(c)) for c in ordered]
+    rows = [
+        Row(brief_name(c.name), "change", c.change, c.change, c.change, 4 if c.why else 0, note(c)) for c in ordered
+    ]
     return RowChart("changes", rows, "How far each client went", "length of the change", log=False, bars=True)
 
 
 def _spread(found: Inspection) -> RowChart:
     layers = sorted(found.layers, key=lambda layer: -layer.spread)[:_MOST]
     whole = found.spread or 1.0
-    shares = [(_short(layer.name), 100 * layer.spread / whole) for layer in layers]
+    shares = [(brief_name(layer.name), 100 * layer.spread / whole) for layer in layers]
     rows = [Row(name, "spread", share, share, share) for name, share in shares]
     return RowChart("layers", rows, "Where the clients differ", "per cent of the spread", log=False, bars=True)

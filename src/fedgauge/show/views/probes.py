@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fedgauge.measurement.live.probe_result import ProbedLayer, ProbedRound, ProbeResult
 from fedgauge.show.charts import LineChart, Series
 from fedgauge.show.views.runs import some
-from fedgauge.show.views.view import Cell, Share, Table, View, estimates_table, view
+from fedgauge.show.views.view import Cell, Share, Table, View, brief_name, estimates_table, view
 from fedgauge.values.display import counted
 
 _MOST = 12
@@ -21,10 +21,9 @@ def view_of_probe(found: ProbeResult) -> View:
     if found.left_out:
         notes.append(f"{counted(found.left_out, 'round')} left out, because a loss or a gradient was not finite.")
     if found.stepped:
-        rounds = "round" if found.stepped == 1 else "rounds"
         notes.append(
-            f"After {found.stepped} of the measured {rounds} the model was not the mean of the local models (an outer"
-            " optimiser, or a type of few digits); the mean was computed for the measurement."
+            f"In {counted(found.stepped, 'measured round')}, the averaged model was not the mean of the local models"
+            " (an outer optimiser, or a number type of few digits); the mean was computed for the measurement."
         )
     tables, charts = [], []
     if found.rounds:
@@ -62,11 +61,11 @@ def _layers_table(last: ProbedRound) -> Table:
     for name, layer in layers[:_MOST]:
         aligned = None if layer.alignment is None else Share(layer.alignment)
         shares = [Share(part / of) if of else None for part, of in zip(_parts(layer), whole, strict=True)]
-        rows.append([name, aligned, *shares, layer.L_h_ratio, layer.L_tilde_ratio])
+        rows.append([brief_name(name), aligned, *shares, layer.L_h_ratio, layer.L_tilde_ratio])
     more = len(layers) - _MOST
     note = f"{counted(more, 'layer')} with smaller parts of the deviation left out." if more > 0 else ""
-    heads = ("layer", "alignment", "of the spread", "of the deviation", "L_h part", "L_tilde part")
-    return Table(heads, rows, f"Layers in round {last.round}", note)
+    heads = ("layer", "alignment", "spread", "deviation", "L_h", "L_tilde")
+    return Table(heads, rows, f"Layers in round {last.round}, and their parts of the whole", note)
 
 
 def _parts(layer: ProbedLayer) -> tuple[float, float]:
