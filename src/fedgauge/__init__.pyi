@@ -49,7 +49,12 @@ from .measurement.divergence import divergence as divergence
 from .measurement.gauge.gauge import gauge as gauge
 from .measurement.gauge.result import GaugeOptions as GaugeOptions
 from .measurement.gauge.result import GaugeResult as GaugeResult
+from .measurement.inspection import inspect_models as inspect_models
+from .measurement.inspection_result import Inspection as Inspection
 from .measurement.lenses import lenses as lenses
+from .measurement.live.probe import Probe as Probe
+from .measurement.live.probe_result import ProbedRound as ProbedRound
+from .measurement.live.probe_result import ProbeResult as ProbeResult
 from .measurement.local_steps import LocalSteps as LocalSteps
 from .measurement.noise import noise as noise
 from .measurement.passes import Meter as Meter
@@ -89,6 +94,7 @@ from .simulation.runs.reader import FoundRun as FoundRun
 from .simulation.runs.reader import find_runs as find_runs
 from .simulation.runs.reader import read_run as read_run
 from .simulation.runs.reader import read_trace as read_trace
+from .simulation.runs.saving import save_run as save_run
 from .simulation.setup import Setup as Setup
 from .simulation.setup import steps_of_epochs as steps_of_epochs
 from .theory import COROLLARIES as COROLLARIES

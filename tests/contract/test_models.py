@@ -27,6 +27,7 @@ from fedgauge import (
     Meter,
     Participation,
     PlanOptions,
+    Probe,
     Setup,
     Trace,
     federate,
@@ -39,10 +40,12 @@ from fedgauge import (
     with_optimiser,
 )
 from fedgauge.base.files import write_json
+from fedgauge.federation.flat import load_flat
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.show.page.build import build
 from fedgauge.show.results.background import background_of
 from fedgauge.show.results.reading import read_results
+from fedgauge.simulation.workers import Lane, Work
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -212,6 +215,39 @@ def test_every_kind_of_model_is_measured_planned_and_reported(kind: str, tmp_pat
     page = build(found, background_of(found), "fedgauge report run")
     assert gauged.sentence.split(":")[0] in page.html
     assert page.html.count("<svg") >= 3
+
+
+PROBED: dict[str, tuple[Callable[[], nn.Module], Any, Any]] = {
+    "dropout": (dropped, EVEN, functional.cross_entropy),
+    "BatchNorm, frozen": (normalised, EVEN, functional.cross_entropy),
+    "padded tokens": (Tagger, padded(), masked),
+    "frozen layers": (frozen, SHARDS, functional.cross_entropy),
+    "LoRA": (LowRank, EVEN, functional.cross_entropy),
+}
+
+
+@pytest.mark.parametrize("kind", PROBED)
+def test_a_probe_measures_what_every_kind_of_model_records(kind: str) -> None:
+    """At the local models of a simulated round, whole shards being the batches."""
+    make, shards, loss = PROBED[kind]
+    torch.manual_seed(0)
+    federation, algorithm = federate(make, loss, shards, batch_size=4), make_algorithm("fedavg", gamma=0.1)
+    record = simulate(federation, algorithm, local_steps=3, rounds=1).rounds[0]
+    N, start = federation.num_workers, federation.start(0)
+    rows, _ = Work(federation, algorithm, 3, 0, N).local_states(Lane(Participation().cohort(N, 0, 0), {}), 0, start, {})
+    model, models = federation.module, [federation.module for _ in range(N)]
+    load_flat(model, start)
+    for each, row in zip(models, rows["x"], strict=True):
+        load_flat(each, row)
+    batches = [[shard] for shard in shards]
+    probe = Probe(lambda model, batch: loss(model(batch[0]), batch[1]), batches, share=1.0, start=model)
+    probe.before(models)
+    load_flat(model, rows["x"].mean(0))
+    probe.after(model)
+    found = probe.records[0].record
+    for name in ("loss", "grad2", "spread", "deviation2", "zeta2", "L_h_ratio", "L_tilde_ratio", "L_g_ratio"):
+        # Both compute in float32; deviations are small differences of gradients.
+        assert getattr(found, name) == pytest.approx(getattr(record, name), rel=1e-3), name
 
 
 @pytest.mark.parametrize("algorithm", MADE)

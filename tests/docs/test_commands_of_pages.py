@@ -21,6 +21,7 @@ PAGES = [
     ("tutorial.md", "howto/explore.md"),
     ("howto/own-model.md", "howto/own-partition.md"),
     ("howto/track.md",),
+    ("howto/inspect.md",),
 ]
 
 

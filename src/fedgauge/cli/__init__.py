@@ -27,6 +27,7 @@ from fedgauge.cli import (
     evaluate,
     explore,
     gauge,
+    inspection,
     measure,
     plan,
     quadratic,
@@ -59,7 +60,7 @@ app = typer.Typer(
 )
 for command in (run.demo, gauge.gauge, run.simulate, measure.measure, plan.plan, report.report):
     app.command()(command)
-for command in (evaluate.evaluate, sweep.sweep):
+for command in (evaluate.evaluate, inspection.inspect, sweep.sweep):
     runs.app.command()(command)
 data.app.command()(design.design)
 for command in (

@@ -19,7 +19,7 @@ app = typer.Typer(name="runs", no_args_is_help=True)
 
 @app.callback()
 def _group() -> None:
-    """Show, compare, check, export and evaluate saved runs, or make many at once.
+    """Show, compare, check, export and evaluate saved runs, inspect saved models, or make many runs at once.
 
     Example: fedgauge runs list
     """

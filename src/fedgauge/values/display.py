@@ -90,6 +90,17 @@ def whole(number: float) -> str:
     return f"{number:,.0f}" if number >= 10 or number == round(number) else f"{number:.2g}"
 
 
+def share_of(share: float) -> str:
+    """A share in per cent, with two or three digits.
+
+    >>> share_of(0.5), share_of(0.0123), share_of(1 / 1000), share_of(1e-9)
+    ('50%', '1.2%', '0.1%', 'less than 0.01%')
+    """
+    if share < 1e-4:
+        return "0%" if share == 0 else "less than 0.01%"
+    return f"{share:.0%}" if share >= 0.0995 else f"{100 * share:.2g}%"
+
+
 def counted(number: int, noun: str) -> str:
     """A number of things, with the noun in the singular for one.
 

@@ -18,6 +18,8 @@ from fedgauge.base.files import read_file, read_named
 from fedgauge.base.user_code import RESULTS as ADDED
 from fedgauge.base.user_code import plugins
 from fedgauge.measurement.gauge.result import GaugeResult
+from fedgauge.measurement.inspection_result import Inspection
+from fedgauge.measurement.live.probe_result import ProbeResult
 from fedgauge.measurement.parts import Decomposition, Parts
 from fedgauge.measurement.values import Design, Measurement, WorkerEvaluation
 from fedgauge.planning.plan import Plan
@@ -309,6 +311,8 @@ RESULTS: Mapping[str, type[Result]] = {
         Measurement,
         Design,
         WorkerEvaluation,
+        Inspection,
+        ProbeResult,
         DemoResult,
         *(result for added in plugins(ADDED).values() for result in added),
     )

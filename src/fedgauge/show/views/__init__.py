@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from fedgauge.show.views import answers, bounds, gauges, measurements, partitions, plans, regions, runs, sweeps, workers
+from fedgauge.show.views import (
+    answers,
+    bounds,
+    gauges,
+    inspections,
+    measurements,
+    partitions,
+    plans,
+    probes,
+    regions,
+    runs,
+    sweeps,
+    workers,
+)
 from fedgauge.show.views.view import Table, View, view
 
 __all__ = [
@@ -11,9 +24,11 @@ __all__ = [
     "answers",
     "bounds",
     "gauges",
+    "inspections",
     "measurements",
     "partitions",
     "plans",
+    "probes",
     "regions",
     "runs",
     "sweeps",

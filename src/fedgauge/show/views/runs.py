@@ -53,7 +53,7 @@ def view_of_run(run: FoundRun) -> View:
     """A run that was saved, or the recorded part of an unfinished one."""
     title = title_of(run.settings) if "algorithm" in run.settings else run.path
     took = f" in {run.seconds[-1]:.1f} s" if run.seconds else ""
-    rounds = run.settings.get("rounds", "–")
+    rounds = run.settings.get("rounds") or "–"
     notes = [*run.incidents, f"{run.path}: {run.status}, round {run.stopped_at} of {rounds}{took}."]
     if run.experiment:
         unfinished = run.status == "unfinished"
@@ -66,9 +66,10 @@ def _view_of_rounds(rounds: Sequence[Round], title: str, sentences: Sequence[str
     tables = [_rounds_table(rounds), *_decisions(rounds)]
     sampled = next((r for r in rounds if r.sample is not None), None)
     if sampled is not None:
+        error = "" if sampled.loss_error is None else ", with the standard error of f"
         tests = "" if sampled.tests is None else f", and accuracy of {sampled.tests:,} test examples"
         sentence = (
-            f"These are values of a fixed sample of {sampled.sample:,} examples, with the standard error of f{tests};"
+            f"These are values of a fixed sample of {sampled.sample:,} examples{error}{tests};"
             " ‖∇f‖² and the ratios belong to the sample alone."
         )
         notes = [sentence, *notes]
@@ -167,12 +168,13 @@ def outcome(run: FoundRun) -> str:
     if last.accuracy is not None:
         came += f" and {last.accuracy:.1%} of the test examples are right"
     if run.status in ("unfinished", "stopped"):
-        return f"Not finished: after {last.round} of {run.settings.get('rounds', '–')} rounds {came}."
+        whole = run.settings.get("rounds")
+        return f"Not finished: after {last.round} {f'of {whole} ' if whole else ''}rounds {came}."
     if run.status == "target":
         return f"Target reached after {counted(run.stopped_at, 'round')}: {came}."
     # The last records of an altered run may be missing; f is then what the last one that is there says.
-    whole = last.round == run.stopped_at
-    return f"After {'' if whole else f'{last.round} of '}{counted(run.stopped_at, 'round')} {came}."
+    is_whole = last.round == run.stopped_at
+    return f"After {'' if is_whole else f'{last.round} of '}{counted(run.stopped_at, 'round')} {came}."
 
 
 def ending(trace: Trace) -> str:

@@ -147,7 +147,7 @@ def read_model(path: str | Path, federation: Rows) -> torch.Tensor:
     The file holds a flat vector named ``model``, or a ``state_dict`` of the federation's module. Only tensors are
     unpickled.
     """
-    return _from_parts(_tensors(Path(path)), federation, str(path))
+    return _from_parts(read_tensors(Path(path)), federation, str(path))
 
 
 def _from_parts(tensors: Mapping[str, torch.Tensor], federation: Rows, where: str) -> torch.Tensor:
@@ -181,7 +181,8 @@ def _from_parts(tensors: Mapping[str, torch.Tensor], federation: Rows, where: st
     return check_model(federation, torch.cat([tensors[name].reshape(-1) for name in model]))
 
 
-def _tensors(path: Path) -> Mapping[str, torch.Tensor]:
+def read_tensors(path: Path) -> Mapping[str, torch.Tensor]:
+    """The tensors of a ``.safetensors`` file, or of one that ``torch.save`` wrote; only tensors are unpickled."""
     from safetensors.torch import load
 
     try:

@@ -206,11 +206,12 @@ class RunDirectory:
                 f"Cannot keep a run in {path}: {error.strerror}; name a directory that you can write to."
             ) from None
 
-    def append(self, record: Round, seconds: float) -> None:
-        """Add a round; when this returns, the operating system has the line."""
+    def append(self, record: Round, seconds: float | None) -> None:
+        """Add a round, and its time if that is known; when this returns, the operating system has the line."""
         with self._stopping():
             self._rounds.append(record.round, record.to_json())
-            self._timing.append(record.round, {"round": record.round, "seconds": seconds})
+            if seconds is not None:
+                self._timing.append(record.round, {"round": record.round, "seconds": seconds})
 
     def checkpoint(self, state: State) -> None:
         """Save a state and delete all but the newest checkpoints."""

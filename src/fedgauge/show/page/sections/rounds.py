@@ -64,7 +64,8 @@ def _what(run: FoundRun) -> str:
     where = f" on {run.source}" if run.source != "–" else ""
     if last is None or last.sample is None:
         return f"{what}{where}"
-    return f"{what}{where}; f (± {last.loss_error or 0.0:.2g}) is from a sample of {last.sample:,} examples"
+    error = "" if last.loss_error is None else f" (± {last.loss_error:.2g})"
+    return f"{what}{where}; f{error} is from a sample of {last.sample:,} examples"
 
 
 def _settings(given: ReportInput) -> Mapping[str, CellValue]:
