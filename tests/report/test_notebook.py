@@ -107,6 +107,18 @@ def made(kind: str) -> Any:
             curve = SeedCurve((2.0, 1.0), (0.1, 0.2))
             each_ = Combination({"local_steps": 4}, 0, (0, 1), 1.0, curve, None, ())
             return SweepResult(made_experiment().to_json(), {"local_steps": (4,)}, 2, (each_,), "fedgauge runs sweep")
+        case "answer":
+            entries = (fg.StepEfficiency(1, 1, 1, 1, False), fg.StepEfficiency(16, 0.8, 0.7, 0.9))
+            return fg.Answer(entries, "synchronous training", cost=10.0, using=4)
+        case "inspection":
+            weight = torch.zeros(3)
+            return fg.inspect_models({"w": weight}, [{"w": weight + 1}, {"w": weight + torch.arange(3.0)}])
+        case "probe":
+            probe = fg.Probe(lambda model, batch: model(batch).square().mean(), [torch.eye(2)], start=nn.Linear(2, 1))
+            local = nn.Linear(2, 1)
+            probe.before(local)
+            probe.after(local)
+            return probe.summary()
         case "found run":
             place = Path(tempfile.mkdtemp()) / "run"
             fg.simulate(FEDERATION, algorithm, local_steps=2, rounds=3, keep=place)
@@ -142,6 +154,9 @@ KINDS: dict[str, type] = {
     "best rate": Tuned,
     "best local steps": Tuned,
     "corollary": CorollaryRates,
+    "answer": fg.Answer,
+    "inspection": fg.Inspection,
+    "probe": fg.ProbeResult,
     "found run": fg.FoundRun,
     "region": region.Region,
 }

@@ -16,7 +16,17 @@ from fedgauge.show.page.sections import SECTIONS
 from fedgauge.show.results.reading import RESULTS, RUN, read_results
 
 FILES = sorted(path for path in Path(sections.__file__).parent.glob("*.py") if path.stem != "__init__")
-WITHOUT_PAGE = {"sketch", "sampling", "lens-study", "decisive-study", "design", "falsification", "demo"}
+WITHOUT_PAGE = {
+    "sketch",
+    "sampling",
+    "lens-study",
+    "decisive-study",
+    "design",
+    "falsification",
+    "demo",
+    "probe",
+    "inspection",
+}
 
 
 def test_there_is_one_file_for_each_section_and_all_are_listed() -> None:

@@ -66,6 +66,12 @@ def test_a_saved_run_knows_its_local_steps(tmp_path: Path) -> None:
     assert saved.steps[:3] == [0.0, *np.cumsum([record.taken or 0 for record in trace.rounds[:2]]).astype(float)]
 
 
+@pytest.mark.parametrize("algorithm", [fg.diloco(0.01), fg.fedavgm(0.1), fg.slowmo(0.1)])
+def test_servers_with_a_memory_are_refused(algorithm: fg.Algorithm) -> None:
+    with pytest.raises(InputError, match="remembers rounds of another length after"):
+        fg.simulate(fg.random_quadratics(3, 2), algorithm, local_steps=gauge(), rounds=10)
+
+
 def test_a_gauge_that_was_used_already_is_refused() -> None:
     live = gauge()
     live.record(1.0)

@@ -118,6 +118,11 @@ def simulate(
     steps: int | tuple[int, ...] = 1  # where there is a pace, its first decision replaces this
     if isinstance(local_steps, StepChooser):
         pace = local_steps
+        if algorithm.synchronous is not None:
+            raise InputError(
+                f"A live gauge cannot be used with {algorithm.name}, whose server or optimiser remembers rounds of"
+                " another length after a change of local steps; use fedavg, or gauge it with fedgauge.gauge."
+            )
         if local_steps.begun:
             raise InputError(
                 "This live gauge has been used in a run; make a new one, which a resumed run brings up to date."

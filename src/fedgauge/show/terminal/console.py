@@ -28,7 +28,7 @@ from rich.text import Text
 from fedgauge.base import bars
 from fedgauge.base.terminal import printable
 from fedgauge.show.charts import FieldMap
-from fedgauge.show.views.view import Cell, Held, Share, Standing, Table, View
+from fedgauge.show.views.view import Cell, Deferred, Held, Share, Standing, Table, View
 from fedgauge.show.views.view import number as number
 from fedgauge.values import Round
 
@@ -210,7 +210,7 @@ def show(view: View) -> None:
     for each in view.tables:
         if not each.detail:
             _show_table(each)
-    for chart in view.charts:
+    for chart in () if isinstance(view.charts, Deferred) else view.charts:
         if isinstance(chart, FieldMap):
             _show_map(chart)
     for note in view.notes:

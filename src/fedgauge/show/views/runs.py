@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedgauge.show.charts import LineChart, Series
-from fedgauge.show.views.view import Cell, Table, View, Written, counted_share, view
+from fedgauge.show.views.view import Cell, Deferred, Table, View, Written, counted_share, view
 from fedgauge.show.web.writing import shown
 from fedgauge.simulation.runs.reader import FoundRun, source_of
 from fedgauge.values import Round, Trace
@@ -64,8 +64,9 @@ def view_of_run(run: FoundRun) -> View:
 
 def _view_of_rounds(rounds: Sequence[Round], title: str, sentences: Sequence[str], notes: Sequence[str] = ()) -> View:
     tables = [_rounds_table(rounds), *_decisions(rounds)]
-    sampled = next((r for r in rounds if r.sample is not None), None)
-    if sampled is not None:
+    # All records of a run are made in the same way; decoding those of a long one takes time.
+    sampled = rounds[0] if rounds else None
+    if sampled is not None and sampled.sample is not None:
         error = "" if sampled.loss_error is None else ", with the standard error of f"
         tests = "" if sampled.tests is None else f", and accuracy of {sampled.tests:,} test examples"
         sentence = (
@@ -73,7 +74,7 @@ def _view_of_rounds(rounds: Sequence[Round], title: str, sentences: Sequence[str
             " ‖∇f‖² and the ratios belong to the sample alone."
         )
         notes = [sentence, *notes]
-    return View(sentences, title, tables=tables, charts=run_charts(rounds), notes=notes)
+    return View(sentences, title, tables=tables, charts=Deferred(lambda: run_charts(rounds)), notes=notes)
 
 
 def _rounds_table(rounds: Sequence[Round]) -> Table:
@@ -84,6 +85,8 @@ def _rounds_table(rounds: Sequence[Round]) -> Table:
         columns.append(("accuracy", lambda r: counted_share(r.accuracy)))
     if any(r.elapsed is not None for r in chosen):
         columns += [("I", lambda r: r.looked[-1] if r.looked else None), ("cost, s", lambda r: r.elapsed)]
+    elif any(r.taken is not None for r in chosen):
+        columns.append(("I", lambda r: r.taken))
     columns.append(("‖∇f‖²", lambda r: r.grad2))
     if not chosen or any(r.spread is not None for r in chosen):
         columns += [("spread of workers", lambda r: r.spread), ("L_h measured (lower)", lambda r: r.L_h_ratio)]
@@ -99,6 +102,8 @@ def _loss(record: Round) -> Cell:
 
 def _decisions(rounds: Sequence[Round]) -> list[Table]:
     """Where the local steps of a run changed and why, of many the first and the last; nothing for other runs."""
+    if not rounds or rounds[0].looked is None:
+        return []
     changes = [(before, after) for before, after in pairwise(rounds) if before.why and before.looked and after.looked]
     most = 8
     parts = changes if len(changes) <= 2 * most else [*changes[:most], *changes[-most:]]

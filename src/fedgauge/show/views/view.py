@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fedgauge.show.charts import Picture
 from fedgauge.show.web.writing import distance, percent
@@ -129,6 +129,19 @@ class Table:
     detail: bool = False
     chosen: int | None = None
     splits: bool = False
+
+
+class Deferred(Sequence[Picture]):
+    """Charts of a long run, which are made only when they are drawn: a terminal shows none of them."""
+
+    def __init__(self, make: Callable[[], Sequence[Picture]]) -> None:
+        self._make = functools.cache(make)
+
+    def __len__(self) -> int:
+        return len(self._make())
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._make()[place]
 
 
 @dataclass(frozen=True)
