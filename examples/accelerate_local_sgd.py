@@ -42,4 +42,5 @@ with LocalSGD(accelerator=accelerator, model=model, local_sgd_steps=LOCAL_STEPS,
             taken = 0
 accelerator.print(gauge.answer())
 accelerator.print(f"Of those that it tried, the run stays with {gauge.local_steps} local steps.")
+accelerator.wait_for_everyone()
 accelerator.end_training()

@@ -45,6 +45,7 @@ def train(rank: int, port: int) -> None:
     if rank == 0:
         print(gauge.answer())
         print(f"Of those that it tried, the run stays with {gauge.local_steps} local steps.")
+    dist.barrier()  # nobody leaves while others still talk
     dist.destroy_process_group()
 
 

@@ -124,6 +124,8 @@ def job(rank, port):
     everyone = [None, None]
     dist.all_gather_object(everyone, asked)
     assert everyone[0] == everyone[1] and len(set(asked)) > 1, everyone
+    dist.barrier()
+    dist.destroy_process_group()
     print("agreed")
 
 if __name__ == "__main__":

@@ -12,14 +12,6 @@ if TYPE_CHECKING:
     import torch
 
 
-class PeriodicAverager(Protocol):
-    """What is used of :class:`torch.distributed.algorithms.model_averaging.averagers.PeriodicModelAverager`."""
-
-    period: int
-    warmup_steps: int
-    step: int
-
-
 @runtime_checkable
 class LocalSGD(Protocol):
     """What is used of :class:`accelerate.local_sgd.LocalSGD`."""
@@ -80,7 +72,7 @@ class DistributedGauge:
                 dist.all_reduce(parameter, group=self._group)
                 parameter /= dist.get_world_size(self._group)
 
-    def pace(self, averager: PeriodicAverager | LocalSGD) -> None:
+    def pace(self, averager: Any) -> None:
         """Let PyTorch's periodic averager, or accelerate's LocalSGD, average next after the steps of the next round."""
         if isinstance(averager, LocalSGD):
             # It averages where its steps are a multiple of this number.
