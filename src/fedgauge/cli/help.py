@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from copy import copy
-from typing import Any, TypeVar
+from functools import cache
+from typing import Annotated, Any, TypeVar
 
-from typer.core import TyperCommand, TyperGroup, TyperOption
+import typer
+from typer.core import TyperCommand, TyperGroup
 
 from fedgauge.base.errors import InputError
 from fedgauge.base.terminal import say
@@ -47,9 +49,18 @@ def _show_whole(context: Any, option: Any, wanted: bool) -> None:
         context.exit()
 
 
-def _help_all() -> TyperOption:
-    about: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False, "callback": _show_whole}
-    return TyperOption(param_decls=["--help-all"], help="Show all options and exit.", **about)
+@cache
+def _help_all() -> Any:
+    """The option --help-all, which typer makes from a function: the class of options changes between releases."""
+    app = typer.Typer(add_completion=False)
+
+    @app.command()
+    def made(show: Annotated[bool, typer.Option("--help-all", help="Show all options and exit.")] = False) -> None:
+        pass
+
+    (option,) = typer.main.get_command(app).params
+    option.callback, option.is_eager, option.expose_value = _show_whole, True, False
+    return option
 
 
 class Command(TyperCommand):
@@ -57,7 +68,7 @@ class Command(TyperCommand):
 
     def __init__(self, name: str | None, **settings: Any) -> None:
         super().__init__(name, **settings)
-        self.params.append(_help_all())
+        self.params.append(copy(_help_all()))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print the help; what it leaves out is missing from the command for as long as that takes."""
@@ -86,7 +97,7 @@ class Group(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.params.append(_help_all())
+        self.params.append(copy(_help_all()))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that was asked for."""
