@@ -119,6 +119,25 @@ def test_a_killed_job_resumes_to_the_same_decisions(cut: int) -> None:
     assert run.rounds == whole.rounds
 
 
+def test_a_resumed_gauge_has_the_answer_that_it_had() -> None:
+    run, live = Run(noise=0.02), LiveGauge(64, 20_000, cost=30)
+    while live.exploring:
+        live.record(run.advance(live))
+    again = LiveGauge(64, 20_000, cost=30)
+    again.load_state_dict(live.state_dict())
+    assert live.answer().complete
+    assert again.answer() == live.answer()
+
+
+def test_the_loss_after_a_round_that_was_cut_short_is_left_out_and_its_steps_count() -> None:
+    run, live = Run(), LiveGauge(64, 20_000)
+    for taken in (None, live.local_steps // 2):
+        live.record(run.advance(live), taken=taken)
+    state = live.state_dict()
+    assert len(state["records"]["losses"]) == 1
+    assert sum(state["taken"]) == 1.5 * run.rounds[0]
+
+
 def test_the_state_stays_small_however_long_the_job_runs() -> None:
     live = LiveGauge(4, 400_000, candidates=(1, 4), explore=1.0, commit=False)
     Run({1: 1.0, 4: 0.9}).finish(live)
