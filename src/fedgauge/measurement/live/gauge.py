@@ -35,6 +35,8 @@ _CLEAR = 0.9
 """How likely the best number must be within a tenth of the best of all for the run to stay with it."""
 _AGAIN = 0.1
 """The part of the run after which the gauge looks again."""
+_WIDEST = 20.0
+"""The logarithm of a slowdown is not shown beyond this, in either direction."""
 _BAD = 5
 """Losses in a row that are not finite, after which the gauge gives up trying."""
 
@@ -115,7 +117,7 @@ class LiveGauge:
         self._fit: Fit | None = None
         self._exploring, self._stopped = len(self.candidates) > 1, ""
         self._explored = self._since = self._total = 0.0
-        self._bad, self._ended = 0, False
+        self._bad, self._fitted_at = 0, 0.0
         self._alive = list(range(len(self.candidates)))
         self._turn = 0
         self._queue = self._cycle()
@@ -217,7 +219,7 @@ class LiveGauge:
         self._queue.pop(0)
         if not self._queue:
             self._end_cycle()
-        if self._exploring:
+        if self._exploring and not self._stopped:
             self._begin_block()
 
     def _begin_block(self) -> None:
@@ -227,7 +229,10 @@ class LiveGauge:
     def _end_cycle(self) -> None:
         """Fit what was observed, and stop trying what cannot be best, or stop trying at all."""
         self._turn += 1
-        self._refit()
+        if problem := self._refit():
+            # The job goes on: only the trying ends.
+            self._stop(problem)
+            return
         if self._fit is not None and self.commit and self.cost is not None:
             best = self.answer().best()
             if best.sure >= _CLEAR:
@@ -271,10 +276,18 @@ class LiveGauge:
         steps = self.candidates[place]
         return float(max(round(length / steps), 1) * steps)
 
-    def _refit(self) -> None:
-        if len(self._records.losses) < _FEW or len(set(self._records.under)) < len(self.candidates):
-            return
-        self._fit = fit(self._records.observations(), float(self.steps))
+    def _refit(self) -> str:
+        """Fit what was observed, unless that has been done; why that failed, or nothing."""
+        enough = len(self._records.losses) >= _FEW and len(set(self._records.under)) == len(self.candidates)
+        if not enough or self._fitted_at == self._total:
+            return ""
+        try:
+            with np.errstate(all="ignore"):
+                self._fit = fit(self._records.observations(), float(self.steps))
+            self._fitted_at, problem = self._total, ""
+        except (ArithmeticError, ValueError) as error:  # numpy's LinAlgError is a ValueError
+            self._fit, problem = None, f"The losses fit no curve ({str(error).rstrip('.')})"
+        return problem
 
     def _change(self, steps: int) -> None:
         if steps != self._current:
@@ -324,6 +337,8 @@ class LiveGauge:
 
     def answer(self) -> Answer:
         """What the run has shown so far."""
+        if len(self.candidates) > 1:
+            self._refit()
         notes, reference = list(self._notes), f"{self.candidates[0]} local steps per round"
         if self.candidates[0] == 1:
             reference = "synchronous training"
@@ -339,7 +354,10 @@ class LiveGauge:
         statistical = float(self._fit.log_slowdowns[1:].std(axis=0).max())
         if widest > 1.0 and statistical > 2 * MODEL_ERROR:
             times = math.ceil((statistical / MODEL_ERROR) ** 2 / 4) * 4
-            notes.append(f"The losses are too noisy for a clear answer: evaluate on {times} times as many examples.")
+            notes.append(
+                f"The losses are too noisy for a clear answer: evaluate on {times} times as many examples, or, if those"
+                " are all, give the gauge a longer run."
+            )
         efficiency = (first, *entries)
         return Answer(efficiency, reference, self.cost, self._own, self._method(), (), tuple(notes))
 
@@ -348,7 +366,8 @@ class LiveGauge:
         for k, steps in enumerate(self.candidates[1:]):
             best, draws = found.log_slowdowns[0, k], found.log_slowdowns[1:, k]
             error = _SIGMAS * math.hypot(float(draws.std()), model)
-            value, low, high = (math.exp(-each) for each in (best, best + error, best - error))
+            ends = (best, best + error, best - error)
+            value, low, high = (math.exp(-min(max(each, -_WIDEST), _WIDEST)) for each in ends)
             entries.append(StepEfficiency(steps, value, low, high))
         return entries
 
@@ -368,7 +387,6 @@ class LiveGauge:
         return {
             "candidates": list(self.candidates),
             "records": {name: list(getattr(self._records, name)) for name in ("taken", "under", "losses")},
-            "fitted": self._fit is not None,
             **{name.strip("_"): list(getattr(self, name)) for name in plain},
             **{name.strip("_"): getattr(self, name) for name in single},
         }
@@ -385,6 +403,4 @@ class LiveGauge:
         for name in ("exploring", "stopped", "explored", "since", "bad", "turn", "left", "current", "total"):
             setattr(self, f"_{name}", state[name])
         self._records = _Records(*(list(state["records"][name]) for name in ("taken", "under", "losses")))
-        self._fit = None
-        if state["fitted"]:
-            self._refit()
+        self._fit, self._fitted_at = None, 0.0
