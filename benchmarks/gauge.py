@@ -24,8 +24,8 @@ from scipy.stats import kendalltau
 
 from fedgauge import Experiment, GaugeOptions, gauge
 from fedgauge.base.files import write_json
-from fedgauge.measurement.gauge.efficiency import BaseCurve, crossing
-from fedgauge.measurement.gauge.probes import Runner
+from fedgauge.measurement.gauge.curves import BaseCurve, crossing
+from fedgauge.measurement.gauge.runner import Runner
 from fedgauge.show import pictures
 from fedgauge.simulation.experiment.prepare import prepare
 
@@ -108,7 +108,7 @@ SETS: Mapping[str, Ways] = {
 def true_slowdowns(experiment: Experiment, ways: Ways) -> dict[int, float]:
     """The slowdown of whole runs with one seed; infinite where they are given up."""
     with Runner(prepare(experiment)) as runner:
-        base = runner.base(ways.steps, [])
+        base = runner.follow("base", [1] * ways.steps, max(ways.steps // 96, 1))
         goal = BaseCurve(base.steps, base.losses).loss_at(base.steps[-1])
         reference = crossing(list(base.steps), list(base.losses), goal)
         found = {}
@@ -128,7 +128,7 @@ def predicted(experiment: Experiment, ways: Ways) -> dict[str, Any]:
     found = gauge(experiment, options=GaugeOptions(steps=ways.steps, local_steps=LOCAL_STEPS))
     return {
         "efficiency": [each.to_json() for each in found.efficiency[1:]],
-        "spent": found.spent.gradient_steps / found.spent.base_gradient_steps,
+        "spent": found.spent.gradient_steps / ways.steps,
     }
 
 

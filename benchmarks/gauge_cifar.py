@@ -33,7 +33,7 @@ def predicted(kind: str | None, strength: float | None, seed: int, data: str) ->
     found = gauge(prepare(experiment), options=options)
     return {
         "efficiency": [each.to_json() for each in found.efficiency[1:]],
-        "spent": found.spent.gradient_steps / found.spent.base_gradient_steps,
+        "spent": found.spent.gradient_steps / source.steps,
         "sentence": found.sentence,
         "notes": list(found.notes),
     }

@@ -20,7 +20,7 @@ import statistics
 from typing import Any
 
 from fedgauge import GaugeOptions, QuadraticFederation, expect, fedavg, gauge, random_quadratics
-from fedgauge.measurement.gauge.efficiency import crossing
+from fedgauge.measurement.gauge.curves import crossing
 
 LOCAL_STEPS = (4, 16, 64)
 STEPS, LIMIT = 800, 6.0

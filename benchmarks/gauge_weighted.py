@@ -23,8 +23,8 @@ from torch.nn.functional import cross_entropy
 
 from fedgauge import GaugeOptions, Participation, SupervisedFederation, fedavg, federate, gauge
 from fedgauge.base.files import write_json
-from fedgauge.measurement.gauge.efficiency import BaseCurve, crossing
-from fedgauge.measurement.gauge.probes import Runner
+from fedgauge.measurement.gauge.curves import BaseCurve, crossing
+from fedgauge.measurement.gauge.runner import Runner
 from fedgauge.simulation.setup import Setup
 from gauge import LIMIT
 
@@ -53,12 +53,13 @@ def true_slowdowns(number: int, seed: int) -> dict[str, float]:
     """The slowdowns of whole runs."""
     federation, weights, gamma = made(number)
     with Runner(Setup(federation, fedavg(gamma), participation=weights, seed=seed)) as runner:
-        base = runner.base(STEPS, [])
+        base = runner.follow("base", [1] * STEPS, max(STEPS // 96, 1))
         goal = BaseCurve(base.steps, base.losses).loss_at(base.steps[-1])
         reference = crossing(list(base.steps), list(base.losses), goal)
         found = {}
         for local_steps in LOCAL_STEPS:
-            run = runner.run(local_steps, int(LIMIT * STEPS), goal, max(STEPS // 96 // local_steps, 1))
+            rounds, every = [local_steps] * int(LIMIT * STEPS / local_steps), max(STEPS // 96, local_steps)
+            run = runner.follow(str(local_steps), rounds, every, goal=goal)
             found[str(local_steps)] = crossing(run.steps, run.losses, goal) / reference
     return found
 

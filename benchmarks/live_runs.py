@@ -23,7 +23,7 @@ from fedgauge import Experiment
 from fedgauge.algorithms.base import Algorithm
 from fedgauge.base.files import write_json
 from fedgauge.federation.models import transformer
-from fedgauge.measurement.gauge.probes import Runner
+from fedgauge.measurement.gauge.runner import Runner
 from fedgauge.measurement.live.blocks import balanced
 from fedgauge.measurement.live.gauge import GROWTH
 from fedgauge.simulation.experiment.prepare import prepare

@@ -179,14 +179,14 @@ def test_gamma_is_required_only_where_the_factory_requires_it() -> None:
 @pytest.mark.parametrize(
     ("name", "parameters", "says"),
     [
-        (SIGNED, {}, f"{SIGNED} needs gamma, the local learning rate; give a number above 0."),
+        (SIGNED, {}, f"{SIGNED} needs gamma, the local learning rate; give it, as in gamma=0.1."),
         (RATELESS, {"decay": 0.5}, f"{RATELESS} needs steps_per_epoch; give it as a parameter."),
         (SIGNED, {"gamma": 0.1, "eta": 1.0}, f"{SIGNED} has no parameter eta; it takes gamma, power."),
         ("tests.algorithms.own:wrong", {"gamma": 0.1}, "wrong must return an Algorithm, not a dict."),
         ("tests.algorithms.own:NUMBER", {}, "NUMBER must be a function that makes an algorithm, not a int."),
         ("tests.algorithms.own:absent", {}, "has no absent"),
         ("no.such.module:factory", {}, "Cannot import no.such.module for the algorithm"),
-        ("fedavg", {}, "fedavg needs gamma, the local learning rate; give a number above 0."),
+        ("fedavg", {}, "fedavg needs gamma, the local learning rate; give it, as in gamma=0.1."),
         ("fedavg", {"gamma": 0.1, "beta": 0.9}, "fedavg has no parameter beta; it takes gamma, eta."),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -24,9 +25,10 @@ def test_the_first_line_is_the_answer(federation: Path, tmp_path: Path, capsys: 
     out = tmp_path / "gauged"
     printed = words(capsys, f"gauge {federation} {SHORT} --cost cross-device --out {out}")
     first = printed.splitlines()[0]
-    assert first.startswith("At gamma 0.05 this federation affords ")
-    assert "Fastest with the cost cross-device:" in printed
-    assert "This is an instrument" in printed
+    assert first.startswith("Use ")
+    assert "local steps if a round costs as much as" in first
+    assert "A round costs as much as 200 local steps: 10 seconds besides its local steps" in printed
+    assert "It holds for this federation at this rate" in printed
     assert {path.name for path in out.iterdir()} == {"gauge.json", "gauge.png", "parts"}
 
 
@@ -41,14 +43,37 @@ def test_several_rates(federation: Path, tmp_path: Path, capsys: Capture) -> Non
 
 
 def test_json(federation: Path, capsys: Capture) -> None:
-    found = answer(capsys, f"gauge {federation} {SHORT} --cost fixed=1,step=0.01 --threshold 0.7 --json")
+    found = answer(capsys, f"gauge {federation} {SHORT} --cost fixed=1,step=0.01 --json")
     assert found["kind"] == "gauge"
-    assert [each["local_steps"] for each in found["efficiency"]] == [1, 4, 16]
-    assert set(found["affordable"]) == {"0.8", "0.7", "0.5"}
-    assert found["recommended"] in range(1, 17)
-    assert [phase["name"] for phase in found["phases"]] == ["early", "middle", "late"]
-    assert {"gradient_steps", "rounds", "base_gradient_steps"} <= set(found["spent"])
-    assert found["spent"]["base_gradient_steps"] == 200
+    assert [each["local_steps"] for each in found["answer"]["efficiency"]] == [1, 4, 16]
+    assert found["sentence"].startswith("Use ")
+    assert [each["cost"] for each in found["recommended"]] == [1, 10, 100, 1000]
+    assert found["answer"]["cost"] == 100
+    assert all(each["local_steps"] in range(1, 17) for each in found["recommended"])
+    assert set(found["spent"]) == {"gradient_steps", "rounds", "passes"}
+    assert found["rate"] is None
+
+
+def test_without_a_rate_the_fastest_is_searched_for_and_named(federation: Path, capsys: Capture) -> None:
+    found = answer(capsys, f"gauge {federation} --steps 400 --candidates 4,16 --cost 10 --json")
+    rates = dict(found["rate"]["tried"])
+    assert found["settings"]["algorithm"]["gamma"] == found["rate"]["gamma"] == min(rates, key=lambda g: rates[g])
+    assert f"gamma {found['rate']['gamma']:.3g} was chosen" in " ".join(found["answer"]["notes"])
+    again = answer(capsys, f"gauge {federation} --gamma {found['rate']['gamma']} --steps 400 --candidates 4,16 --json")
+    assert again["answer"]["efficiency"] == found["answer"]["efficiency"]
+
+
+def test_the_cost_is_asked_for(federation: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("100\n0.5\n"))
+    assert main(f"gauge {federation} {SHORT} --measure-cost --json".split()) == 0
+    printed = capsys.readouterr()
+    assert "Bandwidth of the server, in megabytes per second" in printed.err
+    found = json.loads(printed.out)
+    assert (found["cost"]["bandwidth"], found["cost"]["fixed"]) == (1e8, 0.5)
+    assert found["answer"]["cost"] > 10
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    assert main(f"gauge {federation} {SHORT} --measure-cost".split()) == 2
+    assert "--measure-cost asks for bandwidth and latency" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -58,7 +83,7 @@ def test_json(federation: Path, capsys: Capture) -> None:
         ("--goal loss=low", "must be a loss, as in loss=0.3"),
         ("--goal loss=-1e9", "choose a larger loss as the goal"),
         ("--candidates 4,many", "--candidates must be whole numbers"),
-        ("--threshold 2", "threshold must be above 0 and at most 1"),
+        ("--cost 5 --measure-cost", "--measure-cost finds the cost that you have given already"),
         ("--extra-steps 0", "--extra-steps must be"),
         ("--over eta=1,2", "--over does not choose 'eta'; choose one of gamma."),
         ("--over gamma=0.1,fast", "--gamma must be a number, not 'fast'"),
@@ -80,12 +105,12 @@ def test_a_report_begins_with_the_answer(federation: Path, tmp_path: Path, capsy
     words(capsys, f"gauge {run / 'experiment.toml'} --candidates 4,16 --out {gauged}")
     shown = answer(capsys, f"report {run} --gauge {gauged / 'gauge.json'} --out {page} --json")
     sentence = shown["verdict"]
-    assert sentence.startswith("At gamma 0.05 this federation affords ")
+    assert sentence.startswith("Use ")
     assert "fedavg with I = 8" in shown["summary"]
     assert shown["sections"][0] == "gauge"
     html = page.read_text()
     assert html.index(sentence) < html.index(shown["summary"]) < html.index('id="gauge"')
-    assert "the run" in html
+    assert "now" in html
     alone = answer(capsys, f"report {gauged} --out {tmp_path / 'alone.html'} --json")
     assert (alone["verdict"], alone["summary"]) == (sentence, "")
 

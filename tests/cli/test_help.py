@@ -113,6 +113,7 @@ MEANINGS = {
     "--conditioning": "Condition number",
     "--dim": "Dimension",
     "--force": "Overwrite|Replace",
+    "--gamma": "Local learning rate",
     "--goal": "loss=",
     "--jobs": "Number of (processes|(pilot )?runs at the same time)",
     "--kind": "kind of heterogeneity",

@@ -188,7 +188,7 @@ def test_every_kind_of_model_is_simulated_and_gauged_with_every_algorithm(kind: 
     trace = run(setup)
     assert trace.status == "finished"
     assert np.isfinite(trace.losses).all()
-    gauged = gauge(setup, options=GaugeOptions(steps=8, local_steps=[2], budget=8))
+    gauged = gauge(setup, options=GaugeOptions(steps=8, local_steps=[2], budget=24))
     assert gauged.complete
     assert [each.local_steps for each in gauged.efficiency] == [1, 2]
 

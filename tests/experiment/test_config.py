@@ -18,6 +18,7 @@ from fedgauge.cli import app
 from fedgauge.data.schemes import SCHEMES
 from fedgauge.data.schemes import parameters_of as scheme_parameters_of
 from fedgauge.simulation.experiment.config import Experiment
+from fedgauge.simulation.experiment.prepare import prepare
 from fedgauge.simulation.experiment.sections import DataSection, keys
 
 BASE: dict[str, Any] = {"source": "digits", "gamma": 0.1}
@@ -66,8 +67,10 @@ def test_what_has_a_default_goes_back_to_it_by_none() -> None:
     asked = Experiment.of({**BASE, "rounds": 3, "local_steps": 7, "algorithm": "fedprox", "proximal": 0.1})
     assert asked.changed({"rounds": None, "local_steps": None}).run == Experiment.of(BASE).run
     assert asked.changed({"algorithm": None, "proximal": None, "rounds": 100, "local_steps": 10}) == Experiment.of(BASE)
-    with pytest.raises(InputError, match="needs gamma"):
-        asked.changed({"gamma": None})
+    without = asked.changed({"gamma": None})
+    assert without.lacks_rate
+    with pytest.raises(InputError, match=r"fedprox needs gamma, .* as in gamma=0\.1"):
+        prepare(without)
 
 
 def test_every_key_is_an_option_of_the_commands_that_take_an_experiment() -> None:
@@ -106,7 +109,6 @@ WRONG: dict[str, tuple[str, ...]] = {
     "[run]\nprocesses = -1": ("processes", "at least 1"),
     "[run]\ngoal = 'accuracy=95'": ("accuracy", "at most 1", "95"),
     "[algorithm]\nname = 'fedavgg'\ngamma = 0.1": ("fedavgg", "did you mean fedavg?"),
-    "[algorithm]\nname = 'fedavg'": ("needs gamma", "as in gamma=0.1"),
     "[algorithm]\ngamma = 0.1\nbeta = 0.9": ("no parameter beta",),
     "[algorithm]\ngamma = -1": ("gamma", "above 0"),
     "[data]\nname = 'f.json'\npercent = 50\n[algorithm]\ngamma = 1": ("f.json", "data.percent means nothing"),

@@ -28,7 +28,7 @@ from fedgauge.cli import main
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.random_quadratics import random_quadratics
 from fedgauge.planning.candidates import Candidate
-from fedgauge.planning.measured_constants import floor_of, theory_of
+from fedgauge.planning.measured_constants import theory_of
 
 COST = Cost("given", fixed=1.0, step=0.01)
 ONE = PlanOptions(jobs=1)
@@ -195,8 +195,8 @@ def test_as_many_participants_as_workers_are_tried_as_that_many(tmp_path: Path) 
 def test_the_least_loss_is_that_of_the_weighted_objective(tmp_path: Path) -> None:
     # f = (x - 2)^2/2 of the second worker alone, and (x - 1)^2/2 + 1/2 of both.
     federation = QuadraticFederation([[[1.0]], [[1.0]]], [[0.0], [-2.0]], [0.0, 2.0])
-    assert floor_of(Setup(federation, fedavg(0.1), participation=Participation(weights=(0.0, 3.0)))) == 0
-    assert floor_of(Setup(federation, fedavg(0.1))) == 0.5
+    assert Setup(federation, fedavg(0.1), participation=Participation(weights=(0.0, 3.0))).floor == 0
+    assert Setup(federation, fedavg(0.1)).floor == 0.5
 
 
 def test_theory_plans_for_weighted_workers_with_their_effective_number_and_certifies_nothing(tmp_path: Path) -> None:

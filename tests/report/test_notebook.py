@@ -21,7 +21,6 @@ from fedgauge.base.symbols import SYMBOLS
 from fedgauge.data.partition import Partition
 from fedgauge.data.shifts import Shifted
 from fedgauge.measurement.certification import Certified
-from fedgauge.measurement.gauge.result import Efficiency
 from fedgauge.measurement.parts import Decomposition
 from fedgauge.measurement.values import Design, Designed
 from fedgauge.simulation.experiment.sweep import Combination, SeedCurve, SweepResult
@@ -29,6 +28,7 @@ from fedgauge.theory import region
 from fedgauge.theory.corollaries import CorollaryRates
 from fedgauge.theory.search import Tuned
 from fedgauge.values import Estimate
+from fedgauge.values.answer import StepEfficiency
 from fedgauge.values.display import Displayed
 
 FEDERATION = fg.random_quadratics(4, 3, hessian_spread=0.5, sigma2=0.1, seed=1)
@@ -84,7 +84,7 @@ def made(kind: str) -> Any:
         case "workers":
             return fg.evaluate_workers(FEDERATION, FEDERATION.start(0))
         case "design":
-            each = Designed("labels", 0.5, 1.0, True, 1.0, 1.1, 0.2, None, None, Efficiency(4, 0.8, 0.7, 0.9), {})
+            each = Designed("labels", 0.5, 1.0, True, 1.0, 1.1, 0.2, None, None, StepEfficiency(4, 0.8, 0.7, 0.9), {})
             return Design({"along": "common"}, 1.0, 0.1, 4, (each,))
         case "certified":
             return fg.certify(softmax_regression())

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from fedgauge.base.errors import InputError
 from fedgauge.cli import main
-from fedgauge.measurement.gauge.efficiency import crossing
+from fedgauge.measurement.gauge.curves import crossing
 from fedgauge.measurement.passes import Meter
 from fedgauge.simulation.experiment.config import Experiment
 from fedgauge.simulation.experiment.prepare import prepare

@@ -131,7 +131,7 @@ def make_algorithm(name: str, **parameters: Any) -> Algorithm:
     for parameter, each in signature.parameters.items():
         if each.default is inspect.Parameter.empty and parameter in allowed and parameter not in parameters:
             if parameter == "gamma":
-                raise InputError(f"{name} needs gamma, the local learning rate; give a number above 0.")
+                raise InputError(f"{name} needs gamma, the local learning rate; give it, as in gamma=0.1.")
             raise InputError(f"{name} needs {parameter}; give it as a parameter.")
     with error_context(f"The algorithm {name} cannot be made") if ":" in name else nullcontext():
         made = _factory(name)(**parameters)

@@ -27,13 +27,13 @@ _METAVARS = {
 }
 
 
-def _annotation(key: Key, source: str) -> Any:
+def _annotation(key: Key, source: str, rate: str) -> Any:
     """How the command line reads a key: plain types as they are, all others as text."""
     kinds = alternatives(key.hint)
     kind = kinds[0] if len(kinds) == 1 and kinds[0] in (int, float, bool) else str
     default = "" if key.default in (None, dataclasses.MISSING) else f" [default: {key.default}]"
     # An unescaped bracket would begin markup.
-    needed = " (required without a file)" if key.option == "gamma" else ""
+    needed = f" ({rate} without a file)" if key.option == "gamma" else ""
     said = f"{key.help.rstrip('.')}{needed}{default}.".replace("[", r"\[")
     flag = f"--{key.option.replace('_', '-')}"
     if key.option == "source":
@@ -62,6 +62,11 @@ def takes_run_or_experiment(command: Callable[..., None]) -> Callable[..., None]
     return _takes(command, _run_or_experiment, 2, RUN_SOURCE)
 
 
+def takes_run_or_any_experiment(command: Callable[..., None]) -> Callable[..., None]:
+    """As :func:`takes_run_or_experiment`, for a command that searches for a rate where there is none."""
+    return _takes(command, _run_or_experiment, 2, RUN_SOURCE, rate="searched for")
+
+
 def takes_keys(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options of these keys, and pass it the values that were given as its first argument."""
     return lambda command: _takes(command, lambda values: (changes_from(values),), 1, names=names)
@@ -73,6 +78,7 @@ def _takes(
     count: int,
     source: str = SOURCE,
     names: Collection[str] | None = None,
+    rate: str = "required",
 ) -> Callable[..., None]:
     """The command with options for keys, from whose values ``first`` makes its first ``count`` arguments."""
     own = list(inspect.signature(command, eval_str=True).parameters.values())[count:]
@@ -86,7 +92,9 @@ def _takes(
     parameters = []
     for key in known:
         default = inspect.Parameter.empty if key.option == "source" else None
-        parameters.append(inspect.Parameter(key.option, keyword, default=default, annotation=_annotation(key, source)))
+        parameters.append(
+            inspect.Parameter(key.option, keyword, default=default, annotation=_annotation(key, source, rate))
+        )
     parameters += [parameter.replace(kind=keyword) for parameter in own]
     with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

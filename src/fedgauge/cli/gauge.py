@@ -10,18 +10,19 @@ import typer
 
 from fedgauge.base.terminal import say
 from fedgauge.cli import options
-from fedgauge.cli.experiments import parse, takes_run_or_experiment
+from fedgauge.cli.experiments import parse, takes_run_or_any_experiment
 from fedgauge.cli.help import everyday
 from fedgauge.simulation.experiment.config import Experiment
 
 if TYPE_CHECKING:
     from fedgauge.algorithms.base import Algorithm
+    from fedgauge.algorithms.cost import Cost
     from fedgauge.measurement.gauge.result import GaugeResult
     from fedgauge.simulation.setup import Setup
 
 
-@everyday("gamma", "model", "workers", "percent", "cost", "goal", "candidates", "over", "at", "out", "plot", "json")
-@takes_run_or_experiment
+@everyday("gamma", "model", "workers", "percent", "cost", "measure_cost", "goal", "candidates", "out", "plot", "json")
+@takes_run_or_any_experiment
 def gauge(
     experiment: Experiment,
     run: Path | None,
@@ -29,22 +30,19 @@ def gauge(
         str | None,
         typer.Option(
             metavar="QUANTITY=VALUE",
-            help="Gauge down to this loss, as in loss=0.1; by default, to where the base run ends.",
+            help="Gauge down to this loss, as in loss=0.1; by default, to where the run ends.",
             show_default=False,
         ),
     ] = None,
-    threshold: Annotated[
-        float, typer.Option(help="Local steps are affordable if at least this fraction of them counts.")
-    ] = 0.8,
     steps: Annotated[
         int | None,
-        typer.Option(help="Steps of the base run \\[default: rounds times local steps].", show_default=False),
+        typer.Option(help="Steps of the run \\[default: rounds times local steps].", show_default=False),
     ] = None,
     candidates: Annotated[
         str | None,
         typer.Option(
             metavar="I,I,...",
-            help="Numbers of local steps to measure; by default about four, chosen by what is seen.",
+            help="Numbers of local steps to try; by default 1, 16, 64 and so on, as far as the run is long enough.",
             show_default=False,
         ),
     ] = None,
@@ -60,17 +58,24 @@ def gauge(
         int | None,
         typer.Option(
             "--extra-steps",
-            help="Steps of each worker to spend beyond the base run"
-            " \\[default: twice those of the base run, or half if it has more than 5,000].",
+            help="Steps of each worker to spend beyond one run, for a more exact answer"
+            " \\[default: none; twice the run's where it is too short to try several numbers within it].",
             show_default=False,
         ),
     ] = None,
+    measure_cost: Annotated[
+        bool,
+        typer.Option(
+            "--measure-cost",
+            help="Find the cost of a round: times a local step on this machine, and asks for bandwidth and latency.",
+        ),
+    ] = False,
     over: Annotated[list[str] | None, options.over("Gauge at several values of gamma, as in gamma=0.03,0.1")] = None,
-    at: Annotated[Path | None, options.at("Gauge only", "everywhere; along the base run")] = None,
+    at: Annotated[Path | None, options.at("Gauge only", "everywhere; along a run")] = None,
     sample: Annotated[
         int | None,
         typer.Option(
-            help="Look at f with this many examples of each worker \\[default: all, or fewer where that would take"
+            help="Evaluate f on this many examples of each worker \\[default: all, or fewer where that would take"
             " most of the time].",
             show_default=False,
         ),
@@ -79,22 +84,21 @@ def gauge(
     plot: options.Plot = None,
     json: options.Json = False,
 ) -> None:
-    """Measure how many local steps a federation affords: how many of them count, and how many are lost to drift.
+    """Answer how many local steps to take, from what each number of them brings f down on this federation.
 
-    The reference is synchronous training, with one local step per round.
-    Short probes from places along it show how far I local steps get.
-    For algorithms whose server does more than average, runs from the start do.
+    One run changes between several numbers of local steps, so that the answer costs no more than training.
+    Without --gamma, the rate at which synchronous training is fastest is searched for first.
 
     With --out, repeating the same command resumes a gauge that was interrupted.
 
-    Example: fedgauge gauge digits --percent 50 --gamma 0.1
+    Example: fedgauge gauge digits --percent 50 --gamma 0.1 --cost 100
+    Example: fedgauge gauge mine.npz --measure-cost
     Example: fedgauge gauge digits --gamma 0.1 --over gamma=0.03,0.1 --out rates
-    Example: fedgauge gauge experiment.toml --cost cross-silo --out gauged
     Example: fedgauge gauge runs/first --at runs/first
     """
     from fedgauge.base.errors import InterruptedCommandError
     from fedgauge.measurement.gauge.gauge import gauge as take
-    from fedgauge.measurement.gauge.gauge import read_goal
+    from fedgauge.measurement.gauge.preparation import read_goal
     from fedgauge.measurement.gauge.result import GaugeOptions
     from fedgauge.show.terminal import console
 
@@ -103,12 +107,14 @@ def gauge(
         options.check_directory(out)
     options.allow_user_modules()
     price = None if experiment.run.cost is None else experiment.run.round_cost
+    if measure_cost:
+        price = _asked(price)
     value = read_goal(goal)
     local_steps = tuple(sorted(set(parse("candidates", tuple[int, ...], candidates)))) if candidates else None
     rates = options.values_over(over or [], ("gamma",)).get("gamma", [None])
     gauged: dict[float | None, GaugeResult] = {}
     with console.steps() as progress:
-        chosen = GaugeOptions(local_steps, threshold, steps, budget, at is not None, sample)
+        chosen = GaugeOptions(local_steps, steps, budget, at is not None, sample)
         for rate in rates:
             source = _source(experiment if rate is None else experiment.changed({"gamma": rate}), run, at)
             gauged[rate] = take(
@@ -141,6 +147,24 @@ def gauge(
     last = list(gauged.values())[-1]
     if not last.complete:
         raise InterruptedCommandError(last.notes[-1])
+
+
+def _asked(given: Cost | None) -> Cost:
+    """The cost of a round by the bandwidth and the latency that the user types; a local step is timed later."""
+    from fedgauge.algorithms.cost import Cost
+    from fedgauge.base.errors import InputError
+
+    if given is not None:
+        raise InputError("measure_cost finds the cost that you have given already; leave one of the two out.")
+    questions = ("Bandwidth of the server, in megabytes per second", "Latency of a round, in seconds")
+    try:
+        bandwidth, latency = (typer.prompt(question, type=float, err=True) for question in questions)
+    except typer.Abort:
+        raise InputError(
+            "measure_cost asks for bandwidth and latency; where nobody can answer, give cost='bandwidth=1e8,fixed=0.05'"
+            " (bytes per second and seconds), and a local step is timed too."
+        ) from None
+    return Cost("measured", fixed=latency, bandwidth=1e6 * bandwidth)
 
 
 def _source(experiment: Experiment, run: Path | None, at: Path | None) -> Experiment | Setup:

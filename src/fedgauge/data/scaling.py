@@ -11,7 +11,7 @@ from fedgauge.base.errors import InputError, nearest
 from fedgauge.base.terminal import notify
 from fedgauge.data.dataset import Dataset, check_dataset
 
-Scaling = Literal["published", "unit", "measured", "none"]
+Scaling = Literal["published", "unit", "measured", "none", "auto"]
 
 
 def standardise(dataset: Dataset, scaling: Scaling | None = None) -> Dataset:
@@ -24,6 +24,7 @@ def standardise(dataset: Dataset, scaling: Scaling | None = None) -> Dataset:
             mean and standard deviation of these training inputs. Channels are axis 1 of images; other inputs count as
             one channel. All of these give float32. ``none`` leaves inputs as they are; whole numbers, bytes included,
             are then tokens. By default, bytes and floats are scaled by ``unit``, and other whole numbers are tokens.
+            ``auto`` does the same, except that floats far above 1 are scaled by ``measured``, which it says.
 
     >>> tiny = Dataset("tiny", np.array([[0], [255]], np.uint8), [0, 1], np.zeros((0, 1), np.uint8), [], ("a", "b"))
     >>> standardise(tiny, "unit").train_inputs.ravel()
@@ -34,6 +35,8 @@ def standardise(dataset: Dataset, scaling: Scaling | None = None) -> Dataset:
     check_dataset(dataset)
     whole = np.issubdtype(dataset.train_inputs.dtype, np.integer)
     tokens = whole and dataset.train_inputs.dtype != np.uint8
+    if scaling == "auto":
+        return _chosen(dataset)
     scaling = scaling or ("none" if tokens else "unit")
     if scaling not in get_args(Scaling):
         raise InputError(f"There is no scaling {scaling!r}; {nearest(scaling, get_args(Scaling))}")
@@ -65,14 +68,30 @@ _LARGE = 10.0
 """Root mean square of a feature beyond which a network made for inputs of about 1 learns little or nothing."""
 
 
-def warn_of_large_inputs(dataset: Dataset) -> None:
-    """Say so if a feature of the training inputs is far larger than 1, where networks tend to get stuck."""
+def _largest(dataset: Dataset) -> float:
+    """The largest root mean square of a feature of the training inputs; 0 for tokens."""
     if np.issubdtype(dataset.train_inputs.dtype, np.integer):
-        return  # tokens
+        return 0.0
     inputs = dataset.train_inputs.reshape(dataset.num_train, -1)
     squares = np.einsum("ij,ij->j", inputs, inputs, dtype=np.float64)
-    largest = float(np.sqrt(squares.max(initial=0.0) / dataset.num_train))
-    if largest > _LARGE:
+    return float(np.sqrt(squares.max(initial=0.0) / dataset.num_train))
+
+
+def _chosen(dataset: Dataset) -> Dataset:
+    """The data set with inputs as networks like them."""
+    scaled = standardise(dataset)
+    if _largest(scaled) <= _LARGE:
+        return scaled
+    notify(
+        f"The inputs of {dataset.name} are large: the root mean square of one feature is {_largest(scaled):,.4g}. They"
+        " were scaled by their mean and standard deviation; give scale='unit' to leave them large."
+    )
+    return standardise(dataset, "measured")
+
+
+def warn_of_large_inputs(dataset: Dataset) -> None:
+    """Say so if a feature of the training inputs is far larger than 1, where networks tend to get stuck."""
+    if (largest := _largest(dataset)) > _LARGE:
         notify(
             f"The inputs of {dataset.name} are large: the root mean square of one feature is {largest:,.4g}, and"
             " networks often learn nothing from inputs far above 1; scale them, for example with scale='measured'."

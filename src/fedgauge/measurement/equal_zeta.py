@@ -16,7 +16,7 @@ import torch
 
 from fedgauge.base.errors import InputError, count, nearest
 from fedgauge.data.shifts import SHIFTS, parse_shifts, spell_shifts
-from fedgauge.measurement.gauge.probes import Runner
+from fedgauge.measurement.gauge.runner import Runner
 from fedgauge.measurement.passes import Meter
 from fedgauge.simulation.experiment.config import Experiment
 from fedgauge.simulation.setup import Setup

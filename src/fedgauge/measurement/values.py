@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgauge.base.errors import InputError
-from fedgauge.measurement.gauge.result import Efficiency
 from fedgauge.simulation.experiment.config import Experiment
 from fedgauge.values import Constants, Estimate, Result, Scope, Value
+from fedgauge.values.answer import StepEfficiency
 from fedgauge.values.display import Displayed
 
 Directions = Mapping[str, npt.NDArray[np.float64]]
@@ -166,7 +166,7 @@ class Designed(Value):
     L_h_seen: float | None
     L_h: float | None
     L_tilde: float | None
-    efficiency: Efficiency
+    efficiency: StepEfficiency
     experiment: Mapping[str, Any]
 
     def to_toml(self) -> str:

@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedgauge.algorithms.cost import Cost
-from fedgauge.measurement.gauge.efficiency import BaseCurve
+from fedgauge.measurement.gauge.curves import BaseCurve
 from fedgauge.planning.candidates import Candidate, Space, Trial
 from fedgauge.planning.course import Course
 from fedgauge.planning.forecast import Curve

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import cast
 
-import numpy as np
-
 from fedgauge.algorithms import is_plain
 from fedgauge.algorithms.cost import Cost
 from fedgauge.base.errors import InputError
@@ -40,18 +38,6 @@ def at_start(setup: Setup) -> Measurement:
     return whole(measure(setup, model=setup.first_model, origin="first model", options=options))
 
 
-def floor_of(setup: Setup) -> float:
-    """A lower limit of f: its minimum for quadratics, whatever the weights, and 0 for the loss of a network."""
-    federation = setup.federation
-    if not isinstance(federation, QuadraticFederation):
-        return 0.0
-    if setup.participation.weights is not None:
-        w = setup.participation.objective(federation.num_workers)
-        hessian, linear = np.tensordot(w, federation.hessians, 1), w @ federation.linear
-        federation = QuadraticFederation([hessian], [linear], [w @ federation.constant])
-    return float(federation.minimiser()[1])
-
-
 def with_gap(constants: Constants, setup: Setup, loss: float) -> Constants:
     """Add F of the run, the gap between its first loss and the minimum, where the constants have none that counts.
 
@@ -65,7 +51,7 @@ def with_gap(constants: Constants, setup: Setup, loss: float) -> Constants:
         return constants
     federation = setup.federation
     if isinstance(federation, QuadraticFederation):
-        floor = floor_of(setup)
+        floor = setup.floor
         gap = initial_gap(loss, floor, floor)  # with weights of its own, f is another function
         if setup.participation.weights is None:
             gap = federation.constants_at(setup.first_model.numpy())["F"]

@@ -30,7 +30,7 @@ from fedgauge.planning.course import Course, Race
 from fedgauge.planning.forecast import Scale
 from fedgauge.planning.gauge_start import Guided
 from fedgauge.planning.goal import HELD, Goal
-from fedgauge.planning.measured_constants import at_start, floor_of, with_gap
+from fedgauge.planning.measured_constants import at_start, with_gap
 from fedgauge.planning.pilots import Pilots, finals
 from fedgauge.planning.plan import Plan, Seen, known_before, order, terms
 from fedgauge.planning.race import search
@@ -163,7 +163,7 @@ def _planned(
         raise InputError("The goal accuracy needs test examples, but there are none; choose a loss.")
     cost = cost.completed(shared.federation)
     check_cost(cost)
-    floor = floor_of(shared)
+    floor = shared.floor
     scale = Scale(goal, floor)
     space = space_of(shared, cost, over)
     measured = at_start(shared)
@@ -236,8 +236,8 @@ def _long_way(
             )
         except InputError:
             return {}  # f itself does not fall on this way, so that only runs can show how long it is
-        course.gauge_steps += (gauged.spent.base_gradient_steps + gauged.spent.gradient_steps) * base.M
-        return {each.local_steps: steps / (each.value or each.high) for each in gauged.efficiency}
+        course.gauge_steps += gauged.spent.gradient_steps * base.M
+        return {each.local_steps: steps / each.value for each in gauged.efficiency}
 
     return measured
 

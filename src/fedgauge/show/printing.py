@@ -1,4 +1,4 @@
-"""Results as they are printed: what the view of a result says and its first table, one screen of text at most."""
+"""Results as they are printed: what the view of a result says, its first table and its notes, one screen at most."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def text(result: Any) -> str:
     """What a result says when it is printed: one screen at most."""
     shown = view(result)
     main = [table for table in shown.tables if not table.detail][:1]
-    lines = [*([shown.title] if shown.title else []), *shown.sentences, *(row for each in main for row in _rows(each))]
+    rows = (row for each in main for row in _rows(each))
+    lines = [*([shown.title] if shown.title else []), *shown.sentences, *rows, *shown.notes]
     screen = [part for line in lines for part in textwrap.wrap(line, _WIDTH, replace_whitespace=False) or [""]]
     more = len(screen) - _HEIGHT
     return "\n".join([*screen[:_HEIGHT], f"… and {counted(more, 'more line')}"] if more > 0 else screen)

@@ -78,6 +78,20 @@ class Setup:
         return self.federation.start(self.seed) if self.start is None else given_model(self.federation, self.start)
 
     @property
+    def floor(self) -> float:
+        """A lower limit of f: its minimum for quadratics, whatever the weights, and 0 for the loss of a network."""
+        from fedgauge.federation.quadratic import QuadraticFederation  # with torch, which plans are read without
+
+        federation = self.federation
+        if not isinstance(federation, QuadraticFederation):
+            return 0.0
+        if self.participation.weights is not None:
+            w = self.participation.objective(federation.num_workers)
+            hessian, linear = np.tensordot(w, federation.hessians, 1), w @ federation.linear
+            federation = QuadraticFederation([hessian], [linear], [w @ federation.constant])
+        return float(federation.minimiser()[1])
+
+    @property
     def subject(self) -> Subject:
         """What a bound on a run speaks about."""
         from fedgauge.federation.identity import digest_of

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from scipy.interpolate import PchipInterpolator
@@ -20,7 +21,11 @@ COSTS = (1.0, 10.0, 100.0, 1000.0)
 CLOSE, GOOD = 0.05, 0.10
 """Local steps are in the range of the best, and good, if they take at most this much longer."""
 _SIGMAS = 1.645  # an interval of 90%
-_DRAWS = 2000
+_DRAWS = 400
+_RANGE = 8.0
+"""Where only an upper limit is known, the efficiency may be this many times smaller."""
+_ABOVE = 1.02
+"""Efficiencies whose whole interval lies above this are said to be above 1."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,7 @@ class StepEfficiency(Value):
         low: the lower end of its interval of 90%.
         high: the upper end.
         measured: whether this number was tried; False for the reference itself.
+        limit: whether only the upper end is known, because these steps stalled or diverged; the value is then a guess.
     """
 
     local_steps: int
@@ -40,6 +46,50 @@ class StepEfficiency(Value):
     low: float
     high: float
     measured: bool = True
+    limit: bool = False
+
+    @classmethod
+    def at_most(cls, local_steps: int, high: float) -> Self:
+        """The efficiency of local steps of which only an upper limit is known.
+
+        >>> StepEfficiency.at_most(64, 0.1).share
+        'at most 10%'
+        """
+        return cls(local_steps, high / math.sqrt(_RANGE), high / _RANGE, high, limit=True)
+
+    @property
+    def slowdown(self) -> float | None:
+        """How many times as many steps are needed as with the reference; None if only an upper limit is known."""
+        return None if self.limit else 1 / self.value
+
+    @property
+    def share(self) -> str:
+        """The efficiency for a reader: a percentage of at most 100, or what it is at most; 1.3× if it is above 1.
+
+        >>> [StepEfficiency(4, 1.3, low, 1.4).share for low in (0.9, 1.2)], StepEfficiency(4, 0.84, 0.8, 0.9).share
+        (['100%', '1.3×'], '84%')
+        """
+        if self.limit:
+            return f"at most {min(self.high, 1.0):.0%}"
+        return f"{self.value:.2g}×" if self.is_above_one else f"{min(self.value, 1.0):.0%}"
+
+    @property
+    def interval(self) -> str:
+        """The interval for a reader, of shares up to 100%; empty where there is none.
+
+        >>> StepEfficiency(4, 0.9, 0.8, 1.1).interval, StepEfficiency(4, 1.5, 1.3, 1.7).interval
+        ('80% to 100%', '1.3× to 1.7×')
+        """
+        if self.limit or not self.measured:
+            return ""
+        if self.is_above_one:
+            return f"{self.low:.2g}× to {self.high:.2g}×"
+        return f"{min(self.low, 1.0):.0%} to {min(self.high, 1.0):.0%}"
+
+    @property
+    def is_above_one(self) -> bool:
+        """Whether it is certainly above 1: a step then gets further than one of the reference."""
+        return self.low > _ABOVE
 
 
 @dataclass(frozen=True)
@@ -107,13 +157,8 @@ class Answer(Value, Displayed):
         Args:
             cost: how many local steps a round of communication takes as long as.
         """
-        price = self.cost if cost is None else non_negative("cost", cost)
-        if price is None:
-            raise InputError(
-                "Give the cost of a round in local steps, as in best(100): time a round, time a step, divide."
-            )
-        tried = np.array([each.local_steps for each in self.efficiency], dtype=float)
-        values = np.array([math.log(each.value) for each in self.efficiency])
+        price = self._price(cost)
+        tried, values = self._logs()
         errors = np.array(
             [math.log(max(each.high, 1e-9) / max(each.low, 1e-9)) / 2 / _SIGMAS for each in self.efficiency]
         )
@@ -121,14 +166,13 @@ class Answer(Value, Displayed):
         draws = values + errors * np.random.default_rng(0).normal(size=(_DRAWS, len(values)))
         middle = _times(steps, tried, values, price)
         at = int(np.argmin(middle))
-        rounded = _tidy(int(steps[at]), steps[middle <= middle[at] * (1 + CLOSE / 5)])
+        rounded = _tidy(int(steps[at]), steps[middle <= middle[at] * (1 + CLOSE / 2)])
         at = int(np.flatnonzero(steps == rounded)[0])
         near = steps[middle <= middle.min() * (1 + CLOSE)]
-        good = [
-            row[at] <= row.min() * (1 + GOOD) for row in (_times(steps, tried, each, price) for each in draws[:400])
-        ]
+        good = [row[at] <= row.min() * (1 + GOOD) for row in (_times(steps, tried, each, price) for each in draws)]
         edge = "" if tried[0] < rounded < tried[-1] else "smallest" if rounded == tried[0] else "largest"
         edge = "" if len(tried) == 1 or (edge == "smallest" and tried[0] == 1) else edge
+        edge = "" if edge == "largest" and self.efficiency[-1].limit else edge
         return Recommendation(
             float(price),
             rounded,
@@ -139,6 +183,40 @@ class Answer(Value, Displayed):
             edge,
         )
 
+    def speedup_over(self, local_steps: int, cost: float | None = None) -> float | None:
+        """How many times as fast the recommended number is as another one; None where that lies beyond what was tried.
+
+        Args:
+            local_steps: the other number.
+            cost: of a round, by default the user's own.
+        """
+        price = self._price(cost)
+        tried, values = self._logs()
+        if not tried[0] <= local_steps <= tried[-1]:
+            return None
+        steps = np.array([local_steps, self.best(price).local_steps], dtype=float)
+        theirs, best = _times(steps, tried, values, price)
+        return float(theirs / best)
+
+    def _price(self, cost: float | None) -> float:
+        price = self.cost if cost is None else non_negative("cost", cost)
+        if price is None:
+            raise InputError(
+                "Give the cost of a round in local steps, as in best(100): time a round, time a step, divide."
+            )
+        return price
+
+    def _logs(self) -> tuple[Floats, Floats]:
+        """The numbers that were tried, and the logarithms of their efficiencies."""
+        tried = np.array([each.local_steps for each in self.efficiency], dtype=float)
+        return tried, np.array([math.log(each.value) for each in self.efficiency])
+
+    @property
+    def recommendations(self) -> tuple[Recommendation, ...]:
+        """What to use for four costs of a round and for the user's own; none where there is no answer."""
+        costs = sorted({*COSTS, *([] if self.cost is None else [self.cost])})
+        return tuple(self.best(cost) for cost in costs) if self.complete else ()
+
     @property
     def sentence(self) -> str:
         """The answer in one sentence."""
@@ -147,7 +225,7 @@ class Answer(Value, Displayed):
         if self.cost is not None:
             best = self.best()
             price = "one local step" if best.cost == 1 else f"{best.cost:,.4g} of them"
-            sure = "almost certainly" if best.sure > 0.995 else f"{best.sure:.0%} sure that it is"
+            sure = "almost certainly" if best.sure >= 0.995 else f"{best.sure:.0%} sure that it is"
             steps = counted(best.local_steps, "local step")
             return f"Use {steps} if a round costs as much as {price} ({sure} within 10% of the best)."
         most, least = self.best(COSTS[-1]), self.best(COSTS[0])
@@ -169,18 +247,22 @@ class Answer(Value, Displayed):
         if exact is not None and not exact.measured:
             exact = others[0]
         if exact is not None:
-            steps, low, high = counted(exact.local_steps, "local step"), _percent(exact.low), _percent(exact.high)
-            share = f"At {steps}, {_percent(exact.value)} ({low} to {high}) of the work counts"
-        else:
-            below = [each for each in self.efficiency if each.local_steps < wanted][-1]
-            above = next(each for each in self.efficiency if each.local_steps > wanted)
-            values = f"{_percent(above.value)} to {_percent(below.value)} of the work counts"
-            share = f"Between {below.local_steps} and {above.local_steps} local steps, {values}"
-        return f"{share}, compared with {self.reference}."
+            interval = f" ({exact.interval.replace('%', '', 1)})" if exact.interval.endswith("%") else ""
+            share = f"At {counted(exact.local_steps, 'local step')}, {_counting(exact)}{interval}"
+            if exact.is_above_one:
+                return f"{share}, compared with {self.reference}."
+            return f"{share} of the work counts, compared with {self.reference}."
+        below = [each for each in self.efficiency if each.local_steps < wanted][-1]
+        above = next(each for each in self.efficiency if each.local_steps > wanted)
+        least, most = above.share.removeprefix("at most "), below.share
+        return (
+            f"Between {below.local_steps} and {above.local_steps} local steps, {least} to {most} of the work counts,"
+            f" compared with {self.reference}."
+        )
 
 
-def _percent(value: float) -> str:
-    return f"{min(value, 9.99):.0%}"
+def _counting(entry: StepEfficiency) -> str:
+    return f"a step gets {entry.value:.2g} times as far" if entry.is_above_one else entry.share
 
 
 def _times(steps: Floats, tried: Floats, logs: Floats, cost: float) -> Floats:

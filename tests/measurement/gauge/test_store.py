@@ -67,8 +67,8 @@ def piped(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "name"),
     [
-        (scaled, "base"),
-        *((damage, name) for damage in (replaced("{}"), linked, piped) for name in ("base", "run", "settings")),
+        (scaled, "one"),
+        *((damage, name) for damage in (replaced("{}"), linked, piped) for name in ("one", "run", "settings")),
         (replaced("[1"), "run"),
         (replaced("7"), "run"),
     ],
@@ -95,7 +95,7 @@ def test_a_state_of_another_gauge_is_not_taken_for_its_own(whole: GaugeResult, t
             gauge(FEDERATION, fedavg(gamma=0.02), options=OPTIONS, directory=place, seed=seed, progress=stop_at(130))
     for path in (tmp_path / "other").glob("state-*"):
         os.replace(path, tmp_path / "one" / path.name)
-    for name in ("base.json", "run-4-100.json"):
+    for name in ("one.json", "run-4-25.json"):
         if (tmp_path / "other" / name).exists():
             os.replace(tmp_path / "other" / name, tmp_path / "one" / name)
     assert taken(tmp_path / "one") == whole
@@ -133,7 +133,7 @@ def test_ctrl_c_in_the_base_run_returns_what_there_is() -> None:
     assert not found.complete
     assert found.steps[-1] < 70
     assert len(found.losses) == len(found.steps) > 10
-    assert found.sentence == "The gauge was interrupted before anything could be compared with its base run."
+    assert found.sentence == "There is no answer yet: too little was observed to compare local steps."
     assert "interrupted after" in found.notes[0]
     assert GaugeResult.from_json(found.to_json()) == found
 

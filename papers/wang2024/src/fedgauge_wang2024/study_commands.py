@@ -33,7 +33,7 @@ def lenses(
     Example: fedgauge paper lenses --source digits --out results/lenses
     """
     from fedgauge.base.errors import InputError, positive
-    from fedgauge.measurement.gauge.gauge import read_goal
+    from fedgauge.measurement.gauge.preparation import read_goal
     from fedgauge.show.terminal import console
     from fedgauge_wang2024 import lens_orders
     from fedgauge_wang2024 import lens_study as experiment

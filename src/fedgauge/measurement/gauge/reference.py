@@ -16,8 +16,8 @@ from fedgauge.algorithms import ALGORITHMS
 from fedgauge.algorithms.base import Algorithm, no_state
 from fedgauge.algorithms.schedules import refuse_round_schedules
 from fedgauge.base.errors import InputError
-from fedgauge.measurement.gauge.efficiency import BaseCurve
-from fedgauge.measurement.gauge.result import Efficiency
+from fedgauge.measurement.gauge.curves import BaseCurve
+from fedgauge.values.answer import StepEfficiency
 from fedgauge.values.display import counted
 
 FAR = 3.0
@@ -65,13 +65,13 @@ def check_base(curve: BaseCurve, goal: float | None) -> float:
     last, end = int(steps[-1]), curve.loss_at(steps[-1])
     if goal is not None and end > goal:
         raise InputError(
-            f"The base run with one local step reaches f = {end:.4g} in {last} steps, not {goal:.4g}; give it more"
-            " rounds, or choose a larger loss as the goal."
+            f"With one local step per round, f reaches {end:.4g} in {last} steps, not {goal:.4g}; give it more rounds,"
+            " or choose a larger loss as the goal."
         )
     if not end < losses[0]:
         raise InputError(
-            f"f does not fall within {last} steps of the base run with one local step, so there is no way to gauge;"
-            " give it more rounds, or choose another gamma."
+            f"f does not fall within {last} steps with one local step per round, so there is nothing to gauge; give it"
+            " more rounds, or choose another gamma."
         )
     if goal is not None:
         return goal
@@ -81,7 +81,7 @@ def check_base(curve: BaseCurve, goal: float | None) -> float:
     risen, noise = closing - float(means[lowest]), 3 * curve.scatter_at(last) * math.sqrt(2 / few)
     if risen > _RISEN * (losses[0] - means[lowest]) + noise:
         raise InputError(
-            f"f rises again in the base run with one local step: from {means[lowest]:.4g} around step"
+            f"f rises again with one local step per round: from {means[lowest]:.4g} around step"
             f" {steps[lowest + few // 2]:.0f} to {closing:.4g} at its end, so it is no yardstick; choose a smaller"
             " gamma, or end it earlier with fewer steps or a goal."
         )
@@ -112,14 +112,14 @@ def stalled_at(curve: BaseCurve) -> int | None:
     flat = int(next(step for step, loss in zip(steps, losses, strict=True) if loss <= level))
     if flat < _EARLY * last:
         raise InputError(
-            f"The base run with one local step has stalled: after {flat} of its {last} steps f falls by less than its"
+            f"Training with one local step per round has stalled: after {flat} of {last} steps f falls by less than its"
             " noise, so that nothing later can be compared with it; end it there with fewer steps, choose another"
             " gamma, or evaluate f with more examples."
         )
     return flat
 
 
-def check_efficiencies(found: Iterable[Efficiency], algorithm: Algorithm, reference: Algorithm) -> list[str]:
+def check_efficiencies(found: Iterable[StepEfficiency], algorithm: Algorithm, reference: Algorithm) -> list[str]:
     """Refuse a base run that is far slower than what it is compared with, and explain efficiencies above 1.
 
     Returns:
@@ -127,7 +127,7 @@ def check_efficiencies(found: Iterable[Efficiency], algorithm: Algorithm, refere
     """
     notes = []
     for each in sorted(found, key=lambda each: each.local_steps):
-        if each.value is None or not each.is_above_one:
+        if not each.is_above_one:
             continue
         steps, times = counted(each.local_steps, "local step"), f"{each.value:.2g} times"
         if each.low > FAR or (reference is algorithm and each.low > FAR / 2):

@@ -1,4 +1,4 @@
-"""What a gauge keeps on the way, so that an interrupted one is resumed, and so that large states are not in memory.
+"""What a gauge keeps on the way, so that an interrupted one is resumed.
 
 Every part has a digest of its content, of its name and of the gauge that it belongs to: a part that is not what this
 gauge wrote is computed again, and a warning says so.
@@ -11,8 +11,7 @@ import hashlib
 import json
 import logging
 import os
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,25 +24,19 @@ from fedgauge.simulation.runs.checkpoints import State, read_checkpoint, write_c
 
 logger = logging.getLogger(__name__)
 
-_SMALL = 2**23
-"""States of up to this many bytes are held in memory where there is no directory."""
 _SETTINGS = "settings"
 
 
 class PartStore:
-    """The finished parts of a gauge in a directory; without a directory, only the states of the base run are kept.
-
-    Large states are then in a temporary directory: a gauge has two dozen, each of which is a model or more.
+    """The parts of a gauge in a directory.
 
     Args:
-        directory: the directory.
+        directory: the directory; without one, nothing is kept.
         settings: everything that determines the parts; a directory with parts of other settings is refused.
     """
 
     def __init__(self, directory: Path | None, settings: Mapping[str, Any]) -> None:
         self._directory = directory
-        self._held: dict[int, State] = {}
-        self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._lock: Any = None
         wanted = json.loads(json.dumps(settings))
         self._gauge = ""
@@ -114,74 +107,32 @@ class PartStore:
             self.write(name, found)
         return found
 
-    def read_state(self, step: int) -> State | None:
-        """The state of the base run after a step; None if there is none that can be read."""
-        if step in self._held or (self._directory or self._scratch) is None:
-            return self._held.get(step)
-        path = self._place(step)
-        if not os.path.lexists(path):
+    def read_state(self, name: str, round: int) -> State | None:
+        """The state of a run after a round; None if there is none that can be read."""
+        path = self._place(name)
+        if path is None or not os.path.lexists(path):
             return None
         try:
             state, about = read_checkpoint(path)
-            if about.get("gauge") != self._gauge or state.round != step:
-                raise ValueError("it belongs to another gauge or step")
+            if about.get("gauge") != self._gauge or state.round != round:
+                raise ValueError("it belongs to another gauge or round")
         except (OSError, SafetensorError, *UNREADABLE) as error:
             logger.warning("%s cannot be used (%s); it is computed again.", path, error)
             return None
         return state
 
-    def write_state(self, step: int, state: State) -> None:
-        """Keep the state of the base run after a step."""
-        if self._directory is None and _size(state) <= _SMALL:
-            self._held[step] = state
-            return
-        if self._directory is None and self._scratch is None:
-            self._scratch = tempfile.TemporaryDirectory(prefix="fedgauge-gauge-")
-        write_checkpoint(self._place(step), state, {"gauge": self._gauge})
+    def write_state(self, name: str, state: State) -> None:
+        """Keep the state of an unfinished run."""
+        if (path := self._place(name)) is not None:
+            write_checkpoint(path, state, {"gauge": self._gauge})
 
-    def forget_states(self) -> None:
-        """Delete the states, which are large, once no more probes start from them."""
-        self._held.clear()
-        if self._directory is not None:
-            for path in self._directory.glob("state-*.safetensors"):
-                path.unlink()
-        elif self._scratch is not None:
-            self._scratch.cleanup()
+    def forget_state(self, name: str) -> None:
+        """Delete the state of a run that has ended."""
+        if (path := self._place(name)) is not None:
+            path.unlink(missing_ok=True)
 
-    def _place(self, step: int) -> Path:
-        where = self._directory or self._scratch
-        assert where is not None
-        return Path(where if isinstance(where, Path) else where.name) / f"state-{step:09d}.safetensors"
-
-
-class StoredStates(Mapping[int, State]):
-    """The states of a base run after some of its steps, each read when it is asked for."""
-
-    def __init__(self, kept: PartStore, steps: list[int]) -> None:
-        self._kept, self._steps = kept, steps
-
-    def __getitem__(self, step: int) -> State:
-        if step not in self._steps:
-            raise KeyError(step)
-        found = self._kept.read_state(step)
-        if found is None:
-            raise InputError(f"The state of the base run after {step} steps can no longer be read; gauge again.")
-        return found
-
-    def until(self, step: int) -> StoredStates:
-        """The states after steps up to this one."""
-        return StoredStates(self._kept, [each for each in self._steps if each <= step])
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._steps)
-
-    def __len__(self) -> int:
-        return len(self._steps)
-
-
-def _size(state: State) -> int:
-    """The bytes of a state's tensors."""
-    return sum(tensor.nbytes for tensor in (state.model, *state.server.values(), *state.memory.values()))
+    def _place(self, name: str) -> Path | None:
+        return None if self._directory is None else self._directory / f"{name}.safetensors"
 
 
 def _digest(data: Any) -> str:

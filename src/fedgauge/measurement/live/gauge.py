@@ -41,6 +41,15 @@ _BAD = 5
 """Losses in a row that are not finite, after which the gauge gives up trying."""
 
 
+def least_steps(candidates: Sequence[int], explore: float) -> float:
+    """The steps of a run that can try these numbers, each twice.
+
+    >>> least_steps((1, 16), 0.5)
+    256.0
+    """
+    return 2 * len(candidates) * ROUNDS * candidates[-1] / explore if explore > 0 else math.inf
+
+
 @dataclass
 class _Records:
     """The losses of a run, with the local steps that were taken under each candidate before them."""
@@ -323,7 +332,7 @@ class LiveGauge:
     def _affordable(self, candidates: list[int]) -> list[int]:
         """The candidates for which the run is long enough."""
         while len(candidates) > 1:
-            least = 2 * len(candidates) * ROUNDS * candidates[-1] / self.explore if self.explore > 0 else math.inf
+            least = least_steps(candidates, self.explore)
             if least <= self.steps:
                 break
             more = (

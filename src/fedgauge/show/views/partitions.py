@@ -153,7 +153,7 @@ def view_of_design(found: Design) -> View:
         if not each.reached
     ]
     zetas = [Row(each.kind, "zeta_rms", each.zeta_rms, each.zeta_rms, each.zeta_rms) for each in found.federations]
-    shares = [(each.kind, each.efficiency.value or 0.0) for each in found.federations]
+    shares = [(each.kind, each.efficiency.value) for each in found.federations]
     effects = [Row(kind, "efficiency", value, value, value, 4) for kind, value in shares]
     title = f"Federations of zeta_rms {number(found.zeta)}"
     charts = [

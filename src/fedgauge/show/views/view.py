@@ -43,12 +43,13 @@ def counted_share(value: float | None) -> Written | None:
 
 @dataclass(frozen=True)
 class Share:
-    """A share of a whole."""
+    """A share of a whole, with the text that stands for it if that is more than a percentage."""
 
     value: float
+    text: str = ""
 
     def __str__(self) -> str:
-        return percent(self.value)
+        return self.text or percent(self.value)
 
 
 @dataclass(frozen=True)

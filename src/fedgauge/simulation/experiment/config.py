@@ -63,12 +63,22 @@ class Experiment:
     def __post_init__(self) -> None:
         if self.algorithm.is_user_code:
             pass  # its module is imported only when it is needed, so that the experiment can be read without it
-        elif self.algorithm.gamma is None:
-            raise InputError(f"{self.algorithm.name} needs gamma, the local learning rate; give it, as in gamma=0.1.")
         else:
-            make_algorithm(self.algorithm.name, **self.algorithm.parameters_in(self.run.rounds, self.run.rounds))
+            parameters = self.algorithm.parameters_in(self.run.rounds, self.run.rounds)
+            make_algorithm(self.algorithm.name, **{"gamma": 1.0, **parameters})
         if self.data.is_quadratic:
             self._refuse_for_quadratics()
+
+    @property
+    def lacks_rate(self) -> bool:
+        """Whether it has no gamma, which only the gauge can do without."""
+        return self.algorithm.gamma is None and not self.algorithm.is_user_code
+
+    def check_rate(self) -> Self:
+        """Refuse an experiment without a rate."""
+        if self.lacks_rate:
+            raise InputError(f"{self.algorithm.name} needs gamma, the local learning rate; give it, as in gamma=0.1.")
+        return self
 
     def _refuse_for_quadratics(self) -> None:
         """Refuse keys about data and models: the file of a quadratic federation already contains all of that."""

@@ -61,7 +61,7 @@ def prepare(experiment: Experiment, data: Any = None) -> Setup:
     >>> setup.federation.num_workers, setup.federation.dim
     (10, 7510)
     """
-    experiment, given = _given(experiment, data)
+    experiment, given = _given(experiment.check_rate(), data)
     if experiment.data.is_quadratic:
         return _setup(experiment, QuadraticFederation.read(experiment.data.name))
     if isinstance(given, PerWorker):

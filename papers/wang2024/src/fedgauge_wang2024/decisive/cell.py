@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,15 +15,16 @@ from fedgauge.base.randomness import Purpose, Streams
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.measurement.curvature import curvature
 from fedgauge.measurement.equal_zeta import PARTS, Bisection, pooled_models, with_kind, zeta_over
-from fedgauge.measurement.gauge.efficiency import BaseCurve, crossing
+from fedgauge.measurement.gauge.curves import BaseCurve, crossing
 from fedgauge.measurement.gauge.gauge import gauge
-from fedgauge.measurement.gauge.probes import Base, Runner
 from fedgauge.measurement.gauge.result import GaugeOptions
+from fedgauge.measurement.gauge.runner import Runner
 from fedgauge.measurement.lenses import LENSES, lenses
 from fedgauge.measurement.passes import Meter, Passes
 from fedgauge.measurement.values import whole
 from fedgauge.simulation.experiment.config import Experiment
 from fedgauge.simulation.experiment.prepare import prepare
+from fedgauge.simulation.runs.checkpoints import State
 from fedgauge.simulation.setup import Setup
 from fedgauge.simulation.workers import Lane
 
@@ -32,6 +33,14 @@ PLACES = ("first", "along", "end")
 _SEEN = {"L_h": "L_h seen", "L_tilde": "L_tilde seen"}
 _ALL = 10**6
 _LABELS = tuple(name for name, lens in LENSES.items() if lens.needs == "labels")
+
+
+class Base(NamedTuple):
+    """The pooled run: the steps at which f was recorded, f there, and the states at some places."""
+
+    steps: list[int]
+    losses: list[float]
+    states: dict[int, State]
 
 
 def measure_cell(chosen: Mapping[str, Any], seed: int, data: str | None, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -220,13 +229,15 @@ def _at_any_model(setup: Setup) -> dict[str, float]:
 
 
 def _gauged(setup: Setup, settings: Mapping[str, Any]) -> dict[str, float]:
-    """The slowdown by the gauge along the same way; where it gives no number, the least that it does not exclude."""
+    """The slowdown by the gauge along the same way; where it has only a limit, the least that it does not exclude."""
     # The set-up's own rounds and local steps say nothing here.
     steps, budget = settings["steps"], settings["gauge_budget"] * settings["steps"]
     # All examples, whatever it takes: the truth is looked at with all of them too.
     options = GaugeOptions(steps=steps, local_steps=tuple(settings["local_steps"]), budget=budget, sample=_ALL)
     found = gauge(replace(setup, local_steps=1), options=options).efficiency[1:]
-    known = {str(each.local_steps): 1 / (each.value or max(each.high, 1 / settings["cap"])) for each in found}
+    known = {
+        str(each.local_steps): 1 / max(each.high if each.limit else each.value, 1 / settings["cap"]) for each in found
+    }
     # A number of local steps that the budget did not pay for is taken as the largest one that was measured.
     last = max(known.values(), default=1.0)
     return {str(local): min(known.get(str(local), last), settings["cap"]) for local in settings["local_steps"]}

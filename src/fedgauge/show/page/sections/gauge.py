@@ -26,7 +26,7 @@ def _settings(given: ReportInput) -> Mapping[str, CellValue]:
 
 SECTION = Section(
     "gauge",
-    "How many local steps it affords",
+    "How many local steps",
     ("gauge",),
     _show,
     heading=Heading("gauge", answer(GaugeResult), _settings, is_answer=True),

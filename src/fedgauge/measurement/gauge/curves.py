@@ -1,22 +1,17 @@
-"""From losses to the efficiency of local steps: the base run's curve, the error of one probe, and several put together.
-
-On a short way probes would be so short that their progress drowns in noise. A run has nothing to settle, and all of its
-steps count.
-"""
+"""How far a run has come: f along a run with one local step per round is the ruler for runs with more of them."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import isotonic_regression
 
-from fedgauge.base.codec import Value
 from fedgauge.base.types import Floats
-from fedgauge.measurement.gauge.result import Efficiency, How, Sight, interpolated
+from fedgauge.measurement.gauge.runner import Track
+from fedgauge.values.answer import StepEfficiency
 
 _NEAR = 9
 """The number of records that tell the noise of f near a step."""
@@ -45,7 +40,7 @@ class BaseCurve:
     (15.0, 3.5)
     """
 
-    def __init__(self, steps: Sequence[float], losses: Sequence[float]) -> None:
+    def __init__(self, steps: Sequence[float] | Floats, losses: Sequence[float] | Floats) -> None:
         self.steps, self.losses = np.asarray(steps, dtype=float), np.asarray(losses, dtype=float)
         fitted = isotonic_regression(self.losses, increasing=False)
         # Records between which f does not fall become one point in their middle, so that the curve has an inverse.
@@ -112,99 +107,13 @@ class BaseCurve:
         return float((self._levels[one] - self._levels[other]) / (self._places[other] - self._places[one]))
 
 
-STALLED = 0.1
-"""An efficiency that is below this with certainty is not given as a number."""
-SIGMAS = 1.645
+_STALLED = 0.1
+"""A part of a run is not taken to be slower than this."""
+_SIGMAS = 1.645
 """An interval of 90%."""
 _SCATTER, _DRIFTING = 0.10, 0.12
-"""The relative error of one probe, and how much of log(1/E) is added: found on digits, and checked on other data."""
-_ALIKE = 0.3
-"""Errors of parts up to this hardly change how much each of them counts."""
-
-
-def measured(local_steps: int, value: float, noise: float = 0.0, how: How = "probes") -> Efficiency:
-    """An efficiency with its interval; ``noise`` is what the base run's own noise adds to its error."""
-    error = SIGMAS * math.hypot(error_of(value), noise)
-    return Efficiency(local_steps, value, value - error, value + error, how)
-
-
-def error_of(value: float) -> float:
-    """The error of one probe: it grows as the efficiency falls."""
-    value = max(value, STALLED)
-    return value * (_SCATTER + _DRIFTING * math.log(1 / min(value, 1.0)))
-
-
-def part(places: Sequence[Efficiency]) -> Efficiency:
-    """The efficiency in one part of the base run, as it is reported."""
-    if all(each.high < STALLED for each in places):
-        return Efficiency(places[0].local_steps, None, 0.0, STALLED)
-    value = float(np.mean([each.value for each in places]))
-    error = math.sqrt(sum(((each.high - each.low) / 2) ** 2 for each in places)) / len(places)
-    if value <= 0:
-        return Efficiency(places[0].local_steps, None, 0.0, max(value + error, STALLED))
-    return Efficiency(places[0].local_steps, value, max(value - error, 0.0), value + error)
-
-
-def combined(parts: Sequence[Efficiency]) -> Efficiency:
-    """The efficiency of the whole way: what all parts achieved, over the steps that they took.
-
-    The mean of the parts' slowdowns would be the slowdown of the whole if the parts were known exactly; but one part
-    whose progress drowns in noise would make it infinite.
-    """
-    values = np.array([each.value for each in parts], dtype=float)
-    errors = np.array([(each.high - each.low) / 2 / SIGMAS for each in parts])
-    stalled = np.array([each.high < STALLED for each in parts])
-    # Parts count alike, unless the progress of one drowns in noise.
-    weights = 1 / (_ALIKE**2 + errors**2)
-    weights /= weights.sum()
-    value, steps = float(weights @ values), parts[0].local_steps
-    # The errors of the parts, and what they share: the seed of the base run.
-    error = math.hypot(float(np.sqrt(weights**2 @ errors**2)), 0.5 * error_of(value))
-    if stalled.any() or value - SIGMAS * error <= 0:
-        most = float(weights @ np.where(stalled, STALLED, np.maximum(values, 0.0))) + SIGMAS * error
-        return Efficiency(steps, None, 0.0, min(most, 1.0))
-    return Efficiency(steps, value, value - SIGMAS * error, value + SIGMAS * error)
-
-
-def between(found: Sequence[Efficiency]) -> list[Efficiency]:
-    """The efficiencies with those that noise hid put between fewer and more local steps, as efficiency only falls.
-
-    >>> hidden = Efficiency(4, None, 0.0, 1.0)
-    >>> between([Efficiency(1, 1.0, 1.0, 1.0), hidden, Efficiency(16, 0.6, 0.5, 0.7)])[1]
-    Efficiency(local_steps=4, value=0.8, low=0.5, high=1.0, how='between')
-    """
-    known = [each for each in found if each.value is not None]
-    result = []
-    for each in found:
-        more = next((other for other in known if other.local_steps > each.local_steps), None)
-        fewer = next((other for other in reversed(known) if other.local_steps < each.local_steps), None)
-        # A number that is clearly lower than with more local steps is no noise: drift stalled there.
-        if each.value is None and more is not None and fewer is not None and each.high >= (more.value or 0.0):
-            most = min(each.high, fewer.high)
-            value = min(float(interpolated([fewer, more], each.local_steps)), most)
-            each = Efficiency(each.local_steps, round(value, 12), more.low, max(most, more.low), "between")
-        result.append(each)
-    return result
-
-
-def falling(found: Sequence[Efficiency]) -> list[Efficiency]:
-    """The efficiencies with their noise smoothed: more local steps are never more efficient."""
-    known = [index for index, each in enumerate(found) if each.value is not None]
-    if not known:
-        return list(found)
-    smooth = isotonic_regression([found[index].value or 0.0 for index in known], increasing=False).x
-    result = list(found)
-    for index, value in zip(known, smooth, strict=True):
-        each = found[index]
-        assert each.value is not None
-        shift = float(value) - each.value
-        # What was pooled may be noise or not, so that the interval holds both the value as measured and as pooled.
-        low, high = min(each.low, each.low + shift), max(each.high, each.high + shift)
-        result[index] = replace(each, value=float(value), low=max(low, 0.0), high=high)
-    return result
-
-
-_SEEN = 0.1
+"""The relative error of one run, and how much of log(1/E) is added: found on digits, and checked on other data."""
+_OBSERVED = 0.1
 """The part of the way that a run must have come for the rest to be extrapolated."""
 _POWERS = 0.85, 2.0
 """The least and the largest power of the way with which the steps of a run are taken to grow."""
@@ -214,18 +123,15 @@ _FEW = 3
 """Records that tell a power; with fewer, the steps grow in proportion to the way."""
 
 
-@dataclass(frozen=True)
-class GaugeRun(Value):
-    """A run with I local steps from the first model: f after some of its steps, and the drift seen in one round."""
-
-    local_steps: int
-    steps: tuple[int, ...]
-    losses: tuple[float, ...]
-    sight: Sight | None = None
+def _with_error(local_steps: int, value: float, noise: float) -> StepEfficiency:
+    """An efficiency with its interval; ``noise`` is what the base run's own noise adds to its error."""
+    error = _SIGMAS * math.hypot(value * (_SCATTER + _DRIFTING * math.log(1 / min(value, 1.0))), noise)
+    # An interval that reaches below zero says no more than that little is known.
+    return StepEfficiency(local_steps, value, max(value - error, value / 10), value + error)
 
 
-def efficiency_of(run: GaugeRun, curve: BaseCurve, goal: float) -> Efficiency:
-    """The efficiency on the way to the goal.
+def efficiency_of(local_steps: int, run: Track, curve: BaseCurve, goal: float) -> StepEfficiency | None:
+    """The efficiency of a run with so many local steps on the way to the goal; None if nothing is known of it.
 
     Where the run ended before the goal, its steps are taken to grow as a power of the steps that the base run needs to
     the same f. The power is that of the second half of the run; mostly it is above 1, as drift costs more later.
@@ -238,14 +144,17 @@ def efficiency_of(run: GaugeRun, curve: BaseCurve, goal: float) -> Efficiency:
         at = int(np.searchsorted(run.steps, needed))
         if at <= 1:
             # Somewhere within its first record it passed the goal: only the steps up to there are certain.
-            return Efficiency(run.local_steps, None, min(way / run.steps[min(at, len(run.steps) - 1)], 1.0), 1.0, "run")
+            low = min(way / run.steps[min(at, len(run.steps) - 1)], 1.0)
+            return StepEfficiency(local_steps, math.sqrt(low), low, 1.0)
         # Where f is between two records is known to their distance only.
         between = (run.steps[at] - run.steps[at - 1]) / needed / math.sqrt(12)
-        return measured(run.local_steps, value, value * math.hypot(end, between), how="run")
+        return _with_error(local_steps, value, value * math.hypot(end, between))
     taken = run.steps[-1]
-    nothing = Efficiency(run.local_steps, None, 0.0, min(way / taken, 1.0), "run")
+    most = min(way / taken, 1.0)
+    # Nothing is known but that the goal was not reached with the steps that were taken.
+    nothing = StepEfficiency.at_most(local_steps, most) if most < 1 else None
     steps, come = _late(run, curve)
-    if not len(come) or come[-1] < _SEEN * way or has_stalled(run, curve):
+    if not len(come) or come[-1] < _OBSERVED * way or has_stalled(run, curve):
         return nothing
     power = 1.0
     if len(come) >= _FEW:
@@ -253,16 +162,14 @@ def efficiency_of(run: GaugeRun, curve: BaseCurve, goal: float) -> Efficiency:
     # The last quarter of the run tells where it is, so that the noise of the last record alone does not decide.
     last = slice(-max(len(come) // 2, 1), None)
     needed = max(math.exp(float(np.mean(np.log(steps[last]) - power * np.log(come[last])))) * way**power, taken)
-    value, seen = way / needed, min(float(come[-1]), way)
-    here = min(curve.error_at(seen, len(come[last])) / seen, 1.0)
-    error = math.hypot(_FURTHER * math.log(way / seen), power * here, end)
-    found = measured(run.local_steps, value, value * error, "part")
-    # It has not got there with the steps that it took, which is certain.
-    found = replace(found, high=min(found.high, max(way / taken, value)))
-    return found if found.low > 0 else replace(nothing, high=min(nothing.high, found.high))
+    value, reached = way / needed, min(float(come[-1]), way)
+    here = min(curve.error_at(reached, len(come[last])) / reached, 1.0)
+    found = _with_error(local_steps, value, value * math.hypot(_FURTHER * math.log(way / reached), power * here, end))
+    high = min(found.high, max(way / taken, value))
+    return StepEfficiency(local_steps, value, min(found.low, value), high)
 
 
-def _late(run: GaugeRun, curve: BaseCurve) -> tuple[Floats, Floats]:
+def _late(run: Track, curve: BaseCurve) -> tuple[Floats, Floats]:
     """The steps of the run's second half, and those of the base run to the same f; empty if f got nowhere."""
     if not math.isfinite(run.losses[-1]):
         return np.zeros(0), np.zeros(0)
@@ -273,15 +180,15 @@ def _late(run: GaugeRun, curve: BaseCurve) -> tuple[Floats, Floats]:
     return steps[late], come[late]
 
 
-def has_stalled(run: GaugeRun, curve: BaseCurve) -> bool:
+def has_stalled(run: Track, curve: BaseCurve) -> bool:
     """Whether the second half of the run got on by less than a tenth of its steps, whatever the noise of f hides."""
     steps, come = _late(run, curve)
     if len(steps) < _FEW:
         return False
-    return bool(come[-1] - come[0] + 2 * curve.noise_at(float(come[-1])) < STALLED * (steps[-1] - steps[0]))
+    return bool(come[-1] - come[0] + 2 * curve.noise_at(float(come[-1])) < _STALLED * (steps[-1] - steps[0]))
 
 
-def phases_of(run: GaugeRun, curve: BaseCurve, goal: float, number: int) -> list[Efficiency]:
+def phases_of(local_steps: int, run: Track, curve: BaseCurve, goal: float, number: int) -> list[StepEfficiency]:
     """The efficiency in each of several equal parts of the way, as many as the run got through."""
     way = curve.steps_at(goal)
     ends = [0.0]
@@ -289,32 +196,30 @@ def phases_of(run: GaugeRun, curve: BaseCurve, goal: float, number: int) -> list
         ends.append(crossing(run.steps, run.losses, goal if k == number else curve.loss_at(way * k / number)))
     length = way / number
     noise = math.sqrt(2) * min(curve.error_at(way) / length, 1.0)
-    found = []
+    parts = []
     for begin, end in itertools.pairwise(ends):
         if not math.isfinite(end):
             break
-        value = length / max(end - begin, length * STALLED)
-        found.append(part([measured(run.local_steps, value, value * noise, "run")]))
-    return found
+        value = length / max(end - begin, length * _STALLED)
+        parts.append(_with_error(local_steps, value, value * noise))
+    return parts
 
 
 FIRST, FACTOR, MOST = 16, 4, 1024
-"""The number of local steps that is measured first, the factor to the next, and the largest."""
+"""The number of local steps that is run first, the factor to the next, and the largest."""
 ENOUGH = 4
 """How many numbers show the whole curve, because it only falls."""
-_NEARLY_ALL, _STILL_PAYS = 0.95, 0.4
-"""Smaller numbers of local steps are measured below the first efficiency, and larger ones above the second."""
+_NEARLY_ALL, _MANY, _STILL_PAYS = 0.95, 0.8, 0.4
+"""Smaller numbers are run below the first efficiency, before larger ones below the second; larger ones above the third.
+"""
 
 
-def next_number(found: Mapping[int, float], unpaid: Collection[int] = (), threshold: float = 0.8) -> int | None:
-    """The number of local steps to measure next; None if those that were measured are enough.
-
-    Larger numbers are measured while local steps still pay, and smaller ones if the threshold lies below.
+def next_number(found: Mapping[int, float], unpaid: Collection[int] = ()) -> int | None:
+    """The number of local steps to run next; None if those that were run are enough.
 
     Args:
-        found: the efficiency of each number that was measured; 0 where there is none.
-        unpaid: numbers for which the budget does not pay.
-        threshold: the efficiency that affordable local steps have at least.
+        found: the efficiency of each number that was run; 0 where there is none.
+        unpaid: numbers that exceed the budget.
 
     >>> next_number({}), next_number({16: 0.9}), next_number({16: 0.3}), next_number({16: 0.9}, unpaid={64})
     (16, 64, 4, 4)
@@ -327,7 +232,7 @@ def next_number(found: Mapping[int, float], unpaid: Collection[int] = (), thresh
     further = []
     if found[most] >= _STILL_PAYS and most * FACTOR <= MOST:
         further.append(most * FACTOR)
-    if found[least] < max(threshold, _NEARLY_ALL) and least > 2:
-        # Where even the least loses too much, the answer lies below it, and the budget goes there first.
-        further.insert(0 if found[least] < threshold else len(further), max(least // FACTOR, 2))
+    if found[least] < _NEARLY_ALL and least > 2:
+        # Where even the least loses much, what matters lies below it, and the budget goes there first.
+        further.insert(0 if found[least] < _MANY else len(further), max(least // FACTOR, 2))
     return next((each for each in further if each not in unpaid), None)
