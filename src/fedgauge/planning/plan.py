@@ -9,13 +9,20 @@ from typing import Any, ClassVar
 
 from fedgauge.algorithms.cost import Cost
 from fedgauge.planning.candidates import Candidate, Space
-from fedgauge.planning.course import Race
+from fedgauge.planning.course import Race, RaceEntry
 from fedgauge.planning.forecast import Scale
 from fedgauge.planning.goal import Goal
 from fedgauge.planning.theory_plan import TheoryPlan
 from fedgauge.simulation.experiment.config import Experiment
 from fedgauge.values import Constants, Result, Value
-from fedgauge.values.display import Displayed, lasting, rounds, short
+from fedgauge.values.answer import Answer, StepEfficiency
+from fedgauge.values.display import Displayed, counted, lasting, rounds, short
+
+_RUN_ERROR, _FORECAST_ERROR = 0.10, 0.25
+"""The errors of the logarithm of an efficiency from runs to the goal, and from a run that was stopped before it."""
+_SIGMAS = 1.645
+_FAR = 30.0
+"""A forecast that is more times as long than this is only a guess."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +85,57 @@ class Plan(Result, Displayed):
     def reached(self) -> bool:
         """Whether the goal was reached; always true for a budget."""
         return bool(self.race.standings)
+
+    @property
+    def answer(self) -> Answer | None:
+        """How many local steps to take, by the pilots, each number at the best rates that were tried with it.
+
+        None for a budget, where pilots show errors and not how many steps are needed; where the goal was not reached;
+        and where only one number of local steps was tried.
+        """
+        if not self.reached or self.goal.value is None or not self.cost.step:
+            return None
+        chosen = self.choice
+        best: dict[int, RaceEntry] = {}
+        for each in self.race.entries:
+            if each.candidate.M == chosen.M and math.isfinite(each.score):
+                best.setdefault(each.candidate.I, each)
+        best[chosen.I] = next(each for each in self.race.entries if each.candidate == chosen)
+        if len(best) < 2:
+            return None
+        needed = {steps: each.score / each.candidate.seconds(self.cost) * steps for steps, each in best.items()}
+        fewest, *others = sorted(needed)
+        efficiencies = [StepEfficiency(fewest, 1.0, 1.0, 1.0, measured=False)]
+        for steps in others:
+            value = needed[fewest] / needed[steps]
+            error = _SIGMAS * (_RUN_ERROR if best[steps].curve.status == "target" else _FORECAST_ERROR)
+            efficiencies.append(StepEfficiency(steps, value, value * math.exp(-error), value * math.exp(error)))
+        return Answer(
+            tuple(efficiencies),
+            "synchronous training" if fewest == 1 else f"{fewest} local steps per round",
+            cost=self.cost.communication(chosen.M) / self.cost.step,
+            using=self.space.own.I,
+            method="Measured by pilot runs to the goal, each number of local steps at the best rates tried with it.",
+            chosen=chosen.I,
+        )
+
+    @property
+    def other_rate(self) -> str:
+        """Why local steps may differ from those at the user's own rate, in one sentence; empty at that rate."""
+        own, chosen, fewest = self.space.own.gamma, self.choice.gamma, min(self.space.local_steps)
+        scores: dict[float, float] = {}
+        for each in self.race.entries:
+            if fewest == each.candidate.I:
+                scores.setdefault(each.candidate.gamma, each.score)
+        if own == chosen or self.goal.value is None or not {own, chosen} <= scores.keys():
+            return ""
+        times = scores[own] / scores[chosen]
+        faster = f"{times:.2g} times as fast as" if times < _FAR else "far faster than"
+        return (
+            f"At gamma {short(chosen)}, which converges {faster} your {short(own)} with"
+            f" {counted(fewest, 'local step')} per round, {counted(self.choice.I, 'local step')}"
+            f" {'is' if self.choice.I == 1 else 'are'} best; at your own rate another number may be."
+        )
 
     @property
     def toml(self) -> str:

@@ -128,6 +128,8 @@ class Answer(Value, Displayed):
         phases: the efficiency early, in the middle and late in training, where these were told apart.
         notes: what a reader should know, one sentence each.
         complete: whether there is an answer: False where too little was observed for one.
+        chosen: the number that whole runs have shown to be the fastest for the user's own cost, where there were some;
+            it stands above what the curve says.
 
     >>> answer = Answer((StepEfficiency(1, 1, 1, 1, False), StepEfficiency(64, 0.5, 0.45, 0.55)), "I = 1", cost=100)
     >>> answer.best().local_steps, round(answer.best().speedup, 1)
@@ -142,11 +144,14 @@ class Answer(Value, Displayed):
     phases: tuple[tuple[str, tuple[StepEfficiency, ...]], ...] = ()
     notes: tuple[str, ...] = ()
     complete: bool = True
+    chosen: int | None = None
 
     def __post_init__(self) -> None:
         steps = [each.local_steps for each in self.efficiency]
         if not steps or steps != sorted(set(steps)):
             raise InputError(f"An answer needs growing numbers of local steps, not {steps}.")
+        if self.chosen is not None and self.chosen not in steps:
+            raise InputError(f"An answer chooses among the numbers that were tried, {steps}, not {self.chosen}.")
 
     def best(self, cost: float | None = None) -> Recommendation:
         """The recommendation for a cost of a round, by default the user's own.
@@ -162,11 +167,13 @@ class Answer(Value, Displayed):
         errors = np.array(
             [math.log(max(each.high, 1e-9) / max(each.low, 1e-9)) / 2 / _SIGMAS for each in self.efficiency]
         )
-        steps = np.unique(np.geomspace(tried[0], tried[-1], 400).round())
+        steps = np.unique(np.concatenate([np.geomspace(tried[0], tried[-1], 400).round(), tried]))
         draws = values + errors * np.random.default_rng(0).normal(size=(_DRAWS, len(values)))
         middle = _times(steps, tried, values, price)
         at = int(np.argmin(middle))
         rounded = _tidy(int(steps[at]), steps[middle <= middle[at] * (1 + CLOSE / 2)])
+        if self.chosen is not None and price == self.cost:
+            rounded = self.chosen
         at = int(np.flatnonzero(steps == rounded)[0])
         near = steps[middle <= middle.min() * (1 + CLOSE)]
         good = [row[at] <= row.min() * (1 + GOOD) for row in (_times(steps, tried, each, price) for each in draws)]
@@ -176,8 +183,8 @@ class Answer(Value, Displayed):
         return Recommendation(
             float(price),
             rounded,
-            int(near[0]),
-            int(near[-1]),
+            min(int(near[0]), rounded),
+            max(int(near[-1]), rounded),
             float(np.mean(good)),
             float(middle[0] / middle[at]),
             edge,
@@ -213,8 +220,12 @@ class Answer(Value, Displayed):
 
     @property
     def recommendations(self) -> tuple[Recommendation, ...]:
-        """What to use for four costs of a round and for the user's own; none where there is no answer."""
-        costs = sorted({*COSTS, *([] if self.cost is None else [self.cost])})
+        """What to use for four costs of a round and for the user's own; none where there is no answer.
+
+        Where whole runs were made for the user's own cost, they say little about others, which are then left out.
+        """
+        own = [] if self.cost is None else [self.cost]
+        costs = own if self.chosen is not None else sorted({*COSTS, *own})
         return tuple(self.best(cost) for cost in costs) if self.complete else ()
 
     @property
