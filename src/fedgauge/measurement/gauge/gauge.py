@@ -22,6 +22,7 @@ from fedgauge.algorithms import described
 from fedgauge.algorithms.adaptive_pace import Pace
 from fedgauge.algorithms.base import Algorithm
 from fedgauge.algorithms.cost import Cost
+from fedgauge.algorithms.paces import Rule
 from fedgauge.base.errors import InputError
 from fedgauge.base.progress import reported, silent
 from fedgauge.base.threads import undisturbed
@@ -152,7 +153,7 @@ class _Gauge:
         self._is_other = self._reference is not setup.algorithm
         self._cost = None if cost is None else Cost.of(cost).completed(setup.federation)
         steps = setup.local_steps
-        each = 1 if isinstance(steps, Pace) else round(float(np.mean(steps)))
+        each = 1 if isinstance(steps, Pace | Rule) else round(float(np.mean(steps)))
         self._steps = options.steps or (AROUND if options.around else setup.rounds * each)
         self._settings: dict[str, Any] = {
             "experiment": dict(setup.experiment),
@@ -174,7 +175,7 @@ class _Gauge:
             parts["around"] = True
         self._kept = PartStore(None if directory is None else Path(directory), parts)
         self._what, self._done = "base run", 0
-        if not isinstance(steps, int | Pace):
+        if not isinstance(steps, int | Pace | Rule):
             self._notes.append("The workers' own numbers of local steps differ; here all workers take the same number.")
         if self._sample is not None:
             self._notes.append(

@@ -15,6 +15,7 @@ import torch
 from fedgauge.algorithms import make_algorithm
 from fedgauge.algorithms.adaptive_pace import CAP, Pace, adaptive_pace
 from fedgauge.algorithms.base import Algorithm
+from fedgauge.algorithms.paces import Rule, parse_rule
 from fedgauge.base.devices import choose_device
 from fedgauge.base.errors import InputError, nearest
 from fedgauge.base.threads import undisturbed
@@ -200,7 +201,10 @@ def setup_of(source: Federation | Experiment | Setup, algorithm: Algorithm | Non
 def algorithm_of(experiment: Experiment, local_steps: Steps) -> Algorithm:
     """The algorithm of an experiment, with its parameters; schedules that do not say when they end go over the run."""
     rounds = experiment.run.rounds
-    steps = None if isinstance(local_steps, Pace) else rounds * float(np.mean(local_steps))
+    if isinstance(local_steps, Pace | Rule):
+        steps: float | None = local_steps.steps if isinstance(local_steps, Rule) else None
+    else:
+        steps = rounds * float(np.mean(local_steps))
     return make_algorithm(experiment.algorithm.name, **experiment.algorithm.parameters_in(rounds, steps))
 
 
@@ -314,8 +318,10 @@ def local_steps_of(experiment: Experiment, federation: Federation, participation
     run = experiment.run
     if run.local_epochs is not None:
         return steps_of_epochs(federation, run.local_epochs)
-    if run.local_steps != "auto":
+    if not isinstance(run.local_steps, str):
         return run.local_steps
+    if run.local_steps != "auto":
+        return parse_rule(run.local_steps)
     return adaptive_pace(run.round_cost, federation, participation, run.most_local_steps or CAP)
 
 

@@ -167,8 +167,10 @@ class AlgorithmSection:
 class RunSection:
     """How to run the experiment."""
 
-    local_steps: int | tuple[int, ...] | Literal["auto"] = _key(
-        "Local steps I per round: one number, one number per worker as in 1,2,1, or auto, which adapts I to the cost.",
+    local_steps: int | tuple[int, ...] | Literal["auto"] | str = _key(
+        "Local steps I per round: one number, one number per worker as in 1,2,1; auto, which adapts I to the cost; or a"
+        " published rule: qsr,alpha=0.02,base=4, or post-local,local_steps=8,switch=500, or"
+        " adacomm,local_steps=16,interval=200, each with steps=N to end the run after N local steps.",
         10,
     )
     local_epochs: int | None = _key(
@@ -230,6 +232,16 @@ class RunSection:
             if value is not None:
                 count(name, value)
         adapts = self.local_steps == "auto"
+        if isinstance(self.local_steps, str) and not adapts:
+            if self.local_steps[:1].isdigit():
+                raise InputError(
+                    f"run.local_steps must be a whole number, a list of them or a pace, not {self.local_steps!r};"
+                    " leave the quotes out."
+                )
+            # Imported here, so that the command's help need not wait for it.
+            from fedgauge.algorithms.paces import parse_rule
+
+            parse_rule(self.local_steps)
         # A cost is parsed, and so checked, only if there is one, because parsing it imports numpy.
         if (adapts or self.cost is not None) and self.round_cost.step is None and adapts:
             raise InputError(
