@@ -225,10 +225,10 @@ def share_out(experiment: Experiment, given: Dataset | PerWorker | None = None) 
     if isinstance(given, PerWorker):
         raise InputError(f"{data.name} gives every worker its own data, so that there is nothing to divide.")
     if given is None and not data.name.endswith(".npz") and data.targets != "values":
-        dataset = _load(data.name, directory, data.scale)
+        dataset = _load(data.name, directory, data.scale, data.context)
     else:
         # A user's own file may change from one experiment to the next; published data sets do not.
-        dataset = prepared(load_dataset(data.name, directory) if given is None else given, data)
+        dataset = prepared(load_dataset(data.name, directory, context=data.context) if given is None else given, data)
     partition = _partition(experiment, dataset)
     if data.shift is not None:
         test = bool(data.shift_test)
@@ -237,9 +237,9 @@ def share_out(experiment: Experiment, given: Dataset | PerWorker | None = None) 
 
 
 @lru_cache(maxsize=1)
-def _load(name: str, directory: str | None, scale: str | None) -> Dataset:
+def _load(name: str, directory: str | None, scale: str | None, context: int | None) -> Dataset:
     """Load a published data set; the last one is cached for the next experiment."""
-    return standardise(load_dataset(name, directory), scale)  # type: ignore[arg-type]  # validated there
+    return standardise(load_dataset(name, directory, context=context), scale)  # type: ignore[arg-type]  # validated there
 
 
 def _partition(experiment: Experiment, dataset: Dataset) -> Partition:
