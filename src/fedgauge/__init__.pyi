@@ -22,6 +22,9 @@ from .algorithms import with_schedules as with_schedules
 from .algorithms.adaptive_pace import Pace as Pace
 from .algorithms.adaptive_pace import adaptive_pace as adaptive_pace
 from .algorithms.cost import Cost as Cost
+from .algorithms.paces import QSR as QSR
+from .algorithms.paces import AdaComm as AdaComm
+from .algorithms.paces import PostLocal as PostLocal
 from .base.errors import InputError as InputError
 from .data.dataset import Dataset as Dataset
 from .data.dataset import from_torch as from_torch

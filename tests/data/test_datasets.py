@@ -100,6 +100,7 @@ def test_cifar_and_cinic_are_found(tmp_path: Path) -> None:
     assert states == {
         "digits": "ready",
         "text": "ready",
+        "shakespeare": "missing",
         "mnist": "missing",
         "qmnist": "missing",
         "fashion-mnist": "missing",

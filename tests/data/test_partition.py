@@ -319,7 +319,7 @@ def test_parameters_are_known_for_every_scheme() -> None:
         "dirichlet": ["alpha", "least"],
         "shards": ["shards"],
         "quantity": ["alpha", "least"],
-        "id": [],
+        "id": ["grouping"],
     }
 
 

@@ -30,7 +30,7 @@ def load(name: str) -> Dataset:
     return load_dataset(name, DATA)
 
 
-@pytest.mark.parametrize("name", ["mnist", "qmnist", "fashion-mnist", "cifar10"])
+@pytest.mark.parametrize("name", ["mnist", "qmnist", "fashion-mnist", "cifar10", "shakespeare"])
 def test_the_files_are_the_published_ones(name: str) -> None:
     assert found(name) == "ready"
     assert {file.md5_found for file in status(name, DATA).files} == {file.md5 for file in status(name, DATA).files}
@@ -121,3 +121,32 @@ def test_cifar100_by_coarse_labels() -> None:
         make_partition(cifar, "paper", 10, percent=50.0)
     made = make_partition(cifar, "paper", 10, percent=50.0, divide_by="coarse")
     assert (made.label_counts(cifar.ids["coarse"]).diagonal() >= cifar.num_train // 20).all()
+
+
+def test_the_roles_of_shakespeare() -> None:
+    text = load("shakespeare")
+    assert text.train_inputs.shape[1:] == (64,)
+    assert text.num_classes == 65
+    made = make_partition(text, "id")
+    assert (made.num_workers, made.dropped) == (299, 0)
+    assert make_partition(text, "id", divide_by="play").num_workers == 9
+    # Every character of a role but its first is a target once, in training or in testing.
+    targets = sum(int((part >= 0).sum()) for part in (text.train_labels, text.test_labels))
+    said = [part.partition(":\n") for part in _text().strip().split("\n\n")]
+    words = [(role.strip(), words) for role, _, words in said if words.strip()]
+    assert len({role for role, _ in words}) == 299
+    assert len(words) == 7097
+    assert targets == sum(len(each.strip()) + 1 for _, each in words) - 299
+
+
+def test_similar_roles_are_mostly_of_the_same_plays() -> None:
+    text = load("shakespeare")
+    shares = []
+    for grouping in ("random", "similar"):
+        counts = make_partition(text, "id", 9, grouping=grouping).label_counts(text.ids["play"])
+        shares.append(counts.max(axis=1).sum() / counts.sum())
+    assert shares[1] > shares[0] + 0.15
+
+
+def _text() -> str:
+    return (DATA / "tinyshakespeare" / "input.txt").read_text()

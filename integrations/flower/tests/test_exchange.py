@@ -55,6 +55,7 @@ ALGORITHMS = {
     "few records": {"record_every": 2},
     "no look": {"watch": False},
     "adapting steps": {"local_steps": "auto", "cost": "cross-silo"},
+    "steps by a rule": {"local_steps": "post-local,local_steps=3,switch=1"},
 }
 
 

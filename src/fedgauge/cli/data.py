@@ -24,6 +24,8 @@ _KEYS = (
     "alpha",
     "least",
     "shards",
+    "grouping",
+    "context",
     "shift",
     "seed",
 )
@@ -130,7 +132,7 @@ def partition(
     section = DataSection(name, scheme=scheme, **values)
     shifts = parse_shifts(section.shift or ())
     with console.doing() as progress:
-        dataset = load_dataset(name, data, progress=progress)
+        dataset = load_dataset(name, data, progress, context=section.context)
     by = section.divide_by
     made = make_partition(dataset, scheme, section.num_workers, divide_by=by, seed=seed, **section.scheme_parameters)
     plain = standardise(dataset) if shifts else dataset

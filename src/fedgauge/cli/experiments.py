@@ -158,9 +158,9 @@ def parse(option: str, hint: Any, value: Any) -> Any:
         return value
     kinds = alternatives(hint)
     names = [name for kind in kinds if typing.get_origin(kind) is Literal for name in typing.get_args(kind)]
-    if value in names or str in kinds:
-        return value
     numbers = [kind for kind in kinds if typing.get_origin(kind) is tuple]
+    if value in names or (str in kinds and not (numbers and _NUMERIC.match(value))):
+        return value
     if numbers:
         return _numbers(option, value, typing.get_args(numbers[0])[0], single=int in kinds)
     for kind in kinds:
@@ -192,6 +192,7 @@ def _numbers(option: str, value: str, kind: type, single: bool) -> Any:
     return numbers[0] if single and len(numbers) == 1 else numbers
 
 
+_NUMERIC = re.compile(r"\s*[+-]?\.?\d")
 _SHORT = re.compile(r"[+-]?(\d+\.|\.\d+)([eE][+-]?\d+)?")
 
 

@@ -46,6 +46,7 @@ Address = Annotated[
         help="Address of the cluster: HOST:PORT or auto \\[default: $RAY_ADDRESS, or a cluster started here]."
     ),
 ]
+_WITH_OPTIONS = ("local_steps", "gamma_schedule", "eta_schedule")
 _PICTURES = (".png", ".pdf", ".svg")
 Plot = Annotated[Path | None, typer.Option(help="Save a picture: a .png, .pdf or .svg file.")]
 
@@ -139,7 +140,9 @@ def values_over(over: list[str], allowed: Sequence[str] | None = None) -> dict[s
             raise InputError(f"--over {refused} {name!r}; {remedy}")
         if name in chosen:
             raise InputError(f"--over names {name} twice; give all of its values together, as in {name}=1,2.")
-        chosen[name] = [parse(name, hints[name], value.strip()) for value in values.split(",")]
+        # A pace and a schedule have options of their own after commas, as in qsr,alpha=0.02,base=4.
+        parts = re.split(r",(?![^,]*=)" if name in _WITH_OPTIONS else ",", values)
+        chosen[name] = [parse(name, hints[name], value.strip()) for value in parts]
     return chosen
 
 

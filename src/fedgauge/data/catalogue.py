@@ -76,6 +76,13 @@ ENTRIES: Mapping[str, Entry] = {
         Entry("digits", "1,797 digits of 8x8", classes=_DIGITS),
         Entry("text", "20 documents, generated"),
         Entry(
+            "shakespeare",
+            "Tiny Shakespeare by role",
+            ("tinyshakespeare",),
+            {"input.txt": "6fb458f1232090904fb40fe944165e91"},
+            url="https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare",
+        ),
+        Entry(
             "mnist",
             "70,000 digits of 28x28",
             ("MNIST/raw", "."),

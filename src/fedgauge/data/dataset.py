@@ -122,6 +122,7 @@ class Dataset:
         peak: the input value that is scaled to 1; by default 255 for bytes and 1 for floats.
         mean: published mean of each channel, after scaling by the peak.
         std: published standard deviation of each channel.
+        usual_id: the name of the ids that the scheme ``id`` goes by if none are named; by default the only one.
         values: whether the targets are values rather than classes. By default, fractions and tables of truth values
             are, and whole numbers are classes.
 
@@ -141,6 +142,7 @@ class Dataset:
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     values: bool | None = None
+    usual_id: str | None = None
 
     def __post_init__(self) -> None:
         if self.values is None:
@@ -236,8 +238,8 @@ class Dataset:
         if name not in self.ids:
             known = ", ".join(self.ids) or "none"
             raise InputError(
-                f"{self.name} has no ids called {name!r} (it has: {known}); cifar100 has coarse, qmnist has writer, and"
-                " an .npz file may have any array with one whole number per example."
+                f"{self.name} has no ids called {name!r} (it has: {known}); cifar100 has coarse, qmnist has writer,"
+                " shakespeare has role and play, and an .npz file may have any array with one whole number per example."
             )
         return self.ids[name]
 

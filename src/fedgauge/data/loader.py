@@ -1,4 +1,4 @@
-"""Data sets by name: digits, text, MNIST, QMNIST, Fashion-MNIST, CIFAR-10 and 100, CINIC-10, and any ``.npz`` file."""
+"""Data sets by name: digits, text, Tiny Shakespeare, MNIST and its kin, CIFAR, CINIC-10, and any ``.npz`` file."""
 
 from __future__ import annotations
 
@@ -16,28 +16,34 @@ from fedgauge.data.catalogue import Entry
 from fedgauge.data.cifar import read_cifar10, read_cifar100
 from fedgauge.data.dataset import DamagedFileError, Dataset, read_npz
 from fedgauge.data.images import read_folders, read_mnist
+from fedgauge.data.shakespeare import read_shakespeare
 from fedgauge.data.text import read_text
 
 _EVERY = 5
 """Every fifth of scikit-learn's digits is used for testing, as it has no published split."""
 
 
-def load_dataset(name: str = "digits", data: str | Path | None = None, progress: Progress = silent) -> Dataset:
+def load_dataset(
+    name: str = "digits", data: str | Path | None = None, progress: Progress = silent, *, context: int | None = None
+) -> Dataset:
     """Load a data set by name, or from an ``.npz`` file.
 
     Inputs come as they were published, mostly bytes; :func:`~fedgauge.data.dataset.standardise` scales them.
 
     Args:
-        name: one of ``digits``, ``text`` (with the id ``document``), ``mnist``, ``qmnist`` (MNIST with the id
-            ``writer``), ``fashion-mnist``, ``cifar10``, ``cifar100`` (with the id ``coarse``), ``cinic10``; or the path
-            of a file that ends in ``.npz``.
+        name: one of ``digits``, ``text`` (with the id ``document``), ``shakespeare`` (with ``role`` and ``play``),
+            ``mnist``, ``qmnist`` (MNIST with the id ``writer``), ``fashion-mnist``, ``cifar10``, ``cifar100`` (with the
+            id ``coarse``), ``cinic10``; or the path of a file that ends in ``.npz``.
         data: directory that holds the data sets; by default ``FEDGAUGE_DATA``, or the user data directory.
         progress: called with what is read, and how much of it and of how much, where reading takes time.
+        context: the number of characters in an example of ``shakespeare``; by default 64.
 
     >>> digits = load_dataset("digits")
     >>> digits.train_inputs.shape, digits.num_test, digits.num_classes
     ((1438, 1, 8, 8), 359, 10)
     """
+    if context is not None and name != "shakespeare":
+        raise InputError(f"context is for the data set shakespeare, not for {name}; leave it out.")
     if name.endswith(".npz"):
         return read_npz(name)
     known = catalogue.entry(name)
@@ -49,13 +55,13 @@ def load_dataset(name: str = "digits", data: str | Path | None = None, progress:
     if data and not root.is_dir():
         raise InputError(f"data must be a directory, not {str(data)!r}; name the directory that holds the data sets.")
     try:
-        dataset = _read(known, data, progress)
+        dataset = _read(known, data, progress, context)
     except DamagedFileError as damage:
         raise _explained(known, damage, data) from None
     return dataclasses.replace(dataset, mean=known.mean, std=known.std)
 
 
-def _read(known: Entry, data: str | Path | None, progress: Progress) -> Dataset:
+def _read(known: Entry, data: str | Path | None, progress: Progress, context: int | None) -> Dataset:
     if not known.files:
         folder = catalogue.find_folder(known, data)
         if folder is None:
@@ -72,6 +78,8 @@ def _read(known: Entry, data: str | Path | None, progress: Progress) -> Dataset:
                 f"{known.name} is not complete in {catalogue.data_directory(data)}: {file} is missing (MD5 {md5});"
                 f" {catalogue.remedy(known, data, file=file)}."
             )
+    if known.name == "shakespeare":
+        return read_shakespeare(files["input.txt"], context)
     if known.name == "cifar10":
         return read_cifar10(files)
     if known.name == "cifar100":

@@ -9,7 +9,8 @@ from __future__ import annotations
 import heapq
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,10 @@ from fedgauge.base.randomness import Purpose, Streams
 from fedgauge.data.dataset import Dataset, Labels, check_dataset
 from fedgauge.data.mixture import paper
 from fedgauge.data.partition import Indices, Partition, check, from_groups, group
+from fedgauge.data.similarity import similar
 
+GROUPINGS = ("random", "similar")
+"""How the scheme ``id`` deals ids to fewer workers."""
 _BY_NUMBER = ("iid", "quantity")
 """The schemes for which only the number of examples matters."""
 
@@ -113,10 +117,12 @@ def shards(labels: Labels, num_workers: int, *, shards: int = 2, seed: int = 0) 
     return from_groups("shards", {"shards": shards}, seed, len(labels), groups)
 
 
-def by_id(labels: Labels, num_workers: int | None = None, *, seed: int = 0) -> Partition:
+def by_id(labels: Labels, num_workers: int | None = None, *, grouping: str = "random", seed: int = 0) -> Partition:
     """Give each worker the examples of one id, such as the digits of one writer, in the order of the ids.
 
-    With ``num_workers``, the ids are dealt at random to that many workers, as evenly as possible.
+    With ``num_workers``, the ids are dealt at random to that many workers, as evenly as possible. With the grouping
+    ``similar``, those with similar data share a worker, as :mod:`fedgauge.data.similarity` says; that takes the data,
+    and so :func:`make_partition`.
 
     >>> by_id(np.array([7, 9, 7, 7])).sizes
     array([3, 1])
@@ -128,7 +134,7 @@ def by_id(labels: Labels, num_workers: int | None = None, *, seed: int = 0) -> P
             raise InputError(f"workers must be at most {len(groups)}, the number of different ids, not {num_workers}.")
         order = Streams(seed, Purpose.PARTITION).at().permutation(len(groups))
         groups = [np.concatenate([groups[i] for i in part]) for part in np.array_split(order, num_workers)]
-    return from_groups("id", {}, seed, len(labels), groups)
+    return from_groups("id", {} if grouping == "random" else {"grouping": grouping}, seed, len(labels), groups)
 
 
 SCHEMES: Mapping[str, Callable[..., Partition]] = {
@@ -190,16 +196,25 @@ def make_partition(
     if num_workers is None and scheme != "id":
         raise InputError(f"The scheme {scheme} needs the number of workers; give a whole number of at least 1.")
     if scheme == "id" and divide_by is None:
-        if len(dataset.ids) != 1:
+        if len(dataset.ids) != 1 and dataset.usual_id is None:
             known = ", ".join(dataset.ids) or "none"
             raise InputError(
                 f"The scheme id needs divide_by, the name of the ids to divide by; {dataset.name} has: {known} (qmnist"
                 " has writer)."
             )
-        divide_by = next(iter(dataset.ids))
+        divide_by = dataset.usual_id or next(iter(dataset.ids))
     by_number = divide_by is None and scheme in _BY_NUMBER
     labels = dataset.counted()[0] if by_number else dataset.labels_by(divide_by)
-    made = SCHEMES[scheme](labels, num_workers, seed=seed, **parameters)
+    if parameters.get("grouping", "random") not in GROUPINGS:
+        raise InputError(
+            f"There is no grouping {parameters['grouping']!r}; {nearest(parameters['grouping'], GROUPINGS)}"
+        )
+    if "grouping" in parameters and num_workers is None:
+        raise InputError("grouping says how ids share workers, so it needs their number; give workers or leave it out.")
+    if parameters.get("grouping") == "similar":
+        made = replace(by_id(similar(dataset, labels, cast("int", num_workers))), parameters=parameters)
+    else:
+        made = SCHEMES[scheme](labels, num_workers, seed=seed, **parameters)
     by = {} if divide_by is None else {"divide_by": divide_by}
     return Partition(scheme, {**by, **made.parameters}, seed, made.num_examples, made.sizes, made.indices)
 

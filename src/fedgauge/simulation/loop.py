@@ -16,6 +16,7 @@ import torch
 from fedgauge.algorithms import described
 from fedgauge.algorithms.adaptive_pace import Pace
 from fedgauge.algorithms.base import Algorithm
+from fedgauge.algorithms.paces import Rule, named, rate_for
 from fedgauge.base.errors import InputError, count
 from fedgauge.base.progress import reported
 from fedgauge.base.randomness import check_seed
@@ -37,7 +38,7 @@ from fedgauge.simulation.options import (
     StopAt,
     check_options,
 )
-from fedgauge.simulation.pacing import AdaptiveSteps, ChosenSteps, FixedSteps, Pacing, StepChooser
+from fedgauge.simulation.pacing import AdaptiveSteps, ChosenSteps, FixedSteps, Pacing, RuledSteps, StepChooser
 from fedgauge.simulation.records import plan_records
 from fedgauge.simulation.rounds import Rounds
 from fedgauge.simulation.runs.checkpoints import Given, State, given_model
@@ -67,7 +68,7 @@ def simulate(
     federation: Federation,
     algorithm: Algorithm,
     *,
-    local_steps: int | Sequence[int] | Pace | StepChooser,
+    local_steps: int | Sequence[int] | str | Pace | Rule | StepChooser,
     rounds: int,
     participation: Participation | int = FULL,
     seed: int = 0,
@@ -84,8 +85,11 @@ def simulate(
         federation: the workers' losses and gradients.
         algorithm: the algorithm that workers and server run.
         local_steps: the number I of local steps per round; one number per worker; a pace that adapts I
-            (:func:`fedgauge.adaptive_pace`); or a :class:`fedgauge.LiveGauge`, which measures how many of them count.
-        rounds: the number R of rounds; with a live gauge the run ends earlier when all of its steps have been taken.
+            (:func:`fedgauge.adaptive_pace`); a published rule (:class:`fedgauge.QSR`, :class:`fedgauge.PostLocal`,
+            :class:`fedgauge.AdaComm`, or text such as ``qsr,alpha=0.02,base=4``); or a :class:`fedgauge.LiveGauge`,
+            which measures how many of them count.
+        rounds: the number R of rounds; with a live gauge, or a rule that has ``steps``, the run ends earlier when all
+            of its steps have been taken.
         participation: who takes part in each round; a number M means M draws with replacement.
         seed: seed of all randomness in the run.
         start: the first global model: a flat tensor, a module, its ``state_dict``, or the name of a file or run; by
@@ -114,7 +118,7 @@ def simulate(
     check_kinds(federation, algorithm)
     check_options(stop, record, compute)
     participation = Participation.of(participation, federation.num_workers)
-    pace: Pace | StepChooser | None = None
+    pace: Pace | Rule | StepChooser | None = None
     steps: int | tuple[int, ...] = 1  # where there is a pace, its first decision replaces this
     if isinstance(local_steps, StepChooser):
         pace = local_steps
@@ -127,8 +131,10 @@ def simulate(
             raise InputError(
                 "This live gauge has been used in a run; make a new one, which a resumed run brings up to date."
             )
-    elif isinstance(checked := check_steps(local_steps, federation.num_workers), Pace):
+    elif isinstance(checked := check_steps(local_steps, federation.num_workers), Pace | Rule):
         pace = checked
+        if isinstance(pace, Rule):
+            rate_for(pace, algorithm.name, algorithm.parameters)
     else:
         steps = checked
     keep = Keep.of(keep)
@@ -139,8 +145,10 @@ def simulate(
     if carries_statistics(federation):
         # The distance of two models, statistics included, is not what L_h is about.
         record = dataclasses.replace(record, watch=False)
-    settings = _settings(federation, algorithm, pace.settings if pace else steps, rounds, participation, seed, start)
-    planned = plan_records(record, federation, None if pace else steps, participation, settings.rounds)
+    known = named(pace) if isinstance(pace, Rule) else pace.settings if pace else steps
+    settings = _settings(federation, algorithm, known, rounds, participation, seed, start)
+    usual = pace.usual if isinstance(pace, Rule) else None if pace else steps
+    planned = plan_records(record, federation, usual, participation, settings.rounds)
     settings = dataclasses.replace(
         settings,
         record_every=planned.every,
@@ -159,9 +167,11 @@ def simulate(
         work = Work(federation, algorithm, steps, settings.seed, settings.chunk, planned.sample)
         directory = None
         if keep is not None:
-            known = federation.description() if isinstance(federation, HasDescription) else None
+            described_as = federation.description() if isinstance(federation, HasDescription) else None
             directory = stack.enter_context(
-                RunDirectory.open(keep.directory, settings.to_json(), keep.resume, keep.description, start, known)
+                RunDirectory.open(
+                    keep.directory, settings.to_json(), keep.resume, keep.description, start, described_as
+                )
             )
             if (ended := directory.ended()) is not None:
                 return ended
@@ -263,7 +273,7 @@ class _Run:
         stop: StopAt,
         recording: Recording,
         observer: Observer,
-        pace: Pace | StepChooser | None,
+        pace: Pace | Rule | StepChooser | None,
         directory: RunDirectory | None,
         checkpoint_every: int,
     ) -> None:
@@ -280,6 +290,9 @@ class _Run:
         self._pacing: Pacing = FixedSteps(rounds)
         if isinstance(pace, Pace):
             self._pacing = AdaptiveSteps(pace, rounds, self._records)
+        elif isinstance(pace, Rule):
+            rate = rate_for(pace, settings.algorithm["name"], settings.algorithm)
+            self._pacing = RuledSteps(pace, rate, rounds, self._records, self._state.round)
         elif pace is not None:
             self._pacing = ChosenSteps(pace, rounds, self._records)
 
@@ -303,7 +316,8 @@ class _Run:
     def _round(self) -> Status | None:
         """Record the state if a record is due, and run one round; how the run ends, if it ends here."""
         state, record, gradient = self._state, None, None
-        last, due = state.round == self._settings.rounds, state.round % self._settings.record_every == 0
+        last = state.round == self._settings.rounds or self._pacing.is_over()
+        due = state.round % self._settings.record_every == 0
         if last or due:
             record, gradient = self._measure(state)
             if record is None:
@@ -313,7 +327,7 @@ class _Run:
                 self._observer(state.round, record)
                 return status
         watched = gradient if due and self._watch else None
-        ends, observed = self._rounds.round(state, watched, self._pacing.ends(record is not None))
+        ends, observed = self._rounds.round(state, watched, self._pacing.ends(record))
         following = ends[-1]
         if record is not None:
             record, following = self._pacing.decide(dataclasses.replace(record, **observed._asdict()), state, ends)
@@ -350,7 +364,7 @@ class _Run:
         """How the run ends with this record, if it does."""
         if self._stop.reached([*self._records, record]):
             return "target"
-        if last or self._pacing.is_over():
+        if last:
             return "finished"
         return "stopped" if self._stop.round is not None and record.round >= self._stop.round else None
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from fedgauge.algorithms.adaptive_pace import Pace
+from fedgauge.algorithms.paces import Rate, Rule, advance, replayed
 from fedgauge.simulation.rounds import Rounds
 from fedgauge.simulation.runs.checkpoints import State
 from fedgauge.values import Round
@@ -50,7 +51,7 @@ class Pacing(Protocol):
     def elapsed(self, round: int) -> float | None:
         """Seconds before a round according to a cost model, if there is one."""
 
-    def ends(self, recorded: bool) -> tuple[int, ...] | None:
+    def ends(self, record: Round | None) -> tuple[int, ...] | None:
         """The numbers of local steps after which a round is examined, the last being its own; None for the usual."""
 
     def decide(self, record: Round, before: State, ends: Sequence[State]) -> tuple[Round, State]:
@@ -70,7 +71,7 @@ class FixedSteps:
     def elapsed(self, round: int) -> None:
         """Nothing is known about time."""
 
-    def ends(self, recorded: bool) -> None:
+    def ends(self, record: Round | None) -> None:
         """Rounds are not examined before their end."""
 
     def decide(self, record: Round, before: State, ends: Sequence[State]) -> tuple[Round, State]:
@@ -102,10 +103,10 @@ class AdaptiveSteps:
         """Seconds before a round, according to the cost model."""
         return self._pace.elapsed(self._state, round)
 
-    def ends(self, recorded: bool) -> tuple[int, ...]:
+    def ends(self, record: Round | None) -> tuple[int, ...]:
         """The numbers of local steps at which the round is examined, if it is, and then its own number."""
         decision = self._state.decision
-        return (*decision.look, decision.local_steps) if recorded else (decision.local_steps,)
+        return (decision.local_steps,) if record is None else (*decision.look, decision.local_steps)
 
     def decide(self, record: Round, before: State, ends: Sequence[State]) -> tuple[Round, State]:
         """Complete the record with what the pace observed and decided, and go on from the end that it chose."""
@@ -113,7 +114,7 @@ class AdaptiveSteps:
         for end in ends:
             loss, gradient = self.evaluate(end.model)
             path.append(loss if np.isfinite(loss) and torch.isfinite(gradient.sum()) else float("inf"))
-        examined = self.ends(recorded=True)
+        examined = self.ends(record)
         record = dataclasses.replace(record, looked=examined, path=tuple(path))
         taken = self._pace.take(self._state, record)
         record = dataclasses.replace(record, taken=taken)
@@ -151,7 +152,7 @@ class ChosenSteps:
     def elapsed(self, round: int) -> None:
         """Nothing is known about time."""
 
-    def ends(self, recorded: bool) -> tuple[int, ...]:
+    def ends(self, record: Round | None) -> tuple[int, ...]:
         """The local steps that the gauge chooses."""
         self._begin(self._loss)
         return (self._last,)
@@ -159,3 +160,28 @@ class ChosenSteps:
     def decide(self, record: Round, before: State, ends: Sequence[State]) -> tuple[Round, State]:
         """Note the steps that were taken, and go on from the end of the round."""
         return dataclasses.replace(record, taken=self._last), ends[-1]
+
+
+class RuledSteps:
+    """Local steps by a published rule; a resumed run makes its decisions again from the records."""
+
+    def __init__(self, rule: Rule, rate: Rate, rounds: Rounds, records: Sequence[Round], round: int) -> None:
+        self.evaluate = rounds.evaluate
+        self._rule, self._rate = rule, rate
+        self._place = replayed(rule, rate, records, round)[-1]
+
+    def is_over(self) -> bool:
+        """Whether the rule's steps have been taken."""
+        return self._rule.steps is not None and self._place.taken >= self._rule.steps
+
+    def elapsed(self, round: int) -> None:
+        """Nothing is known about time."""
+
+    def ends(self, record: Round | None) -> tuple[int, ...]:
+        """The local steps that the rule has for the round."""
+        self._place = advance(self._rule, self._rate, self._place, None if record is None else record.loss)
+        return (self._place.local_steps,)
+
+    def decide(self, record: Round, before: State, ends: Sequence[State]) -> tuple[Round, State]:
+        """Note the steps that were taken, and go on from the end of the round."""
+        return dataclasses.replace(record, taken=self._place.local_steps), ends[-1]

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedgauge.algorithms.adaptive_pace import Pace
 from fedgauge.algorithms.base import Algorithm
+from fedgauge.algorithms.paces import Rule, parse_rule
 from fedgauge.base.errors import InputError, count
 from fedgauge.base.randomness import check_seed
 from fedgauge.data.dataset import Dataset
@@ -23,7 +24,7 @@ from fedgauge.values import Subject
 if TYPE_CHECKING:
     import torch
 
-Steps = int | tuple[int, ...] | Pace
+Steps = int | tuple[int, ...] | Pace | Rule
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Setup:
     Attributes:
         federation: the workers' losses and gradients.
         algorithm: the algorithm that workers and server run.
-        local_steps: the number I of local steps per round, one number per worker, or a pace that adapts I.
+        local_steps: the number I of local steps per round, one number per worker, or a pace that changes I.
         rounds: the number R of rounds.
         participation: who takes part in each round; a number M means M draws with replacement.
         seed: seed of all randomness.
@@ -104,10 +105,10 @@ class Setup:
     @property
     def fixed_steps(self) -> int | tuple[int, ...]:
         """The local steps, which must not be adaptive while something is measured."""
-        if isinstance(self.local_steps, Pace):
+        if isinstance(self.local_steps, Pace | Rule):
             raise InputError(
-                "Measuring needs a fixed number of local steps, because with auto the measured values would change"
-                " along with it; give local_steps, as in local_steps=10."
+                "Measuring needs a fixed number of local steps, because with a pace such as auto the measured values"
+                " would change along with it; give local_steps, as in local_steps=10."
             )
         return self.local_steps
 
@@ -163,10 +164,12 @@ def epochs_as_steps(sizes: Any, batch_size: int, epochs: int) -> int | tuple[int
     return steps[0] if len(set(steps)) == 1 else tuple(steps)
 
 
-def check_steps(local_steps: int | Sequence[int] | Pace, num_workers: int) -> Steps:
-    """Return local steps as plain numbers: one, or one per worker. A pace is returned unchanged."""
-    if isinstance(local_steps, Pace):
+def check_steps(local_steps: int | Sequence[int] | str | Pace | Rule, num_workers: int) -> Steps:
+    """Return local steps as plain numbers: one, or one per worker. A pace is returned unchanged, or read from text."""
+    if isinstance(local_steps, Pace | Rule):
         return local_steps
+    if isinstance(local_steps, str):
+        return parse_rule(local_steps)
     values: Any = local_steps.tolist() if hasattr(local_steps, "tolist") else local_steps
     if not isinstance(values, list | tuple):
         return count("local_steps", values)

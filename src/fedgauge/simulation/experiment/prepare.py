@@ -15,6 +15,7 @@ import torch
 from fedgauge.algorithms import make_algorithm
 from fedgauge.algorithms.adaptive_pace import CAP, Pace, adaptive_pace
 from fedgauge.algorithms.base import Algorithm
+from fedgauge.algorithms.paces import Rule, parse_rule
 from fedgauge.base.devices import choose_device
 from fedgauge.base.errors import InputError, nearest
 from fedgauge.base.threads import undisturbed
@@ -200,7 +201,10 @@ def setup_of(source: Federation | Experiment | Setup, algorithm: Algorithm | Non
 def algorithm_of(experiment: Experiment, local_steps: Steps) -> Algorithm:
     """The algorithm of an experiment, with its parameters; schedules that do not say when they end go over the run."""
     rounds = experiment.run.rounds
-    steps = None if isinstance(local_steps, Pace) else rounds * float(np.mean(local_steps))
+    if isinstance(local_steps, Pace | Rule):
+        steps: float | None = local_steps.steps if isinstance(local_steps, Rule) else None
+    else:
+        steps = rounds * float(np.mean(local_steps))
     return make_algorithm(experiment.algorithm.name, **experiment.algorithm.parameters_in(rounds, steps))
 
 
@@ -221,10 +225,10 @@ def share_out(experiment: Experiment, given: Dataset | PerWorker | None = None) 
     if isinstance(given, PerWorker):
         raise InputError(f"{data.name} gives every worker its own data, so that there is nothing to divide.")
     if given is None and not data.name.endswith(".npz") and data.targets != "values":
-        dataset = _load(data.name, directory, data.scale)
+        dataset = _load(data.name, directory, data.scale, data.context)
     else:
         # A user's own file may change from one experiment to the next; published data sets do not.
-        dataset = prepared(load_dataset(data.name, directory) if given is None else given, data)
+        dataset = prepared(load_dataset(data.name, directory, context=data.context) if given is None else given, data)
     partition = _partition(experiment, dataset)
     if data.shift is not None:
         test = bool(data.shift_test)
@@ -233,9 +237,9 @@ def share_out(experiment: Experiment, given: Dataset | PerWorker | None = None) 
 
 
 @lru_cache(maxsize=1)
-def _load(name: str, directory: str | None, scale: str | None) -> Dataset:
+def _load(name: str, directory: str | None, scale: str | None, context: int | None) -> Dataset:
     """Load a published data set; the last one is cached for the next experiment."""
-    return standardise(load_dataset(name, directory), scale)  # type: ignore[arg-type]  # validated there
+    return standardise(load_dataset(name, directory, context=context), scale)  # type: ignore[arg-type]  # validated there
 
 
 def _partition(experiment: Experiment, dataset: Dataset) -> Partition:
@@ -314,8 +318,10 @@ def local_steps_of(experiment: Experiment, federation: Federation, participation
     run = experiment.run
     if run.local_epochs is not None:
         return steps_of_epochs(federation, run.local_epochs)
-    if run.local_steps != "auto":
+    if not isinstance(run.local_steps, str):
         return run.local_steps
+    if run.local_steps != "auto":
+        return parse_rule(run.local_steps)
     return adaptive_pace(run.round_cost, federation, participation, run.most_local_steps or CAP)
 
 

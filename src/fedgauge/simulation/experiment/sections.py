@@ -34,6 +34,7 @@ class DataSection:
         "digits",
     )
     dir: str | None = _key("Directory that holds the data sets [default: $FEDGAUGE_DATA, or your user data directory].")
+    context: int | None = _key("Number of characters in an example, for the data set shakespeare [default: 64].")
     scale: Literal["unit", "published", "measured", "none", "auto"] | None = _key(
         "How to scale the inputs: unit, published, measured, none for tokens, or auto, which is unit, or measured for"
         " floats far above 1 [default: unit; whole numbers other than bytes are tokens]."
@@ -49,7 +50,8 @@ class DataSection:
         "Percentage X of a worker's data with its own label [default: 50; for the scheme paper]."
     )
     divide_by: str | None = _key(
-        "Divide the data by this instead of the labels: coarse, writer, or the name of an array in the .npz file."
+        "Divide the data by this instead of the labels: coarse, writer, role, play, or the name of an array in the .npz"
+        " file."
     )
     labels_per_worker: int | None = _key(
         "Number of labels that each worker has as its own [default: 1; for the scheme paper]."
@@ -63,6 +65,10 @@ class DataSection:
     )
     least: int | None = _key("Minimum number of examples per worker [default: 1; for dirichlet and quantity].")
     shards: int | None = _key("Number of shards per worker [default: 2; for the scheme shards].")
+    grouping: Literal["random", "similar"] | None = _key(
+        "Which ids share a worker where there are fewer workers than ids: random ones, or those with similar data"
+        " [default: random; for the scheme id]."
+    )
     shift: str | tuple[str, ...] | Mapping[str, float] | None = _key(
         "Change every worker's examples in its own way, by KIND=STRENGTH with a strength from 0 to 1; may be repeated."
         " Inputs: rotation, gain, contrast, blur, mixing, noise. Targets: swap, label-noise, offset."
@@ -72,8 +78,11 @@ class DataSection:
     partition_seed: int | None = _key("Seed of the partition and of shifts [default: the seed of the run].")
 
     def __post_init__(self) -> None:
-        if self.test_examples is not None:
-            count("test_examples", self.test_examples)
+        for name in ("test_examples", "context"):
+            if getattr(self, name) is not None:
+                count(name, getattr(self, name))
+        if self.context is not None and self.name != "shakespeare":
+            raise InputError(f"context is for the data set shakespeare, not for {self.name}; leave it out.")
         if self.shift is not None:
             # Imported here, so that the command's help need not wait for numpy.
             from fedgauge.data.shifts import parse_shifts, spell_shifts
@@ -95,7 +104,7 @@ class DataSection:
     @property
     def scheme_parameters(self) -> dict[str, Any]:
         """The parameters of the scheme that have a value."""
-        names = ("percent", "labels_per_worker", "per_worker", "fill", "alpha", "least", "shards")
+        names = ("percent", "labels_per_worker", "per_worker", "fill", "alpha", "least", "shards", "grouping")
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
     @property
@@ -167,8 +176,10 @@ class AlgorithmSection:
 class RunSection:
     """How to run the experiment."""
 
-    local_steps: int | tuple[int, ...] | Literal["auto"] = _key(
-        "Local steps I per round: one number, one number per worker as in 1,2,1, or auto, which adapts I to the cost.",
+    local_steps: int | tuple[int, ...] | Literal["auto"] | str = _key(
+        "Local steps I per round: one number, one number per worker as in 1,2,1; auto, which adapts I to the cost; or a"
+        " published rule: qsr,alpha=0.02,base=4, or post-local,local_steps=8,switch=500, or"
+        " adacomm,local_steps=16,interval=200, each with steps=N to end the run after N local steps.",
         10,
     )
     local_epochs: int | None = _key(
@@ -230,6 +241,16 @@ class RunSection:
             if value is not None:
                 count(name, value)
         adapts = self.local_steps == "auto"
+        if isinstance(self.local_steps, str) and not adapts:
+            if self.local_steps[:1].isdigit():
+                raise InputError(
+                    f"run.local_steps must be a whole number, a list of them or a pace, not {self.local_steps!r};"
+                    " leave the quotes out."
+                )
+            # Imported here, so that the command's help need not wait for it.
+            from fedgauge.algorithms.paces import parse_rule
+
+            parse_rule(self.local_steps)
         # A cost is parsed, and so checked, only if there is one, because parsing it imports numpy.
         if (adapts or self.cost is not None) and self.round_cost.step is None and adapts:
             raise InputError(

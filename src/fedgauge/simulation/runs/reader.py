@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load
 
 from fedgauge.algorithms.adaptive_pace import Pace
+from fedgauge.algorithms.paces import from_settings, rate_for, replayed
 from fedgauge.base.codec import parse_json, parse_toml
 from fedgauge.base.errors import InputError
 from fedgauge.base.files import UNREADABLE, Lines, find_files, read_file, read_lines, regular
@@ -150,7 +151,7 @@ class FoundRun(Value, Displayed):
         """Local steps that a worker has taken before each record; the mean if workers differ, NaN if unknown."""
         steps = self.settings.get("local_steps")
         if isinstance(steps, Mapping):
-            return _paced(steps, self.rounds)
+            return _paced(steps, self.rounds, self.settings["algorithm"])
         each = sum(steps) / len(steps) if isinstance(steps, list) else math.nan if steps is None else steps
         return [record.round * each for record in self.rounds]
 
@@ -171,8 +172,8 @@ def _sentence(event: Mapping[str, Any]) -> str:
     return f"{who} was {event.get('what')} in round {event.get('round')}: {event.get('why')}."
 
 
-def _paced(settings: Mapping[str, Any], rounds: Sequence[Round]) -> list[float]:
-    """Local steps before each record of a run with an adaptive pace.
+def _paced(settings: Mapping[str, Any], rounds: Sequence[Round], algorithm: Mapping[str, Any]) -> list[float]:
+    """Local steps before each record of a run with a pace.
 
     Rounds between two records have the local steps of the later record. The last record has none of its own: the rounds
     before it have those that the record before it decided.
@@ -180,6 +181,10 @@ def _paced(settings: Mapping[str, Any], rounds: Sequence[Round]) -> list[float]:
     if settings.get("name") == LIVE:
         steps = [float(record.taken or 0) for record in rounds]
         return [sum(steps[:number]) for number in range(len(steps))]
+    if (rule := from_settings(settings)) is not None:
+        rate = rate_for(rule, algorithm["name"], algorithm)
+        places = replayed(rule, rate, rounds, rounds[-1].round if rounds else 0)
+        return [float(places[record.round].taken) for record in rounds]
     pace = Pace(**{key: value for key, value in settings.items() if key != "name"})
     state, taken, total = pace.init(), [], 0.0
     for record, following in zip(rounds, (*rounds[1:], None), strict=True):
