@@ -42,9 +42,8 @@ from fedgauge.measurement.gauge.by_runs import Runs
 from fedgauge.measurement.gauge.cause import Cause, Sight, explained
 from fedgauge.measurement.gauge.curves import BaseCurve
 from fedgauge.measurement.gauge.preparation import priced, read_cost, read_goal, steps_of, with_rate
-from fedgauge.measurement.gauge.rate import RateSearch
 from fedgauge.measurement.gauge.reference import check_base, check_efficiencies, reference_for, stalled_at
-from fedgauge.measurement.gauge.result import GaugeOptions, GaugeResult, Spent
+from fedgauge.measurement.gauge.result import GaugeOptions, GaugeResult, RateSearch, Spent
 from fedgauge.measurement.gauge.runner import RECORDS, Runner, Track, sample_of
 from fedgauge.measurement.gauge.store import PartStore
 from fedgauge.measurement.live.gauge import least_steps

@@ -17,8 +17,8 @@ from fedgauge.algorithms.paces import Rule
 from fedgauge.base.errors import InputError, non_negative
 from fedgauge.base.types import Progress
 from fedgauge.federation.protocols import Federation
-from fedgauge.measurement.gauge.rate import RateSearch, fastest_rate
-from fedgauge.measurement.gauge.result import AROUND, GaugeOptions
+from fedgauge.measurement.gauge.rate import fastest_rate
+from fedgauge.measurement.gauge.result import AROUND, GaugeOptions, RateSearch
 from fedgauge.measurement.gauge.runner import sample_of
 from fedgauge.measurement.gauge.store import PartStore
 from fedgauge.measurement.live.gauge import least_steps

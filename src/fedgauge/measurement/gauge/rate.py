@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
 
-from fedgauge.base.codec import Value
 from fedgauge.base.errors import InputError
 from fedgauge.measurement.gauge.reference import reference_for
+from fedgauge.measurement.gauge.result import RateSearch
 from fedgauge.measurement.gauge.runner import Runner, Track
 from fedgauge.measurement.gauge.store import PartStore
 from fedgauge.simulation.setup import Setup
@@ -32,38 +32,6 @@ _MOST = 8
 _RECORDS, _LAST = 16, 4
 """Records of a trial, and those at its end whose mean counts."""
 _ITERATIONS = 4
-
-
-@dataclass(frozen=True)
-class RateSearch(Value):
-    """How a rate was chosen.
-
-    Attributes:
-        gamma: the rate at which synchronous training was fastest.
-        tried: every rate, and how far f was above its least value at the end of its trial; infinite where it rose.
-        steps: the local steps of a trial.
-        gradient_steps: those of all trials together, of each worker.
-        rounds: their rounds.
-        passes: evaluations of f.
-    """
-
-    gamma: float
-    tried: tuple[tuple[float, float], ...]
-    steps: int
-    gradient_steps: int
-    rounds: int
-    passes: int
-
-    @property
-    def sentence(self) -> str:
-        """What was chosen, from what."""
-        rates = [gamma for gamma, _ in self.tried]
-        edge = " A larger one may be faster still." if self.gamma == max(rates) else ""
-        return (
-            f"gamma {self.gamma:.3g} was chosen: of {len(rates)} rates from {min(rates):.3g} to {max(rates):.3g},"
-            f" synchronous training was fastest with it in {self.steps} steps, which took {self.gradient_steps:,} steps"
-            f" in all.{edge}"
-        )
 
 
 def fastest_rate(

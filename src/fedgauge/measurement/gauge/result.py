@@ -10,7 +10,6 @@ from fedgauge.algorithms.cost import Cost
 from fedgauge.base.codec import Value
 from fedgauge.base.errors import count
 from fedgauge.measurement.gauge.cause import Cause
-from fedgauge.measurement.gauge.rate import RateSearch
 from fedgauge.values.answer import Answer, StepEfficiency
 from fedgauge.values.display import Displayed
 from fedgauge.values.results import Result
@@ -60,6 +59,38 @@ class Spent(Value):
     gradient_steps: int
     rounds: int
     passes: int
+
+
+@dataclass(frozen=True)
+class RateSearch(Value):
+    """How a rate was chosen.
+
+    Attributes:
+        gamma: the rate at which synchronous training was fastest.
+        tried: every rate, and how far f was above its least value at the end of its trial; infinite where it rose.
+        steps: the local steps of a trial.
+        gradient_steps: those of all trials together, of each worker.
+        rounds: their rounds.
+        passes: evaluations of f.
+    """
+
+    gamma: float
+    tried: tuple[tuple[float, float], ...]
+    steps: int
+    gradient_steps: int
+    rounds: int
+    passes: int
+
+    @property
+    def sentence(self) -> str:
+        """What was chosen, from what."""
+        rates = [gamma for gamma, _ in self.tried]
+        edge = " A larger one may be faster still." if self.gamma == max(rates) else ""
+        return (
+            f"gamma {self.gamma:.3g} was chosen: of {len(rates)} rates from {min(rates):.3g} to {max(rates):.3g},"
+            f" synchronous training was fastest with it in {self.steps} steps, which took {self.gradient_steps:,} steps"
+            f" in all.{edge}"
+        )
 
 
 @dataclass(frozen=True)
