@@ -22,7 +22,9 @@ from fedgauge.simulation.runs.reader import LIVE
 from fedgauge.values.answer import Answer, StepEfficiency
 
 FACTOR = 4
-"""The next candidates are this many times smaller and larger than the user's own number of local steps."""
+"""Every candidate is this many times as large as the one before, beginning one below the user's own number."""
+_DEAR = 8
+"""Candidates begin where a round costs at most this many times its local steps."""
 _SIGMAS = 1.645
 ROUNDS, GROWTH = 2, 0.17
 """A block has this many rounds of the largest candidate, so that drift can settle, and at least this part of the steps
@@ -280,9 +282,11 @@ class LiveGauge:
 
     def _block(self, place: int) -> float:
         """The local steps of a block, in whole rounds."""
-        largest = max(self.candidates[each] for each in self._alive)
+        largest, steps = max(self.candidates[each] for each in self._alive), self.candidates[place]
         length = max(ROUNDS * largest, GROWTH * sum(self._taken))
-        steps = self.candidates[place]
+        if self.cost is not None:
+            # Blocks take equally long, so that the dear ones do not take most of the time.
+            length *= (1 + self.cost / largest) / (1 + self.cost / steps)
         return float(max(round(length / steps), 1) * steps)
 
     def _refit(self) -> str:
@@ -322,7 +326,13 @@ class LiveGauge:
 
     def _tried(self, candidates: Sequence[int] | None) -> list[int]:
         if candidates is None:
-            return sorted({max(self._own // FACTOR, 1), self._own, self._own * FACTOR})
+            least = max(self._own // FACTOR, 1)
+            # Where a round costs so much more than they do, so few steps cannot be the fastest.
+            while self.cost is not None and least * _DEAR < self.cost:
+                least *= FACTOR
+            while least > 1 and self.steps < least_steps((least, least * FACTOR), self.explore):
+                least = max(least // FACTOR, 1)
+            return [least, least * FACTOR, least * FACTOR**2]
         if isinstance(candidates, str | Mapping) or not isinstance(candidates, Sequence) or len(candidates) == 0:
             raise InputError(
                 f"candidates must be whole numbers of local steps, as in (16, 64, 256), not {candidates!r}."
