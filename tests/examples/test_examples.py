@@ -86,11 +86,16 @@ def test_the_answer_is_that_of_one_process(name: str, world: int) -> None:
     assert printed.splitlines()[0].split(" (")[0] == str(live.answer()).splitlines()[0].split(" (")[0]
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
+EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_an_example_is_short_and_says_how_to_run_it(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 60
-    assert f"examples/{path.name}" in text
+    # A Flower app is run by its directory.
+    place = path.parent if (path.parent / "pyproject.toml").exists() else path
+    assert place.relative_to(ROOT).as_posix() in text
     spec: Any = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
 
