@@ -12,12 +12,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from nvflare.apis.dxo import DXO, DataKind, from_shareable
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_constant import FLContextKey
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from torch.nn.functional import cross_entropy
 
 import fedgauge as fg
 from fedgauge.base.errors import InputError, MachineError
-from fedgauge_nvflare import LiveAggregator
+from fedgauge_nvflare import LOCAL_STEPS, LiveAggregator
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "nvflare_job.py"
 STEPS, WORLD = 256, 2
@@ -98,6 +103,19 @@ def test_models_are_averaged_by_their_steps_if_they_say_them() -> None:
     aggregator.reset_stats()
     with pytest.raises(MachineError, match="No client has sent a model"):
         aggregator.aggregate_model()
+
+
+def test_a_task_with_a_model_has_the_local_steps_and_another_is_left_as_it_is() -> None:
+    aggregator, context = Half(16, 4000), FLContext()
+    with_model = DXO(DataKind.WEIGHTS, data={"w": np.zeros(2)}).to_shareable()
+    for task in (with_model, Shareable({"question": 1})):
+        before = dict(task)
+        context.set_prop(FLContextKey.TASK_DATA, task, private=True, sticky=False)
+        aggregator.handle_event(EventType.BEFORE_TASK_DATA_FILTER, context)
+        if task is with_model:
+            assert from_shareable(task).get_meta_prop(LOCAL_STEPS) == aggregator.live.local_steps
+        else:
+            assert dict(task) == before
 
 
 def test_what_it_cannot_use_is_refused() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +63,10 @@ class LiveAggregator(ModelAggregator):
         super().handle_event(event_type, fl_ctx)
         if event_type == EventType.BEFORE_TASK_DATA_FILTER:
             task = fl_ctx.get_prop(FLContextKey.TASK_DATA)
-            model = from_shareable(task)
-            model.set_meta_prop(LOCAL_STEPS, self.live.local_steps)
-            model.update_shareable(task)
+            with suppress(ValueError):  # a task without a model is left as it is
+                model = from_shareable(task)
+                model.set_meta_prop(LOCAL_STEPS, self.live.local_steps)
+                model.update_shareable(task)
         elif event_type == EventType.END_RUN:
             answer = self.live.answer()
             place = Path(fl_ctx.get_engine().get_workspace().get_run_dir(fl_ctx.get_job_id()))
