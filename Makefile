@@ -24,7 +24,7 @@ PLACES := $(foreach each,$(BESIDE),$(firstword $(subst [, ,$(each))))
 SUDO   := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
 APT    := $(SUDO) apt-get -qq update && $(SUDO) apt-get -qq install -y
 
-.PHONY: demo test suite quick quick-suite test-data test-cluster setup chromium check lint types docs dist test-dist bench bench-flower bench-peers falsify clean
+.PHONY: demo test suite quick quick-suite test-data test-cluster test-nvflare setup chromium check lint types docs dist test-dist bench bench-flower bench-peers falsify clean
 
 demo: setup
 	$(BIN)/fedgauge demo --out demo
@@ -53,6 +53,15 @@ quick-suite: setup
 # A cluster of several nodes on this machine, some of which are killed; takes more than a minute.
 test-cluster: setup
 	$(BIN)/python -m pytest -m cluster tests
+
+# The integration with NVFlare, in an environment of its own, and a job in NVFlare's simulator; takes a few minutes.
+test-nvflare: build/nvflare/.ready
+	env -u PYTHONPATH OMP_NUM_THREADS=1 build/nvflare/bin/python -m pytest integrations/nvflare
+
+build/nvflare/.ready: pyproject.toml constraints.txt integrations/nvflare/pyproject.toml
+	$(PYTHON) -m venv build/nvflare
+	env -u PYTHONPATH build/nvflare/bin/pip install --quiet --constraint constraints.txt --editable '.[data]' --editable integrations/nvflare pytest hypothesis
+	touch $@
 
 # The loaders on real data sets, which lie in the directory DATA as they were published.
 test-data: setup

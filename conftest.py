@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import pytest
 from hypothesis import settings
@@ -16,6 +17,9 @@ settings.load_profile("fedgauge")
 # Run by a test in a process of its own, as collecting its doctests would import torchft in all; and what a test adds to
 # a copy of the sources.
 collect_ignore = ["tests/algorithms/torchft_peer.py", "tests/additions"]
+# NVFlare has an environment of its own: make test-nvflare.
+if find_spec("nvflare") is None:
+    collect_ignore.append("integrations/nvflare")
 
 # Tests of real servers, of the documentation in a browser and of the wheel are the longest, and wait most of the time.
 _FLOWER = "integrations/flower/tests/"

@@ -33,7 +33,8 @@ def own_app(shards: Path, *mods: Any, gauged: bool = True) -> ClientApp:
         module.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
         round = int(message.content.config_records["config"]["server-round"]) - 1  # type: ignore[arg-type]
         generator = Streams(SEED, Purpose.NOISE).at(round, number(context))
-        batches = generator.integers(len(mine.targets), size=(STEPS, mine.batch_size))
+        steps = int(message.content.config_records["config"].get("local-steps", STEPS))  # type: ignore[arg-type]
+        batches = generator.integers(len(mine.targets), size=(steps, mine.batch_size))
         optimiser = torch.optim.SGD(module.parameters(), lr=GAMMA)
         for batch in torch.from_numpy(np.asarray(batches)):
             optimiser.zero_grad()
@@ -42,5 +43,15 @@ def own_app(shards: Path, *mods: Any, gauged: bool = True) -> ClientApp:
         metrics = MetricRecord({"num-examples": len(mine.targets)})
         content = RecordDict({"arrays": ArrayRecord(module.state_dict()), "metrics": metrics})
         return Message(content, reply_to=message)
+
+    @app.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        mine = shard(context)
+        module = mine.model()
+        module.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
+        with torch.no_grad():
+            loss = mine.loss(module(mine.inputs), mine.targets).item()
+        metrics = MetricRecord({"num-examples": len(mine.targets), "loss": loss})
+        return Message(RecordDict({"metrics": metrics}), reply_to=message)
 
     return app

@@ -33,7 +33,7 @@ def mains() -> dict[str, Any]:
     from flwr.superlink.cli import flower_superlink, flwr_serverapp
     from flwr.supernode.cli import flower_supernode, flwr_clientapp
 
-    for name in ("client", "gauge", "mod", "server"):
+    for name in ("client", "gauge", "live", "mod", "server"):
         importlib.import_module(f"fedgauge_flower.{name}")
     importlib.import_module("torch._dynamo")  # torch's optimisers import it when the first of them is made
     return {

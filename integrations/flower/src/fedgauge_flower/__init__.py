@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedgauge_flower.client import client_app as client_app
     from fedgauge_flower.gauge import Gauge as Gauge
+    from fedgauge_flower.live import LiveStrategy as LiveStrategy
     from fedgauge_flower.mod import gauge_mod as gauge_mod
     from fedgauge_flower.partitions import FedgaugePartitioner as FedgaugePartitioner
     from fedgauge_flower.partitions import from_partitioner as from_partitioner
@@ -29,6 +30,7 @@ _HOMES = {
     "requirement": "check_address check_flower",
     "client": "client_app",
     "gauge": "Gauge",
+    "live": "LiveStrategy",
     "mod": "gauge_mod",
     "partitions": "FedgaugePartitioner from_partitioner",
     "result": "plan_run",

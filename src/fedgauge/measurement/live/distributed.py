@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from fedgauge.measurement.live.gauge import LiveGauge
+from fedgauge.measurement.live.replicas import Replicas, rescale_momentum, set_steps
 from fedgauge.values.answer import Answer
 
 if TYPE_CHECKING:
@@ -20,6 +21,51 @@ class LocalSGD(Protocol):
     num_steps: int
 
 
+class Exchange(Protocol):
+    """How the processes of a job talk to each other."""
+
+    def average(self, loss: float | None) -> float | None:
+        """The mean loss of the processes, or None if there is none."""
+
+    def agree(self, steps: int) -> int | None:
+        """The number of the process that decides, or None if it did not arrive."""
+
+    def averaged(self) -> bool:
+        """Whether the models of the round that has just ended were averaged."""
+
+
+class Group:
+    """Processes that talk through a process group of torch.distributed; all processes by default."""
+
+    def __init__(self, group: Any) -> None:
+        self._group = group
+
+    def average(self, loss: float | None) -> float | None:
+        """The sum over all processes, divided by their number."""
+        import torch
+        import torch.distributed as dist
+
+        if loss is None:
+            return None
+        total = torch.tensor([float(loss)], dtype=torch.float64)
+        dist.all_reduce(total, group=self._group)
+        return float(total) / dist.get_world_size(self._group)
+
+    def agree(self, steps: int) -> int:
+        """Process 0 decides."""
+        import torch
+        import torch.distributed as dist
+
+        decision = torch.tensor([steps], dtype=torch.int64)
+        source = 0 if self._group is None else dist.get_global_rank(self._group, 0)
+        dist.broadcast(decision, src=source, group=self._group)
+        return int(decision)
+
+    def averaged(self) -> bool:
+        """Whoever averages with torch.distributed succeeds, or the job ends."""
+        return True
+
+
 class DistributedGauge:
     """A :class:`LiveGauge` that every process of a job can ask, and that gives all of them the same number.
 
@@ -28,12 +74,20 @@ class DistributedGauge:
 
     Args:
         live: the gauge, made with the same arguments in every process.
-        group: the process group; all processes by default.
+        group: the process group; all processes by default. With torchft it is the ``Manager``: the first replica that
+            takes part decides, and one that joins later gets the gauge's state from the others. If a replica has
+            several processes, all of them must pass the same losses.
     """
 
     def __init__(self, live: LiveGauge, group: Any = None) -> None:
         self._live, self._group = live, group
-        self._agreed = live.local_steps
+        self._agreed = self._before = live.local_steps
+        # Steps of rounds that were not averaged belong to the next round that is, unless the averager undoes them.
+        self._extra, self._discards = 0, False
+        self._exchange: Exchange = Group(group)
+        if hasattr(group, "start_quorum"):
+            self._exchange = Replicas(group)
+            group.register_state_dict_fn("fedgauge", self.load_state_dict, self.state_dict)
 
     @property
     def local_steps(self) -> int:
@@ -43,24 +97,23 @@ class DistributedGauge:
     def record(self, loss: float | None = None, taken: int | None = None) -> None:
         """Note that a round has ended; every process must call it, and all with a loss or none.
 
+        With torchft, call it after every round. If the models were not averaged, the next round has as many steps, and
+        its loss is left out unless the averager went back to the last average.
+
         Args:
             loss: of this process's part of the held-out examples, at the averaged model; None if it was not evaluated.
             taken: as for :meth:`LiveGauge.record`.
         """
-        import torch
-        import torch.distributed as dist
-
-        shared = None
-        if loss is not None:
-            total = torch.tensor([float(loss)], dtype=torch.float64)
-            dist.all_reduce(total, group=self._group)
-            shared = float(total) / dist.get_world_size(self._group)
-        self._live.record(shared, taken)
-        decision = torch.tensor([self._live.local_steps], dtype=torch.int64)
-        dist.broadcast(
-            decision, src=0 if self._group is None else dist.get_global_rank(self._group, 0), group=self._group
-        )
-        self._agreed = int(decision)
+        averaged, steps = self._exchange.averaged(), self._agreed if taken is None else taken
+        shared = self._exchange.average(loss if averaged else None)
+        if averaged:
+            # A loss says nothing after more steps than were asked for, or if a decision did not arrive.
+            usual = not self._extra and self._live.local_steps == self._agreed
+            self._live.record(shared if usual else None, steps + self._extra if self._extra else steps)
+            self._extra = 0
+        elif not self._discards:
+            self._extra += steps
+        self._agreed = self._exchange.agree(self._live.local_steps) or self._agreed
 
     def average(self, parameters: Iterable[torch.Tensor]) -> None:
         """Average parameters over the processes, in place."""
@@ -72,15 +125,30 @@ class DistributedGauge:
                 dist.all_reduce(parameter, group=self._group)
                 parameter /= dist.get_world_size(self._group)
 
-    def pace(self, averager: Any) -> None:
-        """Let PyTorch's periodic averager, or accelerate's LocalSGD, average next after the steps of the next round."""
-        if isinstance(averager, LocalSGD):
+    def pace(self, averager: Any, *, rescale: bool = False) -> None:
+        """Let an averager average next after the steps of the next round.
+
+        Args:
+            averager: PyTorch's ``PeriodicModelAverager``, accelerate's ``LocalSGD``, or torchft's ``LocalSGD`` or
+                ``DiLoCo``; it must just have averaged, or not have begun.
+            rescale: whether to multiply the outer momentum of ``DiLoCo`` by the new number of local steps over the old
+                one, for experiments: with an outer momentum, answers cannot be relied on, rescaled or not.
+        """
+        if hasattr(averager, "_sync_every"):
+            fragments = set_steps(averager, self._agreed, self._live.settings)
+            self._discards = hasattr(averager, "_fragments")
+            if isinstance(self._exchange, Replicas):
+                self._exchange.fragments = fragments
+            if rescale:
+                rescale_momentum(averager, self._agreed / self._before)
+        elif isinstance(averager, LocalSGD):
             # It averages where its steps are a multiple of this number.
             averager.num_steps, averager.local_sgd_steps = 0, self._agreed
         else:
             # It averages where the steps beyond its warm-up are a multiple of its period, and counts afterwards.
             averager.period = self._agreed
             averager.warmup_steps = averager.step + self._agreed - 1
+        self._before = self._agreed
 
     def answer(self) -> Answer:
         """What the run has shown so far; that of process 0 is the one that counts."""
@@ -93,4 +161,5 @@ class DistributedGauge:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """As :meth:`LiveGauge.load_state_dict`, in every process."""
         self._live.load_state_dict(state)
-        self._agreed = self._live.local_steps
+        self._agreed = self._before = self._live.local_steps
+        self._extra = 0
