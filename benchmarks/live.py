@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from fedgauge.algorithms.live.fit import Observations, fit, model_error
 from fedgauge.base.files import write_json
 from fedgauge.base.types import Floats
-from fedgauge.measurement.live.fit import Observations, fit, model_error
 from fedgauge.show import pictures
 from live_runs import DEVELOPED, FRESH, LIVE_SEEDS, TRUTH_SEEDS, Case, place_of
 

@@ -21,11 +21,11 @@ import torch
 import fedgauge as fg
 from fedgauge import Experiment
 from fedgauge.algorithms.base import Algorithm
+from fedgauge.algorithms.live.blocks import balanced
+from fedgauge.algorithms.live.gauge import GROWTH
 from fedgauge.base.files import write_json
 from fedgauge.federation.models import transformer
 from fedgauge.measurement.gauge.runner import Runner
-from fedgauge.measurement.live.blocks import balanced
-from fedgauge.measurement.live.gauge import GROWTH
 from fedgauge.simulation.experiment.prepare import prepare
 from fedgauge.simulation.setup import Setup
 

@@ -124,8 +124,8 @@ from .values import Trace as Trace
 
 __version__: str
 __all__: list[str]
+from .algorithms.live.gauge import LiveGauge as LiveGauge
 from .measurement.live.distributed import DistributedGauge as DistributedGauge
-from .measurement.live.gauge import LiveGauge as LiveGauge
 from .values.answer import Answer as Answer
 from .values.answer import Recommendation as Recommendation
 from .values.answer import StepEfficiency as StepEfficiency

@@ -28,6 +28,8 @@ from fedgauge.base.errors import InputError, count, nearest, non_negative, posit
 if TYPE_CHECKING:
     from fedgauge.values.traces import Round
 
+LIVE = "live"
+"""The name of a live gauge, among the settings of a run and in an experiment."""
 _MOST = 100_000
 """A round of more local steps than this is taken for a mistake, unless the user names a larger number."""
 

@@ -14,8 +14,8 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
+from fedgauge.algorithms.live.gauge import LiveGauge
 from fedgauge.base.errors import InputError
-from fedgauge.measurement.live.gauge import LiveGauge
 from fedgauge.values.answer import Answer
 from fedgauge_flower.fleet import PromptGrid
 

@@ -16,8 +16,8 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_common.aggregators.model_aggregator import ModelAggregator
 from nvflare.app_common.aggregators.weighted_aggregation_helper import WeightedAggregationHelper
 
+from fedgauge.algorithms.live.gauge import LiveGauge
 from fedgauge.base.errors import InputError, MachineError
-from fedgauge.measurement.live.gauge import LiveGauge
 from fedgauge_nvflare import LOCAL_STEPS
 
 

@@ -1,6 +1,6 @@
 """One run in which the number of local steps changes, in balanced blocks: every step of it trains.
 
-How far each number brings f down is fitted afterwards (:mod:`~fedgauge.measurement.live.fit`). Further runs, with other
+How far each number brings f down is fitted afterwards (:mod:`~fedgauge.algorithms.live.fit`). Further runs, with other
 mini-batches, make the answer more exact.
 """
 
@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from fedgauge.algorithms.live.blocks import balanced
+from fedgauge.algorithms.live.fit import Observations, fit, model_error
+from fedgauge.algorithms.live.gauge import GROWTH, ROUNDS, least_steps
 from fedgauge.measurement.gauge.runner import Track
-from fedgauge.measurement.live.blocks import balanced
-from fedgauge.measurement.live.fit import Observations, fit, model_error
-from fedgauge.measurement.live.gauge import GROWTH, ROUNDS, least_steps
 from fedgauge.values.answer import StepEfficiency
 
 USUAL = (1, 16, 64, 256, 1024)

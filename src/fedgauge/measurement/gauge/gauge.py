@@ -21,6 +21,7 @@ from fedgauge.algorithms import described
 from fedgauge.algorithms.adaptive_pace import Pace
 from fedgauge.algorithms.base import Algorithm
 from fedgauge.algorithms.cost import Cost
+from fedgauge.algorithms.live.gauge import least_steps
 from fedgauge.algorithms.paces import Rule
 from fedgauge.base.errors import InputError
 from fedgauge.base.progress import reported, silent
@@ -46,7 +47,6 @@ from fedgauge.measurement.gauge.reference import check_base, check_efficiencies,
 from fedgauge.measurement.gauge.result import GaugeOptions, GaugeResult, RateSearch, Spent
 from fedgauge.measurement.gauge.runner import RECORDS, Runner, Track, sample_of
 from fedgauge.measurement.gauge.store import PartStore
-from fedgauge.measurement.live.gauge import least_steps
 from fedgauge.measurement.noise import noise
 from fedgauge.measurement.passes import Meter
 from fedgauge.measurement.values import Reading

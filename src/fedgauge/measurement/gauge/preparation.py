@@ -13,6 +13,7 @@ from fedgauge.algorithms import described, fedavg
 from fedgauge.algorithms.adaptive_pace import Pace
 from fedgauge.algorithms.base import Algorithm
 from fedgauge.algorithms.cost import Cost
+from fedgauge.algorithms.live.gauge import least_steps
 from fedgauge.algorithms.paces import Rule
 from fedgauge.base.errors import InputError, non_negative
 from fedgauge.base.types import Progress
@@ -21,7 +22,6 @@ from fedgauge.measurement.gauge.rate import fastest_rate
 from fedgauge.measurement.gauge.result import AROUND, GaugeOptions, RateSearch
 from fedgauge.measurement.gauge.runner import sample_of
 from fedgauge.measurement.gauge.store import PartStore
-from fedgauge.measurement.live.gauge import least_steps
 from fedgauge.simulation.experiment.config import Experiment
 from fedgauge.simulation.experiment.prepare import prepare, prepare_again, setup_of
 from fedgauge.simulation.setup import Setup

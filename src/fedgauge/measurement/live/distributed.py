@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from fedgauge.measurement.live.gauge import LiveGauge
+from fedgauge.algorithms.live.gauge import LiveGauge
 from fedgauge.measurement.live.replicas import Replicas, rescale_momentum, set_steps
 from fedgauge.values.answer import Answer
 

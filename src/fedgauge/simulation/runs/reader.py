@@ -13,16 +13,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load
 
 from fedgauge.algorithms.adaptive_pace import Pace
-from fedgauge.algorithms.paces import from_settings, rate_for, replayed
+from fedgauge.algorithms.paces import LIVE, from_settings, rate_for, replayed
 from fedgauge.base.codec import parse_json, parse_toml
 from fedgauge.base.errors import InputError
 from fedgauge.base.files import UNREADABLE, Lines, find_files, read_file, read_lines, regular
 from fedgauge.simulation.runs.manifest import MANIFEST, altered, digest, read_manifest, verified
 from fedgauge.values import Round, Trace, Value
 from fedgauge.values.display import Displayed
-
-LIVE = "live"
-"""The name of a live gauge among the settings of a run."""
 
 
 def seconds_of(data: Mapping[str, Any]) -> float:

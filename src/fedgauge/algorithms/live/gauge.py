@@ -8,37 +8,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
+from fedgauge.algorithms.live.blocks import balanced
+from fedgauge.algorithms.live.fit import Fit, fit
+from fedgauge.algorithms.live.reading import FEW, PHASES, changed, entries_of, noise_notes, phases_of
+from fedgauge.algorithms.live.records import Records
+from fedgauge.algorithms.paces import LIVE
 from fedgauge.base.errors import InputError, count, non_negative
 from fedgauge.base.terminal import notify
-from fedgauge.measurement.live.blocks import balanced
-from fedgauge.measurement.live.fit import MODEL_ERROR, Fit, Observations, fit, model_error
-from fedgauge.simulation.runs.reader import LIVE
 from fedgauge.values.answer import Answer, StepEfficiency
 
 FACTOR = 4
 """Every candidate is this many times as large as the one before, beginning one below the user's own number."""
 _DEAR = 8
 """Candidates begin where a round costs at most this many times its local steps."""
-_SIGMAS = 1.645
 ROUNDS, GROWTH = 2, 0.17
 """A block has this many rounds of the largest candidate, so that drift can settle, and at least this part of the steps
 so far: late in a run, when the loss falls slowly, short blocks say little."""
-_RECORDS = 512
-"""The most records that are held; when there are more, every other one of a block is dropped."""
-_FEW = 12
-"""Records that a fit needs at least."""
 _CLEAR = 0.9
 """How likely the best number must be within a tenth of the best of all for the run to stay with it."""
 _AGAIN = 0.1
-"""The part of the run after which the gauge looks again."""
-_WIDEST = 20.0
-"""The logarithm of a slowdown is not shown beyond this, in either direction."""
+"""The part of the run after which the gauge tries again."""
+_LISTS = ("taken", "alive", "queue", "notes")
+_NUMBERS = ("exploring", "stopped", "explored", "since", "bad", "turn", "left", "length", "current", "total")
+"""What is saved, beside the records."""
 _BAD = 5
 """Losses in a row that are not finite, after which the gauge gives up trying."""
 
@@ -50,32 +47,6 @@ def least_steps(candidates: Sequence[int], explore: float) -> float:
     256.0
     """
     return 2 * len(candidates) * ROUNDS * candidates[-1] / explore if explore > 0 else math.inf
-
-
-@dataclass
-class _Records:
-    """The losses of a run, with the local steps that were taken under each candidate before them."""
-
-    taken: list[list[float]] = field(default_factory=list)
-    under: list[int] = field(default_factory=list)
-    losses: list[float] = field(default_factory=list)
-
-    def add(self, taken: Sequence[float], under: int, loss: float) -> None:
-        self.taken.append(list(taken))
-        self.under.append(under)
-        self.losses.append(loss)
-        if len(self.losses) > _RECORDS:
-            self._thin()
-
-    def _thin(self) -> None:
-        """Drop every other record, but none that ends a block."""
-        last = len(self.under) - 1
-        keep = [k for k in range(last + 1) if k % 2 or k == last or self.under[k] != self.under[k + 1]]
-        self.taken, self.under = [self.taken[k] for k in keep], [self.under[k] for k in keep]
-        self.losses = [self.losses[k] for k in keep]
-
-    def observations(self) -> Observations:
-        return Observations(np.array(self.taken), np.array(self.under), np.array(self.losses))
 
 
 class LiveGauge:
@@ -122,9 +93,11 @@ class LiveGauge:
         if self.explore > 1:
             raise InputError(f"explore must be a share of the run from 0 to 1, not {explore!r}.")
         self._notes: list[str] = []
+        self._given = candidates is not None
         self.candidates = self._affordable(self._tried(candidates))
+        self._first = tuple(self.candidates)
         self._taken = [0.0] * len(self.candidates)
-        self._records = _Records()
+        self._records = Records()
         self._fit: Fit | None = None
         self._exploring, self._stopped = len(self.candidates) > 1, ""
         self._explored = self._since = self._total = 0.0
@@ -132,6 +105,7 @@ class LiveGauge:
         self._alive = list(range(len(self.candidates)))
         self._turn = 0
         self._queue = self._cycle()
+        self._length = self._block_length()
         self._left = self._block(self._queue[0]) if self._exploring else 0.0
         self._current = self.candidates[self._queue[0]] if self._exploring else self._own
 
@@ -222,7 +196,7 @@ class LiveGauge:
         if not self._exploring:
             if self.commit and self._since >= _AGAIN * self.steps and self._may_explore():
                 self._exploring, self._since, self._turn = True, 0.0, self._turn + 1
-                self._queue = self._cycle()
+                self._begin_cycle()
                 self._begin_block()
             return
         if self._left > 0.5 * self._current:
@@ -253,16 +227,37 @@ class LiveGauge:
         if len(self._alive) < 2 or not self._may_explore():
             self._settle()
             return
-        self._queue = self._cycle()
+        self._begin_cycle()
 
     def _settle(self) -> None:
         """Stay with the best candidate, or with the user's own number where the cost of a round is not known."""
+        if self._try_larger():
+            return
         self._exploring, self._since = False, 0.0
         steps = self._own
         if self._fit is not None and self.cost is not None and self.commit:
             times = [(1 + self.cost / each.local_steps) / each.value for each in self.answer().efficiency]
             steps = self.candidates[int(np.argmin(times))]
         self._change(steps)
+
+    def _try_larger(self) -> bool:
+        """Go on with a larger candidate, if the largest seems best and the run is long enough for one more."""
+        if self._given or self._fit is None or self.cost is None or not self.commit:
+            return False
+        before = self._alive
+        if self.answer().best().edge != "largest":
+            return False
+        self.candidates.append(self.candidates[-1] * FACTOR)
+        self._alive = [len(self.candidates) - 2, len(self.candidates) - 1]
+        if not self._may_explore():
+            self.candidates.pop()
+            self._alive = before
+            return False
+        self._taken.append(0.0)
+        self._records.widen()
+        self._exploring = True
+        self._begin_cycle()
+        return True
 
     def _possible(self) -> list[int]:
         """The candidates that may still be the fastest."""
@@ -272,18 +267,32 @@ class LiveGauge:
         return [k for k, each in enumerate(entries) if (1 + self.cost / each.local_steps) / each.high <= fastest]
 
     def _may_explore(self) -> bool:
-        """Whether the share of the run still has room for another cycle, and the run for what follows from it."""
-        total, cycle = sum(self._taken), sum(map(self._block, self._cycle()))
-        return self._explored + cycle <= self.explore * self.steps and total + cycle <= self.steps
+        """Whether there is room for another cycle, and in the run for what follows from it."""
+        least, largest = 2 * len(self._alive) * ROUNDS, max(self.candidates[each] for each in self._alive)
+        return least * largest <= min(self._allowance(least * largest), self.steps - self._total)
+
+    def _allowance(self, least: float) -> float:
+        """The steps that may be tried until the current third of the run ends, or in all if a third is too short."""
+        share, phases = self.explore * self.steps, len(PHASES)
+        part = min(1 + int(phases * self._total / self.steps), phases) if phases * least <= share else phases
+        return share * part / phases - self._explored
 
     def _cycle(self) -> list[int]:
         """The next candidates, block by block: once through those that are left, and back."""
         return list(islice(balanced(self._alive, self._turn), 2 * len(self._alive)))
 
+    def _begin_cycle(self) -> None:
+        self._queue, self._length = self._cycle(), self._block_length()
+
+    def _block_length(self) -> float:
+        """The local steps of a block of the largest candidate: more as the run goes on, as far as the share allows."""
+        shortest, blocks = ROUNDS * max(self.candidates[each] for each in self._alive), 2 * len(self._alive)
+        return max(shortest, min(GROWTH * sum(self._taken), self._allowance(blocks * shortest) / blocks))
+
     def _block(self, place: int) -> float:
         """The local steps of a block, in whole rounds."""
         largest, steps = max(self.candidates[each] for each in self._alive), self.candidates[place]
-        length = max(ROUNDS * largest, GROWTH * sum(self._taken))
+        length = self._length
         if self.cost is not None:
             # Blocks take equally long, so that the dear ones do not take most of the time.
             length *= (1 + self.cost / largest) / (1 + self.cost / steps)
@@ -291,7 +300,7 @@ class LiveGauge:
 
     def _refit(self) -> str:
         """Fit what was observed, unless that has been done; why that failed, or nothing."""
-        enough = len(self._records.losses) >= _FEW and len(set(self._records.under)) == len(self.candidates)
+        enough = len(self._records.losses) >= FEW and self._records.observed == self._tried_so_far
         if not enough or self._fitted_at == self._total:
             return ""
         try:
@@ -301,6 +310,12 @@ class LiveGauge:
         except (ArithmeticError, ValueError) as error:  # numpy's LinAlgError is a ValueError
             self._fit, problem = None, f"The losses fit no curve ({str(error).rstrip('.')})"
         return problem
+
+    @property
+    def _tried_so_far(self) -> int:
+        """How many candidates have had a round, or will in the first cycle."""
+        added = sum(not each for each in self._taken[len(self._first) :])
+        return len(self.candidates) - added
 
     def _change(self, steps: int) -> None:
         if steps != self._current:
@@ -365,30 +380,21 @@ class LiveGauge:
         if self._fit is None:
             few = len(self._records.losses)
             notes.append(
-                f"Too little was observed for an answer: {few} losses so far; {_FEW} are needed, over every candidate."
+                f"Too little was observed for an answer: {few} losses so far; {FEW} are needed, over every candidate."
             )
             return Answer((first,), reference, self.cost, self._own, self._method(), (), tuple(notes), complete=False)
-        entries = self._entries(self._fit)
-        widest = max(math.log(each.high / each.low) for each in entries)
-        statistical = float(self._fit.log_slowdowns[1:].std(axis=0).max())
-        if widest > 1.0 and statistical > 2 * MODEL_ERROR:
-            times = math.ceil((statistical / MODEL_ERROR) ** 2 / 4) * 4
+        known = self.candidates[1:]
+        entries = entries_of(self._fit, known, self._records.observations().times[-1] / self.steps)
+        notes += noise_notes(self._fit, entries)
+        phases = phases_of(self._records, known, self.steps)
+        if changed(phases):
+            name, entries = phases[-1]
             notes.append(
-                f"The losses are too noisy for a clear answer: evaluate on {times} times as many examples, or, if those"
-                " are all, give the gauge a longer run."
+                "The efficiency has changed during the run, as it does when a rate changes: the answer is by its"
+                f" {name} part alone."
             )
         efficiency = (first, *entries)
-        return Answer(efficiency, reference, self.cost, self._own, self._method(), (), tuple(notes))
-
-    def _entries(self, found: Fit) -> list[StepEfficiency]:
-        entries, model = [], model_error(self._records.observations().times[-1] / self.steps)
-        for k, steps in enumerate(self.candidates[1:]):
-            best, draws = found.log_slowdowns[0, k], found.log_slowdowns[1:, k]
-            error = _SIGMAS * math.hypot(float(draws.std()), model)
-            ends = (best, best + error, best - error)
-            value, low, high = (math.exp(-min(max(each, -_WIDEST), _WIDEST)) for each in ends)
-            entries.append(StepEfficiency(steps, value, low, high))
-        return entries
+        return Answer(efficiency, reference, self.cost, self._own, self._method(), phases, tuple(notes))
 
     def _method(self) -> str:
         share = self._explored / self.steps
@@ -401,25 +407,25 @@ class LiveGauge:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that decides what comes next, as plain numbers, for a checkpoint of the job."""
-        plain = ("_taken", "_alive", "_queue", "_notes")
-        single = ("_exploring", "_stopped", "_explored", "_since", "_bad", "_turn", "_left", "_current", "_total")
         return {
             "candidates": list(self.candidates),
             "records": {name: list(getattr(self._records, name)) for name in ("taken", "under", "losses")},
-            **{name.strip("_"): list(getattr(self, name)) for name in plain},
-            **{name.strip("_"): getattr(self, name) for name in single},
+            **{name: list(getattr(self, f"_{name}")) for name in _LISTS},
+            **{name: getattr(self, f"_{name}") for name in _NUMBERS},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where :meth:`state_dict` was called, with the same decisions."""
-        if list(state.get("candidates", ())) != list(self.candidates):
+        tried = list(state.get("candidates", ()))
+        if tried[: len(self._first)] != list(self._first) or (self._given and len(tried) > len(self._first)):
             raise InputError(
-                f"The saved gauge tried {list(state.get('candidates', ()))} local steps, and this one tries"
+                f"The saved gauge tried {tried} local steps, and this one tries"
                 f" {list(self.candidates)}; make it with the same arguments."
             )
-        for name in ("taken", "alive", "queue", "notes"):
+        self.candidates = tried
+        for name in _LISTS:
             setattr(self, f"_{name}", list(state[name]))
-        for name in ("exploring", "stopped", "explored", "since", "bad", "turn", "left", "current", "total"):
+        for name in _NUMBERS:
             setattr(self, f"_{name}", state[name])
-        self._records = _Records(*(list(state["records"][name]) for name in ("taken", "under", "losses")))
+        self._records = Records(*(list(state["records"][name]) for name in ("taken", "under", "losses")))
         self._fit, self._fitted_at = None, 0.0
