@@ -26,6 +26,7 @@ from fedgauge.algorithms.schedules import Schedule
 from fedgauge.base.errors import InputError, count, nearest, non_negative, positive
 
 if TYPE_CHECKING:
+    from fedgauge.algorithms.live.gauge import LiveGauge
     from fedgauge.values.traces import Round
 
 LIVE = "live"
@@ -198,9 +199,51 @@ class AdaComm:
         return math.floor((taken + self.cost * round) / self.interval)
 
 
+@dataclass(frozen=True)
+class Live:
+    """Local steps that a gauge inside the run chooses: every run gets a :class:`fedgauge.LiveGauge` of its own.
+
+    Attributes:
+        local_steps: the number to begin around, and to return to where no cost is known.
+        steps: the local steps of the whole run; by default, as many as its rounds have with ``local_steps``.
+        cost: what a round of communication takes, counted in local steps.
+        explore: the share of the run that may be explored.
+
+    >>> parse_rule("live,cost=100").gauge(rounds=1000).candidates
+    [16, 64]
+    """
+
+    local_steps: int = 16
+    steps: int | None = None
+    cost: float | None = None
+    explore: float = 0.3
+
+    def __post_init__(self) -> None:
+        self.gauge(1)
+
+    @property
+    def usual(self) -> int:
+        """A number of local steps that stands for all of them where work is estimated."""
+        return self.local_steps
+
+    def total(self, rounds: int) -> int:
+        """The local steps of a run of so many rounds."""
+        return self.steps or rounds * self.local_steps
+
+    def gauge(self, rounds: int) -> LiveGauge:
+        """The gauge of one run."""
+        from fedgauge.algorithms.live.gauge import LiveGauge  # with scipy's optimisers, which others do without
+
+        count("local_steps", self.local_steps)
+        return LiveGauge(self.local_steps, self.total(rounds), cost=self.cost, explore=self.explore)
+
+
 Rule: TypeAlias = QSR | PostLocal | AdaComm
+Chosen: TypeAlias = Rule | Live
+"""What chooses the local steps of a run, beside the adaptive pace."""
 RULES: Mapping[str, type[Rule]] = {"qsr": QSR, "post-local": PostLocal, "adacomm": AdaComm}
 """The rules by the names that experiments and the command have for them."""
+_NAMED: Mapping[str, type[Chosen]] = {**RULES, LIVE: Live}
 _EXAMPLES = {
     "qsr": "qsr,alpha=0.02,base=4",
     "post-local": "post-local,local_steps=8,switch=500",
@@ -276,7 +319,7 @@ def from_settings(settings: Mapping[str, Any]) -> Rule | None:
     return None if kind is None else kind(**{key: value for key, value in settings.items() if key != "name"})
 
 
-def parse_rule(text: str) -> Rule:
+def parse_rule(text: str) -> Chosen:
     """Read a rule, as in ``qsr,alpha=0.02,base=4``.
 
     >>> parse_rule("post-local,local_steps=8,switch=100")
@@ -286,9 +329,9 @@ def parse_rule(text: str) -> Rule:
     fedgauge.base.errors.InputError: local_steps has no pace 'qrs'; did you mean qsr?
     """
     name, *parts = (part.strip() for part in text.split(","))
-    if name not in RULES:
-        raise InputError(f"local_steps has no pace {name!r}; {nearest(name, [*RULES, 'auto'])}")
-    allowed = {field.name: field for field in fields(RULES[name])}
+    if name not in _NAMED:
+        raise InputError(f"local_steps has no pace {name!r}; {nearest(name, [*_NAMED, 'auto'])}")
+    allowed = {field.name: field for field in fields(_NAMED[name])}
     values: dict[str, Any] = {}
     for part in parts:
         key, _, value = (piece.strip() for piece in part.partition("="))
@@ -303,4 +346,4 @@ def parse_rule(text: str) -> Rule:
     for key, field in allowed.items():
         if field.default is MISSING and key not in values:
             raise InputError(f"The pace {name} needs {key}, as in {_EXAMPLES[name]}.")
-    return RULES[name](**values)
+    return _NAMED[name](**values)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from fedgauge.algorithms.adaptive_pace import Pace
-from fedgauge.algorithms.paces import Rule
+from fedgauge.algorithms.paces import Chosen
 from fedgauge.base.errors import InputError, nearest, positive
 from fedgauge.base.progress import reported
 from fedgauge.base.threads import undisturbed
@@ -106,7 +106,7 @@ class _Designing:
         self._experiment, self._options, self._progress = experiment, options, progress
         self._plain = prepare(experiment)
         steps = self._plain.local_steps
-        each = 1 if isinstance(steps, Pace | Rule) else round(float(np.mean(steps)))
+        each = 1 if isinstance(steps, Pace | Chosen) else round(float(np.mean(steps)))
         self._local_steps = each
         self._steps = options.steps or self._plain.rounds * each
         self._known: dict[tuple[str, float], float] = {}

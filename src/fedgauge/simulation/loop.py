@@ -16,7 +16,7 @@ import torch
 from fedgauge.algorithms import described
 from fedgauge.algorithms.adaptive_pace import Pace
 from fedgauge.algorithms.base import Algorithm
-from fedgauge.algorithms.paces import Rule, named, rate_for
+from fedgauge.algorithms.paces import Chosen, Live, Rule, named, rate_for
 from fedgauge.base.errors import InputError, count
 from fedgauge.base.progress import reported
 from fedgauge.base.randomness import check_seed
@@ -68,7 +68,7 @@ def simulate(
     federation: Federation,
     algorithm: Algorithm,
     *,
-    local_steps: int | Sequence[int] | str | Pace | Rule | StepChooser,
+    local_steps: int | Sequence[int] | str | Pace | Chosen | StepChooser,
     rounds: int,
     participation: Participation | int = FULL,
     seed: int = 0,
@@ -87,7 +87,7 @@ def simulate(
         local_steps: the number I of local steps per round; one number per worker; a pace that adapts I
             (:func:`fedgauge.adaptive_pace`); a published rule (:class:`fedgauge.QSR`, :class:`fedgauge.PostLocal`,
             :class:`fedgauge.AdaComm`, or text such as ``qsr,alpha=0.02,base=4``); or a :class:`fedgauge.LiveGauge`,
-            which measures how many of them count.
+            which measures how many of them count (as text, ``live,cost=100``).
         rounds: the number R of rounds; with a live gauge, or a rule that has ``steps``, the run ends earlier when all
             of its steps have been taken.
         participation: who takes part in each round; a number M means M draws with replacement.
@@ -120,23 +120,26 @@ def simulate(
     participation = Participation.of(participation, federation.num_workers)
     pace: Pace | Rule | StepChooser | None = None
     steps: int | tuple[int, ...] = 1  # where there is a pace, its first decision replaces this
-    if isinstance(local_steps, StepChooser):
-        pace = local_steps
+    chosen = local_steps if isinstance(local_steps, StepChooser) else check_steps(local_steps, federation.num_workers)
+    if isinstance(chosen, Live):
+        chosen = chosen.gauge(rounds)
+    if isinstance(chosen, StepChooser):
+        pace = chosen
         if algorithm.synchronous is not None:
             raise InputError(
                 f"A live gauge cannot be used with {algorithm.name}, whose server or optimiser remembers rounds of"
                 " another length after a change of local steps; use fedavg, or gauge it with fedgauge.gauge."
             )
-        if local_steps.begun:
+        if chosen.begun:
             raise InputError(
                 "This live gauge has been used in a run; make a new one, which a resumed run brings up to date."
             )
-    elif isinstance(checked := check_steps(local_steps, federation.num_workers), Pace | Rule):
-        pace = checked
+    elif isinstance(chosen, Pace | Rule):
+        pace = chosen
         if isinstance(pace, Rule):
             rate_for(pace, algorithm.name, algorithm.parameters)
     else:
-        steps = checked
+        steps = chosen
     keep = Keep.of(keep)
     _check(algorithm, participation, stop, record, keep)
     _check_numbers(federation, algorithm)

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedgauge.algorithms.adaptive_pace import Pace
 from fedgauge.algorithms.base import Algorithm
-from fedgauge.algorithms.paces import Rule, parse_rule
+from fedgauge.algorithms.paces import Chosen, parse_rule
 from fedgauge.base.errors import InputError, count
 from fedgauge.base.randomness import check_seed
 from fedgauge.data.dataset import Dataset
@@ -24,7 +24,7 @@ from fedgauge.values import Subject
 if TYPE_CHECKING:
     import torch
 
-Steps = int | tuple[int, ...] | Pace | Rule
+Steps = int | tuple[int, ...] | Pace | Chosen
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Setup:
     @property
     def fixed_steps(self) -> int | tuple[int, ...]:
         """The local steps, which must not be adaptive while something is measured."""
-        if isinstance(self.local_steps, Pace | Rule):
+        if isinstance(self.local_steps, Pace | Chosen):
             raise InputError(
                 "Measuring needs a fixed number of local steps, because with a pace such as auto the measured values"
                 " would change along with it; give local_steps, as in local_steps=10."
@@ -164,9 +164,9 @@ def epochs_as_steps(sizes: Any, batch_size: int, epochs: int) -> int | tuple[int
     return steps[0] if len(set(steps)) == 1 else tuple(steps)
 
 
-def check_steps(local_steps: int | Sequence[int] | str | Pace | Rule, num_workers: int) -> Steps:
+def check_steps(local_steps: int | Sequence[int] | str | Pace | Chosen, num_workers: int) -> Steps:
     """Return local steps as plain numbers: one, or one per worker. A pace is returned unchanged, or read from text."""
-    if isinstance(local_steps, Pace | Rule):
+    if isinstance(local_steps, Pace | Chosen):
         return local_steps
     if isinstance(local_steps, str):
         return parse_rule(local_steps)

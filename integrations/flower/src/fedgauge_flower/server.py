@@ -14,7 +14,7 @@ from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
 from fedgauge.algorithms.adaptive_pace import Pace
-from fedgauge.algorithms.paces import Rule
+from fedgauge.algorithms.paces import Chosen
 from fedgauge.base.errors import InputError, MachineError, positive
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.supervised import SupervisedFederation
@@ -129,7 +129,7 @@ def run_on(
         else epochs_as_steps(sizes, own.batch_size, run.local_epochs)
     )
     kept: list[Noise] = []
-    adapts = isinstance(steps, Pace | Rule)
+    adapts = isinstance(steps, Pace | Chosen)
     schedule = RunSchedule(
         participation,
         (1,) if adapts else (steps,) if isinstance(steps, int) else tuple(steps),

@@ -93,7 +93,7 @@ class LiveGauge:
         if self.explore > 1:
             raise InputError(f"explore must be a share of the run from 0 to 1, not {explore!r}.")
         self._notes: list[str] = []
-        self._given = candidates is not None
+        self._given, self._replays = candidates is not None, False
         self.candidates = self._affordable(self._tried(candidates))
         self._first = tuple(self.candidates)
         self._taken = [0.0] * len(self.candidates)
@@ -182,7 +182,7 @@ class LiveGauge:
             "local_steps": self._own,
             "steps": self.steps,
             "cost": self.cost,
-            "candidates": list(self.candidates),
+            "candidates": list(self._first) if self._given else None,
             "explore": self.explore,
             "commit": self.commit,
         }
@@ -335,7 +335,8 @@ class LiveGauge:
     def _say(self, sentence: str) -> None:
         if sentence not in self._notes:
             self._notes.append(sentence)
-            notify(sentence)
+            if not self._replays:
+                notify(sentence)
 
     # -- candidates -----------------------------------------------------------------------------------------------
 
@@ -429,3 +430,21 @@ class LiveGauge:
             setattr(self, f"_{name}", state[name])
         self._records = Records(*(list(state["records"][name]) for name in ("taken", "under", "losses")))
         self._fit, self._fitted_at = None, 0.0
+
+
+def replayed(settings: Mapping[str, Any], losses: Sequence[float]) -> LiveGauge:
+    """The gauge of a run that was saved: made with the same settings, and given the losses before every round.
+
+    >>> before = LiveGauge(16, 3000, cost=10)
+    >>> after = replayed(before.settings, [2.0, 1.5, 1.2])
+    >>> before.record(1.5)
+    >>> before.record(1.2)
+    >>> after.state_dict() == before.state_dict()
+    True
+    """
+    arguments = {name: settings[name] for name in ("local_steps", "steps", "cost", "candidates", "explore", "commit")}
+    live = LiveGauge(**arguments)
+    live._replays = True
+    for loss in losses[1:]:
+        live.record(loss, live.local_steps)
+    return live

@@ -22,7 +22,7 @@ from fedgauge.algorithms.adaptive_pace import Pace
 from fedgauge.algorithms.base import Algorithm
 from fedgauge.algorithms.cost import Cost
 from fedgauge.algorithms.live.gauge import least_steps
-from fedgauge.algorithms.paces import Rule
+from fedgauge.algorithms.paces import Chosen
 from fedgauge.base.errors import InputError
 from fedgauge.base.progress import reported, silent
 from fedgauge.base.threads import undisturbed
@@ -165,7 +165,7 @@ class _Gauge:
         self._variance: Any = None
         if rate is not None:
             self._notes.append(rate.sentence)
-        if not isinstance(setup.local_steps, int | Pace | Rule):
+        if not isinstance(setup.local_steps, int | Pace | Chosen):
             self._notes.append("The workers' own numbers of local steps differ; here all workers take the same number.")
         if self._sample is not None:
             self._notes.append(

@@ -14,7 +14,7 @@ from fedgauge.algorithms.adaptive_pace import Pace
 from fedgauge.algorithms.base import Algorithm
 from fedgauge.algorithms.cost import Cost
 from fedgauge.algorithms.live.gauge import least_steps
-from fedgauge.algorithms.paces import Rule
+from fedgauge.algorithms.paces import Chosen
 from fedgauge.base.errors import InputError, non_negative
 from fedgauge.base.types import Progress
 from fedgauge.federation.protocols import Federation
@@ -71,7 +71,7 @@ def steps_of(setup: Setup, options: GaugeOptions) -> int:
         return options.steps
     if options.around:
         return max(AROUND, int(least_steps((1, *(options.local_steps or (1,))), 1.0)))
-    each = 1 if isinstance(setup.local_steps, Pace | Rule) else round(float(np.mean(setup.local_steps)))
+    each = 1 if isinstance(setup.local_steps, Pace | Chosen) else round(float(np.mean(setup.local_steps)))
     return setup.rounds * each
 
 

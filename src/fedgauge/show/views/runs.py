@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from fedgauge.show.charts import LineChart, Series
+from fedgauge.show.views.answers import view_of_answer
 from fedgauge.show.views.view import Cell, Deferred, Table, View, Written, counted_share, view
 from fedgauge.show.web.writing import shown
-from fedgauge.simulation.runs.reader import FoundRun, source_of
+from fedgauge.simulation.runs.reader import FoundRun, answer_of, source_of
 from fedgauge.values import Round, Trace
+from fedgauge.values.answer import Answer
 from fedgauge.values.display import counted
 
 PARTITION_KEYS = ("labels", "percent", "labels_per_worker", "per_worker", "fill", "alpha", "least", "shards")
@@ -45,7 +48,7 @@ def some(length: int, most: int = 12) -> list[int]:
 def view_of_trace(trace: Trace, num_workers: int | None = None, federation: str = "") -> View:
     """Some rounds of a run and how it ended; ``federation`` says on what it was run."""
     title = "\n".join(filter(None, (federation, title_of(trace.settings, num_workers))))
-    return _view_of_rounds(trace.rounds, title, [ending(trace)])
+    return _with_answer(_view_of_rounds(trace.rounds, title, [ending(trace)]), answer_of(trace.settings, trace.rounds))
 
 
 @view.register
@@ -59,7 +62,21 @@ def view_of_run(run: FoundRun) -> View:
         unfinished = run.status == "unfinished"
         again = f"To resume it: {run.resume_command}" if unfinished else f"To run it again: {run.rerun_command}"
         title, notes = f"{federation_line(run.experiment)}\n{title}", [*notes, again]
-    return _view_of_rounds(run.rounds, title, [outcome(run)], [*notes, *_notes([run])])
+    shown = _view_of_rounds(run.rounds, title, [outcome(run)], [*notes, *_notes([run])])
+    return _with_answer(shown, answer_of(run.settings, run.rounds))
+
+
+def _with_answer(shown: View, answer: Answer | None) -> View:
+    """A run with what a live gauge has learned in it, if there was one."""
+    if answer is None:
+        return shown
+    card = view_of_answer(answer)
+    return replace(
+        shown,
+        sentences=[*shown.sentences, *card.sentences],
+        tables=[*shown.tables, *card.tables],
+        notes=[*shown.notes, *card.notes],
+    )
 
 
 def _view_of_rounds(rounds: Sequence[Round], title: str, sentences: Sequence[str], notes: Sequence[str] = ()) -> View:

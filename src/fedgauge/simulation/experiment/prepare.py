@@ -15,7 +15,7 @@ import torch
 from fedgauge.algorithms import make_algorithm
 from fedgauge.algorithms.adaptive_pace import CAP, Pace, adaptive_pace
 from fedgauge.algorithms.base import Algorithm
-from fedgauge.algorithms.paces import Rule, parse_rule
+from fedgauge.algorithms.paces import Chosen, Live, Rule, parse_rule
 from fedgauge.base.devices import choose_device
 from fedgauge.base.errors import InputError, nearest
 from fedgauge.base.threads import undisturbed
@@ -201,8 +201,10 @@ def setup_of(source: Federation | Experiment | Setup, algorithm: Algorithm | Non
 def algorithm_of(experiment: Experiment, local_steps: Steps) -> Algorithm:
     """The algorithm of an experiment, with its parameters; schedules that do not say when they end go over the run."""
     rounds = experiment.run.rounds
-    if isinstance(local_steps, Pace | Rule):
+    if isinstance(local_steps, Pace | Chosen):
         steps: float | None = local_steps.steps if isinstance(local_steps, Rule) else None
+        if isinstance(local_steps, Live):
+            steps = local_steps.total(rounds)
     else:
         steps = rounds * float(np.mean(local_steps))
     return make_algorithm(experiment.algorithm.name, **experiment.algorithm.parameters_in(rounds, steps))
@@ -321,7 +323,17 @@ def local_steps_of(experiment: Experiment, federation: Federation, participation
     if not isinstance(run.local_steps, str):
         return run.local_steps
     if run.local_steps != "auto":
-        return parse_rule(run.local_steps)
+        chosen = parse_rule(run.local_steps)
+        if isinstance(chosen, Live) and chosen.cost is None and run.cost is not None:
+            price = run.round_cost
+            if price.steps is None and price.step is None:
+                raise InputError(
+                    f"local_steps = live needs the seconds that a local step takes, which the cost {run.cost} leaves"
+                    " open; add them, as in local,step=0.001."
+                )
+            M = participation.num_participants(federation.num_workers)
+            chosen = replace(chosen, cost=price.in_local_steps(federation, M))
+        return chosen
     return adaptive_pace(run.round_cost, federation, participation, run.most_local_steps or CAP)
 
 

@@ -177,9 +177,10 @@ class RunSection:
     """How to run the experiment."""
 
     local_steps: int | tuple[int, ...] | Literal["auto"] | str = _key(
-        "Local steps I per round: one number, one number per worker as in 1,2,1; auto, which adapts I to the cost; or a"
-        " published rule: qsr,alpha=0.02,base=4, or post-local,local_steps=8,switch=500, or"
-        " adacomm,local_steps=16,interval=200, each with steps=N to end the run after N local steps.",
+        "Local steps I per round: one number, one number per worker as in 1,2,1; auto, which adapts I to the cost;"
+        " live, which measures in the run how many of them count, as in live,local_steps=16,cost=100; or a published"
+        " rule: qsr,alpha=0.02,base=4, or post-local,local_steps=8,switch=500, or adacomm,local_steps=16,interval=200."
+        " Each takes steps=N to end the run after N local steps.",
         10,
     )
     local_epochs: int | None = _key(

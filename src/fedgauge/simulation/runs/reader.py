@@ -19,6 +19,7 @@ from fedgauge.base.errors import InputError
 from fedgauge.base.files import UNREADABLE, Lines, find_files, read_file, read_lines, regular
 from fedgauge.simulation.runs.manifest import MANIFEST, altered, digest, read_manifest, verified
 from fedgauge.values import Round, Trace, Value
+from fedgauge.values.answer import Answer
 from fedgauge.values.display import Displayed
 
 
@@ -151,6 +152,16 @@ class FoundRun(Value, Displayed):
             return _paced(steps, self.rounds, self.settings["algorithm"])
         each = sum(steps) / len(steps) if isinstance(steps, list) else math.nan if steps is None else steps
         return [record.round * each for record in self.rounds]
+
+
+def answer_of(settings: Mapping[str, Any], rounds: Sequence[Round]) -> Answer | None:
+    """The answer of the live gauge that chose a run's local steps; None if there was none."""
+    steps = settings.get("local_steps")
+    if not isinstance(steps, Mapping) or steps.get("name") != LIVE:
+        return None
+    from fedgauge.algorithms.live.gauge import replayed as replayed_gauge  # waits for scipy's optimisers
+
+    return replayed_gauge(steps, [record.loss for record in rounds]).answer()
 
 
 def source_of(experiment: Mapping[str, Any]) -> str:
