@@ -125,7 +125,7 @@ class Algorithm:
             or where the local optimiser begins every round anew.
         facts: what others must know of it.
         shaped: makes the algorithm for models of one layout, where a local optimiser has to know the shapes of their
-            parameters; :func:`fedgauge.algorithms.torch_optimisers.fitted` calls it. None where shapes do not matter.
+            parameters; ``Work`` calls it. None where shapes do not matter.
     """
 
     name: str

@@ -223,8 +223,8 @@ def with_optimiser(
             from Python, they are arguments of this function.
         optimiser_groups: parameters of the model that such an optimiser treats otherwise, as in
             ``vectors: weight_decay=0.0`` for biases and norms; groups are separated by semicolons, and may have another
-            optimiser and another ``rate``, a factor for gamma (:mod:`fedgauge.algorithms.torch_optimisers`); from
-            Python, a mapping of mappings.
+            optimiser and another ``rate``, a factor for gamma; ``help(fedgauge.algorithms.optimiser_choices)`` says how
+            they are named; from Python, a mapping of mappings.
         **parameters: of ``sgd``: ``local_momentum``, ``local_nesterov`` and ``weight_decay``; of ``adamw``:
             ``local_beta1``, ``local_beta2``, ``local_epsilon`` and ``weight_decay``; of both: ``clip``, the norm to
             which longer gradients are shortened. Torch's names (``momentum``, ``nesterov``, ``betas``, ``eps``) will do

@@ -222,7 +222,9 @@ class Work(LaneWork):
     ) -> None:
         super().__init__(federation, chunk)
         self.given, self.sample = algorithm, sample
-        self.algorithm = algorithm = fitted(algorithm, federation)
+        if algorithm.shaped is not None:
+            algorithm = fitted(algorithm, federation)
+        self.algorithm = algorithm
         if isinstance(federation, HasStatistics) and federation.statistics:
             self.algorithm = carry_statistics(algorithm, federation.num_trained)
         self._groups: tuple[HasLosses, ...] = ()
