@@ -157,6 +157,7 @@ def _algorithms() -> dict[str, Algorithm]:
     made = {name: make_algorithm(name, gamma=0.02, **needed.get(name, {})) for name in ALGORITHMS}
     for state in ("reset", "kept", "averaged"):
         made[f"fedavg with AdamW, {state}"] = with_optimiser(made["fedavg"], "adamw", optimiser_state=state)
+    made["fedavg with torch's NAdam"] = with_optimiser(made["fedavg"], "torch.optim.NAdam", optimiser_state="kept")
     return made
 
 

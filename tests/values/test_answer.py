@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from scipy.optimize import isotonic_regression
 
 from fedgauge import Answer, StepEfficiency
 from fedgauge.base.errors import InputError
-from fedgauge.values.answer import COSTS
+from fedgauge.values.answer import COSTS, _falling
 
 TRIED = (1, 4, 16, 64, 256)
 
@@ -56,6 +58,12 @@ def test_nothing_that_was_tried_is_clearly_better(values: list[float], cost: flo
     costs = [found.best(each) for each in COSTS]
     # The dearer a round, the more local steps; rounder numbers are taken if they cost at most 2.5% of the time.
     assert all(a.low <= b.high for a, b in pairwise(costs))
+
+
+@given(st.lists(st.lists(st.floats(-3, 3), min_size=4, max_size=4), min_size=1, max_size=5))
+def test_what_rises_is_made_level_as_scipy_does(rows: list[list[float]]) -> None:
+    expected = [isotonic_regression(row, increasing=False).x for row in rows]
+    assert _falling(np.array(rows)) == pytest.approx(np.array(expected), abs=1e-12)
 
 
 @given(st.floats(0.01, 0.1), st.floats(0.5, 2.0))

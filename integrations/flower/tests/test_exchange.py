@@ -55,6 +55,7 @@ ALGORITHMS = {
     "few records": {"record_every": 2},
     "no look": {"watch": False},
     "adapting steps": {"local_steps": "auto", "cost": "cross-silo"},
+    "an optimiser of torch's": {"optimiser": "torch.optim.NAdam", "optimiser_state": "kept"},
     "steps by a rule": {"local_steps": "post-local,local_steps=3,switch=1"},
 }
 

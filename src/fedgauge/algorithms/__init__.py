@@ -27,9 +27,11 @@ from fedgauge.algorithms.fedprox import fedprox as fedprox
 from fedgauge.algorithms.local_optimisers import with_optimiser as with_optimiser
 from fedgauge.algorithms.minibatch import minibatch as minibatch
 from fedgauge.algorithms.momentum import momentum as momentum
+from fedgauge.algorithms.optimiser_choices import made_by
 from fedgauge.algorithms.scaffold import scaffold as scaffold
 from fedgauge.algorithms.schedules import Schedule as Schedule
 from fedgauge.algorithms.slowmo import slowmo as slowmo
+from fedgauge.algorithms.torch_optimisers import Layout
 from fedgauge.base.errors import InputError, nearest
 from fedgauge.base.user_code import error_context, find_user_code
 
@@ -175,9 +177,16 @@ def with_schedules(
         hash(items)
     except TypeError:
         raise InputError(f"A schedule needs parameters of {algorithm.name} that are numbers or text.") from None
-    made = schedules.scheduled(algorithm, _Remake(algorithm.name, items), gamma, eta)
+    made = _scheduled(algorithm, _Remake(algorithm.name, items), gamma, eta)
     synchronous = algorithm.synchronous
     return replace(made, synchronous=synchronous and with_schedules(synchronous, gamma))
+
+
+def _scheduled(algorithm: Algorithm, remake: _Remake, gamma: Schedule | None, eta: Schedule | None) -> Algorithm:
+    made, shaped = schedules.scheduled(algorithm, remake, gamma, eta), algorithm.shaped
+    if shaped is None:
+        return made
+    return replace(made, shaped=lambda layout: _scheduled(shaped(layout), replace(remake, layout=layout), gamma, eta))
 
 
 def _schedule(given: str | Schedule | None) -> Schedule | None:
@@ -191,6 +200,7 @@ class _Remake:
 
     name: str
     parameters: tuple[tuple[str, Any], ...]
+    layout: Layout | None = None
 
     def __call__(self, gamma: float, eta: float) -> Algorithm:
         return _remade(self, gamma, eta)
@@ -200,7 +210,8 @@ class _Remake:
 def _remade(what: _Remake, gamma: float, eta: float) -> Algorithm:
     factors = {"gamma": gamma, "eta": eta}
     parameters = {key: value * factors[key] if key in factors else value for key, value in what.parameters}
-    return make_algorithm(what.name, **parameters)
+    made = make_algorithm(what.name, **parameters)
+    return made if made.shaped is None or what.layout is None else made.shaped(what.layout)
 
 
 def fingerprint(algorithm: Algorithm) -> str | None:
@@ -226,7 +237,8 @@ def fingerprint(algorithm: Algorithm) -> str | None:
         except (TypeError, InputError):
             return digest(content)
         if alike(plain, content) or digest(plain) == digest(content):
-            return None
+            optimiser = str(algorithm.parameters.get("optimiser", ""))
+            return digest(made_by(optimiser)) if ":" in optimiser else None
     return digest(content)
 
 
@@ -242,5 +254,5 @@ def described(algorithm: Algorithm) -> dict[str, Any]:
 
 def _content(algorithm: Algorithm) -> dict[str, Any]:
     # What an algorithm is compared with, and what others know of it, determine no bit of its runs.
-    names = {field.name for field in fields(algorithm)} - {"synchronous", "facts"}
+    names = {field.name for field in fields(algorithm)} - {"synchronous", "facts", "shaped"}
     return {name: getattr(algorithm, name) for name in sorted(names)}

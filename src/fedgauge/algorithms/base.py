@@ -124,6 +124,8 @@ class Algorithm:
             optimiser and rates; None where this one's own are. They are not where the server does more than average,
             or where the local optimiser begins every round anew.
         facts: what others must know of it.
+        shaped: makes the algorithm for models of one layout, where a local optimiser has to know the shapes of their
+            parameters; ``Work`` calls it. None where shapes do not matter.
     """
 
     name: str
@@ -137,6 +139,7 @@ class Algorithm:
     repeats: bool = True
     synchronous: Algorithm | None = None
     facts: Facts = Facts()
+    shaped: Callable[[Any], Algorithm] | None = None
 
     @property
     def sgd_rate(self) -> float | None:

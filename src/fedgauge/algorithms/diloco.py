@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from fedgauge.algorithms.base import Algorithm
 from fedgauge.algorithms.fedavgm import fedavgm
@@ -43,7 +44,7 @@ def diloco(
     Source: Douillard et al. 2023 (DiLoCo): the defaults of eta, beta and weight_decay, and states that stay with the
     workers; the decay rates are torch's.
     """
-    options = {} if clip is None else {"clip": clip}
+    options: dict[str, Any] = {} if clip is None else {"clip": clip}
     made = with_optimiser(
         fedavgm(gamma, eta, beta, nesterov=True),
         "adamw",

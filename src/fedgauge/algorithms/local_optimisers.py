@@ -12,6 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from fedgauge.algorithms.base import Algorithm, CorrectedStep, SgdStep, Tensors
+from fedgauge.algorithms.optimiser_choices import Choice, is_torch, name_of, read_options, spelled, spelled_groups
+from fedgauge.algorithms.optimiser_states import STATEFUL, named, of
+from fedgauge.algorithms.torch_optimisers import Layout, ShapedOptimiser, has_state
 from fedgauge.base.errors import InputError, fraction, nearest, non_negative, positive
 
 if TYPE_CHECKING:
@@ -34,11 +37,13 @@ class LocalOptimiser:
         parameters: what it was made with, under the names that an algorithm and an experiment have for them.
         step: (models, state) from (models, gradients, state, gamma).
         init: the state of one worker before its first step, from its model.
+        shaped: makes it for models of one layout, where it has to know the shapes of their parameters.
     """
 
     parameters: Mapping[str, Any]
     step: Callable[[torch.Tensor, torch.Tensor, Tensors, float], tuple[torch.Tensor, Tensors]]
     init: Callable[[torch.Tensor], Tensors] = field(default=_nothing)
+    shaped: Callable[[Layout], LocalOptimiser] | None = None
 
     @property
     def is_plain(self) -> bool:
@@ -163,14 +168,20 @@ def make_optimiser(optimiser: str = "sgd", clip: float | None = None, **paramete
             remedy = f"leave it out, or use {others[0]}." if others else "leave it out."
             raise InputError(f"The local optimiser {optimiser} has no {name}; {remedy}")
     made = OPTIMISERS[optimiser](**parameters)
+    return _clipped(made, clip)
+
+
+def _clipped(made: LocalOptimiser, clip: float | None) -> LocalOptimiser:
+    """The optimiser on gradients of at most this length."""
     if clip is None:
         return made
-    most = positive("clip", clip)
+    most, shaped = positive("clip", clip), made.shaped
 
     def step(x: torch.Tensor, gradient: torch.Tensor, state: Tensors, gamma: float) -> tuple[torch.Tensor, Tensors]:
         return made.step(x, clip_rows(gradient, most), state, gamma)
 
-    return LocalOptimiser({**made.parameters, "clip": most}, step, made.init)
+    on = None if shaped is None else lambda layout: _clipped(shaped(layout), most)
+    return LocalOptimiser({**made.parameters, "clip": most}, step, made.init, on)
 
 
 def takes(optimiser: str) -> tuple[str, ...]:
@@ -178,48 +189,80 @@ def takes(optimiser: str) -> tuple[str, ...]:
     return tuple(inspect.signature(OPTIMISERS[optimiser]).parameters)
 
 
-STATES = ("reset", "kept", "averaged")
-OPTIONS = ("optimiser", *dict.fromkeys(name for each in OPTIMISERS for name in takes(each)), "clip", "optimiser_state")
+OPTIONS = (
+    "optimiser",
+    "optimiser_options",
+    "optimiser_groups",
+    *dict.fromkeys(name for each in OPTIMISERS for name in takes(each)),
+    "clip",
+    "optimiser_state",
+)
 """The parameters that :func:`with_optimiser` adds to an algorithm."""
-
-_PREFIX = "optimiser."
-_SHARE = "optimiser.share"
-"""In an averaged message, the sum of the participants' weights."""
 
 
 def with_optimiser(
-    algorithm: Algorithm, optimiser: str = "sgd", *, optimiser_state: str | None = None, **parameters: Any
+    algorithm: Algorithm,
+    optimiser: str | Callable[..., Any] = "sgd",
+    *,
+    optimiser_state: str | None = None,
+    optimiser_options: str | None = None,
+    optimiser_groups: str | Mapping[str, Mapping[str, Any]] | None = None,
+    **parameters: Any,
 ) -> Algorithm:
     """Let an algorithm's workers run a local optimiser instead of plain SGD; gamma is its rate.
 
     Args:
         algorithm: fedavg, fedavgm, fedprox, slowmo, or one of fedadam's family.
-        optimiser: optimiser of the workers, ``sgd`` or ``adamw``; each as ``torch.optim`` has it.
+        optimiser: optimiser of the workers: ``sgd`` or ``adamw``, which are the fastest, any of torch's such as
+            ``torch.optim.Muon``, or your own class as package.module:Class; from Python, the class itself will do.
         optimiser_state: what becomes of a worker's momentum or moments after a round: ``reset``
             (the default, except for diloco), ``kept`` or ``averaged``; ``reset`` forgets them, ``kept`` leaves them
             with the worker for its next round, and ``averaged`` gives every worker the participants' average of them in
             the next round.
+        optimiser_options: options of one of torch's optimisers or of your own, as in ``momentum=0.9, nesterov=True``;
+            from Python, they are arguments of this function.
+        optimiser_groups: parameters of the model that such an optimiser treats otherwise, as in
+            ``vectors: weight_decay=0.0`` for biases and norms; groups are separated by semicolons, and may have another
+            optimiser and another ``rate``, a factor for gamma; ``help(fedgauge.algorithms.optimiser_choices)`` says how
+            they are named; from Python, a mapping of mappings.
         **parameters: of ``sgd``: ``local_momentum``, ``local_nesterov`` and ``weight_decay``; of ``adamw``:
             ``local_beta1``, ``local_beta2``, ``local_epsilon`` and ``weight_decay``; of both: ``clip``, the norm to
             which longer gradients are shortened. Torch's names (``momentum``, ``nesterov``, ``betas``, ``eps``) will do
-            too.
+            too. Of other optimisers: their own arguments, ``clip``, and ``lr``, which replaces the algorithm's gamma.
 
     >>> from fedgauge import fedavg
     >>> made = with_optimiser(fedavg(gamma=0.1), "sgd", local_momentum=0.9, optimiser_state="kept")
     >>> made.parameters["local_momentum"], made.repeats
     (0.9, False)
+    >>> with_optimiser(fedavg(gamma=0.1), "torch.optim.Adam", betas=(0.9, 0.95)).parameters["optimiser_options"]
+    'betas=(0.9, 0.95)'
     """
-    options = _renamed(parameters)
-    made = make_optimiser(optimiser, **options)
-    if optimiser_state is not None and optimiser_state not in STATES:
-        raise InputError(f"There is no optimiser_state {optimiser_state!r}; {nearest(str(optimiser_state), STATES)}")
+    if is_torch(optimiser):
+        algorithm, parameters = _at_rate(algorithm, parameters)
+        gamma = algorithm.parameters.get("gamma", 1.0)
+        made = torch_optimiser(optimiser, optimiser_options, spelled_groups(optimiser_groups, gamma), **parameters)
+    else:
+        for name, value in (("optimiser_options", optimiser_options), ("optimiser_groups", optimiser_groups)):
+            if value is not None:
+                raise InputError(
+                    f"{name} is for optimisers such as torch.optim.AdamW, not for the hand-written {optimiser}; leave"
+                    " it out, or name one of torch's."
+                )
+        made = make_optimiser(str(optimiser), **_renamed(parameters))
+    if optimiser_state is not None and optimiser_state not in STATEFUL:
+        raise InputError(f"There is no optimiser_state {optimiser_state!r}; {nearest(str(optimiser_state), STATEFUL)}")
     if not made.has_state and optimiser_state is not None:
+        what, remedy = "sgd without local_momentum", ", or give local_momentum"
+        if made.shaped is not None:
+            what, remedy = f"{made.parameters['optimiser']} with these options", ""
         raise InputError(
-            "optimiser_state is for optimisers that have a state, and sgd without local_momentum has none; leave it"
-            " out, or give local_momentum."
+            f"optimiser_state is for optimisers that have a state, and {what} has none; leave it out{remedy}."
         )
-    if made.is_plain:
-        return algorithm
+    return algorithm if made.is_plain else _optimised(algorithm, made, optimiser_state)
+
+
+def _optimised(algorithm: Algorithm, made: LocalOptimiser, optimiser_state: str | None) -> Algorithm:
+    """The algorithm with a local optimiser on its workers."""
     step = algorithm.step
     if algorithm.facts.no_optimiser_because:
         raise InputError(f"A local optimiser cannot be used here: {algorithm.facts.no_optimiser_because}.")
@@ -233,16 +276,81 @@ def with_optimiser(
 
     def optimise(local: Tensors, gradient: torch.Tensor) -> Tensors:
         slope = gradient if correction is None else gradient + correction(local)
-        x, remembered = made.step(local["x"], slope, _of(local), gamma)
-        return {**local, "x": x, **_named(remembered)}
+        x, remembered = made.step(local["x"], slope, of(local), gamma)
+        return {**local, "x": x, **named(remembered)}
 
     extra = {} if state is None else {"optimiser_state": state}
     parameters = {**algorithm.parameters, **made.parameters, **extra}
     base = algorithm.synchronous or (algorithm if state == "reset" else None)
-    together = "averaged" if made.has_state else None
-    synchronous = None if base is None else with_optimiser(base, optimiser, optimiser_state=together, **options)
+    synchronous = None if base is None else _optimised(base, made, "averaged" if made.has_state else None)
     plain = replace(algorithm, parameters=parameters, step=optimise, synchronous=synchronous)
-    return plain if state is None else _STATEFUL[state](plain, made.init)
+    whole = plain if state is None else STATEFUL[state](plain, made.init)
+    shaped = made.shaped
+    if shaped is None:
+        return whole
+    return replace(whole, shaped=lambda layout: _optimised(algorithm, shaped(layout), optimiser_state))
+
+
+def torch_optimiser(
+    optimiser: str | Callable[..., Any],
+    optimiser_options: str | None = None,
+    optimiser_groups: str = "",
+    clip: float | None = None,
+    **options: Any,
+) -> LocalOptimiser:
+    """One of torch's optimisers, or of the user's own, after a trial; it is complete once it knows a model's shapes.
+
+    Args:
+        optimiser: the class, a factory, or the name of either.
+        optimiser_options: options as text.
+        optimiser_groups: groups as text.
+        clip: the length to which longer gradients of the workers are shortened.
+        **options: further options.
+    """
+    for name in options:
+        if name.startswith("local_"):
+            raise InputError(
+                f"{name} is for the hand-written sgd and adamw; give torch's own options in optimiser_options, as in"
+                " momentum=0.9 or betas=(0.9, 0.95)."
+            )
+    everything = {**read_options(optimiser_options or ""), **options}
+    if "lr" in everything:
+        raise InputError("The rate of a local optimiser is the algorithm's gamma; give it there, not as lr.")
+    text = spelled(everything)
+    choice = Choice(name_of(optimiser), text, optimiser_groups)
+    init = _before_shapes if has_state(choice) else _nothing
+    spelt = {"optimiser": choice.optimiser, "optimiser_options": text, "optimiser_groups": optimiser_groups}
+    parameters: dict[str, Any] = {name: value for name, value in spelt.items() if value}
+
+    def shaped(layout: Layout) -> LocalOptimiser:
+        inner = ShapedOptimiser(choice, layout)
+        inner.check()
+        return LocalOptimiser(parameters, inner.step, _nothing if init is _nothing else inner.init)
+
+    return _clipped(LocalOptimiser(parameters, _step_before_shapes, init, shaped), clip)
+
+
+def _at_rate(algorithm: Algorithm, parameters: Mapping[str, Any]) -> tuple[Algorithm, dict[str, Any]]:
+    """The algorithm with torch's ``lr`` as its gamma, if it is given, and the other parameters."""
+    rest = dict(parameters)
+    if "lr" not in rest:
+        return algorithm, rest
+    from fedgauge.algorithms import ALGORITHMS, make_algorithm
+
+    lr = positive("lr", rest.pop("lr"))
+    if "gamma" not in algorithm.parameters or not (algorithm.name in ALGORITHMS or ":" in algorithm.name):
+        raise InputError(f"lr replaces the rate gamma, which {algorithm.name} is not made with by name; leave it out.")
+    return make_algorithm(algorithm.name, **{**algorithm.parameters, "gamma": lr}), rest
+
+
+def _before_shapes(model: torch.Tensor) -> Tensors:
+    raise InputError("This algorithm's optimiser has to know the model's shapes; run it with simulate.")
+
+
+def _step_before_shapes(
+    x: torch.Tensor, gradient: torch.Tensor, state: Tensors, gamma: float
+) -> tuple[torch.Tensor, Tensors]:
+    return x, _before_shapes(x)
 
 
 def _renamed(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -264,65 +372,3 @@ def _renamed(parameters: Mapping[str, Any]) -> dict[str, Any]:
                 raise InputError(f"{torch_name} and local_{name} are the same parameter; give one of them.")
             renamed[f"local_{name}"] = renamed.pop(torch_name)
     return renamed
-
-
-def _of(tensors: Tensors) -> dict[str, torch.Tensor]:
-    """The optimiser's part of a state, under the optimiser's own names."""
-    return {name.removeprefix(_PREFIX): rows for name, rows in tensors.items() if name.startswith(_PREFIX)}
-
-
-def _named(state: Tensors) -> dict[str, torch.Tensor]:
-    return {f"{_PREFIX}{name}": rows for name, rows in state.items()}
-
-
-def _others(tensors: Tensors) -> dict[str, torch.Tensor]:
-    return {name: rows for name, rows in tensors.items() if not name.startswith(_PREFIX)}
-
-
-def _reset(algorithm: Algorithm, init: Callable[[torch.Tensor], Tensors]) -> Algorithm:
-    """Every round begins with a new state."""
-
-    def begin(model: torch.Tensor, server: Tensors, memory: Tensors) -> Tensors:
-        return {**algorithm.begin(model, server, memory), **_named(init(model))}
-
-    return replace(algorithm, begin=begin)
-
-
-def _kept(algorithm: Algorithm, init: Callable[[torch.Tensor], Tensors]) -> Algorithm:
-    """A worker's round begins with the state in which its last round ended."""
-
-    def worker_init(model: torch.Tensor) -> Tensors:
-        return {**algorithm.worker_init(model), **_named(init(model))}
-
-    def begin(model: torch.Tensor, server: Tensors, memory: Tensors) -> Tensors:
-        return {**algorithm.begin(model, server, _others(memory)), **_named(_of(memory))}
-
-    def finish(model: torch.Tensor, local: Tensors, steps: torch.Tensor) -> tuple[Tensors, Tensors]:
-        sent, remembered = algorithm.finish(model, _others(local), steps)
-        return sent, {**remembered, **_named(_of(local))}
-
-    return replace(algorithm, worker_init=worker_init, begin=begin, finish=finish, repeats=False)
-
-
-def _averaged(algorithm: Algorithm, init: Callable[[torch.Tensor], Tensors]) -> Algorithm:
-    """Every round begins with the average of the states in which the last round's participants ended."""
-
-    def server_init(model: torch.Tensor) -> Tensors:
-        return {**algorithm.init(model), **_named(init(model))}
-
-    def begin(model: torch.Tensor, server: Tensors, memory: Tensors) -> Tensors:
-        return {**algorithm.begin(model, _others(server), memory), **_named(_of(server))}
-
-    def finish(model: torch.Tensor, local: Tensors, steps: torch.Tensor) -> tuple[Tensors, Tensors]:
-        sent, remembered = algorithm.finish(model, _others(local), steps)
-        return {**sent, **_named(_of(local)), _SHARE: steps.new_ones(steps.shape)}, remembered
-
-    def update(model: torch.Tensor, server: Tensors, mean: Tensors, fraction: float) -> tuple[torch.Tensor, Tensors]:
-        moved, after = algorithm.update(model, _others(server), _others(mean), fraction)
-        # The weights of sampled workers add up to one only in expectation; without that, v could become anything.
-        return moved, {**after, **{name: mean[name] / mean[_SHARE] for name in server if name.startswith(_PREFIX)}}
-
-    return replace(algorithm, init=server_init, begin=begin, finish=finish, update=update)
-
-
-_STATEFUL = {"reset": _reset, "kept": _kept, "averaged": _averaged}

@@ -43,9 +43,9 @@ class LocalSteps:
         if not self.steps:
             return model.expand(number, -1)
         work = Work(passes.federation, self.algorithm, self.steps, passes.seed, passes.chunk)
-        remembered = self.algorithm.worker_init(model)
+        remembered = work.algorithm.worker_init(model)
         memory = {name: vector.expand(number, -1) for name, vector in remembered.items()}
-        local, _ = work.local_states(Lane(part.cohort, memory), self.round, model, self.algorithm.init(model))
+        local, _ = work.local_states(Lane(part.cohort, memory), self.round, model, work.algorithm.init(model))
         if not bool(torch.isfinite(local["x"]).all()):
             raise InputError(f"Local models are not finite after {self.steps} steps; measure with a smaller gamma.")
         return local["x"]

@@ -15,6 +15,7 @@ import torch
 
 from fedgauge.algorithms.base import Algorithm, Tensors
 from fedgauge.algorithms.carried_statistics import carry_statistics
+from fedgauge.algorithms.torch_optimisers import fitted
 from fedgauge.base.randomness import Purpose, Streams
 from fedgauge.federation.participation import Cohort
 from fedgauge.federation.protocols import Federation, HasEffort, HasLosses, HasPooledLoss, HasStatistics, Rows
@@ -220,7 +221,9 @@ class Work(LaneWork):
         sample: int | None = None,
     ) -> None:
         super().__init__(federation, chunk)
-        self._given, self.sample = algorithm, sample
+        self.given, self.sample = algorithm, sample
+        if algorithm.shaped is not None:
+            algorithm = fitted(algorithm, federation)
         self.algorithm = algorithm
         if isinstance(federation, HasStatistics) and federation.statistics:
             self.algorithm = carry_statistics(algorithm, federation.num_trained)
@@ -235,7 +238,7 @@ class Work(LaneWork):
     def __reduce__(self) -> tuple[Any, ...]:
         """Send other processes the constructor's arguments, from which they make it again."""
         steps = int(self._steps[0]) if self._equal_steps else self._steps.tolist()
-        made = (self.federation, self._given, steps, self._seed, self.chunk, self.sample)
+        made = (self.federation, self.given, steps, self._seed, self.chunk, self.sample)
         return _received, (type(self), torch.get_default_dtype(), made)
 
     def loss(self, lane: Lane, model: torch.Tensor) -> float:

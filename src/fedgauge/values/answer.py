@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +10,6 @@ from typing import Self
 
 import numpy as np
 from scipy.interpolate import PchipInterpolator
-from scipy.optimize import isotonic_regression
 
 from fedgauge.base.codec import Value
 from fedgauge.base.errors import InputError, non_negative
@@ -163,29 +163,25 @@ class Answer(Value, Displayed):
             cost: how many local steps a round of communication takes as long as.
         """
         price = self._price(cost)
-        tried, values = self._logs()
-        errors = np.array(
-            [math.log(max(each.high, 1e-9) / max(each.low, 1e-9)) / 2 / _SIGMAS for each in self.efficiency]
-        )
-        steps = np.unique(np.concatenate([np.geomspace(tried[0], tried[-1], 400).round(), tried]))
-        draws = values + errors * np.random.default_rng(0).normal(size=(_DRAWS, len(values)))
-        middle = _times(steps, tried, values, price)
+        steps, curves = _curves(self.efficiency)
+        times = (1 + price / steps) / np.exp(curves)
+        middle = times[0]
         at = int(np.argmin(middle))
         rounded = _tidy(int(steps[at]), steps[middle <= middle[at] * (1 + CLOSE / 2)])
         if self.chosen is not None and price == self.cost:
             rounded = self.chosen
         at = int(np.flatnonzero(steps == rounded)[0])
         near = steps[middle <= middle.min() * (1 + CLOSE)]
-        good = [row[at] <= row.min() * (1 + GOOD) for row in (_times(steps, tried, each, price) for each in draws)]
-        edge = "" if tried[0] < rounded < tried[-1] else "smallest" if rounded == tried[0] else "largest"
-        edge = "" if len(tried) == 1 or (edge == "smallest" and tried[0] == 1) else edge
+        least, most = self.efficiency[0].local_steps, self.efficiency[-1].local_steps
+        edge = "" if least < rounded < most else "smallest" if rounded == least else "largest"
+        edge = "" if least == most or (edge == "smallest" and least == 1) else edge
         edge = "" if edge == "largest" and self.efficiency[-1].limit else edge
         return Recommendation(
             float(price),
             rounded,
             min(int(near[0]), rounded),
             max(int(near[-1]), rounded),
-            float(np.mean(good)),
+            float(np.mean(times[1:, at] <= times[1:].min(axis=1) * (1 + GOOD))),
             float(middle[0] / middle[at]),
             edge,
         )
@@ -198,12 +194,15 @@ class Answer(Value, Displayed):
             cost: of a round, by default the user's own.
         """
         price = self._price(cost)
-        tried, values = self._logs()
-        if not tried[0] <= local_steps <= tried[-1]:
+        steps, curves = _curves(self.efficiency)
+        if not steps[0] <= local_steps <= steps[-1]:
             return None
-        steps = np.array([local_steps, self.best(price).local_steps], dtype=float)
-        theirs, best = _times(steps, tried, values, price)
-        return float(theirs / best)
+        best = self.best(price).local_steps
+        theirs, ours = (
+            (1 + price / each) / math.exp(np.interp(math.log(each), np.log(steps), curves[0]))
+            for each in (local_steps, best)
+        )
+        return float(theirs / ours)
 
     def _price(self, cost: float | None) -> float:
         price = self.cost if cost is None else non_negative("cost", cost)
@@ -212,11 +211,6 @@ class Answer(Value, Displayed):
                 "Give the cost of a round in local steps, as in best(100): time a round, time a step, divide."
             )
         return price
-
-    def _logs(self) -> tuple[Floats, Floats]:
-        """The numbers that were tried, and the logarithms of their efficiencies."""
-        tried = np.array([each.local_steps for each in self.efficiency], dtype=float)
-        return tried, np.array([math.log(each.value) for each in self.efficiency])
 
     @property
     def recommendations(self) -> tuple[Recommendation, ...]:
@@ -276,16 +270,42 @@ def _counting(entry: StepEfficiency) -> str:
     return f"a step gets {entry.value:.2g} times as far" if entry.is_above_one else entry.share
 
 
-def _times(steps: Floats, tried: Floats, logs: Floats, cost: float) -> Floats:
-    """The time of a useful step, in local steps, for each number of local steps."""
+@functools.lru_cache(maxsize=64)
+def _curves(efficiency: tuple[StepEfficiency, ...]) -> tuple[Floats, Floats]:
+    """Numbers of local steps, and the logarithms of their efficiencies: the best in the first row, then draws.
+
+    Between the numbers that were tried, log E is a smooth curve in log H. What noise lets rise is taken to be level,
+    unless it is the reference that is slow.
+    """
+    tried = np.array([each.local_steps for each in efficiency], dtype=float)
+    steps = np.unique(np.concatenate([np.geomspace(tried[0], tried[-1], 400).round(), tried]))
+    values = np.array([math.log(each.value) for each in efficiency])
+    errors = np.array([math.log(max(each.high, 1e-9) / max(each.low, 1e-9)) / 2 / _SIGMAS for each in efficiency])
+    draws = values + errors * np.random.default_rng(0).normal(size=(_DRAWS, len(values)))
+    logs = np.vstack([values, draws])
     if len(tried) == 1:
-        curve = np.full(len(steps), logs[0])
-    else:
-        # What noise lets rise is taken to be level, unless it is the reference that is slow.
-        falling = isotonic_regression(logs[1:], increasing=False).x if len(logs) > 2 else logs[1:]
-        curve = PchipInterpolator(np.log(tried), np.concatenate([logs[:1], falling]))(np.log(steps))
-    times: Floats = (1 + cost / steps) / np.exp(curve)
-    return times
+        return steps, np.repeat(logs, len(steps), axis=1)
+    falling = np.hstack([logs[:, :1], _falling(logs[:, 1:])])
+    return steps, PchipInterpolator(np.log(tried), falling, axis=1)(np.log(steps))
+
+
+def _falling(rows: Floats) -> Floats:
+    """The nearest rows that do not rise, by least squares: each entry is a least of largest means.
+
+    >>> _falling(np.array([[3.0, 1.0, 2.0, 0.5]]))
+    array([[3. , 1.5, 1.5, 0.5]])
+    """
+    number = rows.shape[1]
+    sums = np.hstack([np.zeros((len(rows), 1)), np.cumsum(rows, axis=1)])
+    ends: list[list[Floats]] = [
+        [(sums[:, b + 1] - sums[:, a]) / (b + 1 - a) if b >= a else np.empty(0) for b in range(number)]
+        for a in range(number)
+    ]
+    columns = [
+        np.min([np.max([ends[a][b] for b in range(k, number)], axis=0) for a in range(k + 1)], axis=0)
+        for k in range(number)
+    ]
+    return np.stack(columns, axis=1)
 
 
 def _tidy(best: int, alike: Sequence[float] | Floats) -> int:

@@ -102,7 +102,7 @@ class FlowerEngine:
         self._foreseen: tuple[State, Answers] | None = None
         self._missing: dict[str, set[int]] = {}
         self._values: dict[str, Any] = {
-            **described(work.algorithm),
+            **described(work.given),
             "local_steps": list(schedule.local_steps),
             "num_workers": work.federation.num_workers,
             "seed": schedule.seed,

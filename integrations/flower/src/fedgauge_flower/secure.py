@@ -34,6 +34,7 @@ from flwr.server.workflow.constant import MAIN_CONFIGS_RECORD, MAIN_PARAMS_RECOR
 from flwr.serverapp import Grid
 
 import fedgauge_flower.records as records
+from fedgauge.algorithms.torch_optimisers import fitted
 from fedgauge.base.errors import InputError, MachineError, positive
 from fedgauge.federation.participation import Participation
 from fedgauge.simulation.experiment.config import Experiment
@@ -220,14 +221,15 @@ def run_securely(
     _check(experiment, N)
     algorithm = algorithm_of(experiment, run.local_steps)  # type: ignore[arg-type]  # one number, as was checked
     own = shard.federation()
+    server_side = fitted(algorithm, own)
     evaluator = tested_with(experiment, shard, own)
     model = own.start(run.seed)
-    if algorithm.worker_init(model):
+    if server_side.worker_init(model):
         raise InputError(
             f"{algorithm.name} keeps a memory for each worker, which is not possible with secure sums; use fedavg, or"
             " optimiser_state = reset for a local optimiser."
         )
-    if any(name.startswith(("optimiser.", "clock.")) for name in answer_of(algorithm, model, {})[0]):
+    if any(name.startswith(("optimiser.", "clock.")) for name in answer_of(server_side, model, {})[0]):
         raise InputError(
             "Secure sums round to about 1e-7, which is too coarse for averaged optimiser states and for clocks of local"
             " steps; choose optimiser_state = reset, and schedules by=round."
@@ -254,8 +256,8 @@ def run_securely(
         chunk=1,
         evaluator=evaluator.digest if evaluator else None,
     ).to_json()
-    server: Mapping[str, torch.Tensor] = algorithm.init(model)
-    sent = answer_of(algorithm, model, {})[0]
+    server: Mapping[str, torch.Tensor] = server_side.init(model)
+    sent = answer_of(server_side, model, {})[0]
     names = [*sorted([f"message.{name}" for name in sent] + ["gradient", "x"])]
     # What a worker sends for each part of a request: vectors as long as the model, numbers, and two marks.
     whole = tuple(model.shape)
@@ -318,7 +320,7 @@ def run_securely(
             sums = Sums(spread=Spread(1.0, changes["x"], 0.0), gradient=changes["gradient"])
             before = _Before(record, model, gradient, sums)
             message = {name: value.to(model.dtype) for name, value in records.part(changes, "message").items()}
-            model, server = algorithm.update(model, server, message, 1.0)
+            model, server = server_side.update(model, server, message, 1.0)
         trace = Trace(settings, status, stopped_at, tuple(rounds), model.numpy().copy(), tuple(seconds))
         if directory:
             directory.finish(trace)

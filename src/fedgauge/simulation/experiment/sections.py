@@ -34,7 +34,6 @@ class DataSection:
         "digits",
     )
     dir: str | None = _key("Directory that holds the data sets [default: $FEDGAUGE_DATA, or your user data directory].")
-    context: int | None = _key("Number of characters in an example, for the data set shakespeare [default: 64].")
     scale: Literal["unit", "published", "measured", "none", "auto"] | None = _key(
         "How to scale the inputs: unit, published, measured, none for tokens, or auto, which is unit, or measured for"
         " floats far above 1 [default: unit; whole numbers other than bytes are tokens]."
@@ -42,6 +41,7 @@ class DataSection:
     targets: Literal["classes", "values"] | None = _key(
         "Whether the targets are classes or values, as in regression [default: fractions are values]."
     )
+    context: int | None = _key("Number of characters in an example, for the data set shakespeare [default: 64].")
     scheme: str | None = _key(
         "How to divide the data: paper, iid, dirichlet, shards, quantity or id [default: paper; iid without classes]."
     )
