@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.cli.command import Capture, answer, words
@@ -32,6 +33,21 @@ def test_what_a_run_shows_is_what_its_gauge_answers(tmp_path: Path) -> None:
     gauge.record(trace.losses[-1], trace.rounds[-2].taken)
     assert gauge.answer().sentence in str(trace)
     assert gauge.answer().sentence in str(fg.read_run(tmp_path / "run"))
+
+
+def test_rare_records_are_rare_for_the_gauge_and_after_a_pause(tmp_path: Path) -> None:
+    def run(**how: Any) -> fg.Trace:
+        gauge = fg.LiveGauge(4, 2000, cost=10)
+        record = fg.Recording(every=3)
+        return fg.simulate(FEDERATION, fg.fedavg(0.05), local_steps=gauge, rounds=2000, record=record, **how)
+
+    whole = run(keep=fg.Keep(tmp_path / "whole"))
+    paused = run(keep=fg.Keep(tmp_path / "paused"), stop=fg.StopAt(round=100))
+    assert paused.status == "stopped"
+    resumed = run(keep=fg.Keep(tmp_path / "paused", resume=True))
+    assert [each.taken for each in resumed.rounds] == [each.taken for each in whole.rounds]
+    assert (resumed.model == whole.model).all()
+    assert fg.read_run(tmp_path / "paused").rounds == fg.read_run(tmp_path / "whole").rounds
 
 
 def test_from_the_command(tmp_path: Path, capsys: Capture) -> None:

@@ -297,7 +297,7 @@ class _Run:
             rate = rate_for(pace, settings.algorithm["name"], settings.algorithm)
             self._pacing = RuledSteps(pace, rate, rounds, self._records, self._state.round)
         elif pace is not None:
-            self._pacing = ChosenSteps(pace, rounds, self._records)
+            self._pacing = ChosenSteps(pace, rounds, self._records, self._state.round)
 
     def finish(self) -> Trace:
         """Run round after round until something ends the run, and save what it came to."""

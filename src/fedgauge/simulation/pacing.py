@@ -125,16 +125,17 @@ class AdaptiveSteps:
 
 
 class ChosenSteps:
-    """Local steps that a live gauge chooses; every round has a record, from which an interrupted run makes it again."""
+    """Local steps that a live gauge chooses; a resumed run makes its decisions again from the records."""
 
-    def __init__(self, chooser: StepChooser, rounds: Rounds, records: Sequence[Round]) -> None:
-        self._chooser, self._rounds = chooser, rounds
-        self._taken, self._last, self._loss = 0, 0, 0.0
-        for record in records:
-            self._begin(record.loss)
+    def __init__(self, chooser: StepChooser, rounds: Rounds, records: Sequence[Round], round: int) -> None:
+        self.evaluate = rounds.evaluate
+        self._chooser, self._taken, self._last = chooser, 0, 0
+        losses = {record.round: record.loss for record in records}
+        for number in range(round):
+            self._begin(losses.get(number))
 
-    def _begin(self, loss: float) -> None:
-        """Begin a round: the loss before it is the one after the round before."""
+    def _begin(self, loss: float | None) -> None:
+        """Begin a round: the loss before it, if it was recorded, is the one after the round before."""
         if self._last:
             self._chooser.record(loss, self._last)
         self._last = self._chooser.local_steps
@@ -144,17 +145,12 @@ class ChosenSteps:
         """Whether the gauge's steps have been taken."""
         return self._taken >= self._chooser.steps
 
-    def evaluate(self, model: torch.Tensor) -> tuple[float, torch.Tensor]:
-        """The objective f and its gradient; the loss is what the gauge is given."""
-        self._loss, gradient = self._rounds.evaluate(model)
-        return self._loss, gradient
-
     def elapsed(self, round: int) -> None:
         """Nothing is known about time."""
 
     def ends(self, record: Round | None) -> tuple[int, ...]:
         """The local steps that the gauge chooses."""
-        self._begin(self._loss)
+        self._begin(None if record is None else record.loss)
         return (self._last,)
 
     def decide(self, record: Round, before: State, ends: Sequence[State]) -> tuple[Round, State]:

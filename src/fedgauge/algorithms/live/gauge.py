@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fedgauge.algorithms.live.blocks import balanced
+from fedgauge.algorithms.live.blocks import balanced, block_steps, least_block, least_steps
 from fedgauge.algorithms.live.fit import Fit, fit
 from fedgauge.algorithms.live.reading import FEW, PHASES, changed, entries_of, noise_notes, phases_of
 from fedgauge.algorithms.live.records import Records
@@ -26,9 +26,9 @@ FACTOR = 4
 """Every candidate is this many times as large as the one before, beginning one below the user's own number."""
 _DEAR = 8
 """Candidates begin where a round costs at most this many times its local steps."""
-ROUNDS, GROWTH = 2, 0.17
-"""A block has this many rounds of the largest candidate, so that drift can settle, and at least this part of the steps
-so far: late in a run, when the loss falls slowly, short blocks say little."""
+GROWTH = 0.17
+"""A block has at least this part of the steps so far: late in a run, when the loss falls slowly, short blocks say
+little."""
 _CLEAR = 0.9
 """How likely the best number must be within a tenth of the best of all for the run to stay with it."""
 _AGAIN = 0.1
@@ -38,15 +38,6 @@ _NUMBERS = ("exploring", "stopped", "explored", "since", "bad", "turn", "left", 
 """What is saved, beside the records."""
 _BAD = 5
 """Losses in a row that are not finite, after which the gauge gives up trying."""
-
-
-def least_steps(candidates: Sequence[int], explore: float) -> float:
-    """The steps of a run that can try these numbers, each twice.
-
-    >>> least_steps((1, 16), 0.5)
-    256.0
-    """
-    return 2 * len(candidates) * ROUNDS * candidates[-1] / explore if explore > 0 else math.inf
 
 
 class LiveGauge:
@@ -268,8 +259,8 @@ class LiveGauge:
 
     def _may_explore(self) -> bool:
         """Whether there is room for another cycle, and in the run for what follows from it."""
-        least, largest = 2 * len(self._alive) * ROUNDS, max(self.candidates[each] for each in self._alive)
-        return least * largest <= min(self._allowance(least * largest), self.steps - self._total)
+        least = 2 * sum(self._blocks(self._least_block()))
+        return least <= min(self._allowance(least), self.steps - self._total)
 
     def _allowance(self, least: float) -> float:
         """The steps that may be tried until the current third of the run ends, or in all if a third is too short."""
@@ -284,19 +275,25 @@ class LiveGauge:
     def _begin_cycle(self) -> None:
         self._queue, self._length = self._cycle(), self._block_length()
 
+    def _least_block(self) -> float:
+        """The shortest block of the largest candidate; before the first fit, there must be enough records for one."""
+        alive = [self.candidates[each] for each in self._alive]
+        return least_block(alive, self.cost, 0 if self._fit else FEW)
+
     def _block_length(self) -> float:
-        """The local steps of a block of the largest candidate: more as the run goes on, as far as the share allows."""
-        shortest, blocks = ROUNDS * max(self.candidates[each] for each in self._alive), 2 * len(self._alive)
-        return max(shortest, min(GROWTH * sum(self._taken), self._allowance(blocks * shortest) / blocks))
+        """The steps of a block of the largest candidate: more as the run goes on, as far as the share allows."""
+        shortest = self._least_block()
+        cycle = 2 * sum(self._blocks(shortest))
+        wanted = max(GROWTH * sum(self._taken), shortest)
+        return max(shortest, min(wanted, shortest * self._allowance(cycle) / cycle))
+
+    def _blocks(self, length: float) -> list[int]:
+        """The steps of a block of each candidate that is left."""
+        return block_steps(length, [self.candidates[each] for each in self._alive], self.cost)
 
     def _block(self, place: int) -> float:
-        """The local steps of a block, in whole rounds."""
-        largest, steps = max(self.candidates[each] for each in self._alive), self.candidates[place]
-        length = self._length
-        if self.cost is not None:
-            # Blocks take equally long, so that the dear ones do not take most of the time.
-            length *= (1 + self.cost / largest) / (1 + self.cost / steps)
-        return float(max(round(length / steps), 1) * steps)
+        """The steps of the next block."""
+        return float(self._blocks(self._length)[self._alive.index(place)])
 
     def _refit(self) -> str:
         """Fit what was observed, unless that has been done; why that failed, or nothing."""
@@ -346,7 +343,7 @@ class LiveGauge:
             # Where a round costs so much more than they do, so few steps cannot be the fastest.
             while self.cost is not None and least * _DEAR < self.cost:
                 least *= FACTOR
-            while least > 1 and self.steps < least_steps((least, least * FACTOR), self.explore):
+            while least > 1 and self.steps < least_steps((least, least * FACTOR), self.explore, self.cost):
                 least = max(least // FACTOR, 1)
             return [least, least * FACTOR, least * FACTOR**2]
         if isinstance(candidates, str | Mapping) or not isinstance(candidates, Sequence) or len(candidates) == 0:
@@ -358,7 +355,7 @@ class LiveGauge:
     def _affordable(self, candidates: list[int]) -> list[int]:
         """The candidates for which the run is long enough."""
         while len(candidates) > 1:
-            least = least_steps(candidates, self.explore)
+            least = least_steps(candidates, self.explore, self.cost)
             if least <= self.steps:
                 break
             more = (
@@ -432,12 +429,12 @@ class LiveGauge:
         self._fit, self._fitted_at = None, 0.0
 
 
-def replayed(settings: Mapping[str, Any], losses: Sequence[float]) -> LiveGauge:
-    """The gauge of a run that was saved: made with the same settings, and given the losses before every round.
+def replayed(settings: Mapping[str, Any], losses: Mapping[int, float]) -> LiveGauge:
+    """The gauge of a run that was saved: made with the same settings, and given the losses before rounds.
 
     >>> before = LiveGauge(16, 3000, cost=10)
-    >>> after = replayed(before.settings, [2.0, 1.5, 1.2])
-    >>> before.record(1.5)
+    >>> after = replayed(before.settings, {0: 2.0, 2: 1.2})
+    >>> before.record()
     >>> before.record(1.2)
     >>> after.state_dict() == before.state_dict()
     True
@@ -445,6 +442,6 @@ def replayed(settings: Mapping[str, Any], losses: Sequence[float]) -> LiveGauge:
     arguments = {name: settings[name] for name in ("local_steps", "steps", "cost", "candidates", "explore", "commit")}
     live = LiveGauge(**arguments)
     live._replays = True
-    for loss in losses[1:]:
-        live.record(loss, live.local_steps)
+    for number in range(1, max(losses, default=0) + 1):
+        live.record(losses.get(number), live.local_steps)
     return live

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from fedgauge.algorithms.live.blocks import balanced
+from fedgauge.algorithms.live.blocks import ROUNDS, balanced, least_steps
 from fedgauge.algorithms.live.fit import Observations, fit, model_error
-from fedgauge.algorithms.live.gauge import GROWTH, ROUNDS, least_steps
+from fedgauge.algorithms.live.gauge import GROWTH
 from fedgauge.measurement.gauge.runner import Track
 from fedgauge.values.answer import StepEfficiency
 

@@ -21,7 +21,7 @@ from fedgauge.algorithms import described
 from fedgauge.algorithms.adaptive_pace import Pace
 from fedgauge.algorithms.base import Algorithm
 from fedgauge.algorithms.cost import Cost
-from fedgauge.algorithms.live.gauge import least_steps
+from fedgauge.algorithms.live.blocks import least_steps
 from fedgauge.algorithms.paces import Chosen
 from fedgauge.base.errors import InputError
 from fedgauge.base.progress import reported, silent

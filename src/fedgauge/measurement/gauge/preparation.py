@@ -13,7 +13,7 @@ from fedgauge.algorithms import described, fedavg
 from fedgauge.algorithms.adaptive_pace import Pace
 from fedgauge.algorithms.base import Algorithm
 from fedgauge.algorithms.cost import Cost
-from fedgauge.algorithms.live.gauge import least_steps
+from fedgauge.algorithms.live.blocks import least_steps
 from fedgauge.algorithms.paces import Chosen
 from fedgauge.base.errors import InputError, non_negative
 from fedgauge.base.types import Progress

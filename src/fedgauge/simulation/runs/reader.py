@@ -161,7 +161,7 @@ def answer_of(settings: Mapping[str, Any], rounds: Sequence[Round]) -> Answer | 
         return None
     from fedgauge.algorithms.live.gauge import replayed as replayed_gauge  # waits for scipy's optimisers
 
-    return replayed_gauge(steps, [record.loss for record in rounds]).answer()
+    return replayed_gauge(steps, {record.round: record.loss for record in rounds}).answer()
 
 
 def source_of(experiment: Mapping[str, Any]) -> str:
