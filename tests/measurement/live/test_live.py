@@ -69,7 +69,7 @@ def test_parts_of_a_run_are_told_apart_and_the_newest_counts_when_they_disagree(
     assert parts["early"] == pytest.approx(0.3, rel=0.1)
     assert parts["late"] == pytest.approx(1.0, rel=0.1)
     assert answer.efficiency[1].value == parts["late"]
-    assert "the answer is by its late part alone" in str(answer)
+    assert "the answer is by its late part alone" in " ".join(str(answer).split())
 
 
 def test_a_larger_number_is_tried_where_the_largest_is_best() -> None:
@@ -111,8 +111,11 @@ def test_the_fit_inverts_the_model_that_it_assumes(logs: list[float], offset: fl
 
 
 def test_a_dear_round_makes_the_run_take_more_steps_and_a_cheap_one_fewer() -> None:
-    last = {cost: Run().finish(LiveGauge(64, 20_000, cost=cost)).local_steps for cost in (1, 100, 10_000)}
-    assert last == {1: 16, 100: 256, 10_000: 256} or last == {1: 16, 100: 64, 10_000: 256}
+    falling = {**EFFICIENCY, 1024: 0.1, 4096: 0.02}
+    last = {cost: Run(falling).finish(LiveGauge(64, 20_000, cost=cost)).local_steps for cost in (1, 100, 10_000)}
+    assert last[1] == 16
+    assert last[100] in (64, 256)
+    assert last[10_000] in (256, 1024)
 
 
 def test_without_a_cost_the_run_ends_with_the_users_own_number() -> None:

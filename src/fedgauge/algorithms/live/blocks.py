@@ -56,7 +56,7 @@ def least_block(candidates: Sequence[int], cost: float | None = None, records: i
     """The steps of the shortest block of the largest candidate with which a cycle has so many rounds.
 
     >>> least_block((16, 64)), least_block((16, 64), 100, records=12)
-    (128.0, 192.0)
+    (128.0, 160.0)
     """
     length = float(ROUNDS * candidates[-1])
     while (

@@ -35,6 +35,8 @@ SMOOTH = (4.0, 2.0)
 MODEL_ERROR, STRETCHED = 0.15, 0.15
 """The error of log slowdown that the model makes beyond noise, and what each factor of e adds by which the whole run is
 longer than what was observed; both from the federations that the gauge was developed on."""
+_ROUGH = 1e-3
+"""No run follows the model more closely than this part of the deviation of its log losses, noise or not."""
 _ALIKE = 0.95
 """The correlation of neighbouring records is not taken to be more than this."""
 _DRAWS = 200
@@ -98,6 +100,7 @@ class _Model:
         self.taken, under = seen.taken[fitted], seen.under[fitted]
         logs = np.log(seen.losses[fitted])
         self.logs = logs - logs.mean()
+        self.rough = (_ROUGH * float(self.logs.std())) ** 2 + 1e-18
         self.others = seen.taken.shape[1] - 1
         self.shift, self.horizon = float(seen.times[-1]) / 16, horizon
         self.drift = (under[:, None] == np.arange(1, self.others + 1)).astype(float)
@@ -127,7 +130,7 @@ class _Model:
         A[: KNOTS + 4, : KNOTS + 4] += math.exp(theta[k]) * self.penalty
         factor, b = cho_factor(A, lower=True)[0], X.T @ y
         coefficients = cho_solve((factor, True), b)
-        rest = max(float(y @ y - b @ coefficients), 1e-18 * number)
+        rest = max(float(y @ y - b @ coefficients), self.rough * number)
         # A straight line and the offsets are held by neither the penalty nor a prior.
         degrees = max(number - 2 - k, 1)
         twice = degrees * math.log(rest / degrees) + 2 * float(np.log(np.diag(factor)).sum())

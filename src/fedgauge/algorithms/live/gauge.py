@@ -31,6 +31,8 @@ GROWTH = 0.17
 little."""
 _CLEAR = 0.9
 """How likely the best number must be within a tenth of the best of all for the run to stay with it."""
+_WORTH = 1.1
+"""A larger candidate is tried if rounds of it would make the run so many times as fast without any drift."""
 _AGAIN = 0.1
 """The part of the run after which the gauge tries again."""
 _LISTS = ("taken", "alive", "queue", "notes")
@@ -92,7 +94,7 @@ class LiveGauge:
         self._fit: Fit | None = None
         self._exploring, self._stopped = len(self.candidates) > 1, ""
         self._explored = self._since = self._total = 0.0
-        self._bad, self._fitted_at = 0, 0.0
+        self._bad, self._fitted_at, self._fitted = 0, 0.0, list[int]()
         self._alive = list(range(len(self.candidates)))
         self._turn = 0
         self._queue = self._cycle()
@@ -187,6 +189,7 @@ class LiveGauge:
         if not self._exploring:
             if self.commit and self._since >= _AGAIN * self.steps and self._may_explore():
                 self._exploring, self._since, self._turn = True, 0.0, self._turn + 1
+                self._alive = self._around()
                 self._begin_cycle()
                 self._begin_block()
             return
@@ -210,8 +213,7 @@ class LiveGauge:
             self._stop(problem)
             return
         if self._fit is not None and self.commit and self.cost is not None:
-            best = self.answer().best()
-            if best.sure >= _CLEAR:
+            if self._so_far().best().sure >= _CLEAR:
                 self._settle()
                 return
             self._alive = self._possible()
@@ -227,18 +229,38 @@ class LiveGauge:
         self._exploring, self._since = False, 0.0
         steps = self._own
         if self._fit is not None and self.cost is not None and self.commit:
-            times = [(1 + self.cost / each.local_steps) / each.value for each in self.answer().efficiency]
-            steps = self.candidates[int(np.argmin(times))]
+            steps = min(self._so_far().efficiency, key=lambda each: self._time(each, each.value)).local_steps
         self._change(steps)
+
+    def _around(self) -> list[int]:
+        """The candidates that are tried again later: where the cost is known, the one in use and its neighbours."""
+        place = self._place()
+        everyone = range(len(self.candidates))
+        return [k for k in everyone if self.cost is None or place is None or abs(k - place) <= 1]
+
+    def _so_far(self) -> Answer:
+        """What is known of the candidates that are left, in the part of the run that was observed."""
+        assert self._fit is not None
+        first = StepEfficiency(self._fitted[0], 1.0, 1.0, 1.0, measured=False)
+        left = {self.candidates[k] for k in self._alive}
+        entries = (first, *entries_of(self._fit, self._fitted[1:], 1.0))
+        return Answer(tuple(each for each in entries if each.local_steps in left), "", self.cost)
+
+    def _time(self, entry: StepEfficiency, efficiency: float) -> float:
+        """The time of a useful step."""
+        assert self.cost is not None
+        return (1 + self.cost / entry.local_steps) / efficiency
 
     def _try_larger(self) -> bool:
         """Go on with a larger candidate, if the largest seems best and the run is long enough for one more."""
         if self._given or self._fit is None or self.cost is None or not self.commit:
             return False
         before = self._alive
-        if self.answer().best().edge != "largest":
+        largest = self.candidates[-1]
+        gain = (1 + self.cost / largest) / (1 + self.cost / (FACTOR * largest))
+        if self._so_far().best().local_steps != largest or gain < _WORTH:
             return False
-        self.candidates.append(self.candidates[-1] * FACTOR)
+        self.candidates.append(FACTOR * largest)
         self._alive = [len(self.candidates) - 2, len(self.candidates) - 1]
         if not self._may_explore():
             self.candidates.pop()
@@ -252,10 +274,10 @@ class LiveGauge:
 
     def _possible(self) -> list[int]:
         """The candidates that may still be the fastest."""
-        assert self.cost is not None
-        entries = self.answer().efficiency
-        fastest = min((1 + self.cost / each.local_steps) / each.low for each in entries)
-        return [k for k, each in enumerate(entries) if (1 + self.cost / each.local_steps) / each.high <= fastest]
+        entries = self._so_far().efficiency
+        fastest = min(self._time(each, each.low) for each in entries)
+        left = {each.local_steps for each in entries if self._time(each, each.high) <= fastest}
+        return [k for k in self._alive if self.candidates[k] in left]
 
     def _may_explore(self) -> bool:
         """Whether there is room for another cycle, and in the run for what follows from it."""
@@ -297,22 +319,23 @@ class LiveGauge:
 
     def _refit(self) -> str:
         """Fit what was observed, unless that has been done; why that failed, or nothing."""
-        enough = len(self._records.losses) >= FEW and self._records.observed == self._tried_so_far
+        known = self._records.columns()
+        enough = (
+            len(self._records.losses) >= FEW and len(known) > 1 and set(self._alive) - set(self._new()) <= set(known)
+        )
         if not enough or self._fitted_at == self._total:
             return ""
         try:
             with np.errstate(all="ignore"):
                 self._fit = fit(self._records.observations(), float(self.steps))
-            self._fitted_at, problem = self._total, ""
+            self._fitted_at, self._fitted, problem = self._total, [self.candidates[k] for k in known], ""
         except (ArithmeticError, ValueError) as error:  # numpy's LinAlgError is a ValueError
             self._fit, problem = None, f"The losses fit no curve ({str(error).rstrip('.')})"
         return problem
 
-    @property
-    def _tried_so_far(self) -> int:
-        """How many candidates have had a round, or will in the first cycle."""
-        added = sum(not each for each in self._taken[len(self._first) :])
-        return len(self.candidates) - added
+    def _new(self) -> list[int]:
+        """The candidates that were added later and have had no round yet."""
+        return [k for k, taken in enumerate(self._taken) if k >= len(self._first) and not taken]
 
     def _change(self, steps: int) -> None:
         if steps != self._current:
@@ -371,17 +394,16 @@ class LiveGauge:
         """What the run has shown so far."""
         if len(self.candidates) > 1:
             self._refit()
-        notes, reference = list(self._notes), f"{self.candidates[0]} local steps per round"
-        if self.candidates[0] == 1:
-            reference = "synchronous training"
-        first = StepEfficiency(self.candidates[0], 1.0, 1.0, 1.0, measured=False)
+        notes, smallest = list(self._notes), self._fitted[0] if self._fit else self.candidates[0]
+        reference = "synchronous training" if smallest == 1 else f"{smallest} local steps per round"
+        first = StepEfficiency(smallest, 1.0, 1.0, 1.0, measured=False)
         if self._fit is None:
             few = len(self._records.losses)
             notes.append(
                 f"Too little was observed for an answer: {few} losses so far; {FEW} are needed, over every candidate."
             )
             return Answer((first,), reference, self.cost, self._own, self._method(), (), tuple(notes), complete=False)
-        known = self.candidates[1:]
+        known = self._fitted[1:]
         entries = entries_of(self._fit, known, self._records.observations().times[-1] / self.steps)
         notes += noise_notes(self._fit, entries)
         phases = phases_of(self._records, known, self.steps)

@@ -44,7 +44,7 @@ def phases_of(records: Records, candidates: Sequence[int], steps: int) -> tuple[
     rows, length = [], steps / len(PHASES)
     for number, name in enumerate(PHASES):
         part = records.part(number * length, (number + 1) * length)
-        if len(part.losses) < FEW or len(set(part.under.tolist())) < records.observed:
+        if len(part.losses) < FEW or len(set(part.under.tolist())) <= len(candidates):
             continue
         with suppress(ArithmeticError, ValueError), np.errstate(all="ignore"):
             rows.append((name, _with_intervals(fit(part).log_efficiencies, candidates, MODEL_ERROR)))

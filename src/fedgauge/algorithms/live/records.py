@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedgauge.algorithms.live.fit import Observations
+from fedgauge.algorithms.live.fit import LEFT_OUT, Observations
 
 MOST = 512
 """The most records that are held; when there are more, every other one of a block is dropped."""
+_LEAST = 2
+"""Records of a candidate from which its efficiency can be told."""
 
 
 @dataclass
@@ -47,16 +50,21 @@ class Records:
         self.taken, self.under = [self.taken[k] for k in kept], [self.under[k] for k in kept]
         self.losses = [self.losses[k] for k in kept]
 
-    @property
-    def observed(self) -> int:
-        """How many candidates have a record."""
-        return len(set(self.under))
+    def columns(self) -> list[int]:
+        """The candidates whose efficiency the records tell: the fit leaves the first records of a run out."""
+        begin = LEFT_OUT * sum(self.taken[-1]) if self.taken else 0.0
+        late = Counter(under for under, taken in zip(self.under, self.taken, strict=True) if sum(taken) >= begin)
+        return sorted(under for under, number in late.items() if number >= _LEAST)
 
     def observations(self) -> Observations:
-        """All records, of the candidates up to the largest that has one."""
-        columns = max(self.under, default=-1) + 1
-        taken = np.array([row[:columns] for row in self.taken]).reshape(len(self.taken), columns)
-        return Observations(taken, np.array(self.under, dtype=int), np.array(self.losses))
+        """The records of these candidates; steps under others, all early, count as if under the smallest of them."""
+        columns = self.columns()
+        kept = [k for k, under in enumerate(self.under) if under in columns]
+        taken = np.array([self.taken[k] for k in kept]).reshape(len(kept), -1)
+        chosen = taken[:, columns]
+        chosen[:, 0] += taken.sum(axis=1) - chosen.sum(axis=1)
+        under = np.searchsorted(columns, [self.under[k] for k in kept])
+        return Observations(chosen, under, np.array([self.losses[k] for k in kept]))
 
     def part(self, begin: float, end: float) -> Observations:
         """The records of a part of the run, as if it began there."""
