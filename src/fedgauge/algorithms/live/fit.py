@@ -74,12 +74,14 @@ class Fit:
         offsets: what drift adds to log f.
         log_slowdowns: of a whole run, offsets included; see :func:`fit`.
         noise: the standard deviation of log f around the curve.
+        curve: steps of the reference, and log f after them.
     """
 
     log_efficiencies: Floats
     offsets: Floats
     log_slowdowns: Floats
     noise: float
+    curve: tuple[Floats, Floats]
 
 
 class _Solution(NamedTuple):
@@ -99,7 +101,8 @@ class _Model:
         fitted = seen.times >= LEFT_OUT * seen.times[-1]
         self.taken, under = seen.taken[fitted], seen.under[fitted]
         logs = np.log(seen.losses[fitted])
-        self.logs = logs - logs.mean()
+        self.mean = float(logs.mean())
+        self.logs = logs - self.mean
         self.rough = (_ROUGH * float(self.logs.std())) ** 2 + 1e-18
         self.others = seen.taken.shape[1] - 1
         self.shift, self.horizon = float(seen.times[-1]) / 16, horizon
@@ -148,10 +151,13 @@ class _Model:
         """log of the steps of a whole run over those in which the reference comes as far, for each other number."""
         curve, offsets = coefficients[: KNOTS + 4], coefficients[KNOTS + 4 :]
         steps = self.horizon * np.geomspace(1 / 16, 4.0, 257)
-        # phi falls; where it does not, noise has bent it.
-        reference = np.minimum.accumulate(_splines(np.log(steps + self.shift), *ends) @ curve)
+        reference = self.reference(steps, curve, ends)
         reached = _splines(np.log(self.horizon * np.exp(logs) + self.shift), *ends) @ curve + offsets
         return np.asarray(math.log(self.horizon) - np.interp(-reached, -reference, np.log(steps)))
+
+    def reference(self, steps: Floats, curve: Floats, ends: tuple[float, float]) -> Floats:
+        """log f after steps of the reference, up to a constant; it falls, and where it does not, noise has bent it."""
+        return np.minimum.accumulate(_splines(np.log(steps + self.shift), *ends) @ curve)
 
     def covariance(self, peak: Floats) -> Floats:
         """The inverse of the curvature of the posterior at its peak, by differences."""
@@ -225,4 +231,6 @@ def fit(seen: Observations, horizon: float | None = None, seed: int = 0) -> Fit:
         slowdowns = model.slowdowns(theta[:k], coefficients, best.ends)
         rows.append((theta[:k], coefficients[KNOTS + 4 :], slowdowns))
     efficiencies, offsets, slowdown_rows = (np.array(column) for column in zip(*rows, strict=True))
-    return Fit(efficiencies, offsets, slowdown_rows, model.solve(peak).noise)
+    best, along = model.solve(peak), np.linspace(0.0, float(seen.times[-1]), 129)
+    curve = along, model.mean + model.reference(along, best.coefficients[: KNOTS + 4], best.ends)
+    return Fit(efficiencies, offsets, slowdown_rows, best.noise, curve)

@@ -31,7 +31,7 @@ GROWTH = 0.17
 little."""
 _CLEAR = 0.9
 """How likely the best number must be within a tenth of the best of all for the run to stay with it."""
-_WORTH = 1.1
+WORTH = 1.1
 """A larger candidate is tried if rounds of it would make the run so many times as fast without any drift."""
 _AGAIN = 0.1
 """The part of the run after which the gauge tries again."""
@@ -258,7 +258,7 @@ class LiveGauge:
         before = self._alive
         largest = self.candidates[-1]
         gain = (1 + self.cost / largest) / (1 + self.cost / (FACTOR * largest))
-        if self._so_far().best().local_steps != largest or gain < _WORTH:
+        if self._so_far().best().local_steps != largest or gain < WORTH:
             return False
         self.candidates.append(FACTOR * largest)
         self._alive = [len(self.candidates) - 2, len(self.candidates) - 1]

@@ -14,6 +14,7 @@ import numpy as np
 from fedgauge.algorithms.live.blocks import ROUNDS, balanced, least_steps
 from fedgauge.algorithms.live.fit import Observations, fit, model_error
 from fedgauge.algorithms.live.gauge import GROWTH
+from fedgauge.measurement.gauge.curves import BaseCurve
 from fedgauge.measurement.gauge.runner import Track
 from fedgauge.values.answer import StepEfficiency
 
@@ -124,3 +125,10 @@ def efficiencies(seen: Sequence[tuple[Sequence[int], Observations]]) -> list[Ste
         error = _SIGMAS * math.sqrt(sum(squares[steps]) / n**2 + model)
         entries.append(StepEfficiency(steps, math.exp(best), math.exp(best - error), math.exp(best + error)))
     return entries
+
+
+def reference_curve(seen: Observations, floor: float) -> BaseCurve:
+    """f along a run with one local step, as a run that alternates shows it."""
+    with np.errstate(all="ignore"):
+        steps, logs = fit(seen).curve
+    return BaseCurve(steps, floor + np.exp(logs))

@@ -22,6 +22,8 @@ from fedgauge.algorithms.adaptive_pace import Pace
 from fedgauge.algorithms.base import Algorithm
 from fedgauge.algorithms.cost import Cost
 from fedgauge.algorithms.live.blocks import least_steps
+from fedgauge.algorithms.live.gauge import FACTOR as LARGER
+from fedgauge.algorithms.live.gauge import WORTH
 from fedgauge.algorithms.paces import Chosen
 from fedgauge.base.errors import InputError
 from fedgauge.base.progress import reported, silent
@@ -35,13 +37,14 @@ from fedgauge.measurement.gauge.alternating import (
     efficiencies,
     first_of_late_blocks,
     observed,
+    reference_curve,
     reference_records,
     schedule,
     until,
 )
 from fedgauge.measurement.gauge.by_runs import Runs
 from fedgauge.measurement.gauge.cause import Cause, Sight, explained
-from fedgauge.measurement.gauge.curves import BaseCurve
+from fedgauge.measurement.gauge.curves import BaseCurve, efficiency_of
 from fedgauge.measurement.gauge.preparation import priced, read_cost, read_goal, steps_of, with_rate
 from fedgauge.measurement.gauge.reference import check_base, check_efficiencies, reference_for, stalled_at
 from fedgauge.measurement.gauge.result import GaugeOptions, GaugeResult, RateSearch, Spent
@@ -60,6 +63,8 @@ _SAMPLES = 32
 """Samples of each worker from which sigma is estimated."""
 _OPTIONS = tuple(field.name for field in fields(GaugeOptions) if field.name != "local_steps")
 _SYNCHRONOUS = "synchronous training"
+_FEWEST_ROUNDS = 4
+"""A run with a larger number of local steps says something if it has so many rounds."""
 _SURE = 0.95
 """How sure the recommendation must be for further runs to be spared."""
 _APART = 10**6 + 3
@@ -240,9 +245,31 @@ class _Gauge:
                 break
         known = first or self._tracks[-1]
         found = sorted([*entries, *limits.values()], key=lambda each: each.local_steps)
-        cause = self._cause(found, sights) if first else None
         end = known.losses[-1] if self._goal is None else self._goal
+        if seen and self._tracks[-1].complete and not limits:
+            found = self._with_larger(found, reference_curve(seen[0][1], floor), end)
+        cause = self._cause(found, sights) if first else None
         return self._result(found, known, end, cause, self._method_of_one(number, candidates))
+
+    def _with_larger(self, found: list[StepEfficiency], curve: BaseCurve, end: float) -> list[StepEfficiency]:
+        """Larger numbers too, where the largest seems best and rounds are dear, each by a run of its own."""
+        while self._price is not None:
+            largest = found[-1].local_steps
+            following = LARGER * largest
+            gain = (1 + self._price / largest) / (1 + self._price / following)
+            rounds = self._steps // following
+            if self._answer(found).best().edge != "largest" or gain < WORTH or rounds < _FEWEST_ROUNDS:
+                break
+            self._total += self._steps
+            with self._runner(self._setup) as runner:
+                track = self._run(runner, end, following, rounds, following, watched=False)
+            self._tracks.append(track)
+            measured = efficiency_of(following, track, curve, end) if track.complete else None
+            if measured is None:
+                break
+            self._notes.append(f"{following} local steps had a run of their own, because rounds are so dear.")
+            found = [*found, measured]
+        return found
 
     def _compare_runs_instead(self, why: str) -> GaugeResult:
         """Compare runs where one run does not tell."""
