@@ -98,20 +98,28 @@ def time_to(run: Mapping[str, Any], goal: float, cost: float) -> float:
     return float(times[at - 1] + share * (times[at] - times[at - 1]) + extra)
 
 
-def run_case(name: str, case: Case, out: Path) -> None:
-    """Make the runs of a federation that are not there yet."""
+def fixed_runs(name: str, case: Case, out: Path) -> tuple[Setup, dict[int, dict[str, Any]], float]:
+    """The set-up of a federation, its runs with fixed local steps, made if they are not there, and the goal."""
     place = out / "regret" / place_of(name)
     place.mkdir(parents=True, exist_ok=True)
     setup = prepare(fg.Experiment.of({"processes": 1, "partition_seed": 0, **case.experiment, "seed": 0}))
-    goal: float | None = None
+    goal, runs = None, {}
     for fixed in FIXED:
         path = place / f"fixed-{fixed}.json"
         if not path.exists():
             steps = case.steps if goal is None else int(LIMIT * case.steps)
             run = simulated(setup, fixed, max(32 // fixed, 1), None if goal is None else 0.97 * goal, steps // fixed)
             write_json(path, run)
-        goal = goal or goal_of(json.loads(path.read_text()), case.steps)
+        runs[fixed] = json.loads(path.read_text())
+        goal = goal or goal_of(runs[fixed], case.steps)
     assert goal is not None
+    return setup, runs, goal
+
+
+def run_case(name: str, case: Case, out: Path) -> None:
+    """Make the runs of a federation that are not there yet."""
+    setup, _, goal = fixed_runs(name, case, out)
+    place = out / "regret" / place_of(name)
     for rule, choose in RULES.items():
         for cost in COSTS:
             path = place / f"{place_of(rule)}-{cost:g}.json"
