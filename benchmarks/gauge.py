@@ -2,6 +2,7 @@
 
     python benchmarks/gauge.py --data DATA --out gauged            # resumes; DATA holds MNIST as it is published
     python benchmarks/gauge.py --out gauged --only digits          # federations whose name contains a word
+    python benchmarks/gauge.py --data DATA --out gauged --truth docs/results/gauge/numbers.json  # no runs for the truth
 
 The truth is the number of steps that a run with I local steps per round needs to the loss at which the base run ends,
 over that of the base run; each crossing is interpolated between records, and the median is over five seeds. The gauge
@@ -43,6 +44,7 @@ class Ways(NamedTuple):
         seeds: of the truth.
         gauged: seeds with which the gauge is taken.
         given_up: the slowdown at which runs for the truth are given up.
+        tried: the numbers of local steps that the gauge tries: in one run, unless that is too short for them.
     """
 
     federations: Mapping[str, dict[str, Any]]
@@ -50,6 +52,7 @@ class Ways(NamedTuple):
     seeds: Sequence[int] = range(5)
     gauged: Sequence[int] = (0, 1)
     given_up: float = 2 * LIMIT
+    tried: Sequence[int] = (16, 64)
 
 
 def _digits(**options: Any) -> dict[str, Any]:
@@ -100,8 +103,8 @@ SHORT_MNIST: Mapping[str, dict[str, Any]] = {
 SETS: Mapping[str, Ways] = {
     "developed": Ways(DEVELOPED),
     "fresh": Ways(FRESH),
-    "short, developed": Ways(SHORT_DEVELOPED, 200, gauged=(5, 6), given_up=LIMIT),
-    "short, fresh": Ways(SHORT_MNIST, 200, gauged=(5, 6), given_up=LIMIT),
+    "short, developed": Ways(SHORT_DEVELOPED, 200, gauged=(5, 6), given_up=LIMIT, tried=LOCAL_STEPS),
+    "short, fresh": Ways(SHORT_MNIST, 200, gauged=(5, 6), given_up=LIMIT, tried=LOCAL_STEPS),
 }
 
 
@@ -125,25 +128,31 @@ def true_slowdowns(experiment: Experiment, ways: Ways) -> dict[int, float]:
 
 def predicted(experiment: Experiment, ways: Ways) -> dict[str, Any]:
     """What the gauge says, at its default budget."""
-    found = gauge(experiment, options=GaugeOptions(steps=ways.steps, local_steps=LOCAL_STEPS))
+    found = gauge(experiment, options=GaugeOptions(steps=ways.steps, local_steps=ways.tried), progress=None)
     return {
         "efficiency": [each.to_json() for each in found.efficiency[1:]],
         "spent": found.spent.gradient_steps / ways.steps,
     }
 
 
-def cell(name: str, options: Mapping[str, Any], ways: Ways, directory: Path) -> dict[str, Any]:
-    """One federation: truth and predictions, each seed kept in a file of its own as soon as it is done."""
+def cell(
+    name: str, options: Mapping[str, Any], ways: Ways, directory: Path, truth: Mapping[str, float] | None = None
+) -> dict[str, Any]:
+    """One federation: truth and predictions, each seed in a file of its own as soon as it is done.
+
+    The truth is not computed again if it is given.
+    """
     place = directory / "".join(letter if letter.isalnum() else "-" for letter in f"{name.lower()} {ways.steps}")
     place.mkdir(parents=True, exist_ok=True)
     parts: dict[str, list[Any]] = {"truth": [], "gauge": []}
-    for what, seeds, compute in (("truth", ways.seeds, true_slowdowns), ("gauge", ways.gauged, predicted)):
+    known = () if truth else ways.seeds
+    for what, seeds, compute in (("truth", known, true_slowdowns), ("gauge", ways.gauged, predicted)):
         for seed in seeds:
             path = place / f"{what}-{seed}.json"
             if not path.exists():
                 write_json(path, compute(Experiment.of({**options, "seed": seed}), ways))
             parts[what].append(json.loads(path.read_text()))
-    truth = {str(each): statistics.median(part[str(each)] for part in parts["truth"]) for each in LOCAL_STEPS}
+    truth = truth or {str(each): statistics.median(part[str(each)] for part in parts["truth"]) for each in LOCAL_STEPS}
     return {"federation": name, "truth": truth, "gauge": parts["gauge"]}
 
 
@@ -160,7 +169,7 @@ def pairs(cells: list[dict[str, Any]]) -> Iterator[tuple[float, dict[str, Any]]]
 def summary(cells: list[dict[str, Any]]) -> dict[str, Any]:
     """How well the gauge predicts, over all federations, numbers of local steps and seeds."""
     everything = list(pairs(cells))
-    known = [(truth, 1 / each["value"], each) for truth, each in everything if each["value"]]
+    known = [(truth, 1 / each["value"], each) for truth, each in everything if not each["limit"]]
     errors = sorted(abs(slowdown / truth - 1) for truth, slowdown, _ in known)
     return {
         "cells": len(everything),
@@ -170,7 +179,7 @@ def summary(cells: list[dict[str, Any]]) -> dict[str, Any]:
         "largest error": errors[-1],
         "Kendall's tau": float(kendalltau([a for a, _, _ in known], [b for _, b, _ in known]).statistic),
         "intervals that hold the truth": sum(e["low"] <= 1 / t <= e["high"] for t, _, e in known) / len(known),
-        "spent, in base runs": statistics.median(found["spent"] for each in cells for found in each["gauge"]),
+        "spent, in runs": statistics.median(found["spent"] for each in cells for found in each["gauge"]),
     }
 
 
@@ -178,7 +187,7 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
     """Draw the predicted slowdown against the true one; a point on the diagonal is right."""
     with pictures.figure(path, panels=1, width=5.0, height=4.4) as (axes,):
         for number, (kind, part) in enumerate(result.items()):
-            known = [(truth, 1 / each["value"]) for truth, each in pairs(part["cells"]) if each["value"]]
+            known = [(truth, 1 / each["value"]) for truth, each in pairs(part["cells"]) if not each["limit"]]
             axes.plot([a for a, _ in known], [b for _, b in known], "o", color=f"C{number}", markersize=4, label=kind)
         axes.plot([0.9, LIMIT], [0.9, LIMIT], color="0.5", linewidth=1)
         axes.set(xlabel="true slowdown", ylabel="slowdown by the gauge", xscale="log", yscale="log")
@@ -196,17 +205,21 @@ def main() -> None:
     parser.add_argument("--data", help="directory that holds MNIST")
     parser.add_argument("--only", default="", help="only federations whose name contains this")
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS), help="only these sets")
+    parser.add_argument("--truth", type=Path, help="take the truth from this result instead of computing it")
     options = parser.parse_args()
     result: dict[str, Any] = {}
+    before = json.loads(options.truth.read_text()) if options.truth else {}
+    truths = {(kind, each["federation"]): each["truth"] for kind in before for each in before[kind].get("cells", ())}
     for kind in options.sets:
         ways, cells = SETS[kind], []
         for name, chosen in ways.federations.items():
             if options.only not in name:
                 continue
             where = {} if chosen["source"] == "digits" else {"data": options.data}
-            cells.append(cell(name, {"processes": 1, **chosen, **where}, ways, options.out))
+            known = truths.get((kind, name))
+            cells.append(cell(name, {"processes": 1, **chosen, **where}, ways, options.out, known))
             for truth, each in pairs(cells[-1:]):
-                told = f"at most {each['high']:.2f}" if each["value"] is None else f"{1 / each['value']:.2f}"
+                told = f"at least {1 / each['high']:.2f}" if each["limit"] else f"{1 / each['value']:.2f}"
                 print(f"{name:<38} I {each['local_steps']:>3}  truth {truth:5.2f}  gauge {told}", flush=True)
         if cells:
             result[kind] = {"summary": summary(cells), "cells": cells}

@@ -103,17 +103,21 @@ def fixed_runs(name: str, case: Case, out: Path) -> tuple[Setup, dict[int, dict[
     place = out / "regret" / place_of(name)
     place.mkdir(parents=True, exist_ok=True)
     setup = prepare(fg.Experiment.of({"processes": 1, "partition_seed": 0, **case.experiment, "seed": 0}))
-    goal, runs = None, {}
-    for fixed in FIXED:
-        path = place / f"fixed-{fixed}.json"
-        if not path.exists():
-            steps = case.steps if goal is None else int(LIMIT * case.steps)
-            run = simulated(setup, fixed, max(32 // fixed, 1), None if goal is None else 0.97 * goal, steps // fixed)
-            write_json(path, run)
-        runs[fixed] = json.loads(path.read_text())
-        goal = goal or goal_of(runs[fixed], case.steps)
-    assert goal is not None
-    return setup, runs, goal
+    first = place / "fixed-1.json"
+    if not first.exists():
+        write_json(first, simulated(setup, 1, 32, None, case.steps))
+    goal = goal_of(json.loads(first.read_text()), case.steps)
+    return setup, {each: fixed_run(setup, case, each, goal, place) for each in FIXED}, goal
+
+
+def fixed_run(setup: Setup, case: Case, local_steps: int, goal: float, place: Path) -> dict[str, Any]:
+    """The run with a fixed number of local steps, made if it is not there."""
+    path = place / f"fixed-{local_steps}.json"
+    if not path.exists():
+        every, most = max(32 // local_steps, 1), int(LIMIT * case.steps) // local_steps
+        write_json(path, simulated(setup, local_steps, every, 0.97 * goal, most))
+    run: dict[str, Any] = json.loads(path.read_text())
+    return run
 
 
 def run_case(name: str, case: Case, out: Path) -> None:
