@@ -3,7 +3,7 @@
     python benchmarks/answer.py --out RUNS [--share 1/2] [--plans]           # runs; resumes
     python benchmarks/answer.py --out RUNS --score docs/results/answer       # scores what is there
 
-For each of 30 federations, runs with 1, 4, 16, 64 and 256 local steps, and with every number that is recommended, show
+For each of 33 federations, runs with 1, 4, 16, 64 and 256 local steps, and with every number that is recommended, show
 the time to a goal. The goal is the loss that synchronous training reaches after half of the run, and the gauge has one
 run of that length. Nothing was tuned on any of them but the rule of QSR, whose alpha is the best for the first half.
 """
@@ -56,7 +56,10 @@ MORE: Mapping[str, Mapping[str, Case]] = {
         "digits half rotated": _digits(scheme="iid", shift=["rotation=0.5"]),
     },
 }
-CASES: Mapping[str, Mapping[str, Case]] = {kind: {**SETS[kind], **MORE[kind]} for kind in SETS}
+# Where the rate falls to 0 after so many steps, only few numbers of local steps can reach the goal at all.
+CASES: Mapping[str, Mapping[str, Case]] = {
+    kind: {name: case for name, case in {**SETS[kind], **MORE[kind]}.items() if "cosine" not in name} for kind in SETS
+}
 
 
 def epoch(setup: fg.Setup) -> int:
@@ -100,6 +103,8 @@ def time_with(local_steps: float, times: Mapping[int, float]) -> float:
     if steps[above] == at:
         return times[int(at)]
     near = [times[int(steps[above - 1])], times[int(steps[above])]]
+    if not all(map(math.isfinite, near)):
+        return math.inf  # one of the neighbours never gets there
     return float(np.exp(np.interp(np.log(at), np.log(steps[above - 1 : above + 1]), np.log(near))))
 
 
@@ -114,9 +119,7 @@ def rows_of(kind: str, out: Path) -> Iterator[dict[str, Any]]:
         for path in (out / "regret" / place_of(name)).glob("fixed-*.json"):
             runs[int(path.stem.split("-")[1])] = json.loads(path.read_text())
         for cost in COSTS:
-            # A run that was given up counts with the time that it took: a lower bound.
-            given_up = {steps: LIMIT * case.steps * (1 + cost / steps) for steps in runs}
-            times = {steps: min(time_to(run, goal, cost), given_up[steps]) for steps, run in runs.items()}
+            times = {steps: time_to(run, goal, cost) for steps, run in runs.items()}
             best = min(times, key=lambda steps: times[steps])
             row = {"federation": name, "cost": cost, "best": best, "gamma": known["gamma"], "times": times}
             row["numbers"] = {

@@ -24,8 +24,8 @@ def test_a_transformer_trains_on_text_by_document(tmp_path: Path, capsys: Captur
 
 
 def test_the_gauge_reads_it(capsys: Capture) -> None:
-    found = answer(capsys, f"gauge text {SMALL} --gamma 0.3 --steps 4 --candidates 2 --json")
-    assert [each["local_steps"] for each in found["efficiency"]] == [1, 2]
+    found = answer(capsys, f"gauge text {SMALL} --gamma 0.3 --steps 8 --candidates 2 --json")
+    assert [each["local_steps"] for each in found["answer"]["efficiency"]] == [1, 2]
     assert found["losses"][-1] < found["losses"][0]
 
 

@@ -72,7 +72,7 @@ def test_a_terminal_shows_one_bar_for_each_call() -> None:
         "    tell('too quick to be seen', 0, None)",
         "mark()",
     ).split("|")
-    for what in ("fedavg", "300/300", "base run", "4 local steps", "trajectory"):
+    for what in ("fedavg", "300/300", "1, 4 local steps", "trajectory"):
         assert what in shown
     # A user's function speaks for the whole call: the runs inside it show no bars of their own.
     assert silent.strip() == within.strip() == quick.strip() == ""

@@ -15,7 +15,7 @@ from fedgauge_flower import gauge_mod
 STEPS, GAMMA, SEED = 5, 0.1, 3
 
 
-def own_app(shards: Path, *mods: Any, gauged: bool = True) -> ClientApp:
+def own_app(shards: Path, *mods: Any, gauged: bool = True, evaluates: bool = True) -> ClientApp:
     """Plain SGD by autograd, with the mini-batches that fedgauge would draw for the same seed."""
 
     def number(context: Context) -> int:
@@ -43,6 +43,9 @@ def own_app(shards: Path, *mods: Any, gauged: bool = True) -> ClientApp:
         metrics = MetricRecord({"num-examples": len(mine.targets)})
         content = RecordDict({"arrays": ArrayRecord(module.state_dict()), "metrics": metrics})
         return Message(content, reply_to=message)
+
+    if not evaluates:
+        return app
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:

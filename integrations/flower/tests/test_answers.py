@@ -255,7 +255,7 @@ def test_an_evaluation_that_differs_does_not_end_the_training(shards: Path, firs
             metrics = {"loss": 1.0}
         return Message(RecordDict({"metrics": MetricRecord(metrics)}), reply_to=message)
 
-    apps = [own_app(shards) for _ in range(3)]
+    apps = [own_app(shards, evaluates=False) for _ in range(3)]
     for app in apps:
         app.evaluate()(evaluated)
     gauge = Gauge(FedAvg())

@@ -186,7 +186,8 @@ def test_work_is_read_or_refused(content: RecordDict) -> None:
         return
     assert set(found.numbers) == set(_NUMBERS)
     assert {name: Like.of(tensor) for name, tensor in found.tensors.items()} == expected.tensors
-    numbers = torch.cat([torch.tensor([*found.numbers.values()]), *map(torch.Tensor.double, found.tensors.values())])
+    scalars = torch.tensor([*found.numbers.values()], dtype=torch.float64)
+    numbers = torch.cat([scalars, *map(torch.Tensor.double, found.tensors.values())])
     assert bool((numbers.abs() <= LARGEST).all()) == (found.not_finite == "")
 
 

@@ -63,8 +63,8 @@ _SAMPLES = 32
 """Samples of each worker from which sigma is estimated."""
 _OPTIONS = tuple(field.name for field in fields(GaugeOptions) if field.name != "local_steps")
 _SYNCHRONOUS = "synchronous training"
-_FEWEST_ROUNDS = 4
-"""A run with a larger number of local steps says something if it has so many rounds."""
+_FEWEST_ROUNDS, _PATIENCE = 6, 2
+"""A larger number of local steps is tried if its run, of so many times the steps of one run, has so many rounds."""
 _SURE = 0.95
 """How sure the recommendation must be for further runs to be spared."""
 _APART = 10**6 + 3
@@ -257,16 +257,19 @@ class _Gauge:
             largest = found[-1].local_steps
             following = LARGER * largest
             gain = (1 + self._price / largest) / (1 + self._price / following)
-            rounds = self._steps // following
+            # Drift may keep so many steps above the goal for ever, so that only a run which gets there counts.
+            rounds = _PATIENCE * self._steps // following
             if self._answer(found).best().edge != "largest" or gain < WORTH or rounds < _FEWEST_ROUNDS:
                 break
-            self._total += self._steps
+            self._total += _PATIENCE * self._steps
             with self._runner(self._setup) as runner:
                 track = self._run(runner, end, following, rounds, following, watched=False)
             self._tracks.append(track)
-            measured = efficiency_of(following, track, curve, end) if track.complete else None
-            if measured is None:
+            if not track.complete:
                 break
+            measured = StepEfficiency.at_most(following, min(curve.steps_at(end) / track.steps[-1], 1.0))
+            if track.losses[-1] <= end:
+                measured = efficiency_of(following, track, curve, end) or measured
             self._notes.append(f"{following} local steps had a run of their own, because rounds are so dear.")
             found = [*found, measured]
         return found

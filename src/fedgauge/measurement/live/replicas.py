@@ -48,7 +48,7 @@ def set_steps(averager: Any, steps: int, settings: Mapping[str, Any]) -> int:
     """Set the local steps of torchft's LocalSGD or DiLoCo, and say in how many fragments it averages the model."""
     fragments = len(getattr(averager, "_fragments", ())) or 1
     delay = getattr(averager, "_fragment_sync_delay", 0)
-    for each in {*settings["candidates"], settings["local_steps"]}:
+    for each in {*(settings["candidates"] or ()), settings["local_steps"], steps}:
         if each % fragments or each // fragments <= delay:
             raise InputError(
                 f"A model in {fragments} fragments with a delay of {delay} steps cannot have {each} local steps; make"
