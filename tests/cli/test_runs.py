@@ -306,7 +306,7 @@ def test_what_tensorboard_is_told(place: Path, capsys: Capture, monkeypatch: pyt
     losses = [(each["round"], each["loss"]) for each in answer(capsys, "runs show runs/I5")["rounds"]]
     assert Writer.written["loss"] == losses
     assert len(Writer.written["test accuracy"]) == 7
-    assert len(Writer.written["L_h seen"]) == 6  # the model after the last round has no local models
+    assert len(Writer.written["L_h measured"]) == 6  # the model after the last round has no local models
     assert "closed" in Writer.written
 
 

@@ -61,4 +61,4 @@ def test_pages_can_be_followed(
 def test_the_tutorial_ends_with_a_report(tmp_path: Path) -> None:
     """The commands that the page promises are all there, in this order."""
     commands = re.findall(r"^\$ fedgauge (\w+)", (DOCS / "tutorial.md").read_text("utf-8"), re.MULTILINE)
-    assert commands == ["data", "simulate", "measure", "plan", "simulate", "runs", "report"]
+    assert commands == ["data", "simulate", "gauge", "measure", "plan", "simulate", "runs", "report"]

@@ -522,7 +522,7 @@ MISTAKES: list[tuple[dict[str, float], dict[str, Any], str]] = [
     ({**TABLE, "gamma": 0.1}, {}, "gamma is among the constants, but a plan chooses it"),
     ({**TABLE, "F": math.inf}, {}, "F must be above 0 and finite to plan, not inf"),
     ({**TABLE, "F": 0.0}, {}, "nothing left to gain"),
-    (TABLE, {"goal": Goal("grad2", None, 0.5)}, r"must pay for one round, which takes 1.1 s at least, not 0.5"),
+    (TABLE, {"goal": Goal("grad2", None, 0.5)}, r"must cover one round, which takes 1.1 s at least, not 0.5"),
     (TABLE, {"eta": None}, "fix eta or give gamma_min"),
     (TABLE, {"gamma_min": 5.0}, "does not reach the goal with gamma of at least 5; lower gamma_min"),
     (TABLE, {"cost": Cost("local")}, "cost has no value for step"),

@@ -76,7 +76,7 @@ BAD_CALLS: list[tuple[Any, str]] = [
     (lambda v: best_gamma("quadratic", "printed", **{**v, "kappa": 1}), "admits no gamma at these values"),
     (lambda v: best_gamma("momentum", eta=2.0, **v), "|eta - 1| <= 0"),
     (lambda v: best_local_steps("nonconvex", budget=10, **v), "I is chosen under the budget; leave it out."),
-    (lambda v: best_local_steps("nonconvex", budget=0.5, **drop(v, "I", "R")), "budget must pay for one round"),
+    (lambda v: best_local_steps("nonconvex", budget=0.5, **drop(v, "I", "R")), "budget must cover one round"),
     (lambda v: best_local_steps("nonconvex", budget=9, candidates=[0], **drop(v, "I", "R")), "I must be a whole"),
     (lambda v: corollary_rates("4.5", **v), "There is no corollary 4.5; did you mean 4."),
     (lambda v: corollary_rates("4.4", gamma=1, **v), "Corollary 4.4 chooses gamma itself; leave it out."),

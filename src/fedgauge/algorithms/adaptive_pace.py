@@ -27,7 +27,7 @@ slowly with fewer steps. Three rules lower I:
   on the way, the server takes the best of the models on the way; if none is better than the start, it undoes the round
   and takes a quarter of the steps. Between records, nothing is known and nothing is undone.
 
-A network may begin on a plateau, where f goes up and down a little whatever I is: as long as no loss that was seen,
+A network may begin on a plateau, where f goes up and down a little whatever I is: as long as no loss that was observed,
 also within rounds, differs from the first by a twentieth of it, no rule lowers I.
 
 What it does not do well is in docs/results/auto.md. A pace is a pure fold over the records: a resumed run replays the
@@ -75,7 +75,7 @@ class Decision:
 
     Attributes:
         local_steps: I.
-        look: after which numbers of steps the server looks at the participants' models in the recorded round.
+        look: after which numbers of steps the server evaluates the participants' models in the recorded round.
         why: the reason, if I changes.
     """
 
@@ -91,18 +91,18 @@ class PaceState:
     Attributes:
         decision: for the rounds that follow.
         elapsed: seconds of the cost model up to the end of the last record's round.
-        looking: those of them that went into models of the way.
+        looking: those of them that went into models from within rounds.
         tallies: for each number of steps, the one on the doubling that leads to it.
         before: the record before, whose second half waits for the next first half.
         rest: for each number of steps that was given up, how many records it is not tried again.
         given_up: how often each was.
         lowest: the least loss that was recorded.
-        farthest: how far any loss that was seen, also on the way, is from the first one.
+        farthest: how far any loss that was observed, also within rounds, is from the first one.
         history: local steps taken and the loss, record by record.
         taken: local steps up to the end of the last record's round.
         losses: how f has fallen since I last changed, the last round's end included.
         gap: what half the steps would have shed in the last round.
-        since: for each number of steps, the seconds and steps when it was gone up to.
+        since: for each number of steps, the seconds and steps when I was raised to it.
         trial: the number of steps before a trial, the fall of f with it, and how many rounds the trial lasts.
         due: for each number of steps, after how many rounds fewer are tried.
     """
@@ -134,7 +134,7 @@ class Pace:
         step_seconds: s, those of a local step.
         message: seconds that the participants' models take once more to the server.
         cap: the largest I.
-        flat: part of the first loss; while none that was seen is as far from it, I is not lowered.
+        flat: part of the first loss; while none that was observed is as far from it, I is not lowered.
 
     >>> pace = Pace(communication=1.0, step_seconds=0.1)
     >>> pace.init().decision
@@ -166,7 +166,7 @@ class Pace:
         return self.step_seconds * local_steps / self.seconds(local_steps)
 
     def init(self) -> PaceState:
-        """Before the first round: as much computing as communicating, and a look at every power of two."""
+        """Before the first round: as much computing as communicating, and an evaluation at every power of two."""
         highest = self.cap.bit_length() - 1
         even = (
             math.log2(self.communication / self.step_seconds) if self.communication and self.step_seconds else math.inf
@@ -184,7 +184,7 @@ class Pace:
         return max(state.farthest, *(abs(loss - first) for loss in points_of(record).values()))
 
     def _on_plateau(self, state: PaceState, record: Round) -> bool:
-        """Whether no loss that was seen is far from the first."""
+        """Whether no loss that was observed is far from the first."""
         first = state.history[0][1] if state.history else record.loss
         return self._farthest(state, record) < self.flat * abs(first)
 
@@ -207,7 +207,7 @@ class Pace:
         return record.looked[record.path.index(lowest)] if lowest <= limit else 0
 
     def step(self, state: PaceState, record: Round) -> tuple[PaceState, Decision]:
-        """Take in a record with what its round looked at; the state and the decision for the rounds that follow."""
+        """Take in a record with what its round evaluated; the state and the decision for the rounds that follow."""
         if record.looked is None or record.path is None:  # the record that ends a run
             return state, state.decision
         I = record.looked[-1]  # noqa: E741

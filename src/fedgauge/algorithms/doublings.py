@@ -137,7 +137,7 @@ def in_words(tally: Tally, local_steps: int) -> str:
 
 
 def pairs(record: Round, following: Round) -> Iterator[tuple[int, float, float, float]]:
-    """For each doubling seen in a round: its end, the fall b over its second half, a to compare with, and a scale."""
+    """For each doubling in a round: its end, the fall b over its second half, a to compare with, and a scale."""
     points, later = points_of(record), points_of(following)
     weight = 0.5 / (following.round - record.round)
     for end, loss in points.items():

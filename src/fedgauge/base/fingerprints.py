@@ -126,7 +126,7 @@ def _held(function: FunctionType) -> list[Any]:
 
 
 class _Digests:
-    """Digests of values and of what they hold; each value is looked at once."""
+    """Digests of values and of what they hold; each value is read once."""
 
     def __init__(self, trained: bool = True) -> None:
         self.unknown: list[str] = []

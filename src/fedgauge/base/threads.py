@@ -80,7 +80,7 @@ def seed_generators(seed: int, device: torch.device | None = None) -> None:
 def one_thread() -> Iterator[None]:
     """Let torch use one thread, so that sums are the same on every machine; rows are too small to benefit from more.
 
-    Two threads that wait for each other on a busy machine were seen to take fifty times as long as one.
+    Two threads that wait for each other on a busy machine took up to fifty times as long as one.
     """
     import torch
 

@@ -110,7 +110,7 @@ def check(
     ],
     json: options.Json = False,
 ) -> None:
-    """Check whether the ratios seen in a run stay within the constants L_h, L_g and L_tilde.
+    """Check whether the ratios measured in a run stay within the constants L_h, L_g and L_tilde.
 
     A bound says nothing about a run whose ratios exceed the constants that it was evaluated with; the exit status is
     then 1. Rounds in which only some workers take part are compared with L_tilde alone, because their ratios do not

@@ -1,7 +1,7 @@
-"""The data sets that are known by name: their published files, checksums and places, and what of them is here.
+"""The data sets that are known by name: their published files, checksums and places, and which of them are installed.
 
 A directory of data is the one given, or ``FEDGAUGE_DATA``, or else ``fedgauge`` in the user's data directory
-(``XDG_DATA_HOME`` or ``~/.local/share``). Checksums are looked at by ``fedgauge data list`` and ``data get``, and when
+(``XDG_DATA_HOME`` or ``~/.local/share``). Checksums are compared by ``fedgauge data list`` and ``data get``, and when
 a file cannot be read. Reading itself checks the structure alone, so that a subset in the published layout is welcome.
 """
 
@@ -38,7 +38,7 @@ class Entry:
         optional: files that may be there, with their MD5.
         url: where the files are published, or nothing where they have to be brought by hand.
         archive: name and MD5 of the one file that holds the others, where they are published so.
-        elsewhere: folders outside the directory of data that are looked at last.
+        elsewhere: folders outside the directory of data that are searched last.
         classes: the name of each class.
         mean: published mean of each channel, on 0 to 1.
         std: published standard deviation of each channel.
@@ -178,7 +178,7 @@ class FileStatus(Value):
 
 @dataclass(frozen=True)
 class Status(Value):
-    """What of a data set is here.
+    """Which files of a data set are installed.
 
     Attributes:
         name: of the data set.
@@ -297,7 +297,7 @@ def find_folder(known: Entry, data: str | Path | None = None) -> Path | None:
 
 
 def status(name: str, data: str | Path | None = None) -> Status:
-    """Say what of a data set is here, and whether it is what was published."""
+    """Say which files of a data set are installed, and whether they are those that were published."""
     known = entry(name)
     if name == "digits":
         here = find_spec("sklearn") is not None

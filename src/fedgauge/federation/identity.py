@@ -26,7 +26,7 @@ from fedgauge.federation.kernels.base import Loss
 from fedgauge.federation.protocols import HasLosses, Indices, Rows
 
 MOST_WORKERS, SAMPLES = 16, 2
-"""How many workers are looked at, and how many samples of each: a few milliseconds with a small network."""
+"""How many workers are compared, and how many samples of each: a few milliseconds with a small network."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Identity:
 
 
 def looked_at(num_workers: int) -> Indices:
-    """Which workers' samples are looked at: all, or a few from the first to the last."""
+    """Which workers' samples are compared: all, or a few from the first to the last."""
     return np.unique(np.linspace(0, num_workers - 1, MOST_WORKERS).astype(np.int64))
 
 
@@ -66,7 +66,7 @@ def described(identity: Identity, model: torch.Tensor, few: HasLosses, num_worke
     Args:
         identity: the parts.
         model: the first model.
-        few: the workers that are looked at, with a few samples of each.
+        few: the workers that are compared, with a few samples of each.
         num_workers: how many they are.
     """
     identity.check()

@@ -166,7 +166,7 @@ class HasSamples(Protocol):
 
 @runtime_checkable
 class HasSampleNoise(HasSamples, Protocol):
-    """Samples whose gradients can be looked at one by one."""
+    """Samples whose gradients can be computed one by one."""
 
     @property
     def averages_samples(self) -> bool:
@@ -194,7 +194,7 @@ class HasSubsets(HasSamples, Protocol):
 
 @runtime_checkable
 class HasEffort(HasSubsets, Protocol):
-    """Samples whose work is known, and that can be told off in groups."""
+    """Samples whose work is known, and that can be split into groups."""
 
     @property
     def num_workers(self) -> int:

@@ -172,7 +172,7 @@ class _Designing:
         )
 
     def _constants(self, setup: Setup, model: torch.Tensor) -> tuple[float | None, dict[str, float]]:
-        """L_h as seen in one round, and the constants from Hessians."""
+        """L_h as measured in one round, and the constants from Hessians."""
         gamma, weights = setup.algorithm.parameters.get("gamma"), setup.participation.weights
         with Meter(setup.federation, weights=weights, seed=setup.seed, compute=setup.compute) as meter:
             observed = None

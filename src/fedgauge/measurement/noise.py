@@ -51,7 +51,7 @@ def noise(meter: Meter, model: torch.Tensor, *, samples: int | None = None, draw
 
     Returns:
         The reading; ``details`` has every worker's variance, what it would be if batches were drawn without
-        replacement, where G was seen, and the variance of the draws.
+        replacement, where G was attained, and the variance of the draws.
 
     >>> from fedgauge import random_quadratics
     >>> federation = random_quadratics(4, 3, sigma2=0.25)
@@ -120,7 +120,7 @@ class Variances:
         spread: the sample variance of those terms, one per worker.
         number: the number of terms; 0 if the variances are exact.
         totals: the weighted mean over workers of each term.
-        entry: the largest absolute entry of a gradient that was seen.
+        entry: the largest absolute entry of a gradient that was drawn.
         place: the worker of that entry, and its position in the flat model.
         notes: remarks for the reader.
         cost: the passes over the data that were needed.
@@ -239,7 +239,7 @@ def _pairs(
 ) -> tuple[list[int], Floats, Floats, tuple[float, int, int]]:
     """Half the squared distance of two independent stochastic gradients, for each worker (rows) and pair (columns).
 
-    Also returns the weighted sums over the workers, and the largest entry seen, with its worker and position.
+    Also returns the weighted sums over the workers, and the largest entry, with its worker and position.
     """
     federation: StochasticRows = passes.federation
     if batch_size is not None:

@@ -167,7 +167,7 @@ def divergences(design: LinearDesign, first: Floats) -> Iterator[Estimate]:
 
 
 def at_start(symbol: str, value: float) -> Estimate:
-    """A constant that was seen at the first model, and that is unbounded over all models."""
+    """A constant that was measured at the first model, and that is unbounded over all models."""
     return Estimate(symbol, value, value, np.inf, "lower", "at the start; unbounded over all models")
 
 

@@ -178,7 +178,7 @@ def _described(record: Round) -> dict[str, Any]:
 
 
 def exceeded(records: Sequence[Round], limits: Mapping[str, float]) -> list[tuple[int, str, float]]:
-    """The rounds that prove a constant too small: (round, symbol, ratio seen).
+    """The rounds that prove a constant too small: (round, symbol, ratio).
 
     A bound that was evaluated with certain constants does not cover a run that exceeds them. Rounding is allowed for.
     L_h is compared only with rounds in which all workers took part: see :attr:`Round.L_h_ratio`.

@@ -182,7 +182,7 @@ class Design(Result, Displayed):
         settings: the experiment without the kinds, and how the federations were searched.
         zeta: the wanted zeta_rms.
         plain: zeta_rms of the experiment without any of the kinds, over the same models.
-        local_steps: I, of the gauge and of L_h seen.
+        local_steps: I, of the gauge and of the L_h measured in rounds.
         federations: one for each kind.
     """
 

@@ -1,9 +1,9 @@
 """A search that is guided by the efficiency of local steps, for goals that are a value to reach.
 
 Three things make it cheap. Runs with one local step per round show which rate is best, because there a step is worth
-most. The efficiency of local steps then says how long the way is with any I: it only falls with I, so a few runs, or
-the gauge's probes where the way is long, show the whole curve. And the fastest run so far is a ruler for the others: it
-says how much of the way a challenger has covered, so that slower ones are stopped long before the goal.
+most. The efficiency of local steps then says how many steps the goal takes with any I: it only falls with I, so a few
+runs, or the gauge where the goal is far, show the whole curve. And the fastest run so far is a ruler for the others: it
+says how far a challenger has come, so that slower ones are stopped long before the goal.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _RATES = 3.0  # factor between rates
 class Way:
     """The steps to the goal against I, as known for some I and expected between and beyond them.
 
-    In logarithms, the way grows at first slowly with I and then faster and faster, so between two known places it lies
-    between the straight line that joins them and the one that goes on from before: the middle of both is expected.
+    In logarithms, the steps grow at first slowly with I and then faster and faster, so between two known places they
+    lie between the straight line that joins them and the one that goes on from before: the middle of both is expected.
 
     Attributes:
         known: the steps for some I.
@@ -54,7 +54,7 @@ class Way:
         self.known, self.most = dict(known), math.inf
 
     def learn(self, local_steps: int, steps: float) -> None:
-        """Add what was found for some I; a way that is far too long only says that the goal is out of reach."""
+        """Add what was found for some I; far too many steps only say that the goal is out of reach."""
         if steps > _FAILED * self.known[min(self.known)]:
             self.most = min(self.most, local_steps)
         else:
@@ -102,8 +102,8 @@ class Guided:
         course: the state of the search.
         space: the values that may be chosen.
         cost: the cost of a round.
-        gauged: returns the steps to the goal for several I, if the way of a candidate is so long that the gauge is
-            cheaper than runs; otherwise nothing.
+        gauged: returns the steps to the goal for several I, if a candidate takes so many that the gauge is cheaper
+            than runs; otherwise nothing.
         time_is_up: whether the time for planning is used up.
         progress: called with the name of the leader and the seconds spent.
     """
@@ -164,7 +164,7 @@ class Guided:
         return [candidate for candidate in near if candidate not in course.field or not course.done(candidate)]
 
     def _local_steps(self, base: Candidate) -> Way:
-        """More local steps, wherever the expected way pays for them; returns the way at the leader's rate."""
+        """More local steps, wherever they are expected to be faster; returns the steps needed at the leader's rate."""
         ways = {base: Way({base.I: self._steps(base), **self._gauged(base, round(self._steps(base)))})}
         choices = self._space.local_steps
         middle = min(choices, key=lambda steps: abs(math.log(steps / math.sqrt(base.I * max(choices)))))
@@ -182,7 +182,7 @@ class Guided:
         way.learn(candidate.I, self._steps(candidate))
 
     def _smaller_rates(self, middle: int, base: Candidate, way: Way) -> dict[Candidate, Way]:
-        """The ways at smaller rates, while local steps lose more than a smaller rate costs where nothing is lost."""
+        """The steps needed at smaller rates, while local steps lose more than a smaller rate costs without any loss."""
         ways: dict[Candidate, Way] = {}
         while gamma := self._next_smaller(base.gamma):
             length, before = self._longer(gamma, base) * way.known[base.I], way.steps(middle)
@@ -228,7 +228,7 @@ class Guided:
         return bool(best) and times[best] < worth * self._best and self._contest([replace(leader, I=best, gamma=gamma)])
 
     def _more_steps(self) -> None:
-        """The next larger I at the leader's rate, as long as it leads: at a new rate the way is not known."""
+        """The next larger I at the leader's rate, as long as it leads: nothing is known at a new rate."""
         choices = self._space.local_steps
         while larger := next((steps for steps in choices if steps > self._leader.I), 0):
             if self._time_is_up() or not self._contest([replace(self._leader, I=larger)]):
@@ -237,7 +237,7 @@ class Guided:
     def _server(self) -> None:
         """Other global rates, with the same gamma or the same product, and other numbers of participants.
 
-        Smaller global rates are tried only if no larger one has led: whoever has just gone up does not go down again.
+        Smaller global rates are tried only if no larger one has led: a rate that was just raised is not lowered again.
         """
         risen = False
         while not self._time_is_up():
@@ -255,7 +255,7 @@ class Guided:
             self._neighbours()
 
     def _neighbours(self) -> None:
-        """The next smaller and larger I with the leader's new rates, where the way says that they pay."""
+        """The next smaller and larger I with the leader's new rates, where they are expected to be faster."""
         leader, choices = self._leader, self._space.local_steps
         at = choices.index(leader.I)
         limit = self._expected(self._way, leader.I)
@@ -295,7 +295,7 @@ class Guided:
         return self._course.score(candidate) / candidate.seconds(self._cost) * candidate.I
 
     def _expected(self, way: Way, local_steps: int, drift: float | None = None) -> float:
-        """The expected time with I local steps, if they are as efficient as ``drift`` of them at the way's rate."""
+        """The expected time with I local steps, if they are as efficient as ``drift`` of them at the known rate."""
         return way.steps(local_steps if drift is None else drift) / local_steps * self._each(local_steps)
 
     def _next_smaller(self, gamma: float) -> float:

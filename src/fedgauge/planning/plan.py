@@ -170,7 +170,7 @@ class Plan(Result, Displayed):
         spread = f" ({lasting(self.low)} to {lasting(self.high)})" if known else ""
         if self.goal.value is None:
             name = {"accuracy": "an accuracy", "loss": "a loss", "grad2": "a |grad f|^2"}[self.goal.quantity]
-            does = f"reach {name} of {short(self.value)} in the {rounds(self.rounds)} that the budget pays for"
+            does = f"reach {name} of {short(self.value)} in the {rounds(self.rounds)} within the budget"
         else:
             does = f"reach {self.goal.words} in about {lasting(self.seconds)}{spread}, {rounds(self.rounds)}"
         return f"{rates} {does}; {self.race.ending}."

@@ -46,7 +46,7 @@ from fedgauge.values.display import short
 
 _FIELD = 45  # largest number of candidates at the start, which is the size of the default grid
 _FEW = 6  # so few candidates are simply raced
-_LONG = 2000  # steps of a way from which on the gauge costs less than runs
+_LONG = 2000  # steps to the goal from which on the gauge costs less than runs
 _PATIENCE = 20.0  # a candidate has failed after this many times the time of the user's own experiment
 _ROOM = 1.5  # the planned experiment gets this many times the rounds of its slowest seed
 _LOOKED = 3  # number of rounds that are watched to explain the choice
@@ -223,7 +223,7 @@ def _planned(
 def _long_way(
     shared: Setup, course: Course, place: Path | None, progress: Progress
 ) -> Callable[[Candidate, int], dict[int, float]]:
-    """Measure the way to the goal with several I by the gauge, where it is so long that runs would cost more."""
+    """Measure the steps to the goal with several I by the gauge, where they are so many that runs would cost more."""
 
     def measured(base: Candidate, steps: int) -> dict[int, float]:
         # The way of synchronous training says nothing about one local step of an algorithm with another server.

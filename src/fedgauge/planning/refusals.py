@@ -31,7 +31,7 @@ def refuse_other_targets(experiment: Experiment, goal: Goal) -> None:
 
 
 def refuse_small_budget(goal: Goal, cost: Cost, space: Space) -> None:
-    """Refuse a budget that does not pay for one round."""
+    """Refuse a budget that one round exceeds."""
     steps, people = min(space.local_steps), min(space.participants)
     least = cost.round(steps, people)
     if goal.budget is not None and goal.budget < least:

@@ -112,7 +112,7 @@ class Rounds:
     def round(
         self, state: State, gradient: torch.Tensor | None = None, ends: Sequence[int] | None = None
     ) -> tuple[list[State], Watched]:
-        """Run one round and return the next state, and what was seen on the way if the round is watched.
+        """Run one round and return the next state, and what was measured within the round if it is watched.
 
         Args:
             state: the state before the round.

@@ -114,7 +114,7 @@ class Spread:
 
 @dataclass
 class Sums:
-    """The results of local steps: weighted sums of the messages, memories, and what was seen on the way.
+    """The results of local steps: weighted sums of the messages, memories, and what was measured within the round.
 
     Attributes:
         message: weighted sums of what the participants send.

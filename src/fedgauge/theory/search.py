@@ -1,6 +1,6 @@
 """The local steps, rates and rounds with the least bound: for a cost, or at the least cost for a bound.
 
-Every I up to the cap is looked at where the best rate has a closed form, and enough of them where it is searched (see
+Every I up to the cap is tried where the best rate has a closed form, and enough of them where it is searched (see
 :mod:`fedgauge.theory.rates`). :func:`best_gamma` and :func:`best_local_steps` are what ``fedgauge theory tune`` shows,
 :func:`solve` is what a plan by theory rests on.
 """
@@ -25,7 +25,7 @@ from fedgauge.theory.rates import BestRate, FreeRate, best_rate, limits, needed_
 from fedgauge.values import Bound, Condition, Number, Value, Version
 from fedgauge.values.display import Displayed
 
-_DENSE = 20  # where the rate is searched: every I up to this is looked at, and this many per factor of e beyond
+_DENSE = 20  # where the rate is searched: every I up to this is tried, and this many per factor of e beyond
 _TIE = 1e-12  # costs that differ by less count as equal, and the fewest local steps are chosen among equals
 _POINTS = 60  # points of the curve that is drawn
 
@@ -39,7 +39,7 @@ class Task:
         version: its version.
         values: the constants, N, and M where the theorem has one.
         cost: the cost of a round.
-        participants: how many workers a round pays for.
+        participants: how many workers send messages in a round.
         target: the bound to reach; None with a budget.
         budget: seconds to spend; None with a target.
         eta: the global rate; None leaves it free, and gamma is then ``gamma_min``.
@@ -118,7 +118,7 @@ class Choice(Value):
 
 
 def _affordable(task: Task, steps: Floats) -> Floats | None:
-    """Return the whole rounds that the budget pays for."""
+    """Return the whole rounds that the budget allows."""
     if task.budget is None:
         return None
     return np.asarray(np.floor(task.budget / task.seconds(steps) * (1 + _TIE)))
@@ -132,7 +132,7 @@ def _candidates(task: Task) -> npt.NDArray[Any]:
         most = min(most, int(room / step)) if step else most
         if most < 1 or room < 0:
             raise InputError(
-                f"The budget must pay for one round, which takes {float(task.seconds(1)):.6g} s at least, not "
+                f"The budget must cover one round, which takes {float(task.seconds(1)):.6g} s at least, not "
                 f"{task.budget!r} s; raise it or lower the cost."
             )
     if task.candidates is not None:
@@ -259,7 +259,7 @@ class Tuned(Value, Displayed):
         eta: the global rate.
         bound: the bound at the choice; its conditions hold.
         I: local steps per round, where they were chosen.
-        R: rounds that the budget affords.
+        R: rounds that the budget allows.
     """
 
     gamma: Number
@@ -357,7 +357,7 @@ def best_local_steps(
 ) -> Tuned:
     """Find the local steps I, and the best gamma for them, with the least bound under a budget.
 
-    A round costs ``communication + I * step``, and as many whole rounds are run as the budget affords. With the
+    A round costs ``communication + I * step``, and as many whole rounds are run as the budget allows. With the
     defaults that is R I <= budget gradients per worker.
 
     Args:
@@ -388,7 +388,7 @@ def best_local_steps(
     check_values({"I": np.array(steps)} if steps else {})
     if per_round + per_step * (min(steps) if steps else 1) > total * (1 + _TIE):
         raise InputError(
-            f"budget must pay for one round, at least {per_round + per_step:g}, not {budget!r}; raise it or try fewer "
+            f"budget must cover one round, at least {per_round + per_step:g}, not {budget!r}; raise it or try fewer "
             "steps."
         )
     # One round of one step: says what is missing, or that no rate is admissible, before anything is searched.

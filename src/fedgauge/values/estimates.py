@@ -84,7 +84,7 @@ class Estimate(Value):
     def enclosed(cls, symbol: str, low: float, high: float, method: str) -> Self:
         """Make an estimate that is exact up to rounding, from an interval that holds the truth.
 
-        Its value is the end with which a bound still holds: the upper one, for mu the lower one.
+        Its value is the conservative endpoint, with which a bound still holds: the upper one, for mu the lower one.
 
         >>> Estimate.enclosed("mu", 0.1, 0.2, "eigenvalue").value
         0.1

@@ -32,7 +32,7 @@ def known(run: Track) -> StepEfficiency:
 
 @given(st.floats(0.9, 1.9), st.floats(0.3, 0.9))
 def test_a_power_is_continued_exactly(power: float, part: float) -> None:
-    """Steps that grow as a power of the way: needed = c way^b, known in closed form."""
+    """Steps that grow as a power of those of the base run: needed = c way^b, known in closed form."""
     needed = 1.5 * WAY
     rounds = int(needed * part**power / 4)
     come = [WAY * (4 * number / needed) ** (1 / power) for number in range(1, rounds + 1)]
@@ -91,7 +91,7 @@ def test_half_a_run_says_what_the_whole_one_does(seed: int) -> None:
     }
     half, whole = (each.efficiency[1] for each in found.values())
     assert half.low <= whole.value <= half.high
-    assert "of the way; the rest is extrapolated" in found[160].notes[0]
+    assert "of the progress; the rest is extrapolated" in found[160].notes[0]
     assert found[160].spent.gradient_steps <= 300 + 160
     assert [len(each.answer.phases) for each in found.values()] == [1, 3]
 

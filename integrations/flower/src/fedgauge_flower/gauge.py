@@ -315,7 +315,7 @@ class Gauge(Strategy):
         return alike
 
     def _trained(self, server_round: int, answers: list[_Answer]) -> _Round:
-        """Sum up the participants' models and gradients after training, before they have seen their mean model."""
+        """Sum up the participants' models and gradients after training, before they receive their mean model."""
         assert self._arrays is not None
         assert self._grid is not None
         loss, gradient, total = _mean(answers)
@@ -362,7 +362,7 @@ class Gauge(Strategy):
         noise2 = {str(name): item.said.noise2 for name, item in zip(names, answers, strict=True)}
         if each := {name: value for name, value in noise2.items() if value is not None}:
             self._noise.add(record.round, each)
-        seen = "" if record.L_h_ratio is None else f", L_h seen {record.L_h_ratio:.4g}"
+        seen = "" if record.L_h_ratio is None else f", L_h measured {record.L_h_ratio:.4g}"
         logger.info("round %d: loss %.6g%s", record.round, record.loss, seen)
 
     def _report(self, what: str, node: int, round: int, why: str) -> None:
@@ -407,7 +407,7 @@ class Gauge(Strategy):
 
 
 def _sizes(answer: _Answer) -> dict[str, float | torch.Tensor]:
-    """What of an answer goes into means, by name."""
+    """Which parts of an answer go into means, by name."""
     said = answer.said
     tensors = {"at_global": said.at_global, "gradient": said.gradient, "look": said.look, "model": answer.after}
     tensors["weight"] = torch.tensor([answer.weight])

@@ -1,4 +1,4 @@
-"""The nodes' part of measuring around any Flower strategy: a mod that looks at the model before and after training.
+"""The nodes' part of measuring around any Flower strategy: a mod that measures at the model before and after training.
 
 The gauge's request is a separate record beside what the strategy sends, and so is the answer to it. The user's training
 function sees neither. Nothing is computed unless a :class:`Gauge` on the server asks for it.

@@ -1,4 +1,4 @@
-"""The constants seen in a run over Flower, in the form that reports, bounds and plans read."""
+"""The constants measured in a run over Flower, in the form that reports, bounds and plans read."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def measurement_of(
     num_workers: int,
     weights: npt.NDArray[np.float64] | None = None,
 ) -> Measurement:
-    """The constants that were seen in a run, as a measurement.
+    """The constants of a run, as a measurement.
 
     Args:
         trace: the run.
@@ -95,10 +95,10 @@ def write_measurement(
 
 
 def plan_run(run: str | Path, *, goal: str, cost: str) -> TheoryPlan:
-    """Plan by theory for the federation of a run over Flower, from the constants seen in the run; no data is needed.
+    """Plan by theory for the federation of a run over Flower, from the constants measured in it; no data is needed.
 
-    The plan is written to ``theory.json`` in the run's directory, and ``fedgauge report`` shows it. The constants seen
-    along a run are only lower bounds of the true ones, so that the plan is a plug-in and certifies nothing.
+    The plan is written to ``theory.json`` in the run's directory, and ``fedgauge report`` shows it. The constants
+    measured along a run are only lower bounds of the true ones, so that the plan is a plug-in and certifies nothing.
 
     Args:
         run: the directory of a run over Flower.

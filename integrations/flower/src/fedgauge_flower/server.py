@@ -100,7 +100,7 @@ def run_on(
         experiment: the algorithm, local steps, rounds, participation and seed; its data section says how many workers
             there are.
         shard: the model, and the test examples; any one example will do if there is no test.
-        out: the directory for the run. It also gets ``measure.json``, the constants that were seen, and
+        out: the directory for the run. It also gets ``measure.json``, the measured constants, and
             ``events.jsonl``, the workers that were lost or refused.
         resume: whether to resume the run in that directory.
         wait: the number of seconds to wait for all nodes to connect.
@@ -261,6 +261,6 @@ def server_app(load: Callable[[Context], Shard] | None = None, *, secure: bool =
 
 def _print_round(done: int, record: Any) -> None:
     if record is not None:
-        seen = "" if record.L_h_ratio is None else f", L_h seen {record.L_h_ratio:.4g}"
+        seen = "" if record.L_h_ratio is None else f", L_h measured {record.L_h_ratio:.4g}"
         accuracy = "" if record.accuracy is None else f", accuracy {record.accuracy:.2%}"
         print(f"fedgauge: round {record.round}, loss {record.loss:.6g}{accuracy}{seen}", flush=True)

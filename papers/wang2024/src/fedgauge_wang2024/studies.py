@@ -52,7 +52,7 @@ class Size:
         measured: the number of rounds over which they are measured.
         readings: which readings are taken.
         table: keys of the experiment that differ while the constants are measured.
-        part: where measuring all examples would take too long, every how-manyth of each worker is measured.
+        part: where measuring all examples would take too long, the stride over each worker's examples.
     """
 
     local_steps: tuple[int, ...]

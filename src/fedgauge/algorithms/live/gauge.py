@@ -49,9 +49,10 @@ class LiveGauge:
         local_steps: the number of local steps that you would take.
         steps: the local steps of the whole run, on each worker.
         cost: the cost of a round of communication, in local steps; without it, the run stays with your own number.
-        candidates: the numbers to try; by default your own, a quarter of it and four times it.
+        candidates: the numbers to try; by default a quarter of your own, your own and four times it, or larger ones
+            where a round costs far more than these; where the largest is best, larger ones follow.
         explore: the share of the run that may be spent on trying.
-        commit: whether to stay with the best number once it is clear, and to look again later; otherwise the candidates
+        commit: whether to stay with the best number once it is clear, and to try again later; otherwise the candidates
             are tried until the share is used up.
         on_change: called with the old and the new number when it changes, such as to rescale an outer momentum.
 

@@ -79,7 +79,7 @@ def run(directory: Path, progress: Callable[[str, int], Callable[[int, Round | N
 
 
 def gauge(directory: Path, progress: Callable[[str, int, int | None], None]) -> GaugeResult:
-    """Gauge how many local steps the federation affords, and write the result beside the runs."""
+    """Gauge how many local steps to take, and write the result beside the runs."""
     from fedgauge.measurement.gauge.gauge import gauge as take
     from fedgauge.measurement.gauge.result import GaugeOptions
 
@@ -123,7 +123,7 @@ def show(result: Mapping[str, Any]) -> None:
         )
         for run in result["runs"]
     ]
-    head = ("I", f"rounds to {TARGET:.0%}", f"loss after {ROUNDS}", "accuracy", "L_h seen (lower)", "seconds")
+    head = ("I", f"rounds to {TARGET:.0%}", f"loss after {ROUNDS}", "accuracy", "L_h measured (lower)", "seconds")
     console.table("digits: MLP, 10 workers, half of each worker's data has one label", head, rows)
 
 

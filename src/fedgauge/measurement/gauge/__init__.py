@@ -1,1 +1,1 @@
-"""The gauge: how many local steps a federation affords, measured on the federation itself."""
+"""The gauge: how many local steps to take, measured on the federation itself."""

@@ -1,4 +1,4 @@
-"""Whole runs from the first model, one for each number of local steps: for ways that are too short to alternate on.
+"""Whole runs from the first model, one for each number of local steps: for runs that are too short to alternate in.
 
 They are also what serves where the server remembers rounds, so that the number cannot change within a run.
 """
@@ -16,7 +16,7 @@ from fedgauge.values.display import counted
 
 PHASES = ("early", "middle", "late")
 _LEAST = 4
-"""A run is not begun with fewer steps than the way's over this number."""
+"""A run is not begun with fewer steps than those of the base run over this number."""
 _RECORDS = 48
 """About how often f is recorded along a run."""
 
@@ -32,7 +32,7 @@ class Runs:
     Attributes:
         run: makes one.
         curve: f along the base run.
-        goal: the value of f at which the way ends.
+        goal: the value of f at which the comparison ends.
         budget: steps that may be spent beyond the base run.
         efficiencies: of every number of local steps that was run.
         unknown: numbers that were run in vain.
@@ -62,7 +62,7 @@ class Runs:
 
     @property
     def phases(self) -> tuple[tuple[str, tuple[StepEfficiency, ...]], ...]:
-        """The efficiencies in each part of the way, as far as runs got."""
+        """The efficiencies early, in the middle and late, as far as runs got."""
         rows = [
             (name, tuple(parts[k] for _, parts in sorted(self.parts.items()) if k < len(parts)))
             for k, name in enumerate(PHASES)
@@ -112,7 +112,7 @@ class Runs:
         found, steps = efficiency_of(local_steps, track, self.curve, self.goal), counted(local_steps, "local step")
         if found is None:
             self.unknown.add(local_steps)
-            self.notes.append(f"With {steps}, the budget ended before enough of the way was run for a number.")
+            self.notes.append(f"With {steps}, the budget ended before f had fallen far enough for a number.")
             return True
         self.efficiencies[local_steps] = found
         if parts := phases_of(local_steps, track, self.curve, self.goal, len(PHASES)):
@@ -120,8 +120,10 @@ class Runs:
         if found.limit and has_stalled(track, self.curve):
             self.notes.append(f"With {steps}, f hardly falls any more above the goal: drift may put it out of reach.")
         elif found.limit:
-            self.notes.append(f"With {steps}, the budget ended before enough of the way was run for a number.")
+            self.notes.append(f"With {steps}, the budget ended before f had fallen far enough for a number.")
         elif track.losses[-1] > self.goal:
             come = self.curve.steps_at(track.losses[-1]) / self.curve.steps_at(self.goal)
-            self.notes.append(f"With {steps}, the budget ended after {come:.0%} of the way; the rest is extrapolated.")
+            self.notes.append(
+                f"With {steps}, the budget ended after {come:.0%} of the progress; the rest is extrapolated."
+            )
         return True

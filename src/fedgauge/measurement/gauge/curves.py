@@ -114,13 +114,13 @@ _SIGMAS = 1.645
 _SCATTER, _DRIFTING = 0.10, 0.12
 """The relative error of one run, and how much of log(1/E) is added: found on digits, and checked on other data."""
 _OBSERVED = 0.1
-"""The part of the way that a run must have come for the rest to be extrapolated."""
+"""The part of the base run's progress that a run must have made for the rest to be extrapolated."""
 _POWERS = 0.85, 2.0
-"""The least and the largest power of the way with which the steps of a run are taken to grow."""
+"""The least and the largest power of the base run's steps with which those of a run are taken to grow."""
 _FURTHER = 0.15
-"""The relative error that a way e times as long as the one that was run adds: found on digits."""
+"""The relative error that extrapolating to e times the progress adds: found on digits."""
 _FEW = 3
-"""Records that tell a power; with fewer, the steps grow in proportion to the way."""
+"""Records that tell a power; with fewer, the steps grow in proportion to those of the base run."""
 
 
 def _with_error(local_steps: int, value: float, noise: float) -> StepEfficiency:
@@ -189,7 +189,7 @@ def has_stalled(run: Track, curve: BaseCurve) -> bool:
 
 
 def phases_of(local_steps: int, run: Track, curve: BaseCurve, goal: float, number: int) -> list[StepEfficiency]:
-    """The efficiency in each of several equal parts of the way, as many as the run got through."""
+    """The efficiency in each of several equal parts of the base run, as many as the run got through."""
     way = curve.steps_at(goal)
     ends = [0.0]
     for k in range(1, number + 1):

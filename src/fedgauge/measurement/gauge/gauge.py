@@ -1,8 +1,8 @@
 """Measure the efficiency of local steps on a federation, and answer how many to take.
 
 Where a run is long enough, the number of local steps changes within it, and what each number brings is fitted: the
-answer costs no more than training. On short ways, and where the server remembers rounds, a run with one local step per
-round is compared with runs with more.
+answer costs no more than training. Where it is too short, or the server remembers rounds, a run with one local step
+per round is compared with runs with more.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ def gauge(
         source: a federation; or an experiment or set-up, which already contains the algorithm and everything else.
         algorithm: the algorithm, with the rate at which local steps are gauged. Without one, it is FedAvg at the rate
             at which synchronous training is fastest, which is searched for; so it is for an experiment without gamma.
-        goal: the value of f at which the way ends, as a number or as in ``loss=0.3``; by default, where the run ends.
+        goal: the value of f at which the comparison ends, as a number or as in ``loss=0.3``; by default, where the
+            run ends.
         cost: what a round of communication costs, for the recommended number of local steps: a number of local steps,
             or a cost or its name, as in ``cross-device``.
         reference: the algorithm that local steps are compared with. By default, it is the algorithm itself with one

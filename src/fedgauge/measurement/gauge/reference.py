@@ -55,7 +55,7 @@ def reference_for(algorithm: Algorithm, given: Algorithm | None) -> tuple[Algori
 
 
 def check_base(curve: BaseCurve, goal: float | None) -> float:
-    """The value of f at which the way ends; a base run that rises or never gets there is refused.
+    """The value of f at which the comparison ends; a base run that rises or never gets there is refused.
 
     Args:
         curve: of the base run.

@@ -100,7 +100,7 @@ class GaugeResult(Result, Displayed):
     Attributes:
         answer: the answer: efficiencies with their intervals, and what to use for the cost of a round.
         settings: the experiment or the federation, the algorithm and the options.
-        goal: the value of f at the end of the way.
+        goal: the value of f at which the comparison ends.
         steps: the steps of the first run at which f was recorded.
         losses: f there.
         spent: what it cost.

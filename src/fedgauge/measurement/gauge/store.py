@@ -1,4 +1,4 @@
-"""What a gauge keeps on the way, so that an interrupted one is resumed.
+"""What a gauge saves while it goes on, so that an interrupted one is resumed.
 
 Every part has a digest of its content, of its name and of the gauge that it belongs to: a part that is not what this
 gauge wrote is computed again, and a warning says so.

@@ -188,8 +188,9 @@ class RunSection:
         " size, rounded up, so workers with more examples take more steps."
     )
     cost: str | None = _key(
-        "Cost of a round: cross-device, cross-silo or local, with changed numbers if you like, as in"
-        " cross-device,step=0.2; or numbers alone, as in fixed=1,bandwidth=1e6,step=0.01. A gauge recommends local"
+        "Cost of a round: the number of local steps that take as long, as in 100; cross-device, cross-silo or local,"
+        " with changed numbers if you like, as in cross-device,step=0.2; or numbers alone, as in"
+        " fixed=1,bandwidth=1e6,step=0.01. A gauge recommends local"
         " steps for it; a plan and automatic local steps go by it, or by cross-device."
     )
     most_local_steps: int | None = _key("Largest number of local steps that auto may choose [default: 128].")
@@ -210,8 +211,7 @@ class RunSection:
     )
     record_sample: int | None = _key("Record values of only this many examples of each worker, and say so.")
     watch: bool | None = _key(
-        "Also record how far the workers' models spread and the L_h that was seen; takes two more passes"
-        " [default: yes]."
+        "Also record how far the workers' models spread and the L_h of the round; takes two more passes [default: yes]."
     )
     goal: str | None = _key(
         "Stop when this is reached, as in loss=0.1; accuracy=0.9 is that on test data, and grad2=0.01 the squared norm"

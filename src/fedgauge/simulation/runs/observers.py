@@ -119,6 +119,6 @@ class TensorBoard:
         if record is None:
             return
         values = {name: getattr(record, key) for key, name in QUANTITIES.items()}
-        for name, value in {**values, "L_h seen": record.L_h_ratio}.items():
+        for name, value in {**values, "L_h measured": record.L_h_ratio}.items():
             if value is not None:
                 self._writer.add_scalar(name, value, record.round)

@@ -33,7 +33,7 @@ class DataSource:
         hessian_examples: how many examples of each worker Hessians are taken over; None means all.
         hessian_places: where Hessians are taken.
         records: of f along the pooled run; runs with more local steps are recorded as often.
-        gauge_budget: of the gauge, in pooled runs; its default, 2, does not pay for the most local steps here.
+        gauge_budget: of the gauge, in pooled runs; the most local steps here exceed its default, 2.
         local_steps: whose slowdowns are measured.
         delta_places: where max_i |H_i - H| is measured, which takes twice as long as L_h, L_tilde and L_g together.
     """

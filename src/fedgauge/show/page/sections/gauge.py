@@ -1,4 +1,4 @@
-"""The gauge: how many local steps the federation affords, which is the first thing that a reader wants to know."""
+"""The gauge: how many local steps to take, which is the first thing that a reader wants to know."""
 
 from __future__ import annotations
 
