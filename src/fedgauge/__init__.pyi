@@ -24,6 +24,7 @@ from .algorithms.adaptive_pace import adaptive_pace as adaptive_pace
 from .algorithms.cost import Cost as Cost
 from .algorithms.paces import QSR as QSR
 from .algorithms.paces import AdaComm as AdaComm
+from .algorithms.paces import Live as Live
 from .algorithms.paces import PostLocal as PostLocal
 from .base.errors import InputError as InputError
 from .data.dataset import Dataset as Dataset
@@ -52,6 +53,7 @@ from .measurement.divergence import divergence as divergence
 from .measurement.gauge.gauge import gauge as gauge
 from .measurement.gauge.result import GaugeOptions as GaugeOptions
 from .measurement.gauge.result import GaugeResult as GaugeResult
+from .measurement.gauge.result import RateSearch as RateSearch
 from .measurement.inspection import inspect_models as inspect_models
 from .measurement.inspection_result import Inspection as Inspection
 from .measurement.lenses import lenses as lenses

@@ -135,7 +135,7 @@ class DistributedGauge:
                 one, for experiments: with an outer momentum, answers cannot be relied on, rescaled or not.
         """
         if hasattr(averager, "_sync_every"):
-            fragments = set_steps(averager, self._agreed, self._live.settings)
+            fragments = set_steps(averager, self._agreed, (*self._live.candidates, self._live.settings["local_steps"]))
             self._discards = hasattr(averager, "_fragments")
             if isinstance(self._exchange, Replicas):
                 self._exchange.fragments = fragments

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection
 from typing import Any
 
 from fedgauge.base.errors import InputError
@@ -44,11 +44,11 @@ class Replicas:
         return float(pair[0] / pair[1])
 
 
-def set_steps(averager: Any, steps: int, settings: Mapping[str, Any]) -> int:
+def set_steps(averager: Any, steps: int, possible: Collection[int]) -> int:
     """Set the local steps of torchft's LocalSGD or DiLoCo, and say in how many fragments it averages the model."""
     fragments = len(getattr(averager, "_fragments", ())) or 1
     delay = getattr(averager, "_fragment_sync_delay", 0)
-    for each in {*(settings["candidates"] or ()), settings["local_steps"], steps}:
+    for each in sorted({*possible, steps}):
         if each % fragments or each // fragments <= delay:
             raise InputError(
                 f"A model in {fragments} fragments with a delay of {delay} steps cannot have {each} local steps; make"
