@@ -40,15 +40,15 @@ def sharpness() -> tuple[int, int]:
 def gauge_errors() -> tuple[int, int, int]:
     """Median error, the error that nine of ten stay within, in percent, and how many predictions, all of them fresh."""
     numbers = kept("gauge/numbers.json")
-    fresh = [part for name, part in numbers.items() if "developed" not in name]
+    fresh = [part for name, part in numbers.items() if "developed" not in name and "of" not in part]
     errors = []
     for part in fresh:
         for cell in part["cells"]:
             for found in cell["gauge"]:
-                for each in found["efficiency"] if isinstance(found, dict) else found:
+                for each in found["efficiency"]:
                     truth = cell["truth"][str(each["local_steps"])]
                     if truth < 6:
-                        errors.append(abs(1 / each["value"] / truth - 1) if each["value"] else None)
+                        errors.append(None if each["limit"] else abs(1 / each["value"] / truth - 1))
     known = sorted(error for error in errors if error is not None)
     return round(100 * statistics.median(known)), round(100 * known[-(-9 * len(known) // 10) - 1]), len(errors)
 
