@@ -11,7 +11,7 @@ from fedgauge.base.errors import InputError, nearest
 from fedgauge.base.terminal import notify
 from fedgauge.data.dataset import Dataset, check_dataset
 
-Scaling = Literal["published", "unit", "measured", "none", "auto"]
+Scaling = Literal["published", "unit", "measured", "features", "none", "auto"]
 
 
 def standardise(dataset: Dataset, scaling: Scaling | None = None) -> Dataset:
@@ -22,9 +22,11 @@ def standardise(dataset: Dataset, scaling: Scaling | None = None) -> Dataset:
         scaling: ``unit`` divides by the peak, so that bytes lie in [0, 1]. ``published`` then subtracts the published
             mean of each channel and divides by its published standard deviation. ``measured`` does the same with the
             mean and standard deviation of these training inputs. Channels are axis 1 of images; other inputs count as
-            one channel. All of these give float32. ``none`` leaves inputs as they are; whole numbers, bytes included,
-            are then tokens. By default, bytes and floats are scaled by ``unit``, and other whole numbers are tokens.
-            ``auto`` does the same, except that floats far above 1 are scaled by ``measured``, which it says.
+            one channel. ``features`` takes the mean and the standard deviation of each feature of these training
+            inputs, for rows of features that have units of their own. All of these give float32. ``none`` leaves
+            inputs as they are; whole numbers, bytes included, are then tokens. By default, bytes and floats are scaled
+            by ``unit``, and other whole numbers are tokens. ``auto`` does the same, except that floats far above 1 are
+            scaled by ``features``, or by ``measured`` where inputs are not rows, which it says.
 
     >>> tiny = Dataset("tiny", np.array([[0], [255]], np.uint8), [0, 1], np.zeros((0, 1), np.uint8), [], ("a", "b"))
     >>> standardise(tiny, "unit").train_inputs.ravel()
@@ -49,6 +51,8 @@ def standardise(dataset: Dataset, scaling: Scaling | None = None) -> Dataset:
             f"The inputs of {dataset.name} are whole numbers, which are tokens and are not scaled; leave scale out, or"
             " convert them to floats if they are features."
         )
+    if scaling == "features":
+        return _by_feature(dataset)
     mean, std = _moments(dataset, scaling)
     parts = []
     for inputs in (dataset.train_inputs, dataset.test_inputs):
@@ -77,16 +81,34 @@ def _largest(dataset: Dataset) -> float:
     return float(np.sqrt(squares.max(initial=0.0) / dataset.num_train))
 
 
+def _by_feature(dataset: Dataset) -> Dataset:
+    """The data set with every feature scaled by itself; a constant one becomes 0."""
+    if dataset.train_inputs.ndim != 2:
+        shape = dataset.train_inputs.shape[1:]
+        raise InputError(
+            f"scale='features' is for rows of features, and inputs of {dataset.name} have shape {shape}; choose"
+            " scale='measured'."
+        )
+    train = dataset.train_inputs.astype(np.float64)
+    mean, std = train.mean(axis=0), train.std(axis=0)
+    std[std <= 1e-12 * np.maximum(np.abs(mean), 1e-300)] = 1.0
+    parts = (((part.astype(np.float64) - mean) / std).astype(np.float32) for part in (train, dataset.test_inputs))
+    inputs, tests = parts
+    return dataclasses.replace(dataset, train_inputs=inputs, test_inputs=tests, peak=1.0)
+
+
 def _chosen(dataset: Dataset) -> Dataset:
     """The data set with inputs as networks like them."""
     scaled = standardise(dataset)
     if _largest(scaled) <= _LARGE:
         return scaled
+    rows = dataset.train_inputs.ndim == 2
     notify(
-        f"The inputs of {dataset.name} are large: the root mean square of one feature is {_largest(scaled):,.4g}. They"
-        " were scaled by their mean and standard deviation; give scale='unit' to leave them large."
+        f"The inputs of {dataset.name} are large: the root mean square of one feature is {_largest(scaled):,.4g}."
+        f" {'Each feature was scaled by its' if rows else 'They were scaled by their'} mean and standard deviation;"
+        " give scale='unit' to leave them large."
     )
-    return standardise(dataset, "measured")
+    return standardise(dataset, "features" if rows else "measured")
 
 
 def warn_of_large_inputs(dataset: Dataset) -> None:

@@ -85,7 +85,8 @@ class RateSearch(Value):
     def sentence(self) -> str:
         """What was chosen, from what."""
         rates = [gamma for gamma, _ in self.tried]
-        edge = " A larger one may be faster still." if self.gamma == max(rates) else ""
+        ends = {max(rates): " A larger one may be faster still.", min(rates): " A smaller one may be faster still."}
+        edge = ends.get(self.gamma, "")
         return (
             f"gamma {self.gamma:.3g} was chosen: of {len(rates)} rates from {min(rates):.3g} to {max(rates):.3g},"
             f" synchronous training was fastest with it in {self.steps} steps, which took {self.gradient_steps:,} steps"

@@ -34,9 +34,9 @@ class DataSection:
         "digits",
     )
     dir: str | None = _key("Directory that holds the data sets [default: $FEDGAUGE_DATA, or your user data directory].")
-    scale: Literal["unit", "published", "measured", "none", "auto"] | None = _key(
-        "How to scale the inputs: unit, published, measured, none for tokens, or auto, which is unit, or measured for"
-        " floats far above 1 [default: unit; whole numbers other than bytes are tokens]."
+    scale: Literal["unit", "published", "measured", "features", "none", "auto"] | None = _key(
+        "How to scale the inputs: unit, published, measured, features (each by itself), none for tokens, or auto, which"
+        " is unit, or features for floats far above 1 [default: unit; whole numbers other than bytes are tokens]."
     )
     targets: Literal["classes", "values"] | None = _key(
         "Whether the targets are classes or values, as in regression [default: fractions are values]."
