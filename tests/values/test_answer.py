@@ -100,6 +100,13 @@ def test_what_whole_runs_chose_stands_above_the_curve() -> None:
         Answer((entry(1, 1.0),), "synchronous training", chosen=2)
 
 
+def test_what_may_never_arrive_is_not_recommended() -> None:
+    entries = (entry(1, 1.0), entry(16, 0.6), StepEfficiency.at_most(64, 0.5), StepEfficiency.at_most(256, 0.5))
+    found = Answer(entries, "synchronous training", cost=1000.0)
+    assert found.best().local_steps == 16
+    assert found.best().edge == ""
+
+
 def test_it_survives_json() -> None:
     found = answer(0.98, 0.9, cost=3.0)
     assert Answer.from_json(found.to_json()) == found

@@ -164,6 +164,9 @@ class Answer(Value, Displayed):
         """
         price = self._price(cost)
         steps, curves = _curves(self.efficiency)
+        # With numbers of which only a limit is known, f may never get there, so that they are not recommended.
+        certain = steps <= max(each.local_steps for each in self.efficiency if not each.limit)
+        steps, curves = steps[certain], curves[:, certain]
         times = (1 + price / steps) / np.exp(curves)
         middle = times[0]
         at = int(np.argmin(middle))

@@ -22,8 +22,6 @@ from fedgauge.algorithms.adaptive_pace import Pace
 from fedgauge.algorithms.base import Algorithm
 from fedgauge.algorithms.cost import Cost
 from fedgauge.algorithms.live.blocks import least_steps
-from fedgauge.algorithms.live.gauge import FACTOR as LARGER
-from fedgauge.algorithms.live.gauge import WORTH
 from fedgauge.algorithms.paces import Chosen
 from fedgauge.base.errors import InputError
 from fedgauge.base.progress import reported, silent
@@ -44,7 +42,8 @@ from fedgauge.measurement.gauge.alternating import (
 )
 from fedgauge.measurement.gauge.by_runs import Runs
 from fedgauge.measurement.gauge.cause import Cause, Sight, explained
-from fedgauge.measurement.gauge.curves import BaseCurve, efficiency_of
+from fedgauge.measurement.gauge.confirmation import Confirmation
+from fedgauge.measurement.gauge.curves import BaseCurve
 from fedgauge.measurement.gauge.preparation import priced, read_cost, read_goal, steps_of, with_rate
 from fedgauge.measurement.gauge.reference import check_base, check_efficiencies, reference_for, stalled_at
 from fedgauge.measurement.gauge.result import GaugeOptions, GaugeResult, RateSearch, Spent
@@ -63,8 +62,6 @@ _SAMPLES = 32
 """Samples of each worker from which sigma is estimated."""
 _OPTIONS = tuple(field.name for field in fields(GaugeOptions) if field.name != "local_steps")
 _SYNCHRONOUS = "synchronous training"
-_FEWEST_ROUNDS, _PATIENCE = 6, 2
-"""A larger number of local steps is tried if its run, of so many times the steps of one run, has so many rounds."""
 _SURE = 0.95
 """How sure the recommendation must be for further runs to be spared."""
 _APART = 10**6 + 3
@@ -248,31 +245,27 @@ class _Gauge:
         found = sorted([*entries, *limits.values()], key=lambda each: each.local_steps)
         end = known.losses[-1] if self._goal is None else self._goal
         if seen and self._tracks[-1].complete and not limits:
-            found = self._with_larger(found, reference_curve(seen[0][1], floor), end)
+            found = self._confirmed(found, reference_curve(seen[0][1], floor), end)
         cause = self._cause(found, sights) if first else None
         return self._result(found, known, end, cause, self._method_of_one(number, candidates))
 
-    def _with_larger(self, found: list[StepEfficiency], curve: BaseCurve, end: float) -> list[StepEfficiency]:
-        """Larger numbers too, where the largest seems best and rounds are dear, each by a run of its own."""
-        while self._price is not None:
-            largest = found[-1].local_steps
-            following = LARGER * largest
-            gain = (1 + self._price / largest) / (1 + self._price / following)
-            # Drift may keep so many steps above the goal for ever, so that only a run which gets there counts.
-            rounds = _PATIENCE * self._steps // following
-            if self._answer(found).best().edge != "largest" or gain < WORTH or rounds < _FEWEST_ROUNDS:
-                break
-            self._total += _PATIENCE * self._steps
+    def _confirmed(self, found: list[StepEfficiency], curve: BaseCurve, end: float) -> list[StepEfficiency]:
+        """The efficiencies, some by runs of their own where the recommendation rests on them."""
+        price = self._price
+        if price is None:
+            return found
+
+        def run(local_steps: int, rounds: int, every: int) -> Track:
+            self._total += rounds * local_steps
             with self._runner(self._setup) as runner:
-                track = self._run(runner, end, following, rounds, following, watched=False)
-            self._tracks.append(track)
-            if not track.complete:
-                break
-            measured = StepEfficiency.at_most(following, min(curve.steps_at(end) / track.steps[-1], 1.0))
-            if track.losses[-1] <= end:
-                measured = efficiency_of(following, track, curve, end) or measured
-            self._notes.append(f"{following} local steps had a run of their own, because rounds are so dear.")
-            found = [*found, measured]
+                return self._run(runner, end, local_steps, rounds, every, watched=False)
+
+        confirmation = Confirmation(run, curve, end, self._steps)
+        found = confirmation.make(found, lambda entries: self._answer(entries).best(), price)
+        self._tracks += confirmation.tracks
+        if confirmation.tried:
+            tried = " and ".join(map(str, sorted(confirmation.tried)))
+            self._notes.append(f"{tried} local steps had a run of their own, because the recommendation rests on them.")
         return found
 
     def _compare_runs_instead(self, why: str) -> GaugeResult:
