@@ -33,6 +33,8 @@ _CLEAR = 0.9
 """How likely the best number must be within a tenth of the best of all for the run to stay with it."""
 WORTH = 1.1
 """A larger candidate is tried if rounds of it would make the run so many times as fast without any drift."""
+_LEVEL = 0.8
+"""A larger candidate is not tried where the largest is less efficient than this part of the one before."""
 _AGAIN = 0.1
 """The part of the run after which the gauge tries again."""
 _LISTS = ("taken", "alive", "queue", "notes")
@@ -256,16 +258,18 @@ class LiveGauge:
         """Go on with a larger candidate, if the largest seems best and the run is long enough for one more."""
         if self._given or self._fit is None or self.cost is None or not self.commit:
             return False
-        before = self._alive
-        largest = self.candidates[-1]
+        alive, largest = self._alive, self.candidates[-1]
         gain = (1 + self.cost / largest) / (1 + self.cost / (FACTOR * largest))
-        if self._so_far().best().local_steps != largest or gain < WORTH:
+        known = self._so_far()
+        before = known.efficiency[-2:][0]
+        falls = known.efficiency[-1].value < _LEVEL * before.value
+        if known.best().local_steps != largest or falls or gain < WORTH:
             return False
         self.candidates.append(FACTOR * largest)
         self._alive = [len(self.candidates) - 2, len(self.candidates) - 1]
         if not self._may_explore():
             self.candidates.pop()
-            self._alive = before
+            self._alive = alive
             return False
         self._taken.append(0.0)
         self._records.widen()
