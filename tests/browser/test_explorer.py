@@ -457,6 +457,30 @@ def test_a_file_that_the_page_loads_brings_its_runs_values_too(visit: Visit, exp
     assert (start.values["I"], start.values["gamma"], start.values["R"]) == (12, 0.002, 300)
 
 
+@pytest.mark.parametrize("width", [1400, 390])
+def test_it_opens_with_the_bound_against_local_steps(visit: Visit, explorer: Path, width: int) -> None:
+    page = visit(explorer, viewport={"width": width, "height": 900})
+    page.wait_for_selector("#steps-field .best")
+    boxes = {
+        name: page.locator(selector).bounding_box() or {}
+        for name, selector in (("said", "#steps-said"), ("curve", "#steps-field"), ("slider", "#slide-I"))
+    }
+    best = page.locator("#steps-legend li[data-mark=best]").get_attribute("data-steps")
+    expect(page.locator("#steps-said")).to_contain_text(f"least at I = {best}")
+    assert boxes["said"]["y"] < boxes["curve"]["y"]
+    assert boxes["curve"]["y"] + boxes["curve"]["height"] < 900
+    if width == 1400:
+        assert boxes["slider"]["x"] + boxes["slider"]["width"] < boxes["curve"]["x"]
+        assert boxes["slider"]["y"] < 900
+    else:
+        assert boxes["curve"]["y"] < boxes["slider"]["y"]
+    letters = page.evaluate(
+        "() => { const svg = document.getElementById('steps-field'), unit = svg.clientWidth / 720;"
+        " return [...svg.querySelectorAll('text')].map(text => parseFloat(getComputedStyle(text).fontSize) * unit); }"
+    )
+    assert min(letters) > 10
+
+
 @pytest.mark.parametrize("width", [1280, 390])
 def test_no_number_box_cuts_its_number(visit: Visit, explorer: Path, width: int) -> None:
     page = visit(explorer, viewport={"width": width, "height": 900})

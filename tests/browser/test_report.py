@@ -16,6 +16,7 @@ from fedgauge.algorithms.cost import Cost
 from fedgauge.cli import main
 from fedgauge.federation.random_quadratics import random_quadratics
 from fedgauge.planning.goal import Goal
+from fedgauge.planning.plan import Plan
 from fedgauge.planning.planner import PlanOptions, plan
 from fedgauge.show.charts import Row, RowChart
 from fedgauge.show.page.grids import draw
@@ -82,14 +83,38 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 def test_it_opens_from_disk_and_asks_nobody(made: Made, visit: Visit) -> None:
     page = visit(made.page)
     expect(page.locator(".verdict")).to_have_text(made.told["verdict"])
-    for name in made.told["sections"]:
+    card, *sections = made.told["sections"]
+    expect(page.locator(f"section#{card}.card")).to_be_visible()
+    for name in sections:
         expect(page.locator(f"section#{name} > h2")).to_be_visible()
-    assert made.told["sections"] == (
-        ["settings", "federation", "rounds", "constants", "bound", "origins", "plan", "certificate", "commands"]
+    assert card == "answer"
+    theory = ["constants", "bound"]
+    assert sections == (
+        ["rounds", "gauge", "federation", "origins", *theory, "settings", "plan", "certificate", "commands"]
     )
     text = made.page.read_text()
     assert "http://" not in text
     assert "https://" not in text
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+def test_the_answer_is_above_everything_else(made: Made, visit: Visit, width: int) -> None:
+    page = visit(made.page, viewport={"width": width, "height": 900})
+    expect(page.locator("h1")).to_have_text("digits, mlp, fedavg")
+    places = [
+        page.locator(selector).first.evaluate("element => element.getBoundingClientRect().top")
+        for selector in ("h1", ".verdict", "#answer table", "#answer svg:not(.log)", ".summary", "nav", "#rounds")
+    ]
+    table, curve = places[2:4]
+    assert [*places[:3], *places[4:]] == sorted([*places[:3], *places[4:]])
+    assert places[1] < 200
+    assert table < 600
+    # On a wide screen they stand side by side.
+    assert curve < 600 if width == 1400 else table < curve < places[4]
+    plan = json.loads((made.directory / "plan.json").read_text())
+    assert made.told["verdict"] == Plan.from_json(plan).answer.sentence  # type: ignore[union-attr]
+    uses = page.locator("#answer tbody tr").first.locator("td").all_text_contents()
+    assert f"Use {uses[-1]} local step" in made.told["verdict"]
 
 
 def test_its_numbers_are_those_of_the_files(made: Made, visit: Visit) -> None:
@@ -222,7 +247,7 @@ OUTSIDE = """() => [...document.querySelectorAll('svg text')].filter(text => {
 def test_every_link_of_the_contents_is_seen_whole(made: Made, visit: Visit, width: int) -> None:
     page = visit(made.page, viewport={"width": width, "height": 900})
     edges = page.locator("nav a").evaluate_all("all => all.map(link => link.getBoundingClientRect().right)")
-    assert len(edges) == len(made.told["sections"])
+    assert len(edges) == len(made.told["sections"]) - 1  # the answer is above them
     right = page.locator("nav").evaluate("nav => nav.getBoundingClientRect().right")
     assert max(edges) <= right
 
@@ -246,7 +271,11 @@ def test_words_stay_inside_their_pictures(made: Made, visit: Visit, width: int, 
 
 def test_intervals_end_before_their_axis_does(made: Made, visit: Visit) -> None:
     page = visit(made.page)
-    for name in ("constants", "finals"):
+    names = [name for name in ("constants", "finals") if name in made.told["charts"]]
+    # A final of one has nothing to compare, and no picture.
+    found = json.loads((made.directory / "plan.json").read_text())
+    assert ("finals" in names) == (len(found["race"]["standings"]) > 1)
+    for name in names:
         chart = page.locator(f"#chart-{name} svg")
         bars = chart.locator("path.line").evaluate_all(
             "all => all.map(bar => bar.getBBox()).map(box => [box.x, box.x + box.width])"

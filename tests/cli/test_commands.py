@@ -22,7 +22,9 @@ from tests.cli.command import FEDERATION, Capture, answer, start, without_progre
 from fedgauge import QuadraticFederation, expect, fedavg, fedavgm, minibatch, momentum
 from fedgauge.base.terminal import command_line
 from fedgauge.cli import app, main
+from fedgauge.cli.demo import digits, quadratics
 from fedgauge.federation.participation import Participation
+from fedgauge.measurement.gauge.result import GaugeResult
 from fedgauge.show.terminal import console
 from fedgauge.simulation.runs.reader import read_run
 from fedgauge.values import Trace
@@ -387,16 +389,27 @@ def test_table2_from_finished_cells(place: Path, capsys: Capture) -> None:
 
 def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["demo", "--out", "my demo", "--json"]) == 0
-    out, err = capsys.readouterr()
+    assert main(["demo", "--out", "my demo"]) == 0
+    printed, err = capsys.readouterr()
     assert without_progress(err) == ""
-    result = json.loads(out)
+    result = json.loads((tmp_path / "my demo" / "result.json").read_text())
     written = {path.name: path.read_bytes() for path in (tmp_path / "my demo").iterdir() if path.is_file()}
     pictures = {"partition.png", "digits.png", "rounds.png", "local-steps.png"}
     assert set(written) == {"result.json", "report.html", *pictures}
-    assert json.loads(written["result.json"]) == result
     assert all(written[name].startswith(b"\x89PNG") for name in pictures)
     report = written["report.html"].decode()
+    # The terminal ends with the answer with which the report begins, and the files and the notebook say the same.
+    gauged = json.loads((tmp_path / "my demo" / "gauged" / "gauge.json").read_text())
+    sentence = gauged["sentence"]
+    assert result["sentence"] == sentence
+    assert sentence.startswith("Use ")
+    assert f'<p class="verdict">{sentence}</p>' in report
+    assert "<h1>digits, mlp, fedavg</h1>" in report
+    assert sentence in GaugeResult.from_json(gauged)._repr_html_()
+    end = printed[printed.index(sentence) :]
+    assert "How much of the work counts" in end
+    assert end.splitlines()[-1].startswith("It holds for this federation")
+    assert "Report, which begins" in printed[: printed.index(sentence)].splitlines()[-2]
     assert all(f'<section id="{name}"' in report for name in ("federation", "rounds", "constants", "bound", "origins"))
     # On digits, more local steps make a round worth more.
     losses = [run["loss"][-1] for run in result["digits"]["runs"]]
@@ -411,6 +424,12 @@ def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) 
     }
     assert ends["equal Hessians"][-1] < 1.01 * min(ends["equal Hessians"])
     assert ends["different Hessians"][-1] > 2 * min(ends["different Hessians"])
+    # As JSON it is the same; what has ended is not computed again.
+    monkeypatch.setattr(quadratics, "run", lambda _: {name: result[name] for name in result if name != "digits"})
+    monkeypatch.setattr(digits, "measure", lambda *_: tmp_path / "my demo" / "measured" / "measure.json")
+    monkeypatch.setattr(digits, "gauge", lambda *_: GaugeResult.from_json(gauged))
+    assert main(["demo", "--out", "my demo", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == result
 
 
 # -- how they are used ---------------------------------------------------------------------------------------------

@@ -107,8 +107,11 @@ def test_a_report_begins_with_the_answer(federation: Path, tmp_path: Path, capsy
     sentence = shown["verdict"]
     assert sentence.startswith("Use ")
     assert "fedavg with I = 8" in shown["summary"]
-    assert shown["sections"][0] == "gauge"
+    assert shown["sections"] == ["answer", "rounds", "gauge", "federation", "settings", "commands"]
     html = page.read_text()
+    assert "<h1>fed.json, fedavg</h1>" in html
+    assert html.index(sentence) < html.index("Local steps to use") < html.index('id="chart-efficiency"')
+    assert html.count('id="chart-efficiency"') == 1
     assert html.index(sentence) < html.index(shown["summary"]) < html.index('id="gauge"')
     assert "now" in html
     alone = answer(capsys, f"report {gauged} --out {tmp_path / 'alone.html'} --json")

@@ -160,17 +160,18 @@ def demo(
     with console.progress() as bar:
         task = bar.add_task("quadratics", total=None)
         result |= quadratics.run(lambda done, total: bar.update(task, completed=done, total=total))
-    result = DemoResult.from_json(result).to_json()
-    write_json(out / "result.json", result)
-    pictures = [*digits.save(result["digits"], out), *quadratics.save(result, out)]
     with console.steps() as steps:
         constants = digits.measure(out, steps)
         gauged = digits.gauge(out, steps)
+    result = DemoResult.from_json({**result, "sentence": gauged.sentence}).to_json()
+    write_json(out / "result.json", result)
+    pictures = [*digits.save(result["digits"], out), *quadratics.save(result, out)]
     best = out / "runs" / f"I={digits.LOCAL_STEPS[-1]}"
     from fedgauge.base.files import write_page
     from fedgauge.show.page.build import build
     from fedgauge.show.results.background import background_of
     from fedgauge.show.results.reading import read_results
+    from fedgauge.show.views.gauges import view_of_gauge
 
     gauge = out / "gauged" / "gauge.json"
     files = {"--measure": constants, "--gauge": gauge, "--out": out / "report.html"}
@@ -183,11 +184,11 @@ def demo(
         return
     digits.show(result["digits"])
     quadratics.show(result)
-    console.out.print(gauged.sentence, soft_wrap=True)
     say("Pictures: " + ", ".join(str(path) for path in pictures))
     say(f"Numbers: {out / 'result.json'}")
     runs = " ".join(shlex.quote(str(out / "runs" / f"I={steps}")) for steps in digits.LOCAL_STEPS)
     say(f"Runs: {out / 'runs'}; compare them with: fedgauge runs compare {runs}")
     experiment = shlex.quote(str(best / "experiment.toml"))
     say(f"Try: fedgauge simulate {experiment} --percent 90 --out runs/mine")
-    say(f"Report on the run with I = {digits.LOCAL_STEPS[-1]}, to open in a browser: {out / 'report.html'}")
+    say(f"Report, which begins with the answer below, to open in a browser: {out / 'report.html'}\n")
+    console.show(view_of_gauge(gauged, using=digits.LOCAL_STEPS[-1]))

@@ -41,7 +41,7 @@ def html(result: Any) -> str:
     for table in shown.tables:
         if not table.detail:
             page += Markup("<p><b>{}</b></p>").format(table.title) + html_table(table)
-    page += notes(shown.notes)
+    page += notes([*shown.limits, *shown.notes])
     if shown.charts:
         content = io.BytesIO()
         _figure(shown).savefig(content, format="png")

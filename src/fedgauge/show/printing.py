@@ -18,7 +18,7 @@ def text(result: Any) -> str:
     shown = view(result)
     main = [table for table in shown.tables if not table.detail][:1]
     rows = (row for each in main for row in _rows(each))
-    lines = [*([shown.title] if shown.title else []), *shown.sentences, *rows, *shown.notes]
+    lines = [*([shown.title] if shown.title else []), *shown.sentences, *rows, *shown.limits, *shown.notes]
     screen = [part for line in lines for part in textwrap.wrap(line, _WIDTH, replace_whitespace=False) or [""]]
     more = len(screen) - _HEIGHT
     return "\n".join([*screen[:_HEIGHT], f"… and {counted(more, 'more line')}"] if more > 0 else screen)

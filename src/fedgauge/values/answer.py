@@ -14,7 +14,7 @@ from scipy.interpolate import PchipInterpolator
 from fedgauge.base.codec import Value
 from fedgauge.base.errors import InputError, non_negative
 from fedgauge.base.types import Floats
-from fedgauge.values.display import Displayed, counted
+from fedgauge.values.display import Displayed, share_of
 
 COSTS = (1.0, 10.0, 100.0, 1000.0)
 """The costs of a round, in local steps, for which there is a recommendation where the user's own is not known."""
@@ -70,8 +70,8 @@ class StepEfficiency(Value):
         (['100%', '1.3×'], '84%')
         """
         if self.limit:
-            return f"at most {min(self.high, 1.0):.0%}"
-        return f"{self.value:.2g}×" if self.is_above_one else f"{min(self.value, 1.0):.0%}"
+            return f"at most {_percent(self.high)}"
+        return f"{times(self.value)}×" if self.is_above_one else _percent(self.value)
 
     @property
     def interval(self) -> str:
@@ -83,8 +83,8 @@ class StepEfficiency(Value):
         if self.limit or not self.measured:
             return ""
         if self.is_above_one:
-            return f"{self.low:.2g}× to {self.high:.2g}×"
-        return f"{min(self.low, 1.0):.0%} to {min(self.high, 1.0):.0%}"
+            return f"{times(self.low)}× to {times(self.high)}×"
+        return f"{_percent(self.low)} to {_percent(self.high)}"
 
     @property
     def is_above_one(self) -> bool:
@@ -232,15 +232,15 @@ class Answer(Value, Displayed):
             return "There is no answer yet: too little was observed to compare local steps."
         if self.cost is not None:
             best = self.best()
-            price = "one local step" if best.cost == 1 else f"{best.cost:,.4g} of them"
+            price = "one local step" if best.cost == 1 else f"{number_of_steps(best.cost)} of them"
             sure = "almost certainly" if best.sure >= 0.995 else f"{best.sure:.0%} sure that it is"
-            steps = counted(best.local_steps, "local step")
+            steps = _steps(best.local_steps)
             return f"Use {steps} if a round costs as much as {price} ({sure} within 10% of the best)."
         most, least = self.best(COSTS[-1]), self.best(COSTS[0])
         if most.local_steps == least.local_steps:
-            return f"Use {counted(most.local_steps, 'local step')}, whatever a round costs."
+            return f"Use {_steps(most.local_steps)}, whatever a round costs."
         return (
-            f"Use {counted(least.local_steps, 'local step')} if a round costs as much as one of them, and"
+            f"Use {_steps(least.local_steps)} if a round costs as much as one of them, and"
             f" {most.local_steps:,} if it costs as much as 1,000."
         )
 
@@ -256,7 +256,7 @@ class Answer(Value, Displayed):
             exact = others[0]
         if exact is not None:
             interval = f" ({exact.interval.replace('%', '', 1)})" if exact.interval.endswith("%") else ""
-            share = f"At {counted(exact.local_steps, 'local step')}, {_counting(exact)}{interval}"
+            share = f"At {_steps(exact.local_steps)}, {_counting(exact)}{interval}"
             if exact.is_above_one:
                 return f"{share}, compared with {self.reference}."
             return f"{share} of the work counts, compared with {self.reference}."
@@ -264,13 +264,39 @@ class Answer(Value, Displayed):
         above = next(each for each in self.efficiency if each.local_steps > wanted)
         least, most = above.share.removeprefix("at most "), below.share
         return (
-            f"Between {below.local_steps} and {above.local_steps} local steps, {least} to {most} of the work counts,"
-            f" compared with {self.reference}."
+            f"Between {below.local_steps:,} and {above.local_steps:,} local steps, {least} to {most} of the work"
+            f" counts, compared with {self.reference}."
         )
 
 
 def _counting(entry: StepEfficiency) -> str:
-    return f"a step gets {entry.value:.2g} times as far" if entry.is_above_one else entry.share
+    return f"a step gets {times(entry.value)} times as far" if entry.is_above_one else entry.share
+
+
+def times(ratio: float) -> str:
+    """How many times as much, with two digits, or as many as a whole number has.
+
+    >>> times(1.26), times(18.2), times(141.3), times(12345.6)
+    ('1.3', '18', '141', '12,346')
+    """
+    return f"{ratio:.2g}" if ratio < 99.5 else f"{ratio:,.0f}"
+
+
+def number_of_steps(cost: float) -> str:
+    """A cost of a round in local steps.
+
+    >>> number_of_steps(0.5), number_of_steps(12.5), number_of_steps(1e6)
+    ('0.5', '12.5', '1,000,000')
+    """
+    return f"{cost:,.0f}" if cost >= 1000 else f"{cost:.4g}"
+
+
+def _steps(number: int) -> str:
+    return f"{number:,} local step{'' if number == 1 else 's'}"
+
+
+def _percent(share: float) -> str:
+    return f"{min(share, 1.0):.0%}" if share >= 0.005 else share_of(share)
 
 
 @functools.lru_cache(maxsize=64)

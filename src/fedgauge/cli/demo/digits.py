@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 LOCAL_STEPS = (1, 5, 20)
 ROUNDS, TARGET = 60, 0.9
-GAUGED = 600
-"""The steps of the gauge's base run."""
+COST, CANDIDATES = 100, (4, 16, 64)
+"""What a round costs in the gauge, in local steps, and the numbers of local steps that it tries."""
 EXPERIMENT = {
     "source": "digits",
     "scheme": "paper",
@@ -83,7 +83,9 @@ def gauge(directory: Path, progress: Callable[[str, int, int | None], None]) -> 
     from fedgauge.measurement.gauge.gauge import gauge as take
     from fedgauge.measurement.gauge.result import GaugeOptions
 
-    result = take(Experiment.of(EXPERIMENT), options=GaugeOptions(steps=GAUGED), progress=progress)
+    # As many steps as the run with the most local steps takes.
+    options = GaugeOptions(CANDIDATES, steps=ROUNDS * LOCAL_STEPS[-1])
+    result = take(Experiment.of(EXPERIMENT), cost=COST, options=options, progress=progress)
     files.save(result, directory / "gauged")
     return result
 

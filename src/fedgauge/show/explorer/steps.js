@@ -1,6 +1,6 @@
 // The bound of the chosen theorem, in its sharpest sound version, against the local steps, with the best I, the run's own I and the slider's.
 
-const STEPS = { left: 64, top: 12, width: 640, height: 240 };
+const STEPS = { left: 84, top: 12, width: 620, height: 240 };
 const stepsField = document.getElementById("steps-field");
 
 function boundAt(I, v) {
@@ -103,13 +103,13 @@ function showSteps() {
   const y = (total) => top + height * (1 - Math.log(total / low) / Math.log(high / low));
   for (const tick of logTicks(1, most)) {
     stepsField.append(draw("line", { x1: x(tick), x2: x(tick), y1: top, y2: top + height, class: "grid" }),
-      draw("text", { x: x(tick), y: top + height + 18, "text-anchor": "middle" }, shown(tick)));
+      draw("text", { x: x(tick), y: top + height + 22, "text-anchor": "middle" }, shown(tick)));
   }
   for (const tick of logTicks(low, high)) {
     stepsField.append(draw("line", { x1: left, x2: left + width, y1: y(tick), y2: y(tick), class: "grid" }),
       draw("text", { x: left - 8, y: y(tick) + 4, "text-anchor": "end" }, shown(tick)));
   }
-  stepsField.append(draw("text", { x: left + width / 2, y: top + height + 40, "text-anchor": "middle", class: "axis" },
+  stepsField.append(draw("text", { x: left + width / 2, y: top + height + 50, "text-anchor": "middle", class: "axis" },
     "I, local steps per round"));
   stepsField.append(draw("path", { d: stepsPath(drawn, x, y), class: "curve beyond" }));
   // The conditions that limit gamma by I hold up to some I and fail beyond.
@@ -118,7 +118,7 @@ function showSteps() {
   const marks = [["here", "now", now], ["best", "best", best], ...(run ? [["run", "the run’s own", run]] : [])];
   for (const [kind, name, point] of marks) {
     if (!(Number.isFinite(point.total) && point.total > 0)) continue;
-    const size = { here: 9, best: 5, run: 5 }[kind];
+    const size = { here: 10, best: 7, run: 6 }[kind];
     const mark = kind === "run"
       ? draw("rect", { x: x(point.I) - size, y: y(point.total) - size, width: 2 * size, height: 2 * size, class: "mark run" })
       : draw("circle", { cx: x(point.I), cy: y(point.total), r: size, class: `mark ${kind}` });

@@ -1,4 +1,4 @@
-"""Build the report page: the verdict first, then every section that has something to show."""
+"""Build the report page: the answer first, then every section that has something to show."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedgauge.base.errors import InputError
-from fedgauge.show.page.section import Heading, RenderedSection, ReportInput, Section
+from fedgauge.show.page.section import Heading, RenderedSection, ReportInput, Section, rendered_card
 from fedgauge.show.page.sections import SECTIONS
 from fedgauge.show.results.background import Background
 from fedgauge.show.results.reading import RESULTS, FoundResults
@@ -43,19 +43,23 @@ def build(
     headings = _headings(found, sections)
     given = ReportInput(found, background, command, tuple(headings.values()))
     main = given.headings[0]
-    answer = next((heading for heading in given.headings if heading.is_answer), main)
-    others = [main.verdict(given)] if answer is not main else []
-    verdict, summary = answer.verdict(given), " ".join(filter(None, [*others, main.summary(given)]))
-    shown = _rendered(replace(given, beginning=f"{verdict} {summary}"), sections)
+    card = next(filter(None, (heading.card(given) for heading in sorted(given.headings, key=_is_later))), None)
+    verdict = card.sentences[0] if card else main.verdict(given)
+    summary = " ".join(filter(None, (said for said in (main.verdict(given), main.summary(given)) if said != verdict)))
+    said = card.sentences[1:] if card else ()
+    given = replace(given, card=card, beginning=" ".join((verdict, summary, *said)))
+    head = rendered_card(card) if card else None
+    shown = _rendered(given, sections)
+    parts = [*([head] if head else []), *shown]
     # JSON has no infinity; the page's data has text instead of an infinite number.
     data: dict[str, Any] = finite(
         {
             "path": found.path,
             "verdict": verdict,
             "summary": summary,
-            "sections": [section.name for section in shown],
+            "sections": [section.name for section in parts],
             "bound": background.comparison.to_json() if background.comparison else None,
-            "charts": {chart.name: chart.data for section in shown for chart in section.charts},
+            "charts": {chart.name: chart.data for section in parts for chart in section.charts},
         }
     )
     html = render_page(
@@ -64,9 +68,10 @@ def build(
         style=math_font() + resource("palette.css") + resource("page.css", _PACKAGE),
         script=f'(()=>{{"use strict";\n{resource("writing.js")}\n{resource("page.js", _PACKAGE)}}})();',
         data=data,
-        heading=_title(found),
-        noun=" and ".join(heading.noun for heading in given.headings),
+        heading=_title(given),
+        path=found.path,
         verdict=verdict,
+        card=head,
         summary=summary,
         warnings=_warnings(given),
         sections=shown,
@@ -95,9 +100,24 @@ def _rendered(given: ReportInput, sections: Sequence[Section]) -> list[RenderedS
     return [section for section in rendered if section]
 
 
-def _title(found: FoundResults) -> str:
-    path = Path(found.path)
-    return path.name or str(path.absolute().name)
+def _is_later(heading: Heading) -> bool:
+    return not heading.goes_first
+
+
+def _title(given: ReportInput) -> str:
+    """The name of the experiment: its data, its model and its algorithm; else what the result is."""
+    experiment, run = given.background.experiment, given.found.run
+    algorithm = run.settings.get("algorithm", {}).get("name") if run else None
+    if experiment is None:
+        return f"{algorithm}, your own federation" if algorithm else _capital(given.headings[0].noun)
+    name = experiment.data.name
+    data = Path(name).name if "/" in name else name
+    model = [] if experiment.data.is_quadratic else [experiment.model.name or "mlp"]
+    return ", ".join([data, *model, algorithm or experiment.algorithm.name])
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
 
 
 def _warnings(given: ReportInput) -> list[str]:

@@ -100,6 +100,18 @@ def ticks_of(scale: AxisScale, whole: bool = False) -> list[Tick]:
     return found[:1]
 
 
+def _ticks_at(scale: AxisScale, places: Iterable[float]) -> list[Tick]:
+    """A tick at every place where a line has a point, such as the local steps that were tried; none without room."""
+    marks = sorted(place for place in places if drawable(place, scale))
+    words = [f"{mark:g}" for mark in marks]
+    found = [
+        Tick(at, label, "tick odd" if number % 2 else "tick", min(at, WIDTH - len(label) * LETTER / 2))
+        for number, (at, label) in enumerate(zip(map(scale, marks), words, strict=True))
+    ]
+    fits = len(marks) > 1 and _apart(found, _SMALL_LETTER) and _apart(found[::2], LETTER)
+    return found if fits and max(map(len, words)) <= 6 else []
+
+
 def _apart(found: Sequence[Tick], letter: float) -> bool:
     """Whether there is a gap between each label and the next."""
     return all(
@@ -256,7 +268,8 @@ def draw_lines(chart: LineChart, rows: int = _ROWS) -> Drawing:
         scales = {"log": fit(heights, _BOTTOM, TOP, log=True), **scales}
     x = fit(places, _left(scales.values()), RIGHT, log=chart.log_x)
     hint = f"{chart.title}: {', '.join(names)} against {chart.x_label}"
-    across = ticks_of(x, all(map(float.is_integer, map(float, places))))
+    across = _ticks_at(x, {at for one in drawn for at in one.x}) if chart.log_x else []
+    across = across or ticks_of(x, all(map(float.is_integer, map(float, places))))
     pictures = []
     for kind, y in scales.items():
         paths = [

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
 from markupsafe import Markup
 
-from fedgauge.show.charts import FieldMap, Tiles
+from fedgauge.show.charts import Chart, FieldMap, HeatMap, LineChart, RowChart, StackedChart, Tiles, is_finite
 from fedgauge.show.page.chart import Drawing
 from fedgauge.show.page.grids import draw
 from fedgauge.show.results.background import Background
 from fedgauge.show.results.reading import FoundResults
-from fedgauge.show.views.view import View, view
+from fedgauge.show.views.view import Cell, Table, View, view
 from fedgauge.show.web.elements import STANDINGS, CellValue, page_environment
 from fedgauge.show.web.views import html_facts, html_table
 from fedgauge.values import Result
 
 Kind = TypeVar("Kind", bound=Result)
-_BESIDE = 7  # the most columns of a table that stands beside charts
+_BESIDE = 5  # the most columns of a table that stands beside charts, if its cells are not brief
 _VIEW = """\
 {% if standing %}{{ standing_line(standing) }}{% endif %}
 {{ facts }}{{ notes(sentences, "said") }}
@@ -29,6 +29,11 @@ _VIEW = """\
 {{ notes(remarks) }}
 {% for title, table in details %}<details><summary>{{ title }}</summary>{{ table }}</details>{% endfor %}
 """
+_CARD = """\
+<div class="words">{{ notes(sentences, "follows") }}
+{% for title, table in beside %}<h3>{{ title }}</h3>{{ table }}{% endfor %}{{ notes(limits) }}{{ facts }}</div>
+{% for chart in charts %}{{ chart.html }}{% endfor %}
+"""
 
 
 @dataclass(frozen=True)
@@ -36,12 +41,13 @@ class Heading:
     """What a report on one kind of result says at its beginning and its end.
 
     Attributes:
-        noun: what the page calls such a result.
+        noun: what the page calls such a result, where it belongs to no experiment that has a name.
         verdict: the result in one short sentence, the headline of the page.
         settings: the settings that matter, by name.
         commands: comments and the commands that make the result again.
         summary: what a reader wants to know next, below the headline; nothing by default.
-        is_answer: whether its verdict answers the reader's first question, and so begins every report that has it.
+        card: the answer to how many local steps, with which a report begins that has one; None by default.
+        goes_first: whether its card goes before those of other results.
     """
 
     noun: str
@@ -49,7 +55,8 @@ class Heading:
     settings: Callable[[ReportInput], Mapping[str, CellValue]]
     commands: Callable[[ReportInput], Sequence[str]] = lambda _: ()
     summary: Callable[[ReportInput], str] = lambda _: ""
-    is_answer: bool = False
+    card: Callable[[ReportInput], View | None] = lambda _: None
+    goes_first: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,7 @@ class ReportInput:
         command: that asked for the report.
         headings: of the kinds that are there, the one that the report is mainly about first.
         beginning: what the page says at its beginning, which sections do not repeat.
+        card: the answer with which it begins, if it has one.
     """
 
     found: FoundResults
@@ -69,6 +77,7 @@ class ReportInput:
     command: str = ""
     headings: tuple[Heading, ...] = ()
     beginning: str = ""
+    card: View | None = None
 
     def result(self, kind: type[Kind]) -> Kind:
         """The result of a kind that is there."""
@@ -125,16 +134,65 @@ def _context(content: View, beginning: str) -> dict[str, Any]:
     """A view as HTML: small tables stand beside the charts, and details are folded."""
     tables = [(table, (table.title, html_table(table))) for table in content.tables]
     main = [(table, html) for table, html in tables if not table.detail]
+    charts = [chart for chart in content.charts if not isinstance(chart, FieldMap | Tiles)]
+    entries: dict[str, Cell] = dict(content.facts)
+    for chart in charts:
+        entries |= single_values(chart)
     return {
         "standing": content.standing if content.standing in STANDINGS else "",
-        "facts": html_facts(content.facts) if content.facts else "",
+        "facts": html_facts(entries) if entries else "",
         "sentences": [sentence for sentence in content.sentences if sentence not in beginning],
-        "charts": [draw(chart) for chart in content.charts if not isinstance(chart, FieldMap | Tiles)],
-        "beside": [html for table, html in main if len(table.heads) <= _BESIDE],
-        "below": [html for table, html in main if len(table.heads) > _BESIDE],
+        "charts": [draw(chart) for chart in charts if not is_single(chart)],
+        "beside": [html for table, html in main if _is_beside(table)],
+        "below": [html for table, html in main if not _is_beside(table)],
         "remarks": content.notes,
         "details": [html for table, html in tables if table.detail],
     }
+
+
+def _is_beside(table: Table) -> bool:
+    return table.brief or len(table.heads) <= _BESIDE
+
+
+def single_values(chart: Chart) -> dict[str, float]:
+    """The values of lines that have one height or one place, which are written and not drawn; none of other charts.
+
+    >>> from fedgauge.show.charts import Series
+    >>> single_values(LineChart("I", [Series("used", [0, 1, 2], [8.0, 8.0, 8.0])], "Local steps", "round", "I"))
+    {'Local steps': 8.0}
+    """
+    if not isinstance(chart, LineChart):
+        return {}
+    points = [(one.name, at, up) for one in chart.drawn for at, up in zip(one.x, one.y, strict=True) if is_finite(up)]
+    edges = [edge for one in chart.drawn for edge in (*one.low, *one.high) if is_finite(edge)]
+    if len({*edges, *(up for _, _, up in points)}) == 1 or len(points) == 1:
+        return {chart.title: points[0][2]}
+    return {name: up for name, _, up in points} if len({at for _, at, _ in points}) == 1 else {}
+
+
+def is_single(chart: Chart) -> bool:
+    """Whether a picture says nothing, because it has one place or one value.
+
+    >>> is_single(StackedChart("terms", [8.0], [], "Terms", "local steps", "bound"))
+    True
+    """
+    match chart:
+        case LineChart():
+            return bool(single_values(chart))
+        case StackedChart():
+            return len(chart.x) == 1
+        case HeatMap():
+            return len({value for row in chart.values for value in row}) == 1
+        case RowChart():
+            return len(chart.drawn) == 1
+
+
+def rendered_card(content: View) -> RenderedSection:
+    """The card with which a report begins: what to use for several costs of a round, and the curve behind it."""
+    brief = replace(content, sentences=content.sentences[1:], tables=content.tables[:1], notes=())
+    context = _context(brief, "")
+    html = page_environment("fedgauge.show.page").from_string(_CARD).render(**context, limits=content.limits)
+    return RenderedSection("answer", "The answer", Markup(html), tuple(context["charts"]))
 
 
 class RenderedSection(NamedTuple):

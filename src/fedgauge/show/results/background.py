@@ -88,11 +88,12 @@ def background_of(found: FoundResults) -> Background:
 
 
 def _experiment(found: FoundResults) -> Experiment | None:
-    """The experiment that was run, measured, planned or swept, in that order."""
+    """The experiment that was run, measured, planned, gauged or swept, in that order."""
     sources: dict[str, Mapping[str, Any] | None] = {
         f"{found.path}: experiment.toml": found.run.experiment if found.run else None,
         "The measurement": found.measurement.settings.get("experiment") if found.measurement else None,
         "The plan": found.plan.experiment if found.plan else None,
+        "The gauge": found.by_kind["gauge"].settings.get("experiment") if "gauge" in found.by_kind else None,
         found.path: found.by_kind["sweep"].experiment if "sweep" in found.by_kind else None,
     }
     for name, data in sources.items():

@@ -288,7 +288,7 @@ def _check_same(found: FoundResults) -> None:
 
 @dataclass(frozen=True)
 class DemoResult(Result):
-    """What ``fedgauge demo`` writes: the runs on digits, and both federations of quadratics."""
+    """What ``fedgauge demo`` writes: the answer and the runs on digits, and both federations of quadratics."""
 
     kind: ClassVar[str] = "demo"
     written_by: ClassVar[str] = "demo"
@@ -299,6 +299,7 @@ class DemoResult(Result):
     rounds: int
     seed: int
     federations: Mapping[str, Any]
+    sentence: str
 
 
 RESULTS: Mapping[str, type[Result]] = {

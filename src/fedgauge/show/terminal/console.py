@@ -80,8 +80,8 @@ def table(
     )
     for index, column in enumerate(columns):
         numeric = all(_NUMERIC.match(str(row[index])) for row in rows)
-        # A number stays in one line with its error.
-        whole = any(" ± " in str(row[index]) for row in rows)
+        # A number stays in one line with its error, and with its bar.
+        whole = any(" ± " in str(row[index]) or "█" in str(row[index]) for row in rows)
         grid.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=whole)
     for row in rows:
         # Escaped before its width is measured.
@@ -213,7 +213,7 @@ def show(view: View) -> None:
     for chart in () if isinstance(view.charts, Deferred) else view.charts:
         if isinstance(chart, FieldMap):
             _show_map(chart)
-    for note in view.notes:
+    for note in (*view.limits, *view.notes):
         _say(Text(note))
 
 
@@ -225,10 +225,19 @@ def _words(cell: Cell) -> str:
     return number(cell) if isinstance(cell, float) else "–" if cell is None else str(cell)
 
 
-def _cell(cell: Cell, style: str) -> str | Text:
-    """A cell as it is printed, with a bar for a share, and colours for what holds."""
+def bar(share: float) -> str:
+    """A bar of blocks, at most twice as long as that of a whole; a thin line for what is little but not nothing.
+
+    >>> bar(0.5), bar(0.01), bar(0.0), bar(1.0)
+    ('██████', '▏', '', '████████████')
+    """
+    return "█" * round(_BAR * min(max(share, 0.0), 2.0)) or "▏" * (share > 0)
+
+
+def _cell(cell: Cell, style: str, width: int = 4) -> str | Text:
+    """A cell as it is printed, with a bar for a share after words of this width, and colours for what holds."""
     if isinstance(cell, Share):
-        return Text(f"{cell!s:>4} {'█' * round(_BAR * min(max(cell.value, 0.0), 1.0))}", style or "blue")
+        return Text(f"{cell!s:>{width}} {bar(cell.value)}", style or "blue")
     if isinstance(cell, Held):
         return Text(str(cell), "green" if cell.holds else "bold red")
     if isinstance(cell, Standing):
@@ -238,8 +247,15 @@ def _cell(cell: Cell, style: str) -> str | Text:
 
 
 def _show_table(shown: Table) -> None:
+    widths = [
+        max((len(str(row[place])) for row in shown.rows if isinstance(row[place], Share)), default=4)
+        for place in range(len(shown.heads))
+    ]
     rows = [
-        [_cell(cell, "bold cyan" if place == shown.chosen else "") for cell in row]
+        [
+            _cell(cell, "bold cyan" if place == shown.chosen else "", max(width, 4))
+            for cell, width in zip(row, widths, strict=True)
+        ]
         for place, row in enumerate(shown.rows)
     ]
     columns = [[head, *(str(row[place]) for row in rows)] for place, head in enumerate(shown.heads)]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fedgauge.show.charts import LineChart, Mark, Series
-from fedgauge.show.views.view import Cell, Interval, Share, Table, View, view
-from fedgauge.values.answer import Answer, Recommendation, StepEfficiency
+from fedgauge.show.views.view import Cell, Deferred, Share, Table, View, view
+from fedgauge.values.answer import Answer, Recommendation, StepEfficiency, number_of_steps, times
 
 OWN_COST = (
     "Your own cost of a round: time a round of communication, time a local step, and divide; --measure-cost times a"
@@ -23,18 +24,37 @@ def view_of_answer(answer: Answer) -> View:
         return View([answer.sentence, *answer.notes], notes=method)
     notes = [*answer.notes, *method]
     best = answer.recommendations
-    edges = [each for each in best if each.edge == "largest"]
-    if edges:
-        notes.insert(0, f"{edges[-1].local_steps} is the largest number that was tried; more may be faster still.")
     if answer.cost is None:
         notes.append(OWN_COST)
-    sentences = [*filter(None, [answer.sentence, _gain(answer), answer.share])]
     return View(
-        sentences,
+        [*filter(None, [answer.sentence, _gain(answer), answer.share])],
         tables=(_recommended(answer, best), _efficiencies(answer)),
         charts=(efficiency_chart([("efficiency", answer)]),),
         notes=notes,
+        limits=_limits(best),
     )
+
+
+def below_answer(answer: Answer | None, shown: View) -> View:
+    """What a result says, below the answer that it has to the first question: how many local steps?"""
+    if answer is None:
+        return shown
+    card, charts = view_of_answer(answer), shown.charts
+    return replace(
+        shown,
+        sentences=[*card.sentences, *filter(None, [shown.title]), *shown.sentences],
+        title="",
+        tables=[*card.tables, *shown.tables],
+        charts=Deferred(lambda: [*card.charts, *charts]) if isinstance(charts, Deferred) else [*card.charts, *charts],
+        notes=[*shown.notes, *card.notes],
+        limits=card.limits,
+    )
+
+
+def _limits(best: Sequence[Recommendation]) -> list[str]:
+    """Whether more local steps than were tried may be faster still."""
+    edges = [each.local_steps for each in best if each.edge == "largest"]
+    return [f"{edges[-1]:,} is the largest number that was tried; more may be faster still."] if edges else []
 
 
 def _gain(answer: Answer) -> str:
@@ -44,36 +64,42 @@ def _gain(answer: Answer) -> str:
     best, gain = answer.best().local_steps, answer.speedup_over(answer.using)
     if gain is None or best == answer.using:
         return ""
-    return f"That is {gain:.2g} times as fast as with the {answer.using} in use."
+    return f"That is {times(gain)} times as fast as with the {answer.using:,} in use."
 
 
 def _recommended(answer: Answer, best: Sequence[Recommendation]) -> Table:
     first = answer.efficiency[0].local_steps
     rows: list[list[Cell]] = [
         ["use", *(f"{each.local_steps:,}" for each in best)],
-        [f"faster than {'one step' if first == 1 else first} by", *(f"{each.speedup:.2g}×" for each in best)],
-        ["within 5% of the best", *(str(Interval(each.low, each.high)) or str(each.low) for each in best)],
+        [f"faster than {'one step' if first == 1 else f'{first:,}'} by", *(f"{times(each.speedup)}×" for each in best)],
+        ["within 5% of the best", *(_between(each.low, each.high) for each in best)],
         ["sure to be within 10%", *(f"{each.sure:.0%}" for each in best)],
     ]
     if answer.using is not None and answer.efficiency[0].local_steps < answer.using:
         gains = [answer.speedup_over(answer.using, each.cost) for each in best]
-        rows.insert(2, [f"faster than {answer.using} by", *(f"{gain:.2g}×" if gain else None for gain in gains)])
-    heads = [f"{each.cost:,.0f}" if each.cost >= 1000 else f"{each.cost:.3g}" for each in best]
-    return Table(("a round costs as much as", *heads[:-1], f"{heads[-1]} local steps"), rows, "Local steps to use")
+        rows.insert(2, [f"faster than {answer.using:,} by", *(f"{times(gain)}×" if gain else None for gain in gains)])
+    heads = [number_of_steps(each.cost) for each in best]
+    return Table(
+        ("a round costs as much as", *heads[:-1], f"{heads[-1]} local steps"), rows, "Local steps to use", brief=True
+    )
+
+
+def _between(low: int, high: int) -> str:
+    return f"{low:,} to {high:,}" if low < high else f"{low:,}"
 
 
 def _efficiencies(answer: Answer) -> Table:
     rows: list[list[Cell]] = [
         [
             each.local_steps,
-            Share(min(each.value, 1.0), "" if each.share.endswith("%") and not each.limit else each.share),
+            Share(each.value if each.is_above_one else min(each.value, 1.0), each.share),
             "compared with this" if not each.measured else each.interval or None,
             *(_within(parts, each.local_steps) for _, parts in answer.phases),
         ]
         for each in answer.efficiency
     ]
     heads = ("local steps", "work that counts", "90% interval", *(name for name, _ in answer.phases))
-    return Table(heads, rows, "How much of the work counts")
+    return Table(heads, rows, "How much of the work counts", splits=bool(answer.phases), brief=True)
 
 
 def _within(parts: Sequence[StepEfficiency], local_steps: int) -> str | None:

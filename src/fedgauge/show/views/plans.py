@@ -10,7 +10,7 @@ from fedgauge.planning.course import RaceEntry
 from fedgauge.planning.plan import Plan
 from fedgauge.planning.theory_plan import TheoryPlan
 from fedgauge.show.charts import OTHERS, Layer, LineChart, Mark, Row, RowChart, Series, StackedChart, Style
-from fedgauge.show.views.answers import view_of_answer
+from fedgauge.show.views.answers import below_answer
 from fedgauge.show.views.view import (
     Cell,
     Interval,
@@ -40,8 +40,12 @@ def _time(seconds: float) -> Written:
 @view.register
 def view_of_plan(found: Plan) -> View:
     """The choice and why it is what it is, the finals, the best candidate for each I, and the race."""
-    chosen, answer, notes = found.choice, found.answer, [*filter(None, [found.other_rate]), *found.notes]
-    card = view_of_answer(answer) if answer else View()
+    return below_answer(found.answer, race_of(found))
+
+
+def race_of(found: Plan) -> View:
+    """The same without the answer."""
+    chosen, notes = found.choice, [*filter(None, [found.other_rate]), *found.notes]
     own = next((entry for entry in found.race.entries if entry.candidate == found.space.own), None)
     if own and own.candidate != chosen:
         rates = f"Your own I = {own.candidate.I}, gamma = {short(own.candidate.gamma)}"
@@ -79,7 +83,6 @@ def view_of_plan(found: Plan) -> View:
         ("pilots", found.race.trials),
     ]
     tables = [
-        *card.tables[:1],
         *_finals_table(found),
         _best_of_each(found),
         _candidates(found),
@@ -87,7 +90,7 @@ def view_of_plan(found: Plan) -> View:
         estimates_table(found.constants.values(), "Constants before the race", detail=True),
     ]
     return View(
-        (*([answer.sentence] if answer else []), found.verdict, found.why),
+        (found.verdict, found.why),
         title=f"Plan for {found.goal.words}, {_cost(found)}",
         facts=facts,
         tables=tables,

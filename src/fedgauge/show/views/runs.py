@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from fedgauge.show.charts import LineChart, Series
-from fedgauge.show.views.answers import view_of_answer
+from fedgauge.show.views.answers import below_answer
 from fedgauge.show.views.view import Cell, Deferred, Table, View, Written, counted_share, view
 from fedgauge.show.web.writing import shown
 from fedgauge.simulation.runs.reader import FoundRun, answer_of, source_of
 from fedgauge.values import Round, Trace
-from fedgauge.values.answer import Answer
 from fedgauge.values.display import counted
 
 PARTITION_KEYS = ("labels", "percent", "labels_per_worker", "per_worker", "fill", "alpha", "least", "shards")
@@ -48,12 +46,17 @@ def some(length: int, most: int = 12) -> list[int]:
 def view_of_trace(trace: Trace, num_workers: int | None = None, federation: str = "") -> View:
     """Some rounds of a run and how it ended; ``federation`` says on what it was run."""
     title = "\n".join(filter(None, (federation, title_of(trace.settings, num_workers))))
-    return _with_answer(_view_of_rounds(trace.rounds, title, [ending(trace)]), answer_of(trace.settings, trace.rounds))
+    return below_answer(answer_of(trace.settings, trace.rounds), _view_of_rounds(trace.rounds, title, [ending(trace)]))
 
 
 @view.register
 def view_of_run(run: FoundRun) -> View:
-    """A run that was saved, or the recorded part of an unfinished one."""
+    """A run that was saved, below what a live gauge has learned in it, if there was one."""
+    return below_answer(answer_of(run.settings, run.rounds), course_of(run))
+
+
+def course_of(run: FoundRun) -> View:
+    """What happened in a run that was saved, or in the recorded part of an unfinished one."""
     title = title_of(run.settings) if "algorithm" in run.settings else run.path
     took = f" in {run.seconds[-1]:.1f} s" if run.seconds else ""
     rounds = run.settings.get("rounds") or "–"
@@ -62,21 +65,7 @@ def view_of_run(run: FoundRun) -> View:
         unfinished = run.status == "unfinished"
         again = f"To resume it: {run.resume_command}" if unfinished else f"To run it again: {run.rerun_command}"
         title, notes = f"{federation_line(run.experiment)}\n{title}", [*notes, again]
-    shown = _view_of_rounds(run.rounds, title, [outcome(run)], [*notes, *_notes([run])])
-    return _with_answer(shown, answer_of(run.settings, run.rounds))
-
-
-def _with_answer(shown: View, answer: Answer | None) -> View:
-    """A run with what a live gauge has learned in it, if there was one."""
-    if answer is None:
-        return shown
-    card = view_of_answer(answer)
-    return replace(
-        shown,
-        sentences=[*shown.sentences, *card.sentences],
-        tables=[*shown.tables, *card.tables],
-        notes=[*shown.notes, *card.notes],
-    )
+    return _view_of_rounds(run.rounds, title, [outcome(run)], [*notes, *_notes([run])])
 
 
 def _view_of_rounds(rounds: Sequence[Round], title: str, sentences: Sequence[str], notes: Sequence[str] = ()) -> View:
@@ -139,7 +128,11 @@ def run_charts(rounds: Sequence[Round]) -> list[LineChart]:
     for name, title, label, log in _RECORDED:
         x, y = _column(rounds, name)
         if x:
-            charts.append(LineChart(name, [Series(label, x, y)], title, "round", label, log=log))
+            low, high = _errors(rounds) if name == "loss" else ((), ())
+            note = "The band is the standard error of f." if low else ""
+            charts.append(
+                LineChart(name, [Series(label, x, y, 0, "line", low, high)], title, "round", label, note, log)
+            )
     paced = [record for record in rounds if record.looked]
     if paced:
         charts.append(_pace(paced))
@@ -153,6 +146,14 @@ def run_charts(rounds: Sequence[Round]) -> list[LineChart]:
         label = "ratio, a lower bound" if everyone else "ratio"
         charts.append(LineChart("ratios", series, "Constants as each round showed them", "round", label, note))
     return charts or [LineChart("loss", [], "Training loss f", "round", "f")]
+
+
+def _errors(rounds: Sequence[Round]) -> tuple[Sequence[float], Sequence[float]]:
+    """The edges of a band around f, where it was computed from a sample."""
+    if not rounds or any(each.loss_error is None for each in rounds):
+        return (), ()
+    pairs = [(each.loss - error, each.loss + error) for each in rounds if (error := each.loss_error) is not None]
+    return [low for low, _ in pairs], [high for _, high in pairs]
 
 
 def _pace(records: Sequence[Round]) -> LineChart:

@@ -121,6 +121,7 @@ class Table:
         detail: whether only those want it who look closer: pages fold it, and the terminal leaves it out.
         chosen: the number of the row that was chosen.
         splits: whether columns that do not fit side by side may go into further tables.
+        brief: whether its cells are so short that a phone shows it as it is.
     """
 
     heads: Sequence[str]
@@ -130,6 +131,7 @@ class Table:
     detail: bool = False
     chosen: int | None = None
     splits: bool = False
+    brief: bool = False
 
 
 class Deferred(Sequence[Picture]):
@@ -156,6 +158,7 @@ class View:
         tables: the rest of its numbers.
         charts: what there is to see.
         notes: what a reader should know, one sentence each.
+        limits: the same, of the answer itself: a page shows it beside the answer, and all else before the notes.
         standing: what a bound is worth, or whether a goal was ``reached``.
         columns: how many charts stand side by side in a picture.
     """
@@ -166,6 +169,7 @@ class View:
     tables: Sequence[Table] = ()
     charts: Sequence[Picture] = ()
     notes: Sequence[str] = ()
+    limits: Sequence[str] = ()
     standing: str = ""
     columns: int = 3
 

@@ -60,6 +60,7 @@ def html_table(shown: Table) -> Markup:
     """A table of a view; on a phone, the rows of one with many columns become cards."""
     has_symbols = any(isinstance(cell, Symbol) for row in shown.rows for cell in row[:1])
     kind = "estimates cards" if has_symbols and len(shown.heads) == 4 else "cards" if len(shown.heads) > 3 else ""
+    kind = "brief" if shown.brief else kind
     rows = [[html_cell(cell) for cell in row] for row in shown.rows]
     html = table([_LETTERS.get(head, head) for head in shown.heads], rows, kind)
     return html + Markup('<p class="note">{}</p>').format(shown.note) if shown.note else html

@@ -24,18 +24,19 @@ from fedgauge.show.page.sections import (
 )
 
 SECTIONS: tuple[Section, ...] = (
-    gauge.SECTION,
-    settings.SECTION,
+    rounds.SECTION,
     plan.SECTION,
-    certificate.SECTION,
     sweep.SECTION,
     *(section for added in plugins(ADDED).values() for section in added),
-    federation.SECTION,
-    rounds.SECTION,
     workers.SECTION,
+    gauge.SECTION,
+    federation.SECTION,
+    origins.SECTION,
     constants.SECTION,
     bound.SECTION,
-    origins.SECTION,
+    certificate.SECTION,
+    settings.SECTION,
     commands.SECTION,
 )
-"""In the order in which the page shows them; the last one ends every report."""
+"""In the order in which the page shows them: what happened, how much of the work counts and why, the theory, and how to
+make all of it again. The last one ends every report."""

@@ -31,4 +31,4 @@ def _show(given: ReportInput) -> View | None:
     return View(facts=entries, charts=charts, notes=remarks)
 
 
-SECTION = Section("federation", "The federation", ("run", "measurement", "plan", "sweep"), _show)
+SECTION = Section("federation", "The federation", ("run", "gauge", "measurement", "plan", "sweep"), _show)

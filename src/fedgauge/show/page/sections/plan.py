@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fedgauge.planning.plan import Plan
-from fedgauge.show.page.section import Heading, ReportInput, Section, answer, shown
+from fedgauge.show.page.section import Heading, ReportInput, Section
+from fedgauge.show.views.answers import view_of_answer
+from fedgauge.show.views.plans import race_of
+from fedgauge.show.views.view import View
 from fedgauge.show.web.elements import CellValue
+
+
+def _card(given: ReportInput) -> View | None:
+    answer = given.result(Plan).answer
+    return view_of_answer(answer) if answer else None
 
 
 def _settings(given: ReportInput) -> Mapping[str, CellValue]:
@@ -31,7 +39,7 @@ SECTION = Section(
     "plan",
     "The plan and its race",
     ("plan",),
-    shown(Plan),
-    heading=Heading("plan", answer(Plan), _settings, _commands),
+    lambda given: race_of(given.result(Plan)),
+    heading=Heading("plan", lambda given: given.result(Plan).verdict, _settings, _commands, card=_card),
     is_last_beside_run=True,
 )

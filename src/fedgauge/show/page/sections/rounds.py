@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from fedgauge.show.page.section import Heading, ReportInput, Section
+from fedgauge.show.views.answers import view_of_answer
 from fedgauge.show.views.bounds import worth
-from fedgauge.show.views.runs import outcome, view_of_run
+from fedgauge.show.views.runs import course_of, outcome
 from fedgauge.show.views.view import View
 from fedgauge.show.web.elements import CellValue
-from fedgauge.simulation.runs.reader import FoundRun
+from fedgauge.simulation.runs.reader import FoundRun, answer_of
 
 
 def _show(given: ReportInput) -> View | None:
@@ -20,7 +21,7 @@ def _show(given: ReportInput) -> View | None:
     if run is None or not run.rounds:
         return None
     # The numbers of the rounds are below the charts; the notes are at the beginning of the page, or in its settings.
-    shown = view_of_run(run)
+    shown = course_of(run)
     return replace(shown, tables=shown.tables[1:], notes=())
 
 
@@ -39,6 +40,12 @@ def _steps(held: Any) -> Any:
     if isinstance(held, Mapping):
         return held.get("name", "auto")
     return f"{min(held)} to {max(held)}, one number per worker" if isinstance(held, list) else held
+
+
+def _card(given: ReportInput) -> View | None:
+    """What a live gauge has learned in the run, if there was one."""
+    found = answer_of(_run(given).settings, _run(given).rounds)
+    return view_of_answer(found) if found else None
 
 
 def _summary(given: ReportInput) -> str:
@@ -105,5 +112,5 @@ SECTION = Section(
     "What happened",
     ("run",),
     _show,
-    heading=Heading("run", lambda given: outcome(_run(given)), _settings, _commands, _summary),
+    heading=Heading("run", lambda given: outcome(_run(given)), _settings, _commands, _summary, _card),
 )
