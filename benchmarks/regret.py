@@ -138,7 +138,10 @@ def regrets(cases: Mapping[str, Case], out: Path) -> Iterator[dict[str, Any]]:
     for name, case in cases.items():
         place = out / "regret" / place_of(name)
         runs = {path.stem: json.loads(path.read_text()) for path in place.glob("*.json")}
-        if len(runs) < len(FIXED) + len(RULES) * len(COSTS):
+        wanted = {f"fixed-{each}" for each in FIXED} | {
+            f"{place_of(rule)}-{cost:g}" for rule in RULES for cost in COSTS
+        }
+        if not wanted <= runs.keys():
             continue
         goal = goal_of(runs["fixed-1"], case.steps)
         for cost in COSTS:
