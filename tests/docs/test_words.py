@@ -58,12 +58,14 @@ PHRASES = (
 )
 ANY = re.compile("|".join(f"(?:{each.pattern})" for each in PHRASES))
 
-# What is kept under docs/results was measured and written down at its time.
+# What is kept under docs/results was measured and written down at its time; so were the results that Sphinx puts beside
+# them, in docs/paper and docs/verification.
+ARCHIVED = {"results", "paper", "verification"}
 PAGES = [
     ROOT / "README.md",
     ROOT / "CHANGELOG.md",
     ROOT / "CONTRIBUTING.md",
-    *(page for page in sorted((ROOT / "docs").rglob("*.md")) if "results" not in page.relative_to(ROOT).parts),
+    *(page for page in sorted((ROOT / "docs").rglob("*.md")) if ARCHIVED.isdisjoint(page.relative_to(ROOT).parts)),
 ]
 # The paper's own package is left out: its results, whose lenses have such names, are kept as they were.
 SOURCES = [
