@@ -150,7 +150,6 @@ def regrets(cases: Mapping[str, Case], out: Path) -> Iterator[dict[str, Any]]:
             known = {rule: time_to(runs[f"{place_of(rule)}-{cost:g}"], goal, cost) for rule in RULES}
             known[f"always {OWN}"] = fixed[OWN]
             known["a random choice"] = statistics.fmean(fixed.values())
-            known["QSR"] = fixed[OWN]
             yield {"federation": name, "cost": cost, "best": best, **{k: v / fixed[best] for k, v in known.items()}}
 
 

@@ -56,16 +56,16 @@ PHRASES = (
     Phrase(r"\bgone (?:up|down) to\b", "raised to, lowered to", "when it was gone up to"),
     Phrase(r"\bis the end with which\b", "is the conservative endpoint", "is the end with which a bound still holds"),
 )
-_APART = {"results", "paper", "verification"}
 ANY = re.compile("|".join(f"(?:{each.pattern})" for each in PHRASES))
 
-# What is kept under docs/results was measured and written down at its time.
+# What is kept under docs/results was measured and written down at its time; so were the results that Sphinx puts beside
+# them, in docs/paper and docs/verification.
+ARCHIVED = {"results", "paper", "verification"}
 PAGES = [
     ROOT / "README.md",
     ROOT / "CHANGELOG.md",
     ROOT / "CONTRIBUTING.md",
-    # The results have pages of their own style, and the last two are copies that building the documentation makes.
-    *(page for page in sorted((ROOT / "docs").rglob("*.md")) if not _APART & set(page.relative_to(ROOT).parts)),
+    *(page for page in sorted((ROOT / "docs").rglob("*.md")) if ARCHIVED.isdisjoint(page.relative_to(ROOT).parts)),
 ]
 # The paper's own package is left out: its results, whose lenses have such names, are kept as they were.
 SOURCES = [
