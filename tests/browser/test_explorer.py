@@ -461,7 +461,7 @@ def test_a_file_that_the_page_loads_brings_its_runs_values_too(visit: Visit, exp
 def test_it_opens_with_the_bound_against_local_steps(visit: Visit, explorer: Path, width: int) -> None:
     page = visit(explorer, viewport={"width": width, "height": 900})
     page.wait_for_selector("#steps-field .best")
-    boxes = {
+    boxes: dict[str, Any] = {
         name: page.locator(selector).bounding_box() or {}
         for name, selector in (("said", "#steps-said"), ("curve", "#steps-field"), ("slider", "#slide-I"))
     }
