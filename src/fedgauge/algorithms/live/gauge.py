@@ -24,6 +24,8 @@ from fedgauge.values.answer import Answer, StepEfficiency
 
 FACTOR = 4
 """Every candidate is this many times as large as the one before, beginning one below the user's own number."""
+_ENOUGH = 64
+"""The rounds of the largest candidate that the run has room for: fewer would not show in time that drift holds it up."""
 _DEAR = 8
 """Candidates begin where a round costs at most this many times its local steps."""
 GROWTH = 0.17
@@ -263,7 +265,8 @@ class LiveGauge:
         known = self._so_far()
         before = known.efficiency[-2:][0]
         falls = known.efficiency[-1].value < _LEVEL * before.value
-        if known.best().local_steps != largest or falls or gain < WORTH:
+        rare = FACTOR * largest * _ENOUGH > self.steps
+        if known.best().local_steps != largest or falls or rare or gain < WORTH:
             return False
         self.candidates.append(FACTOR * largest)
         self._alive = [len(self.candidates) - 2, len(self.candidates) - 1]
@@ -371,9 +374,13 @@ class LiveGauge:
             # Where a round costs so much more than they do, so few steps cannot be the fastest.
             while self.cost is not None and least * _DEAR < self.cost:
                 least *= FACTOR
-            while least > 1 and self.steps < least_steps((least, least * FACTOR), self.explore, self.cost):
+            while least > 1 and (
+                self.steps < least_steps((least, least * FACTOR), self.explore, self.cost)
+                or least * FACTOR * _ENOUGH > self.steps
+            ):
                 least = max(least // FACTOR, 1)
-            return [least, least * FACTOR, least * FACTOR**2]
+            wanted = [least * FACTOR**k for k in range(3)]
+            return [each for each in wanted if each <= max(self.steps / _ENOUGH, least * FACTOR)]
         if isinstance(candidates, str | Mapping) or not isinstance(candidates, Sequence) or len(candidates) == 0:
             raise InputError(
                 f"candidates must be whole numbers of local steps, as in (16, 64, 256), not {candidates!r}."
