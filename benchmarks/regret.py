@@ -22,6 +22,7 @@ import numpy as np
 
 import fedgauge as fg
 from fedgauge.base.files import write_json
+from fedgauge.show import pictures
 from fedgauge.simulation.experiment.prepare import prepare
 from fedgauge.simulation.setup import Setup
 from live_runs import DEVELOPED, FRESH, Case, place_of
@@ -30,6 +31,8 @@ COSTS = (1.0, 10.0, 100.0)
 FIXED = (1, 4, 16, 64, 256)
 OWN = 16
 """The number that a user has who has not thought about it."""
+_FAR = 20.0
+"""Beyond this, the picture shows no differences."""
 LIMIT = 4.0
 """A run that is not there after so many times the steps of its case is given up."""
 # Where the rate falls to 0 after so many steps, only few numbers of local steps can reach the goal at all.
@@ -188,6 +191,16 @@ def main() -> None:
             result["sets"][kind] = {"summary": summary(rows), "rows": rows}
             print(kind, json.dumps(result["sets"][kind]["summary"], indent=1))
     write_json(options.score / "regret.json", result)
+    with pictures.figure(options.score / "regret.png", panels=1, width=5.6, height=4.2) as (axes,):
+        rows = result["sets"]["fresh"]["rows"]
+        for number, rule in enumerate((*RULES, f"always {OWN}")):
+            ordered = sorted(min(row[rule], _FAR) for row in rows)
+            shares = np.arange(1, len(rows) + 1) / len(rows)
+            axes.step(ordered, shares, where="post", color=f"C{number}", label=rule)
+        axes.set(
+            xscale="log", xlabel="time over that of the best fixed number", ylabel="share of federations and costs"
+        )
+        axes.legend()
 
 
 if __name__ == "__main__":

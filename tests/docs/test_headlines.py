@@ -60,6 +60,18 @@ def unequal() -> tuple[int, ...]:
     return sum(row["held"] for row in found["rows"]), len(found["rows"]), *(round(100 * share) for share in shares)
 
 
+def recommendations() -> tuple[int, int]:
+    """How many recommendations there are for fresh federations, and the percent of time that nine of ten lose at most."""
+    losses = sorted(row["losses"]["gauge"] for row in kept("answer/answer.json")["sets"]["fresh"]["rows"])
+    return len(losses), round(100 * losses[-(-9 * len(losses) // 10) - 1])
+
+
+def regret(rule: str) -> tuple[int, int]:
+    """The percent of time that a rule in charge of a run loses, in the median and in nine of ten cases at most."""
+    found = kept("live/regret.json")["sets"]["fresh"]["summary"][rule]
+    return round(100 * found["median"]), round(100 * found["nine of ten within"])
+
+
 class Headline(NamedTuple):
     """A sentence with numbers, as a pattern with one group for each; the pages that have it; and what is true."""
 
@@ -87,6 +99,10 @@ HEADLINES = (
         ("docs/results/gauge.md",),
         unequal,
     ),
+    Headline(
+        r"nine of ten of (\d+) recommendations take at most (\d+)% longer", ("docs/results/answer.md",), recommendations
+    ),
+    Headline(r"43% \| \*\*(\d+)%, (\d+)%\*\*", ("docs/results/live.md",), lambda: regret("auto")),
     Headline(r"nine of ten of (\d+) predictions", ("docs/results/gauge.md",), lambda: gauge_errors()[2:]),
 )
 

@@ -210,7 +210,7 @@ class Live:
         explore: the share of the run that may be explored.
 
     >>> parse_rule("live,cost=100").gauge(rounds=1000).candidates
-    [16, 64, 256]
+    [16, 64]
     """
 
     local_steps: int = 16

@@ -25,7 +25,7 @@ from fedgauge.values.answer import Answer, StepEfficiency
 FACTOR = 4
 """Every candidate is this many times as large as the one before, beginning one below the user's own number."""
 _ENOUGH = 64
-"""The rounds of the largest candidate that the run has room for: fewer would not show in time that drift holds it up."""
+"""A candidate far above the user's own number needs room for so many rounds: fewer show too late what drift does."""
 _DEAR = 8
 """Candidates begin where a round costs at most this many times its local steps."""
 GROWTH = 0.17
@@ -374,13 +374,12 @@ class LiveGauge:
             # Where a round costs so much more than they do, so few steps cannot be the fastest.
             while self.cost is not None and least * _DEAR < self.cost:
                 least *= FACTOR
+            most = max(self.steps / _ENOUGH, self._own * FACTOR)
             while least > 1 and (
-                self.steps < least_steps((least, least * FACTOR), self.explore, self.cost)
-                or least * FACTOR * _ENOUGH > self.steps
+                self.steps < least_steps((least, least * FACTOR), self.explore, self.cost) or least * FACTOR > most
             ):
                 least = max(least // FACTOR, 1)
-            wanted = [least * FACTOR**k for k in range(3)]
-            return [each for each in wanted if each <= max(self.steps / _ENOUGH, least * FACTOR)]
+            return [each for each in (least, least * FACTOR, least * FACTOR**2) if each <= most]
         if isinstance(candidates, str | Mapping) or not isinstance(candidates, Sequence) or len(candidates) == 0:
             raise InputError(
                 f"candidates must be whole numbers of local steps, as in (16, 64, 256), not {candidates!r}."
