@@ -238,7 +238,7 @@ class Answer(Value, Displayed):
             return f"Use {steps} if a round costs as much as {price} ({sure} within 10% of the best)."
         most, least = self.best(COSTS[-1]), self.best(COSTS[0])
         if most.local_steps == least.local_steps:
-            return f"Use {_steps(most.local_steps)}, whatever a round costs."
+            return f"Use {_steps(most.local_steps)}, whether a round costs as much as one of them or 1,000."
         return (
             f"Use {_steps(least.local_steps)} if a round costs as much as one of them, and"
             f" {most.local_steps:,} if it costs as much as 1,000."
