@@ -59,7 +59,9 @@ def test_without_a_rate_the_fastest_is_searched_for_and_named(federation: Path, 
     rates = dict(found["rate"]["tried"])
     assert found["settings"]["algorithm"]["gamma"] == found["rate"]["gamma"] == min(rates, key=lambda g: rates[g])
     assert f"gamma {found['rate']['gamma']:.3g} was chosen" in " ".join(found["answer"]["notes"])
-    again = answer(capsys, f"gauge {federation} --gamma {found['rate']['gamma']} --steps 400 --candidates 4,16 --json")
+    again = answer(
+        capsys, f"gauge {federation} --gamma {found['rate']['gamma']} --steps 400 --candidates 4,16 --cost 10 --json"
+    )
     assert again["answer"]["efficiency"] == found["answer"]["efficiency"]
 
 

@@ -256,7 +256,7 @@ def replica(rank, lighthouse, diloco, least, fragments, begun):
                 begun.set()
     if fragments > 1:
         assert manager.current_step() == fragments * ROUNDS and averager._sync_every * fragments == asked[-1]
-        refused(lambda: set_steps(averager, 2, {"candidates": [2, 3], "local_steps": 2}), "2 fragments", "3 local")
+        refused(lambda: set_steps(averager, 2, [2, 3]), "2 fragments", "3 local")
         averager._fragments[0]._outer_optimizer = torch.optim.Adam(model.parameters())
         refused(lambda: gauge.pace(averager, rescale=True), "outer SGD", "Adam")
     manager.shutdown(wait=False)

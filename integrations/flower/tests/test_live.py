@@ -169,6 +169,6 @@ def test_the_example_on_real_processes_is_that_of_one_process(zygote: Zygote, tm
     found = re.search(r"stays with (\d+) local steps", log)
     assert found is not None
     assert int(found[1]) == live.local_steps
-    assert len(losses) == 12
+    assert len(losses) == 10
     assert np.allclose(logged[1 : len(losses) + 1], losses, rtol=1e-5, atol=0)
     assert str(live.answer()).splitlines()[0].split(" (")[0] in log

@@ -47,6 +47,7 @@ class Confirmation:
         found: Sequence[StepEfficiency],
         best: Callable[[Sequence[StepEfficiency]], Recommendation],
         cost: float,
+        larger: bool = True,
     ) -> list[StepEfficiency]:
         """Run numbers, one after the other, until the recommendation rests on what is known well enough.
 
@@ -54,13 +55,14 @@ class Confirmation:
             found: the efficiencies.
             best: the recommendation that follows from efficiencies.
             cost: of a round, in local steps.
+            larger: whether larger numbers than those that were tried may be run, where the user has named none.
 
         Returns:
             The efficiencies with those of the runs.
         """
         known = {each.local_steps: each for each in found}
         while len(self.tried) < _MOST:
-            following = self._following(known, best([known[steps] for steps in sorted(known)]), cost)
+            following = self._following(known, best([known[steps] for steps in sorted(known)]), cost if larger else 0.0)
             if following is None or _PATIENCE * self.steps // following < _LEAST_ROUNDS:
                 break
             measured = self._measure(following)
@@ -71,7 +73,7 @@ class Confirmation:
         return [known[steps] for steps in sorted(known)]
 
     def _following(self, known: dict[int, StepEfficiency], best: Recommendation, cost: float) -> int | None:
-        """The number to run; None if none is needed."""
+        """The number to run; None if none is needed. At a cost of 0, no larger number is."""
         largest = max(known)
         if best.edge == "largest" and (1 + cost / largest) / (1 + cost / (FACTOR * largest)) >= WORTH:
             return FACTOR * largest

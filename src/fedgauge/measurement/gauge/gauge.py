@@ -261,7 +261,8 @@ class _Gauge:
                 return self._run(runner, end, local_steps, rounds, every, watched=False)
 
         confirmation = Confirmation(run, curve, end, self._steps)
-        found = confirmation.make(found, lambda entries: self._answer(entries).best(), price)
+        larger = self._options.local_steps is None
+        found = confirmation.make(found, lambda entries: self._answer(entries).best(), price, larger)
         self._tracks += confirmation.tracks
         if confirmation.tried:
             tried = " and ".join(map(str, sorted(confirmation.tried)))
