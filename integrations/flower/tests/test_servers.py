@@ -170,7 +170,8 @@ def test_a_server_that_is_killed_goes_on_to_the_same_bits(
         before = _recorded(out)
         assert before < 6
         fleet.start_link()
-        fleet.run(app, {**asked, "resume": True})
+        # A node that was given work when the server died asks for the rest of it for up to a minute.
+        fleet.run(app, {**asked, "resume": True, "wait": 150.0})
         fleet.finished(out, 300)
     whole = execute(experiment.changed({"rounds": 5, "processes": 1, "chunk": 1}))
     assert read_trace(out).rounds == whole.rounds
