@@ -12,6 +12,7 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from textwrap import wrap
 
 from fedgauge.base.codec import parse_json
 from fedgauge.cli.demo.digits import LOCAL_STEPS
@@ -22,13 +23,15 @@ from fedgauge.show.views.gauges import view_of_gauge
 ROOT = Path(__file__).resolve().parent.parent
 PLACE = ROOT / "docs" / "results" / "demo"
 PAGES = {"README.md": "docs/results/demo", "docs/index.md": "results/demo"}
+WIDTH = 80
 _BLOCK = re.compile(r"(?<=<!-- the demo's answer -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
 
 def card(result: GaugeResult) -> str:
-    """The answer as a terminal shows it: its sentences, and what to use for the cost of a round."""
+    """The answer as a narrow terminal shows it: sentences, what to use for the cost of a round, and what limits it."""
     shown = view_of_gauge(result, LOCAL_STEPS[-1])
-    return "\n".join([*shown.sentences, "", *lines_of(shown.tables[0])])
+    said, limits = ([part for line in lines for part in wrap(line, WIDTH)] for lines in (shown.sentences, shown.limits))
+    return "\n".join([*said, "", *lines_of(shown.tables[0]), "", *limits]).rstrip()
 
 
 def block(result: GaugeResult, place: str) -> str:

@@ -26,7 +26,7 @@ def script() -> Any:
 def test_a_page_has_the_answer_of_the_file(page: str) -> None:
     demo = script()
     assert demo.marked(page) == demo.block(demo.kept(), demo.PAGES[page])
-    assert demo.kept().sentence in (ROOT / page).read_text()
+    assert demo.kept().sentence in " ".join((ROOT / page).read_text().split())
 
 
 @pytest.mark.slow
