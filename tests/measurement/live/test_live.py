@@ -84,6 +84,15 @@ def test_a_larger_number_is_tried_where_the_largest_is_best() -> None:
     assert given.candidates == [4, 16, 64]
 
 
+def test_no_larger_number_is_tried_where_the_largest_loses_much_or_would_have_few_rounds() -> None:
+    losing = dict.fromkeys((4, 16), 1.0) | {64: 0.7, 256: 0.6, 1024: 0.5}
+    run = Run(losing).finish(LiveGauge(16, 60_000, cost=30))
+    assert run.candidates == [4, 16, 64]
+    assert run.answer().best().local_steps == 64
+    free = dict.fromkeys((4, 16, 64, 256, 1024), 1.0)
+    assert Run(free).finish(LiveGauge(16, 12_000, cost=30)).candidates == [4, 16, 64]
+
+
 def test_candidates_follow_the_cost_of_a_round() -> None:
     assert LiveGauge(64, 100_000, cost=100).candidates == [16, 64, 256]
     assert LiveGauge(16, 100_000, cost=100).candidates == [16, 64, 256]
