@@ -152,7 +152,7 @@ class Runner:
                 steps = rounds[now.rounds]
                 state, sight = now.state, None
                 if now.rounds in watched:
-                    state, sight = self._watched(state, steps)
+                    state, sight = self.watch(state, steps)
                 else:
                     state = self.advance(state, steps, 1)
                 if now.gradient_steps < half <= now.gradient_steps + steps:
@@ -195,7 +195,7 @@ class Runner:
         kept.write_state(name, now.state)
         kept.write(name, now.track(complete=False).to_json())
 
-    def _watched(self, state: State, local_steps: int) -> tuple[State, Sight | None]:
+    def watch(self, state: State, local_steps: int) -> tuple[State, Sight | None]:
         """Run one round, and observe how far the local models drift apart in it."""
         if not self._watchable:
             return self.advance(state, local_steps, 1), None
