@@ -208,7 +208,7 @@ def test_seconds_are_those_of_the_rounds_and_of_what_was_looked_at() -> None:
     for record in trace.rounds:
         assert record.elapsed == pytest.approx(expected)
         if record.looked:
-            looks = (len(record.looked) - 1) * cost.per_participant * 5 / 2
+            looks = (len(record.looked) - 1) * cost.messages(5) / 2
             expected += cost.round(record.looked[-1], 5) + looks
 
 

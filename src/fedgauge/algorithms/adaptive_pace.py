@@ -376,11 +376,12 @@ def adaptive_pace(
             f"auto needs to know how long a local step takes, which the cost {cost.name} does not say; give it, as in"
             " cost='local,step=0.001'."
         )
+    cost.refuse_overlap("auto")
     full = cost.completed(federation)
     who = Participation.of(participation, federation.num_workers)
     participants = who.num_participants(federation.num_workers)
     # Half of what a participant sends and receives is the model that it sends.
-    message = full.per_participant * participants / 2
+    message = full.messages(participants) / 2
     # A quadratic has no plateau, and its least value may be anything.
     flat = 0.0 if isinstance(federation, QuadraticFederation) else FLAT
     return Pace(full.communication(participants), cost.step, message, cap, flat)

@@ -129,13 +129,13 @@ def gauge(
             if not gauged[rate].complete:
                 break
     from fedgauge.show import files, pictures
-    from fedgauge.show.views.gauges import gauge_chart, view_of_gauge
+    from fedgauge.show.views.gauges import gauge_charts, view_of_gauge
 
     for rate, each in gauged.items():
         if out:
             files.save(each, _place(out, rate))
     if plot:
-        pictures.draw([gauge_chart(list(gauged.values()))], plot)
+        pictures.draw(gauge_charts(list(gauged.values())), plot)
     if json:
         results = [each.to_json() for each in gauged.values()]
         options.print_json(results if over else results[0])

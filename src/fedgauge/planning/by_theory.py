@@ -145,7 +145,8 @@ def _who(participants: int | None) -> Participation:
 
 
 def check_cost(cost: Cost) -> None:
-    """Refuse a cost that is incomplete, or by which a round is free."""
+    """Refuse a cost that is incomplete, or by which a round is free, or that overlaps."""
+    cost.refuse_overlap("The theory")
     if cost.step is None or (cost.bytes is None and math.isfinite(cost.bandwidth)):
         missing = "step" if cost.step is None else "bytes"
         raise InputError(

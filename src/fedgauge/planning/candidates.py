@@ -199,7 +199,7 @@ def space_of(setup: Setup, cost: Cost, over: Mapping[str, Sequence[Any]] | None 
 
 def _participants(setup: Setup, cost: Cost, given: Candidate) -> list[int]:
     """The user's own M, and smaller ones if they are allowed and could save enough of a round to matter."""
-    messages = cost.per_participant * given.M / cost.round(given.I, given.M)
+    messages = cost.messages(given.M) / cost.round(given.I, given.M)
     if setup.experiment.get("run", {}).get("sampling") == "full" or messages < _WORTH:
         return [given.M]
     return sorted({max(1, round(given.M / _FEWER**power)) for power in range(3)})

@@ -161,6 +161,7 @@ def _planned(
     began = time.monotonic()
     if goal.quantity == "accuracy" and shared.evaluator is None:
         raise InputError("The goal accuracy needs test examples, but there are none; choose a loss.")
+    cost.refuse_overlap("A plan")
     cost = cost.completed(shared.federation)
     check_cost(cost)
     floor = shared.floor
@@ -391,6 +392,6 @@ def _remarks(space: Space, observed: Seen, winner: Candidate, cost: Cost) -> lis
     if winner.gamma in (min(space.gammas), max(space.gammas)) and len(space.gammas) > 1 and "gamma" not in space.open:
         notes.append("gamma is the smallest or largest that was tried; name rates beyond it.")
     if len(space.participants) == 1:
-        share = cost.per_participant * winner.M / winner.seconds(cost)
+        share = cost.messages(winner.M) / winner.seconds(cost)
         notes.append(f"M was not varied: messages take {share:.0%} of a round.")
     return notes

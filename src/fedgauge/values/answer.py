@@ -103,6 +103,7 @@ class Recommendation(Value):
         high: the largest.
         sure: how likely it is that the number takes at most 10% longer than the best of all.
         speedup: how many times as fast it is as the reference.
+        ideal: its speed over that of the reference where communication is free.
         edge: ``smallest`` or ``largest`` if the number is at that end of what was tried, else empty.
     """
 
@@ -112,6 +113,7 @@ class Recommendation(Value):
     high: int
     sure: float
     speedup: float
+    ideal: float
     edge: str = ""
 
 
@@ -130,6 +132,7 @@ class Answer(Value, Displayed):
         complete: whether there is an answer: False where too little was observed for one.
         chosen: the number that whole runs have shown to be the fastest for the user's own cost, where there were some;
             it stands above what the curve says.
+        overlap: communication runs beside this share of a round's local steps.
 
     >>> answer = Answer((StepEfficiency(1, 1, 1, 1, False), StepEfficiency(64, 0.5, 0.45, 0.55)), "I = 1", cost=100)
     >>> answer.best().local_steps, round(answer.best().speedup, 1)
@@ -145,6 +148,7 @@ class Answer(Value, Displayed):
     notes: tuple[str, ...] = ()
     complete: bool = True
     chosen: int | None = None
+    overlap: float = 0.0
 
     def __post_init__(self) -> None:
         steps = [each.local_steps for each in self.efficiency]
@@ -156,8 +160,9 @@ class Answer(Value, Displayed):
     def best(self, cost: float | None = None) -> Recommendation:
         """The recommendation for a cost of a round, by default the user's own.
 
-        A useful step of H local steps takes (1 + cost/H)/E(H). Between the numbers that were tried, log E is a smooth
-        curve in log H that does not rise where the numbers do not.
+        A useful step of H local steps takes (1 + cost/H)/E(H), less what of the communication runs beside the steps.
+        Between the numbers that were tried, log E is a smooth curve in log H that does not rise where the numbers do
+        not.
 
         Args:
             cost: how many local steps a round of communication takes as long as.
@@ -167,7 +172,7 @@ class Answer(Value, Displayed):
         # With numbers of which only a limit is known, f may never get there, so that they are not recommended.
         certain = steps <= max(each.local_steps for each in self.efficiency if not each.limit)
         steps, curves = steps[certain], curves[:, certain]
-        times = (1 + price / steps) / np.exp(curves)
+        times = self._seconds(steps, price) / np.exp(curves)
         middle = times[0]
         at = int(np.argmin(middle))
         rounded = _tidy(int(steps[at]), steps[middle <= middle[at] * (1 + CLOSE / 2)])
@@ -186,6 +191,7 @@ class Answer(Value, Displayed):
             max(int(near[-1]), rounded),
             float(np.mean(times[1:, at] <= times[1:].min(axis=1) * (1 + GOOD))),
             float(middle[0] / middle[at]),
+            float(1 / middle[at]),
             edge,
         )
 
@@ -202,10 +208,14 @@ class Answer(Value, Displayed):
             return None
         best = self.best(price).local_steps
         theirs, ours = (
-            (1 + price / each) / math.exp(np.interp(math.log(each), np.log(steps), curves[0]))
+            float(self._seconds(each, price)) / math.exp(np.interp(math.log(each), np.log(steps), curves[0]))
             for each in (local_steps, best)
         )
         return float(theirs / ours)
+
+    def _seconds(self, steps: Floats | int, price: float) -> Floats:
+        """What a local step takes with its part of the communication, in local steps."""
+        return 1 + np.maximum(price / np.asarray(steps) - self.overlap, 0.0)
 
     def _price(self, cost: float | None) -> float:
         price = self.cost if cost is None else non_negative("cost", cost)

@@ -66,11 +66,13 @@ class Cause(Value):
         by 80% of the gradient of f.'
         """
         spread, zeta, sigma, L_h = (short(each) for each in (self.spread, self.zeta, self.sigma, self.L_h))
+        parts = f"gradient noise explains at most {self.noise:.0%} (sigma {sigma}), and disagreement the rest"
+        if self.noise >= 0.995:
+            parts = f"gradient noise alone may explain all (sigma {sigma}), whatever the workers' disagreement"
         return (
-            f"Why: after {self.local_steps} local steps the models are {spread} apart, of which (squared) gradient"
-            f" noise explains at most {self.noise:.0%} (sigma {sigma}), and disagreement the rest (zeta {zeta}); with"
-            f" the observed L_h of {L_h}, this shifts the averaged gradient by {self.deviation:.0%} of the gradient of"
-            " f."
+            f"Why: after {self.local_steps} local steps the models are {spread} apart, of which (squared) {parts}"
+            f" (zeta {zeta}); with the observed L_h of {L_h}, this shifts the averaged gradient by"
+            f" {self.deviation:.0%} of the gradient of f."
         )
 
 

@@ -31,6 +31,7 @@ class Confirmation:
         curve: f along training with one local step per round.
         goal: the value of f at which a run ends.
         steps: of the first run.
+        overlap: communication runs beside this share of a round's local steps.
         tracks: the runs.
         tried: their local steps.
     """
@@ -39,6 +40,7 @@ class Confirmation:
     curve: BaseCurve
     goal: float
     steps: int
+    overlap: float = 0.0
     tracks: list[Track] = field(default_factory=list)
     tried: set[int] = field(default_factory=set)
 
@@ -75,7 +77,8 @@ class Confirmation:
     def _following(self, known: dict[int, StepEfficiency], best: Recommendation, cost: float) -> int | None:
         """The number to run; None if none is needed. At a cost of 0, no larger number is."""
         largest = max(known)
-        if best.edge == "largest" and (1 + cost / largest) / (1 + cost / (FACTOR * largest)) >= WORTH:
+        now, then = (1 + max(cost / each - self.overlap, 0.0) for each in (largest, FACTOR * largest))
+        if best.edge == "largest" and now / then >= WORTH:
             return FACTOR * largest
         following = min((each for each in known if each >= best.local_steps), default=1)
         doubtful = following in known and known[following].value < _DOUBTFUL and not known[following].limit

@@ -140,7 +140,7 @@ class _Gauge:
         self._is_other = self._reference is not setup.algorithm
         self._cost, self._price = cost, None
         if cost is not None:
-            self._price, note = priced(cost, setup)
+            self._cost, self._price, note = priced(cost, setup)
             self._notes += note
         self._steps = steps_of(setup, options)
         remembers = self._is_other or setup.algorithm.synchronous is not None
@@ -260,7 +260,7 @@ class _Gauge:
             with self._runner(self._setup) as runner:
                 return self._run(runner, end, local_steps, rounds, every, watched=False)
 
-        confirmation = Confirmation(run, curve, end, self._steps)
+        confirmation = Confirmation(run, curve, end, self._steps, self._overlap)
         larger = self._options.local_steps is None
         found = confirmation.make(found, lambda entries: self._answer(entries).best(), price, larger)
         self._tracks += confirmation.tracks
@@ -429,7 +429,14 @@ class _Gauge:
         first = StepEfficiency(1, 1.0, 1.0, 1.0, measured=False)
         notes = tuple(dict.fromkeys(self._notes))
         known = complete and bool(ordered)
-        return Answer((first, *ordered), _SYNCHRONOUS, self._price, None, method, tuple(phases), notes, known)
+        entries = (first, *ordered)
+        return Answer(
+            entries, _SYNCHRONOUS, self._price, None, method, tuple(phases), notes, known, overlap=self._overlap
+        )
+
+    @property
+    def _overlap(self) -> float:
+        return 0.0 if self._cost is None else self._cost.overlap
 
     def _result(
         self,
@@ -451,6 +458,7 @@ class _Gauge:
             losses=track.losses,
             spent=Spent(*(sum(column) for column in zip(*numbers, strict=True))),
             cost=self._cost,
+            participants=self._setup.participation.num_participants(self._setup.num_workers),
             cause=cause,
             base=described(self._reference) if self._is_other else None,
             rate=self._search,

@@ -52,17 +52,26 @@ def read_cost(cost: Cost | str | float | None) -> Cost | None:
     return None if cost is None else Cost.of(cast(Cost | str, cost))
 
 
-def priced(cost: Cost, setup: Setup) -> tuple[float, list[str]]:
-    """A round without its local steps, counted in local steps, and how that was counted."""
+def priced(cost: Cost, setup: Setup) -> tuple[Cost, float, list[str]]:
+    """The cost with nothing left open; a round without its local steps, counted in local steps; and how it was counted.
+
+    Nothing is timed where the cost counts local steps already.
+    """
     M = setup.participation.num_participants(setup.num_workers)
-    if cost.steps is not None:
-        return cost.in_local_steps(setup.federation, M), []
+    if cost.counts_steps:
+        return cost, cost.in_local_steps(setup.federation, M), []
     known = cost.completed(setup.federation)
     price, timed = known.in_local_steps(setup.federation, M), " on this machine" if cost.step is None else ""
-    return price, [
+    notes = [
         f"A round costs as much as {price:,.4g} local steps: {short(known.communication(M))} seconds besides its local"
         f" steps, one of which takes {short(known.step or 0.0)} seconds{timed}."
     ]
+    if cost.overlap:
+        notes.append(
+            f"Communication runs beside {cost.overlap:.0%} of a round's local steps; what the delay does to training"
+            " was not measured."
+        )
+    return known, price, notes
 
 
 def steps_of(setup: Setup, options: GaugeOptions) -> int:

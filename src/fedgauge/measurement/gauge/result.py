@@ -105,7 +105,8 @@ class GaugeResult(Result, Displayed):
         steps: the steps of the first run at which f was recorded.
         losses: f there.
         spent: what it cost.
-        cost: the cost of a round in seconds and bytes; None if none was given.
+        cost: the cost of a round, with nothing left open; None if none was given.
+        participants: the number M of workers in a round.
         cause: why local steps are lost; None if the measured numbers do not explain it.
         base: name and parameters of the algorithm that is compared with; None if it is the one that is gauged.
         rate: how the rate was chosen; None if it was given.
@@ -121,6 +122,7 @@ class GaugeResult(Result, Displayed):
     losses: Sequence[float]
     spent: Spent
     cost: Cost | None = None
+    participants: int = 1
     cause: Cause | None = None
     base: Mapping[str, Any] | None = None
     rate: RateSearch | None = None

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from fedgauge.show.charts import LineChart, Mark, Series
 from fedgauge.show.views.view import Cell, Deferred, Share, Table, View, view
 from fedgauge.values.answer import Answer, Recommendation, StepEfficiency, number_of_steps, times
+from fedgauge.values.display import share_of
 
 OWN_COST = (
     "Your own cost of a round: time a round of communication, time a local step, and divide; --measure-cost times a"
@@ -27,9 +30,9 @@ def view_of_answer(answer: Answer) -> View:
     if answer.cost is None:
         notes.append(OWN_COST)
     return View(
-        [*filter(None, [answer.sentence, _gain(answer), answer.share])],
+        [*filter(None, [answer.sentence, _gain(answer), _ideal(answer), answer.share])],
         tables=(_recommended(answer, best), _efficiencies(answer)),
-        charts=(efficiency_chart([("efficiency", answer)]),),
+        charts=Deferred(lambda: [efficiency_chart([("efficiency", answer)]), choice_chart(answer)]),
         notes=notes,
         limits=_limits(best),
     )
@@ -67,6 +70,18 @@ def _gain(answer: Answer) -> str:
     return f"That is {times(gain)} times as fast as with the {answer.using:,} in use."
 
 
+def _ideal(answer: Answer) -> str:
+    """How fast that is, compared with communication that takes no time."""
+    if answer.cost is None:
+        return ""
+    share = answer.best().ideal
+    return f"That is {_of(share)} the speed of {answer.reference} with free communication."
+
+
+def _of(share: float) -> str:
+    return f"{times(share)} times" if share > 1.005 else f"{share_of(share)} of"
+
+
 def _recommended(answer: Answer, best: Sequence[Recommendation]) -> Table:
     first = answer.efficiency[0].local_steps
     rows: list[list[Cell]] = [
@@ -74,6 +89,7 @@ def _recommended(answer: Answer, best: Sequence[Recommendation]) -> Table:
         [f"faster than {'one step' if first == 1 else f'{first:,}'} by", *(f"{times(each.speedup)}×" for each in best)],
         ["within 5% of the best", *(_between(each.low, each.high) for each in best)],
         ["sure to be within 10%", *(f"{each.sure:.0%}" for each in best)],
+        ["share of ideal speed", *(share_of(each.ideal) for each in best)],
     ]
     if answer.using is not None and answer.efficiency[0].local_steps < answer.using:
         gains = [answer.speedup_over(answer.using, each.cost) for each in best]
@@ -128,6 +144,33 @@ def efficiency_chart(answers: Sequence[tuple[str, Answer]]) -> LineChart:
         note=f"Compared with {answers[0][1].reference}: 1 means that local steps are free, 0.5 that every second one is"
         " lost to drift. The band is an interval of 90%.",
         log=False,
+        log_x=True,
+        marks=marks,
+    )
+
+
+def choice_chart(answer: Answer, bandwidths: Sequence[tuple[float, float]] = (), now: float = 0.0) -> LineChart:
+    """The best number of local steps against the cost of a round, or against the bandwidth.
+
+    Args:
+        answer: the answer.
+        bandwidths: bytes per second, and what a round costs with them, in local steps; by default, costs alone.
+        now: the user's own bandwidth.
+    """
+    known = answer.cost or 0.0
+    costs = np.unique([*np.geomspace(0.1, max(1e4, 10 * known), 80), *([known] if known else [])])
+    places, costs = (costs, costs) if not bandwidths else (np.array(column) for column in zip(*bandwidths, strict=True))
+    best = [answer.best(float(cost)) for cost in costs] if answer.complete else []
+    low, high = [float(each.low) for each in best], [float(each.high) for each in best]
+    against = "bandwidth" if bandwidths else "the cost of a round"
+    marks = [Mark(known, "your cost")] if known and not bandwidths else [Mark(now, "yours")] if now else []
+    return LineChart(
+        "choice",
+        [Series("best", [float(each) for each in places], [each.local_steps for each in best], 0, "line", low, high)],
+        title=f"Best local steps against {against}",
+        x_label="bandwidth, bytes per second" if bandwidths else "cost of a round, in local steps",
+        y_label="local steps per round",
+        note="The band holds the numbers that take at most 5% longer.",
         log_x=True,
         marks=marks,
     )

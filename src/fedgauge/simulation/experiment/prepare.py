@@ -326,6 +326,7 @@ def local_steps_of(experiment: Experiment, federation: Federation, participation
         chosen = parse_rule(run.local_steps)
         if isinstance(chosen, Live) and chosen.cost is None and run.cost is not None:
             price = run.round_cost
+            price.refuse_overlap("A live gauge")
             if price.steps is None and price.step is None:
                 raise InputError(
                     f"local_steps = live needs the seconds that a local step takes, which the cost {run.cost} leaves"
