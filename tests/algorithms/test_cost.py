@@ -114,7 +114,7 @@ def test_the_answer_is_what_least_time_says(gauged: fg.GaugeResult) -> None:
     best = answer.best()
     # The curve through the efficiencies does not rise, so that it misses those that do by a little.
     assert best.ideal == pytest.approx(max(speed.values()), rel=0.03)
-    assert f"That is {share_of(best.ideal)} of the speed" in " ".join(view_of_gauge(gauged).sentences)
+    assert f"Its speed is {share_of(best.ideal)} of that" in " ".join(view_of_gauge(gauged).sentences)
     assert any("was not measured" in note for note in gauged.notes)
 
 

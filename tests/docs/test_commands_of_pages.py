@@ -62,3 +62,15 @@ def test_the_tutorial_ends_with_a_report(tmp_path: Path) -> None:
     """The commands that the page promises are all there, in this order."""
     commands = re.findall(r"^\$ fedgauge (\w+)", (DOCS / "tutorial.md").read_text("utf-8"), re.MULTILINE)
     assert commands == ["data", "simulate", "gauge", "measure", "plan", "simulate", "runs", "report"]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/guide.md"])
+def test_the_gauge_prints_what_the_first_pages_show(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    blocks = BLOCK.findall((DOCS.parent / page).read_text("utf-8"))
+    place = next(i for i, (_, code) in enumerate(blocks) if code.startswith("$ fedgauge gauge digits --percent 50"))
+    assert main(shlex.split(blocks[place][1])[2:]) == 0
+    assert words(blocks[place + 1][1]) in words(capsys.readouterr().out)

@@ -75,7 +75,7 @@ def _ideal(answer: Answer) -> str:
     if answer.cost is None:
         return ""
     share = answer.best().ideal
-    return f"That is {_of(share)} the speed of {answer.reference} with free communication."
+    return f"Its speed is {_of(share)} that of {answer.reference} with free communication."
 
 
 def _of(share: float) -> str:
