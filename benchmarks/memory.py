@@ -16,7 +16,7 @@ import subprocess
 import sys
 from typing import Any
 
-TASKS = ("federation", "simulate", "trajectory", "gauge")
+TASKS = ("federation", "simulate", "adamw", "trajectory", "gauge")
 
 
 def _run(task: str, millions: float, workers: int) -> dict[str, Any]:
@@ -40,6 +40,9 @@ def _run(task: str, millions: float, workers: int) -> dict[str, Any]:
     start = federation.start(0)
     if task == "simulate":
         fg.simulate(federation, algorithm, local_steps=4, rounds=3, compute=here)
+    elif task == "adamw":
+        adamw = fg.with_optimiser(algorithm, "adamw", optimiser_state="kept")
+        fg.simulate(federation, adamw, local_steps=4, rounds=3, compute=here)
     elif task == "trajectory":
         readings = fg.MeasureOptions(("trajectory", "divergence"), rounds=2, seeds=1)
         fg.measure(federation, algorithm, local_steps=4, model=start, compute=here, options=readings)

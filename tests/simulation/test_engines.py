@@ -6,6 +6,8 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from tests.grouped import grouped
 from tests.strategies import PARAMETERS
 from torch.nn.functional import cross_entropy
 
-from fedgauge import MeasureOptions, fedavg, measure, random_quadratics
+from fedgauge import MeasureOptions, fedavg, measure, random_quadratics, with_optimiser
 from fedgauge.algorithms import ALGORITHMS, make_algorithm
 from fedgauge.base.errors import InputError, MachineError
 from fedgauge.federation.participation import Participation
@@ -30,7 +32,7 @@ from fedgauge.simulation.engines import local
 from fedgauge.simulation.engines.local import Inline, Processes
 from fedgauge.simulation.loop import simulate
 from fedgauge.simulation.options import Compute
-from fedgauge.simulation.workers import LANES, Work, lanes
+from fedgauge.simulation.workers import LANES, Remembering, Work, lanes
 from fedgauge.values import Trace
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -72,7 +74,7 @@ def test_the_bits_are_the_same_for_any_number_of_processes(path: str) -> None:
 def test_lanes_hold_every_participant_once_in_whole_chunks(chunk: int) -> None:
     cohort = Participation("with-replacement", 50).cohort(30, 0, 0)
     memory = {"c": torch.arange(30.0).unsqueeze(1)}
-    dealt = lanes(cohort, chunk, memory)
+    dealt = Remembering(lanes(cohort, chunk), memory)
     assert len(dealt) == min(LANES, -(-50 // chunk))
     found: dict[int, list[int]] = {}
     for index, lane in enumerate(dealt):
@@ -314,3 +316,26 @@ def test_results_of_lanes_that_are_added_up_as_they_come_have_the_same_bits(
     together = results()
     monkeypatch.setattr("fedgauge.simulation.workers._TOGETHER_BYTES", 0)
     assert results() == together
+
+
+def test_what_workers_remember_is_let_go_of_as_it_is_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With large states of local optimisers, those of one lane at a time are held beside the states of all workers."""
+    monkeypatch.setattr("fedgauge.simulation.workers._TOGETHER_BYTES", 0)
+    algorithm, alive = with_optimiser(fedavg(0.01), "adamw", optimiser_state="kept"), list[int]()
+    sent: list[weakref.ref[torch.Tensor]] = []
+
+    def finish(*arguments: Any) -> Any:
+        alive.append(sum(each() is not None for each in sent))
+        message, remembered = algorithm.finish(*arguments)
+        sent.extend(weakref.ref(rows) for rows in remembered.values())
+        return message, remembered
+
+    watched = replace(algorithm, finish=finish)
+    of = federation(workers=20)
+    here = Compute(processes=1, chunk=1)
+    trace = simulate(of, watched, local_steps=1, rounds=2, compute=here)
+    assert len(alive) == 40
+    # Each lane has two or three workers here, one after the other, with three vectors each.
+    assert max(alive) <= 2 * 3
+    usual = simulate(of, algorithm, local_steps=1, rounds=2, compute=here)
+    assert np.array_equal(trace.model, usual.model)

@@ -161,7 +161,10 @@ def make_optimiser(optimiser: str = "sgd", clip: float | None = None, **paramete
     if isinstance(optimiser, str) and optimiser.lower() in OPTIMISERS:
         optimiser = optimiser.lower()
     if optimiser not in OPTIMISERS:
-        raise InputError(f"There is no local optimiser {optimiser!r}; {nearest(str(optimiser), OPTIMISERS)}")
+        raise InputError(
+            f"There is no local optimiser {optimiser!r}; {nearest(str(optimiser), OPTIMISERS)} Those of PyTorch have"
+            " their whole name, as in torch.optim.NAdam."
+        )
     for name in parameters:
         if name not in takes(optimiser):
             others = [other for other in OPTIMISERS if name in takes(other)]

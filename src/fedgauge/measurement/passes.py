@@ -27,7 +27,7 @@ from fedgauge.measurement.lanczos import Ritz, keep_worst, largest
 from fedgauge.measurement.lane_probes import Probes
 from fedgauge.simulation.engines.local import Engine, Method, make_engine, map_lanes
 from fedgauge.simulation.options import HERE, Compute
-from fedgauge.simulation.workers import Lane, is_large, lanes, total
+from fedgauge.simulation.workers import Lane, Remembering, is_large, lanes, total
 
 _ROWS_BYTES = 2**27
 """The bytes of rows, one per worker, that may be kept until their mean is known; beyond it they are computed twice."""
@@ -227,7 +227,7 @@ class Meter:
         cohort = self.everyone
         if workers is not None:
             cohort = Cohort(workers, np.zeros_like(workers), self.shares[workers])
-        dealt = lanes(cohort, self.chunk, {} if rows is None else {"rows": rows})
+        dealt = Remembering(lanes(cohort, self.chunk), {} if rows is None else {"rows": rows})
         few = any(isinstance(each, torch.Tensor) and is_large(each) for each in arguments)
         return map_lanes(self._engine, method, dealt, *arguments, few=few)
 

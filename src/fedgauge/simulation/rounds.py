@@ -8,11 +8,12 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import torch
 
+from fedgauge.algorithms.base import Tensors
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.protocols import HasSamples
 from fedgauge.simulation.engines.local import Engine, Method, map_lanes
 from fedgauge.simulation.runs.checkpoints import State
-from fedgauge.simulation.workers import Lane, Secants, Sums, Work, is_large, lanes, total
+from fedgauge.simulation.workers import Lane, Remembering, Secants, Sums, Work, is_large, lanes, total
 
 
 class Watched(NamedTuple):
@@ -62,6 +63,19 @@ class Foresees(Protocol):
 
 _KEEPING_LANES = 4
 """How many lanes' models and gradients of a large model are kept until the mean model is known."""
+
+
+def _clone(memory: Tensors) -> Tensors:
+    """A copy, so that an interrupted round leaves its state unchanged."""
+    return {name: rows.clone() for name, rows in memory.items()}
+
+
+def _take_over(sums: Sums, memory: Tensors) -> None:
+    """Move what workers remember to their rows."""
+    while sums.memory:
+        workers, remembered = sums.memory.pop(0)
+        for name, rows in remembered.items():
+            memory[name][workers] = rows
 
 
 class Rounds:
@@ -123,20 +137,24 @@ class Rounds:
         N = self._num_workers
         full = self._participation.sampling == "full"
         cohort = self._everyone if full else self._participation.cohort(N, self.seed, state.round)
-        dealt = lanes(cohort, self._chunk, state.memory)
+        dealt = lanes(cohort, self._chunk)
         watch = 0 if gradient is None else self._work.keepable(state.model, len(dealt))
-        sums = Sums()
+        # What workers remember is as large as their models with a local optimiser, so it is taken over as it comes.
+        sums, memory = Sums(), _clone(state.memory)
         local_models: list[Lane] = []
         arguments = (state.round, state.model, state.server, watch, ends)
-        parts = map_lanes(self._engine, Work.local_phase, dealt, *arguments, few=is_large(self._start))
+        large = is_large(self._start) or is_large(*state.memory.values())
+        remembering = Remembering(dealt, state.memory)
+        parts = map_lanes(self._engine, Work.local_phase, remembering, *arguments, few=large)
         for lane, part in zip(dealt, parts, strict=True):
             if is_large(self._start) and len(local_models) >= _KEEPING_LANES:
                 # The ratio that bounds L_tilde is then the largest over fewer workers.
                 part.kept = {name: rows[:0].clone() for name, rows in part.kept.items()}
             local_models.append(Lane(lane.cohort, part.kept))
+            _take_over(part, memory)
             sums.add(part)
             del part
-        following = [self._following(state, each) for each in (*sums.path, sums)]
+        following = [*(self._following(state, each) for each in sums.path), self._following(state, sums, memory)]
         if gradient is None or sums.spread.mean is None or sums.gradient is None:
             return following, Watched()
         sums.message.clear()
@@ -144,14 +162,11 @@ class Rounds:
             self._engine.foresee(following[-1])
         return following, self._observe(state.model, gradient if full else None, sums, local_models)
 
-    def _following(self, state: State, sums: Sums) -> State:
-        """The state after the server's update."""
+    def _following(self, state: State, sums: Sums, memory: Tensors | None = None) -> State:
+        """The state after the server's update, with the memory that the workers have by then, if it was kept up."""
         N = self._num_workers
-        # A copy, so that an interrupted round leaves its state unchanged.
-        memory = {name: rows.clone() for name, rows in state.memory.items()}
-        for workers, remembered in sums.memory:
-            for name, rows in remembered.items():
-                memory[name][workers] = rows
+        memory = _clone(state.memory) if memory is None else memory
+        _take_over(sums, memory)
         fraction = self._participation.num_participants(N) / N
         model, server = self._work.algorithm.update(state.model, state.server, sums.message, fraction)
         return State(state.round + 1, model, server, memory)

@@ -32,9 +32,9 @@ _TOGETHER_BYTES = 2**28
 """If one model for every lane takes more memory than this, results of lanes are added up as they come."""
 
 
-def is_large(model: torch.Tensor) -> bool:
-    """Whether a model is so large that not all lanes' results should be in memory at once."""
-    return LANES * model.numel() * model.element_size() > _TOGETHER_BYTES
+def is_large(*model: torch.Tensor) -> bool:
+    """Whether models or memories are so large that not all lanes' results should be in memory at once."""
+    return LANES * sum(each.numel() * each.element_size() for each in model) > _TOGETHER_BYTES
 
 
 class Lane(NamedTuple):
@@ -49,15 +49,30 @@ class Lane(NamedTuple):
             yield Lane(part, {name: rows[first : first + size] for name, rows in self.memory.items()})
 
 
-def lanes(cohort: Cohort, chunk: int, memory: Tensors | None = None) -> list[Lane]:
+def lanes(cohort: Cohort, chunk: int) -> list[Lane]:
     """Deal a cohort's chunks to the lanes; lanes that get no chunk are left out."""
     owner = np.arange(len(cohort.workers)) // chunk % LANES
     dealt = []
     for lane in range(min(LANES, -(-len(cohort.workers) // chunk))):
         mine = np.flatnonzero(owner == lane)
-        part = Cohort(cohort.workers[mine], cohort.copies[mine], cohort.weights[mine])
-        dealt.append(Lane(part, {name: tensor[part.workers] for name, tensor in (memory or {}).items()}))
+        dealt.append(Lane(Cohort(cohort.workers[mine], cohort.copies[mine], cohort.weights[mine]), {}))
     return dealt
+
+
+class Remembering(Sequence[Lane]):
+    """Lanes with what their participants remember, which is copied only for those that are asked for."""
+
+    def __init__(self, dealt: Sequence[Lane], memory: Tensors) -> None:
+        self._dealt, self._memory = dealt, memory
+
+    def __len__(self) -> int:
+        return len(self._dealt)
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return [self[each] for each in range(*place.indices(len(self)))]
+        cohort = self._dealt[place].cohort
+        return Lane(cohort, {name: rows[cohort.workers] for name, rows in self._memory.items()})
 
 
 def _columns(*rows: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:

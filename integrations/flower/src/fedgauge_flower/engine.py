@@ -21,7 +21,7 @@ from fedgauge.algorithms.base import Algorithm, Tensors
 from fedgauge.federation.participation import Cohort, Participation
 from fedgauge.simulation.engines.local import Method
 from fedgauge.simulation.runs.checkpoints import State
-from fedgauge.simulation.workers import LANES, Lane, Secants, Sums, Work, lanes
+from fedgauge.simulation.workers import LANES, Lane, Remembering, Secants, Sums, Work, lanes
 from fedgauge_flower.algorithms import described
 from fedgauge_flower.answers import Expected, Like
 from fedgauge_flower.fleet import Fleet, Question
@@ -218,7 +218,9 @@ class FlowerEngine:
         if state.round < plan.rounds:
             cohort = plan.participation.cohort(N, plan.seed, state.round)
             watch = plan.watch and state.round % plan.record_every == 0
-            self._add_local_phase(message, lanes(cohort, 1, state.memory), state.model, state.server, watch, None)
+            self._add_local_phase(
+                message, Remembering(lanes(cohort, 1), state.memory), state.model, state.server, watch, None
+            )
 
     def _add_local_phase(
         self,
