@@ -4,10 +4,13 @@
 
 resnet20:    ResNet-20 with GroupNorm, images of 3x32x32.
 transformer: the transformer that ships, sequences of 32 of 31 tokens.
+language:    the transformer with a million parameters and AdamW, whose state each of 4 workers keeps; batches of 8
+             sequences of 64 tokens.
 lstm:        a module that fedgauge has never seen: an embedding, an LSTM and a linear layer, the same sequences.
 
-Each with N = 10 workers of 100 samples, I = 10 local steps and batch 20, on random data of these shapes. All of them
-take fedgauge's plain path, which calls the module and differentiates it. The contestants take turns:
+The others with N = 10 workers and batches of 20; all with 100 samples of each worker and I = 10 local steps, on random
+data of these shapes. They take fedgauge's plain path, which calls the module and differentiates it. The contestants
+take turns:
 
 - fedgauge: ``simulate`` in one process and in two, one thread each; the rounds record nothing. Its start, the first
   record and the first round are not counted;
@@ -69,17 +72,21 @@ class Recurrent(nn.Module):
 class Workload:
     """One model, the shape of one of its inputs, whether these are tokens, and the rounds of a turn that are timed."""
 
+    name: str
     model: Model
     shape: tuple[int, ...]
     sequence: bool
     rounds: int
+    adamw: bool = False
+    workers: int = WORKERS
+    batch: int = BATCH
 
     def data(self) -> Data:
         """Random inputs and targets of all workers."""
         generator = torch.Generator().manual_seed(0)
-        number = WORKERS * SAMPLES
+        number = self.workers * SAMPLES
         if self.sequence:
-            text = torch.randint(TOKENS, (number, TIME + 1), generator=generator)
+            text = torch.randint(TOKENS, (number, self.shape[0] + 1), generator=generator)
             return text[:, :-1].contiguous(), text[:, 1:].contiguous()
         return (
             torch.randn(number, *self.shape, generator=generator),
@@ -88,11 +95,12 @@ class Workload:
 
 
 WORKLOADS = {
-    work.model.name: work
+    work.name: work
     for work in (
-        Workload(resnet20((3, 32, 32), 10), (3, 32, 32), False, 1),
-        Workload(transformer((TIME,), TOKENS), (TIME,), True, 2),
-        Workload(Model("lstm", Recurrent, token_entropy), (TIME,), True, 2),
+        Workload("resnet20", resnet20((3, 32, 32), 10), (3, 32, 32), False, 1),
+        Workload("transformer", transformer((TIME,), TOKENS), (TIME,), True, 2),
+        Workload("language", transformer((64,), TOKENS, width=128, layers=5), (64,), True, 1, True, 4, 8),
+        Workload("lstm", Model("lstm", Recurrent, token_entropy), (TIME,), True, 2),
     )
 }
 
@@ -106,33 +114,37 @@ def _between(began: tuple[float, float], ended: tuple[float, float], rounds: int
 
 
 def loop(work: Workload, data: Data, threads: int) -> Turn:
-    """FedAvg as a careful researcher writes it."""
+    """FedAvg as a careful researcher writes it; workers that keep a state have a module and an optimiser each."""
     x, y = data
     torch.manual_seed(0)
-    module = work.model.make()
+    modules = [work.model.make() for _ in range(work.workers if work.adamw else 1)]
     if not work.sequence:
         x = x.contiguous(memory_format=torch.channels_last)
-        module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    optimiser = torch.optim.SGD(module.parameters(), lr=GAMMA)
-    parameters: list[torch.Tensor] = list(module.parameters())
+        modules = [each.to(memory_format=torch.channels_last) for each in modules]  # type: ignore[call-overload]
+    optimisers: list[torch.optim.Optimizer] = [
+        torch.optim.AdamW(each.parameters(), lr=GAMMA) if work.adamw else torch.optim.SGD(each.parameters(), lr=GAMMA)
+        for each in modules
+    ]
+    of = [list(each.parameters()) for each in modules]
+    average = [parameter.detach().clone() for parameter in of[0]]
     generator = np.random.default_rng(0)
 
     def run() -> None:
         for _ in range(work.rounds):
-            start = [parameter.detach().clone() for parameter in parameters]
-            total = [torch.zeros_like(parameter) for parameter in start]
-            for worker in range(WORKERS):
+            total = [torch.zeros_like(parameter) for parameter in average]
+            for worker in range(work.workers):
+                module, optimiser = modules[worker % len(modules)], optimisers[worker % len(modules)]
+                parameters: list[torch.Tensor] = list(of[worker % len(modules)])
                 with torch.no_grad():
-                    torch._foreach_copy_(parameters, start)
-                chosen = generator.integers(SAMPLES, size=(STEPS, BATCH)) + worker * SAMPLES
+                    torch._foreach_copy_(parameters, average)
+                chosen = generator.integers(SAMPLES, size=(STEPS, work.batch)) + worker * SAMPLES
                 for batch in torch.from_numpy(chosen):
                     optimiser.zero_grad()
                     work.model.loss(module(x[batch]), y[batch]).backward()  # type: ignore[no-untyped-call]
                     optimiser.step()
                 with torch.no_grad():
-                    torch._foreach_add_(total, parameters, alpha=1 / WORKERS)
-            with torch.no_grad():
-                torch._foreach_copy_(parameters, total)
+                    torch._foreach_add_(total, parameters, alpha=1 / work.workers)
+            torch._foreach_copy_(average, total)
 
     def turn() -> tuple[float, float]:
         torch.set_num_threads(threads)
@@ -145,14 +157,17 @@ def loop(work: Workload, data: Data, threads: int) -> Turn:
     return turn
 
 
-def simulated(federation: SupervisedFederation, rounds: int, processes: int, watched: bool = False) -> Turn:
+def simulated(federation: SupervisedFederation, work: Workload, processes: int, watched: bool = False) -> Turn:
     """fedgauge's rounds."""
+    algorithm, rounds = fedgauge.fedavg(GAMMA), work.rounds
+    if work.adamw:
+        algorithm = fedgauge.with_optimiser(algorithm, "adamw", optimiser_state="kept")
 
     def turn() -> tuple[float, float]:
         ends: list[tuple[float, float]] = []
         fedgauge.simulate(
             federation,
-            fedgauge.fedavg(GAMMA),
+            algorithm,
             local_steps=STEPS,
             rounds=rounds + 2,
             record=fedgauge.Recording(every=1 if watched else rounds + 2, observer=lambda *_: ends.append(_now())),
@@ -166,8 +181,8 @@ def simulated(federation: SupervisedFederation, rounds: int, processes: int, wat
 
 def passed(federation: SupervisedFederation) -> Turn:
     """A pass of gradients, in one process and with one thread."""
-    workers = np.arange(WORKERS)
-    models = federation.start(0).expand(WORKERS, -1)
+    workers = np.arange(federation.num_workers)
+    models = federation.start(0).expand(len(workers), -1)
 
     def turn() -> tuple[float, float]:
         torch.set_num_threads(1)
@@ -181,14 +196,14 @@ def passed(federation: SupervisedFederation) -> Turn:
 def measure(work: Workload, turns: int, threads: list[int]) -> dict[str, list[tuple[float, float]]]:
     """Seconds of a round, or pass, of each contestant in each turn, by the clock and of processor time."""
     x, y = work.data()
-    shards = [range(worker * SAMPLES, (worker + 1) * SAMPLES) for worker in range(WORKERS)]
-    federation = SupervisedFederation(work.model.make, work.model.loss, x, y, shards, batch_size=BATCH)
+    shards = [range(worker * SAMPLES, (worker + 1) * SAMPLES) for worker in range(work.workers)]
+    federation = SupervisedFederation(work.model.make, work.model.loss, x, y, shards, batch_size=work.batch)
     assert federation.path == "plain"
     contestants: dict[str, Turn] = {
-        "fedgauge, one process": simulated(federation, work.rounds, 1),
+        "fedgauge, one process": simulated(federation, work, 1),
         **{_loop(number): loop(work, (x, y), number) for number in threads},
-        "fedgauge, two processes": simulated(federation, work.rounds, 2),
-        "fedgauge, one process, watched": simulated(federation, work.rounds, 1, watched=True),
+        "fedgauge, two processes": simulated(federation, work, 2),
+        "fedgauge, one process, watched": simulated(federation, work, 1, watched=True),
         "pass of gradients": passed(federation),
     }
     for name in (*map(_loop, threads), "pass of gradients"):
