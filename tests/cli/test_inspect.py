@@ -71,7 +71,7 @@ class Own(nn.Module):
         return torch.nn.functional.linear(self.drop(self.norm(self.flat(x))), self.last.weight, self.last.bias)
 
 
-DIGITS = "--source digits --workers 3 --scheme iid --model tests.cli.test_inspect:own --batch-norm averaged"
+DIGITS = "--experiment digits --workers 3 --scheme iid --model tests.cli.test_inspect:own --batch-norm averaged"
 
 
 def own(shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -120,25 +120,25 @@ def test_an_experiment_names_data_model_and_weights(round_of_digits: str, capsys
         'model = {name = "tests.cli.test_inspect:own", batch_norm = "averaged"}\n'
         'algorithm = {name = "fedavg", gamma = 0.1}\nrun = {weights = "sizes"}\n'
     )
-    printed = measured(capsys, f"{round_of_digits} --source run.toml")
+    printed = measured(capsys, f"{round_of_digits} --experiment run.toml")
     federation: Any = fg.prepare(fg.Experiment.read("run.toml")).federation
     sizes = federation.sizes(np.arange(3))
     assert [each["weight"] for each in printed["clients"]] == pytest.approx((sizes / sizes.sum()).tolist())
-    given = measured(capsys, f"{round_of_digits} --source run.toml --sizes 1,1,1")
+    given = measured(capsys, f"{round_of_digits} --experiment run.toml --sizes 1,1,1")
     assert {each["weight"] for each in given["clients"]} == {1 / 3}
 
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ("--model softmax", "--model softmax belongs to the clients' data; name them too, as in --source digits."),
-        ("--source nowhere", "There is no data set 'nowhere'"),
-        ("--source nowhere.toml", "nowhere.toml"),
+        ("--model softmax", "--model softmax belongs to the clients' data; name them too, as in --experiment digits."),
+        ("--experiment nowhere", "There is no data set 'nowhere'"),
+        ("--experiment nowhere.toml", "nowhere.toml"),
         (DIGITS.replace("--workers 3", "--workers 4"), "those of 4 workers, but 3 client models were given"),
-        ("--source digits --workers 3 --scheme iid", "The global model has no parameter 1.weight"),
+        ("--experiment digits --workers 3 --scheme iid", "The global model has no parameter 1.weight"),
         (f"{DIGITS} --sizes 1,2", "--sizes must have one number for each of 3 clients, not 2."),
         (DIGITS.replace("averaged", "frozen"), "is not trained, and is not the same there"),
-        ("--source digits --workers 3 --percent 900", "percent"),
+        ("--experiment digits --workers 3 --percent 900", "percent"),
     ],
 )
 def test_a_mistake_with_data_gets_one_sentence(

@@ -22,7 +22,7 @@ _KEYS = tuple(key.option for key in keys() if key.section in ("data", "model") a
 """What says which data a client has, and with which model."""
 
 
-@everyday("next", "sizes", "source", "model", "workers", "percent", "data", "out", "plot", "json")
+@everyday("next", "sizes", "experiment", "model", "workers", "out", "plot", "json")
 @takes_keys(*_KEYS, "seed")
 def inspect(
     changes: dict[str, Any],
@@ -41,7 +41,7 @@ def inspect(
         str | None,
         typer.Option(metavar="N,N,...", help="The clients' weights, such as their examples \\[default: equal]."),
     ] = None,
-    source: Annotated[
+    experiment: Annotated[
         str | None,
         typer.Option(
             metavar="SOURCE",
@@ -57,12 +57,11 @@ def inspect(
     """Compare saved models of one round: how far clients agree, and which layers and clients stand out.
 
     A model is a .safetensors file, or a state_dict that torch.save wrote to a .pt file. With the next global model, the
-    effective step of the server follows too. With the clients' data and model (--source and its options), so do losses
-    and gradients at these models, and zeta, L_h and L_tilde as they are there.
+    effective step of the server follows too. With the clients' data and model (--experiment and its options), so do
+    losses and gradients at these models, and zeta, L_h and L_tilde as they are there.
 
-    Example: fedgauge runs inspect global.pt client1.pt client2.pt
     Example: fedgauge runs inspect global.pt client*.pt --next global2.pt --sizes 100,50,80
-    Example: fedgauge runs inspect global.pt client*.pt --source digits --workers 5 --scheme shards --model softmax
+    Example: fedgauge runs inspect global.pt client*.pt --experiment run.toml
     """
     from fedgauge.show.terminal import console
 
@@ -70,14 +69,14 @@ def inspect(
     if out:
         options.check_file(out)
     weights = None if sizes is None else _numbers(sizes)
-    if source is None and changes:
+    if experiment is None and changes:
         name, value = min(changes.items())
-        raise InputError(f"{name}={value!r} belongs to the clients' data; name them too, as in source=digits.")
+        raise InputError(f"{name}={value!r} belongs to the clients' data; name them too, as in experiment=digits.")
     with console.doing():
         from fedgauge.measurement.inspection import inspect_models
         from fedgauge.show.views import view
 
-        federation, usual = (None, None) if source is None else _federation(source, changes)
+        federation, usual = (None, None) if experiment is None else _federation(experiment, changes)
         found = inspect_models(global_model, clients, next, weights or usual, federation)
     shown = view(found)
     if out:

@@ -18,7 +18,7 @@ STANDS_OUT = (
 )
 WITHOUT_DATA = (
     "Models alone do not say why: how far the gradients disagree (zeta), how fast that grows with the distance (L_h),"
-    " and whether fewer local steps would be faster all need data. With the clients' data and model (--source), the"
+    " and whether fewer local steps would be faster all need data. With the clients' data and model (--experiment), the"
     " first two are measured here; fg.Probe measures them in the job, and 'fedgauge gauge' measures the last."
 )
 WITH_DATA = (
