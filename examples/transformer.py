@@ -1,7 +1,7 @@
 """Four processes train a transformer on text, and average their models as often as a live gauge finds best.
 
-    python examples/transformer.py                 # text that fedgauge generates
-    python examples/transformer.py --data DIR      # Tiny Shakespeare, in DIR/tinyshakespeare/input.txt
+    python transformer.py                 # text that fedgauge generates
+    python transformer.py --data DIR      # Tiny Shakespeare, in DIR/tinyshakespeare/input.txt
 
 Each process has other authors or roles. AdamW's state stays with its process.
 """

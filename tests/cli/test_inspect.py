@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 from tests.cli.command import Capture, answer, snapshot, words
+from torch import nn
 
 import fedgauge as fg
 from fedgauge.cli import main
@@ -55,6 +58,97 @@ def test_it_writes_a_file_and_a_picture(files: Path, capsys: Capture) -> None:
     said = words(capsys, "runs inspect global.pt global.pt --plot none.png")
     assert "no picture" in said
     assert not Path("none.png").exists()
+
+
+class Own(nn.Module):
+    """A model that is not one of ours."""
+
+    def __init__(self, classes: int = 10) -> None:
+        super().__init__()
+        self.flat, self.norm, self.drop, self.last = nn.Flatten(), nn.BatchNorm1d(64), nn.Dropout(), nn.Linear(64, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.linear(self.drop(self.norm(self.flat(x))), self.last.weight, self.last.bias)
+
+
+DIGITS = "--experiment digits --workers 3 --scheme iid --model tests.cli.test_inspect:own --batch-norm averaged"
+
+
+def own(shape: tuple[int, ...], classes: int) -> nn.Module:
+    return Own()
+
+
+@pytest.fixture
+def round_of_digits(files: Path) -> str:
+    """The files of a round of a model that is not one of ours, on digits."""
+    torch.manual_seed(0)
+    module = Own()
+    torch.save(module.state_dict(), "start.pt")
+    for client in range(3):
+        with torch.no_grad():
+            for each in module.parameters():
+                each.add_(0.1 * torch.randn_like(each))
+        module.norm.running_mean = torch.full((64,), 0.1 * client)
+        torch.save(module.state_dict(), f"{client}.pt")
+    return "runs inspect start.pt 0.pt 1.pt 2.pt"
+
+
+def measured(capsys: Capture, line: str) -> Any:
+    """The JSON that a command prints; what dropout and BatchNorm mean is said on standard error."""
+    assert main([*line.split(), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_with_data_it_measures_what_python_does(round_of_digits: str, capsys: Capture) -> None:
+    printed = measured(capsys, f"{round_of_digits} {DIGITS}")
+    chosen = {"source": "digits", "workers": 3, "scheme": "iid", "model": "tests.cli.test_inspect:own", "gamma": 1.0}
+    federation = fg.prepare(fg.Experiment.of({**chosen, "batch_norm": "averaged"})).federation
+    found = fg.inspect_models("start.pt", ["0.pt", "1.pt", "2.pt"], federation=federation)
+    assert printed == found.to_json()
+    assert printed["measured"]["record"]["L_tilde_ratio"] > 0
+    assert printed["clients"][0]["losses"][0] > 0
+    assert main([*round_of_digits.split(), *DIGITS.split()]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "Losses and gradients on the clients' own data" in text
+    assert "drift changes the mean gradient by" in text
+    assert "BatchNorm normalises by each client's own running statistics" in text
+
+
+def test_an_experiment_names_data_model_and_weights(round_of_digits: str, capsys: Capture) -> None:
+    Path("run.toml").write_text(
+        'data = {name = "digits", scheme = "quantity", workers = 3}\n'
+        'model = {name = "tests.cli.test_inspect:own", batch_norm = "averaged"}\n'
+        'algorithm = {name = "fedavg", gamma = 0.1}\nrun = {weights = "sizes"}\n'
+    )
+    printed = measured(capsys, f"{round_of_digits} --experiment run.toml")
+    federation: Any = fg.prepare(fg.Experiment.read("run.toml")).federation
+    sizes = federation.sizes(np.arange(3))
+    assert [each["weight"] for each in printed["clients"]] == pytest.approx((sizes / sizes.sum()).tolist())
+    given = measured(capsys, f"{round_of_digits} --experiment run.toml --sizes 1,1,1")
+    assert {each["weight"] for each in given["clients"]} == {1 / 3}
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ("--model softmax", "--model softmax belongs to the clients' data; name them too, as in --experiment digits."),
+        ("--experiment nowhere", "There is no data set 'nowhere'"),
+        ("--experiment nowhere.toml", "nowhere.toml"),
+        (DIGITS.replace("--workers 3", "--workers 4"), "those of 4 workers, but 3 client models were given"),
+        ("--experiment digits --workers 3 --scheme iid", "The global model has no parameter 1.weight"),
+        (f"{DIGITS} --sizes 1,2", "--sizes must have one number for each of 3 clients, not 2."),
+        (DIGITS.replace("averaged", "frozen"), "is not trained, and is not the same there"),
+        ("--experiment digits --workers 3 --percent 900", "percent"),
+    ],
+)
+def test_a_mistake_with_data_gets_one_sentence(
+    options: str, sentence: str, round_of_digits: str, capsys: Capture
+) -> None:
+    assert main([*round_of_digits.split(), *options.split()]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert sentence in err.splitlines()[-1]
+    assert "Traceback" not in err
 
 
 @pytest.mark.parametrize(

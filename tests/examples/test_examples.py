@@ -297,10 +297,3 @@ print("agreed")
 def test_replicas_that_fail_or_join_agree(tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(FAILING)
     assert "agreed" in run(sys.executable, str(tmp_path / "job.py"))
-
-
-def test_processes_that_train_a_transformer_have_an_answer() -> None:
-    printed = run(sys.executable, str(ROOT / "examples/transformer.py"), "--port", str(free_port()))
-    assert re.match(r"Use \d+ local steps if a round costs as much as 30 of them", printed)
-    assert "compared with 8 local steps per round" in " ".join(printed.split())
-    assert "without a step that does not train" in " ".join(printed.split())

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedgauge.base.errors import InputError
 from fedgauge.base.terminal import say
 from fedgauge.cli import options
+from fedgauge.cli.experiments import takes_keys
+from fedgauge.cli.help import everyday
+from fedgauge.simulation.experiment.sections import keys
+
+if TYPE_CHECKING:
+    from fedgauge.federation.protocols import Federation
+
+_KEYS = tuple(key.option for key in keys() if key.section in ("data", "model") and key.option != "source")
+"""What says which data a client has, and with which model."""
 
 
+@everyday("next", "sizes", "experiment", "model", "workers", "out", "plot", "json")
+@takes_keys(*_KEYS, "seed")
 def inspect(
-    model: Annotated[
+    changes: dict[str, Any],
+    global_model: Annotated[
         Path, typer.Argument(metavar="GLOBAL", help="The global model that the clients began with.", show_default=False)
     ],
     clients: Annotated[
@@ -27,17 +41,27 @@ def inspect(
         str | None,
         typer.Option(metavar="N,N,...", help="The clients' weights, such as their examples \\[default: equal]."),
     ] = None,
+    experiment: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SOURCE",
+            help="The clients' data, for gradients and constants at these models: an experiment (.toml), quadratics"
+            " (.json), a data set or an .npz file; its workers are the clients, in their order.",
+            show_default=False,
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Write the result to this JSON file.")] = None,
     plot: options.Plot = None,
     json: options.Json = False,
 ) -> None:
-    """Compare saved models of one round, without data: how far clients agree, and which layers and clients stand out.
+    """Compare saved models of one round: how far clients agree, and which layers and clients stand out.
 
     A model is a .safetensors file, or a state_dict that torch.save wrote to a .pt file. With the next global model, the
-    effective step of the server follows too.
+    effective step of the server follows too. With the clients' data and model (--experiment and its options), so do
+    losses and gradients at these models, and zeta, L_h and L_tilde as they are there.
 
-    Example: fedgauge runs inspect global.pt client1.pt client2.pt
     Example: fedgauge runs inspect global.pt client*.pt --next global2.pt --sizes 100,50,80
+    Example: fedgauge runs inspect global.pt client*.pt --experiment run.toml
     """
     from fedgauge.show.terminal import console
 
@@ -45,11 +69,15 @@ def inspect(
     if out:
         options.check_file(out)
     weights = None if sizes is None else _numbers(sizes)
+    if experiment is None and changes:
+        name, value = min(changes.items())
+        raise InputError(f"{name}={value!r} belongs to the clients' data; name them too, as in experiment=digits.")
     with console.doing():
         from fedgauge.measurement.inspection import inspect_models
         from fedgauge.show.views import view
 
-        found = inspect_models(model, clients, next, weights)
+        federation, usual = (None, None) if experiment is None else _federation(experiment, changes)
+        found = inspect_models(global_model, clients, next, weights or usual, federation)
     shown = view(found)
     if out:
         from fedgauge.base.files import write_json
@@ -69,9 +97,22 @@ def inspect(
         say(f"Written: {path}")
 
 
-def _numbers(text: str) -> list[float]:
-    from fedgauge.base.errors import InputError
+def _federation(source: str, changes: dict[str, Any]) -> tuple[Federation, Sequence[float] | None]:
+    """The clients with their data, and their weights unless they are equal."""
+    from fedgauge.simulation.experiment.config import Experiment
+    from fedgauge.simulation.experiment.prepare import prepare
 
+    options.allow_user_modules()
+    # Nothing is trained, so that any rate will do where the experiment has none.
+    if source.endswith(".toml"):
+        experiment = Experiment.read(source, changes)
+    else:
+        experiment = Experiment.of({"source": source, "gamma": 1.0, **changes})
+    setup = prepare(experiment)
+    return setup.federation, setup.participation.weights
+
+
+def _numbers(text: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:

@@ -1,9 +1,10 @@
-"""What saved models say about a round without data: the global model, the clients' models, and the next global one."""
+"""What saved models say about a round, with data and without: the global one, the clients', and the next global one."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,16 @@ from torch import nn
 
 from fedgauge.base.errors import InputError, positive
 from fedgauge.base.threads import undisturbed
+from fedgauge.federation.protocols import Rows, carries_statistics
+from fedgauge.federation.supervised import SupervisedFederation
+from fedgauge.measurement.inspected_gradients import compare_gradients
 from fedgauge.measurement.inspection_result import InspectedClient, InspectedLayer, Inspection, outliers
 from fedgauge.simulation.runs.checkpoints import Given, read_tensors
 from fedgauge.values.display import short
 
 Model = Given | npt.NDArray[Any]
 """What is taken for a model."""
+_Named = Mapping[str, torch.Tensor]
 _PREFIXES = ("module.", "_orig_mod.")
 _STATISTICS = ("running_mean", "running_var")
 _COUNTER = "num_batches_tracked"
@@ -29,9 +34,13 @@ _ROUNDING = 0.05
 
 @undisturbed
 def inspect_models(
-    model: Model, clients: Sequence[Model], next: Model | None = None, sizes: Sequence[float] | None = None
+    model: Model,
+    clients: Sequence[Model],
+    next: Model | None = None,
+    sizes: Sequence[float] | None = None,
+    federation: Rows | None = None,
 ) -> Inspection:
-    """Compare the models of a round's clients with each other and with the global model, without any data.
+    """Compare the models of a round's clients with each other and with the global model.
 
     A model is a ``.safetensors`` file, a ``state_dict`` that ``torch.save`` wrote (only tensors are unpickled), the
     directory of a run, a module, a ``state_dict``, or a flat tensor. Prefixes that ``DistributedDataParallel`` and
@@ -43,6 +52,8 @@ def inspect_models(
         clients: the clients' models after their local steps.
         next: the global model that the server made of them, for the effective step of the server.
         sizes: the clients' weights in the mean, such as their numbers of examples; equal by default.
+        federation: the clients' data and their model, for gradients at these models and for zeta, L_h and L_tilde as
+            they are there. Its workers are the clients, in their order. Without it, models alone are compared.
 
     >>> import torch
     >>> start, one, two = torch.zeros(2), torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
@@ -63,7 +74,23 @@ def inspect_models(
         raise InputError("The models have no floating-point numbers to compare; name files of model parameters.")
     sums = _Sums(len(named))
     layers = tuple(sums.add(name, weights, [each[name] for each in whole.values()]) for name in names)
-    return sums.result(list(named), weights, layers, next is not None, _sentences(left_out))
+    found = sums.result(list(named), weights, layers, next is not None, _sentences(left_out))
+    return found if federation is None else _with_gradients(found, federation, start, named, weights)
+
+
+def _with_gradients(
+    found: Inspection, federation: Rows, start: _Named, clients: Mapping[str, _Named], weights: torch.Tensor
+) -> Inspection:
+    """What models say together with the clients' data."""
+    measured, numbers = compare_gradients(federation, start, clients, weights)
+    own = [
+        replace(client, losses=each.losses, gradients=each.gradients, L_tilde=each.steepness)
+        for client, each in zip(found.clients, numbers, strict=True)
+    ]
+    remarks = federation.remarks if isinstance(federation, SupervisedFederation) else ()
+    if carries_statistics(federation):
+        remarks = (*remarks, "In gradients, BatchNorm normalises by each client's own running statistics.")
+    return replace(found, clients=tuple(own), notes=(*found.notes, *remarks), measured=measured)
 
 
 class _Sums:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from fedgauge.measurement.live.probe_result import ProbedRound
 from fedgauge.values import Result, Value
 from fedgauge.values.display import Displayed, counted, share_of, short
 
@@ -17,8 +18,13 @@ STANDS_OUT = (
 )
 WITHOUT_DATA = (
     "Models alone do not say why: how far the gradients disagree (zeta), how fast that grows with the distance (L_h),"
-    " and whether fewer local steps would be faster all need data; fg.Probe measures them in the job, and 'fedgauge"
-    " gauge' in a simulation."
+    " and whether fewer local steps would be faster all need data. With the clients' data and model (--experiment), the"
+    " first two are measured here; fg.Probe measures them in the job, and 'fedgauge gauge' measures the last."
+)
+WITH_DATA = (
+    "L_h, L_tilde and L_g are ratios between these very models, so that the constants are at least as large; zeta is at"
+    " the mean of the clients' models. Whether fewer local steps would be faster, no single round can tell: use"
+    " 'fedgauge gauge' with the same data."
 )
 
 
@@ -33,6 +39,9 @@ class InspectedClient(Value):
         distance: the distance of its model from the mean of the clients' models.
         cosine: the cosine between its change and the others' mean change; None if either is zero.
         why: why it stands out; empty if it does not.
+        losses: of its data, at the global model and at its own; None without data.
+        gradients: the lengths of the gradients there.
+        L_tilde: the change of its gradient between its own model and the clients' mean model, over their distance.
     """
 
     name: str
@@ -41,6 +50,9 @@ class InspectedClient(Value):
     distance: float
     cosine: float | None
     why: str = ""
+    losses: tuple[float, float] | None = None
+    gradients: tuple[float, float] | None = None
+    L_tilde: float | None = None
 
 
 @dataclass(frozen=True)
@@ -79,6 +91,7 @@ class Inspection(Result, Displayed):
         server_step: the multiple of the mean change that is nearest to the server's step; None without a next model.
         explained: the share of the server's squared step that this multiple is; None if there was no step.
         notes: what was left out of the comparison, and what rounding may have done to it, one sentence each.
+        measured: gradients and constants on the clients' data, as a probe has them; None without data.
     """
 
     kind, written_by = "inspection", "runs inspect --out"
@@ -93,6 +106,7 @@ class Inspection(Result, Displayed):
     server_step: float | None = None
     explained: float | None = None
     notes: tuple[str, ...] = ()
+    measured: ProbedRound | None = None
 
     @property
     def mean_cosine(self) -> float | None:
@@ -111,6 +125,17 @@ class Inspection(Result, Displayed):
         return (
             f"Averaging left {share_of(self.alignment)} of the mean squared change of {clients}. It leaves 100% if all"
             f" agree, {share_of(self.unrelated)} if their changes are unrelated, and less if they oppose one another."
+        )
+
+    @property
+    def data_sentence(self) -> str:
+        """How far drift changes the mean gradient, in one sentence; empty without data."""
+        record = None if self.measured is None else self.measured.record
+        if record is None or not record.grad2 or record.deviation2 is None:
+            return ""
+        return (
+            f"On the clients' data the loss at the global model is {short(record.loss)}. At the end of the round, drift"
+            f" changes the mean gradient by {share_of((record.deviation2 / record.grad2) ** 0.5)} of its length there."
         )
 
     @property

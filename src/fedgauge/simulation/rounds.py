@@ -13,7 +13,7 @@ from fedgauge.federation.participation import Participation
 from fedgauge.federation.protocols import HasSamples
 from fedgauge.simulation.engines.local import Engine, Method, map_lanes
 from fedgauge.simulation.runs.checkpoints import State
-from fedgauge.simulation.workers import Lane, Remembering, Secants, Sums, Work, is_large, lanes, total
+from fedgauge.simulation.workers import Drawn, Lane, Remembering, Secants, Sums, Work, is_large, lanes, total
 
 
 class Watched(NamedTuple):
@@ -124,7 +124,11 @@ class Rounds:
         return map_lanes(self._engine, method, dealt, *arguments, few=few, on_progress=on_progress)
 
     def round(
-        self, state: State, gradient: torch.Tensor | None = None, ends: Sequence[int] | None = None
+        self,
+        state: State,
+        gradient: torch.Tensor | None = None,
+        ends: Sequence[int] | None = None,
+        drawn: Sequence[Drawn] = (),
     ) -> tuple[list[State], Watched]:
         """Run one round and return the next state, and what was measured within the round if it is watched.
 
@@ -133,6 +137,8 @@ class Rounds:
             gradient: the gradient of f at the global model; the round is watched if it is passed.
             ends: growing numbers of local steps. There is then one next state for each: the state that would follow if
                 every participant stopped after that many steps.
+            drawn: the local steps of another run whose mini-batches are taken, together with what models and
+                augmentations draw; who takes part is drawn for this round in any case.
         """
         N = self._num_workers
         full = self._participation.sampling == "full"
@@ -142,7 +148,7 @@ class Rounds:
         # What workers remember is as large as their models with a local optimiser, so it is taken over as it comes.
         sums, memory = Sums(), _clone(state.memory)
         local_models: list[Lane] = []
-        arguments = (state.round, state.model, state.server, watch, ends)
+        arguments = (state.round, state.model, state.server, watch, ends, *((drawn,) if drawn else ()))
         large = is_large(self._start) or is_large(*state.memory.values())
         remembering = Remembering(dealt, state.memory)
         parts = map_lanes(self._engine, Work.local_phase, remembering, *arguments, few=large)

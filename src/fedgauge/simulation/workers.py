@@ -37,6 +37,22 @@ def is_large(*model: torch.Tensor) -> bool:
     return LANES * sum(each.numel() * each.element_size() for each in model) > _TOGETHER_BYTES
 
 
+class Drawn(NamedTuple):
+    """Consecutive local steps of a round of another run, whose mini-batches are taken.
+
+    Attributes:
+        round: the number of the round.
+        steps: how many local steps it has.
+        first: the first of those that are taken.
+        last: the one after the last.
+    """
+
+    round: int
+    steps: int
+    first: int
+    last: int
+
+
 class Lane(NamedTuple):
     """Participants that are added up together, one chunk at a time, and what they remember."""
 
@@ -286,6 +302,7 @@ class Work(LaneWork):
         server: Tensors,
         watch: int,
         ends: Sequence[int] | None = None,
+        drawn: Sequence[Drawn] = (),
     ) -> Sums:
         """Run the local steps of a lane's participants.
 
@@ -297,6 +314,7 @@ class Work(LaneWork):
             watch: 0 not to watch the round; otherwise, how many of the final models and gradients to keep.
             ends: growing numbers of local steps. The last replaces every participant's own number; what the
                 participants would send after each of the others is summed too.
+            drawn: the local steps of another run whose mini-batches are taken; by default, the round has its own.
         """
         sums = Sums()
         kept: dict[str, list[torch.Tensor]] = {"x": [], "gradient": []}
@@ -304,7 +322,7 @@ class Work(LaneWork):
             workers, _, weights = part.cohort
             shares = torch.from_numpy(weights).to(model.device)
             path: list[Sums] = []
-            for local, steps in self._stages(part, round, model, server, ends):
+            for local, steps in self._stages(part, round, model, server, ends, drawn):
                 sent, remembered = self.algorithm.finish(model, local, steps)
                 message = {name: shares.to(rows.dtype) @ rows for name, rows in sent.items()}
                 path.append(Sums(message, [(workers, remembered)] if remembered else []))
@@ -348,17 +366,32 @@ class Work(LaneWork):
         (last,) = self._stages(part, round, model, server)
         return last
 
+    def _draws(self, cohort: Cohort, drawn: Sequence[Drawn]) -> Sequence[Any]:
+        """The randomness of local steps, one entry for each."""
+        workers, copies, _ = cohort
+        parts = [
+            self.federation.draws(self._noise, each.round, workers, copies, each.steps)[each.first : each.last]
+            for each in drawn
+        ]
+        return parts[0] if len(parts) == 1 else [draw for part in parts for draw in part]
+
     def _stages(
-        self, part: Lane, round: int, model: torch.Tensor, server: Tensors, ends: Sequence[int] | None = None
+        self,
+        part: Lane,
+        round: int,
+        model: torch.Tensor,
+        server: Tensors,
+        ends: Sequence[int] | None = None,
+        drawn: Sequence[Drawn] = (),
     ) -> Iterator[tuple[Tensors, torch.Tensor]]:
         """The participants' local states and numbers of steps, after each of ``ends`` or after their own steps."""
-        workers, copies, _ = part.cohort
+        workers = part.cohort.workers
         steps = self._steps[workers]
         together = self._equal_steps or ends is not None
         ends = ends or (int(steps.max()),)
         begun = self.algorithm.begin(model, server, part.memory)
         local: Tensors = {name: tensor.expand(len(workers), tensor.shape[-1]) for name, tensor in begun.items()}
-        draws = self.federation.draws(self._noise, round, workers, copies, ends[-1])
+        draws = self._draws(part.cohort, drawn or [Drawn(round, ends[-1], 0, ends[-1])])
         rate = self.algorithm.fused_rate(server)
         begin = 0
         for end in ends:

@@ -95,7 +95,7 @@ def test_a_state_of_another_gauge_is_not_taken_for_its_own(whole: GaugeResult, t
             gauge(FEDERATION, fedavg(gamma=0.02), options=OPTIONS, directory=place, seed=seed, progress=stop_at(130))
     for path in (tmp_path / "other").glob("state-*"):
         os.replace(path, tmp_path / "one" / path.name)
-    for name in ("one.json", "run-4-25.json"):
+    for name in ("one.json", "run-4-25-shared.json"):
         if (tmp_path / "other" / name).exists():
             os.replace(tmp_path / "other" / name, tmp_path / "one" / name)
     assert taken(tmp_path / "one") == whole

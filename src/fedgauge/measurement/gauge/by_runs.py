@@ -1,6 +1,7 @@
 """Whole runs from the first model, one for each number of local steps: for runs that are too short to alternate in.
 
-They are also what serves where the server remembers rounds, so that the number cannot change within a run.
+They are also what serves where the server remembers rounds, so that the number cannot change within a run. Each has the
+mini-batches of the base run, step by step.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Runs of their own for numbers of local steps on which a recommendation rests and of which one run says too little.
 
 These are larger numbers than were tried, where the largest seems best and rounds are dear, and numbers with which so
-many steps are lost that drift may keep them above the goal for ever.
+many steps are lost that drift may keep them above the goal for ever. They have the mini-batches of the first run, step
+by step.
 """
 
 from __future__ import annotations

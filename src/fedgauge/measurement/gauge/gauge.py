@@ -188,8 +188,9 @@ class _Gauge:
         finally:
             self._kept.close()
 
-    def _runner(self, setup: Setup) -> Runner:
-        return Runner(setup, self._advanced, self._sample)
+    def _runner(self, setup: Setup, like: Sequence[int] | None = None) -> Runner:
+        """What makes runs; one that is compared with another has its mini-batches, step by step."""
+        return Runner(setup, self._advanced, self._sample, like)
 
     # -- one run that alternates ----------------------------------------------------------------------------------
 
@@ -245,19 +246,29 @@ class _Gauge:
         found = sorted([*entries, *limits.values()], key=lambda each: each.local_steps)
         end = known.losses[-1] if self._goal is None else self._goal
         if seen and self._tracks[-1].complete and not limits:
-            found = self._confirmed(found, reference_curve(seen[0][1], floor), end)
+            like = list(schedule(seen[0][0], self._steps))
+            found = self._confirmed(found, reference_curve(seen[0][1], floor), end, like)
         cause = self._cause(found, sights) if first else None
         return self._result(found, known, end, cause, self._method_of_one(number, candidates))
 
-    def _confirmed(self, found: list[StepEfficiency], curve: BaseCurve, end: float) -> list[StepEfficiency]:
-        """The efficiencies, some by runs of their own where the recommendation rests on them."""
+    def _confirmed(
+        self, found: list[StepEfficiency], curve: BaseCurve, end: float, like: Sequence[int]
+    ) -> list[StepEfficiency]:
+        """The efficiencies, some by runs of their own where the recommendation rests on them.
+
+        Args:
+            found: the efficiencies.
+            curve: f along training with one local step per round, by the first run.
+            end: the value of f at which a run ends.
+            like: the local steps of the first run's rounds, whose mini-batches the others have.
+        """
         price = self._price
         if price is None:
             return found
 
         def run(local_steps: int, rounds: int, every: int) -> Track:
             self._total += rounds * local_steps
-            with self._runner(self._setup) as runner:
+            with self._runner(self._setup, like) as runner:
                 return self._run(runner, end, local_steps, rounds, every, watched=False)
 
         confirmation = Confirmation(run, curve, end, self._steps, self._overlap)
@@ -325,7 +336,7 @@ class _Gauge:
         """Compare runs with more local steps with one that has one local step per round."""
         with ExitStack() as stack:
             self._what = "one local step"
-            base = stack.enter_context(self._runner(replace(self._setup, algorithm=self._reference)))
+            base = stack.enter_context(self._runner(replace(self._setup, algorithm=self._reference), like=()))
             goal = -math.inf if self._goal is None else self._goal
             track = base.follow(
                 "one",
@@ -343,7 +354,7 @@ class _Gauge:
             runner = base
             if self._is_other:
                 stack.close()
-                runner = stack.enter_context(self._runner(self._setup))
+                runner = stack.enter_context(self._runner(self._setup, like=()))
             runs = Runs(partial(self._run, runner, end), curve, end, self._budget, notes=self._notes)
             runs.make(self._options.local_steps)
             if not runs.complete:
@@ -363,7 +374,7 @@ class _Gauge:
     def _run(self, runner: Runner, goal: float, local_steps: int, rounds: int, every: int, watched: bool) -> Track:
         self._what = f"{local_steps} local steps"
         middle = {rounds // 2} if watched and rounds > 1 and self._setup.algorithm.sgd_rate is not None else set[int]()
-        name = f"run-{local_steps}-{rounds}"
+        name = f"run-{local_steps}-{rounds}-shared"
         return runner.follow(name, [local_steps] * rounds, every, goal=goal, watched=middle, kept=self._kept)
 
     def _way(self, track: Track) -> tuple[BaseCurve, float]:

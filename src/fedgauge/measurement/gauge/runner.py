@@ -22,7 +22,7 @@ from fedgauge.simulation.records import SHARE
 from fedgauge.simulation.rounds import Rounds
 from fedgauge.simulation.runs.checkpoints import State
 from fedgauge.simulation.setup import Setup
-from fedgauge.simulation.workers import Work
+from fedgauge.simulation.workers import Drawn, Work
 
 RECORDS = 96
 """About how often f is recorded along a run."""
@@ -70,13 +70,58 @@ class _Progress:
         return Track(tuple(self.steps), tuple(self.losses), *numbers, tuple(self.sights), complete)
 
 
+class SharedDraws:
+    """Where the local steps of a run have their draws, for runs with other numbers of local steps that share them.
+
+    Args:
+        rounds: the local steps of every round; after the last, there is one local step per round.
+
+    >>> SharedDraws([1, 4]).of(before=3, steps=4)
+    [Drawn(round=1, steps=4, first=2, last=4), Drawn(round=2, steps=1, first=0, last=1), \
+Drawn(round=3, steps=1, first=0, last=1)]
+    """
+
+    def __init__(self, rounds: Sequence[int]) -> None:
+        self._steps = rounds
+        self._ends = np.cumsum(np.asarray(rounds, dtype=np.int64))
+
+    def of(self, before: int, steps: int) -> list[Drawn]:
+        """The draws of so many local steps that follow on those before."""
+        found, place, end = list[Drawn](), before, before + steps
+        while place < end:
+            round = int(np.searchsorted(self._ends, place, side="right"))
+            known = round < len(self._ends)
+            count = self._steps[round] if known else 1
+            last = int(self._ends[round]) if known else place + 1
+            if not known:
+                round += place - (int(self._ends[-1]) if len(self._ends) else 0)
+            offset = place - (last - count)
+            taken = min(last, end) - place
+            found.append(Drawn(round, count, offset, offset + taken))
+            place += taken
+        return found
+
+
 class Runner:
-    """Runs rounds of any number of local steps from any state."""
+    """Runs rounds of any number of local steps from any state.
+
+    Args:
+        setup: what is run.
+        progress: called with the local steps of every round.
+        sample: the number of examples of each worker on which f is evaluated; by default, all of them.
+        like: the local steps of every round of another run. Each local step then takes the mini-batches of the same
+            local step of that run, which goes on with one local step per round; by default, none is followed.
+    """
 
     def __init__(
-        self, setup: Setup, progress: Callable[[int], None] = lambda steps: None, sample: int | None = None
+        self,
+        setup: Setup,
+        progress: Callable[[int], None] = lambda steps: None,
+        sample: int | None = None,
+        like: Sequence[int] | None = None,
     ) -> None:
         self._setup, self._progress, self._sample = setup, progress, sample
+        self._shared = None if like is None else SharedDraws(like)
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -110,14 +155,25 @@ class Runner:
         """The gradient of f."""
         return self._loop.evaluate(model)[1]
 
-    def advance(self, state: State, local_steps: int, rounds: int) -> State:
-        """Run rounds of ``local_steps`` local steps each; stops early where the model is no longer finite."""
-        for _ in range(rounds):
-            (state,), _ = self._loop.round(state, ends=(local_steps,))
+    def advance(self, state: State, local_steps: int, rounds: int, before: int = 0) -> State:
+        """Run rounds of ``local_steps`` local steps each; stops early where the model is no longer finite.
+
+        Args:
+            state: where to begin.
+            local_steps: of each round.
+            rounds: how many.
+            before: the local steps that led to the state.
+        """
+        for number in range(rounds):
+            drawn = self._drawn(before + number * local_steps, local_steps)
+            (state,), _ = self._loop.round(state, ends=(local_steps,), drawn=drawn)
             self._progress(local_steps)
             if not torch.isfinite(state.model.sum()):
                 break
         return state
+
+    def _drawn(self, before: int, local_steps: int) -> Sequence[Drawn]:
+        return () if self._shared is None else self._shared.of(before, local_steps)
 
     def follow(
         self,
@@ -152,9 +208,9 @@ class Runner:
                 steps = rounds[now.rounds]
                 state, sight = now.state, None
                 if now.rounds in watched:
-                    state, sight = self.watch(state, steps)
+                    state, sight = self.watch(state, steps, now.gradient_steps)
                 else:
-                    state = self.advance(state, steps, 1)
+                    state = self.advance(state, steps, 1, now.gradient_steps)
                 if now.gradient_steps < half <= now.gradient_steps + steps:
                     middle(state.model)
                 now.state, now.rounds, now.gradient_steps = state, now.rounds + 1, now.gradient_steps + steps
@@ -195,12 +251,13 @@ class Runner:
         kept.write_state(name, now.state)
         kept.write(name, now.track(complete=False).to_json())
 
-    def watch(self, state: State, local_steps: int) -> tuple[State, Sight | None]:
+    def watch(self, state: State, local_steps: int, before: int = 0) -> tuple[State, Sight | None]:
         """Run one round, and observe how far the local models drift apart in it."""
         if not self._watchable:
-            return self.advance(state, local_steps, 1), None
+            return self.advance(state, local_steps, 1, before), None
         _, gradient = self._loop.evaluate(state.model)
-        (state,), drift = self._loop.round(state, gradient, ends=(local_steps,))
+        drawn = self._drawn(before, local_steps)
+        (state,), drift = self._loop.round(state, gradient, ends=(local_steps,), drawn=drawn)
         self._progress(local_steps)
         if drift.spread is None or drift.deviation2 is None or drift.zeta2 is None:
             return state, None

@@ -128,9 +128,9 @@ def given_model(federation: Rows, model: Given) -> torch.Tensor:
         return read_model(Path(model) / "model.safetensors" if Path(model).is_dir() else model, federation)
     if isinstance(model, nn.Module):
         parts = {name: tensor.detach() for name, tensor in model.named_parameters(remove_duplicate=False)}
-        return _from_parts({**model.state_dict(), **parts}, federation, "The module")
+        return from_parts({**model.state_dict(), **parts}, federation, "The module")
     if isinstance(model, Mapping) and all(isinstance(part, torch.Tensor) for part in model.values()):
-        return _from_parts(model, federation, "The state_dict")
+        return from_parts(model, federation, "The state_dict")
     if isinstance(model, np.ndarray) and model.dtype.kind == "f":
         model = torch.from_numpy(model)
     if not isinstance(model, torch.Tensor):
@@ -147,10 +147,11 @@ def read_model(path: str | Path, federation: Rows) -> torch.Tensor:
     The file holds a flat vector named ``model``, or a ``state_dict`` of the federation's module. Only tensors are
     unpickled.
     """
-    return _from_parts(read_tensors(Path(path)), federation, str(path))
+    return from_parts(read_tensors(Path(path)), federation, str(path))
 
 
-def _from_parts(tensors: Mapping[str, torch.Tensor], federation: Rows, where: str) -> torch.Tensor:
+def from_parts(tensors: Mapping[str, torch.Tensor], federation: Rows, where: str) -> torch.Tensor:
+    """The flat model of a federation from its tensors by name; ``where`` is what a message calls them."""
     if set(tensors) == {"model"} and tensors["model"].ndim == 1:
         return check_model(federation, tensors["model"])
     if not isinstance(federation, HasModule):
