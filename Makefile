@@ -17,6 +17,7 @@ OWN     := $(or $(filter $(CURDIR)/%,$(HOME_OF)),$(if $(realpath $(VENV)),,new),
 BESIDE := \
 	papers/wang2024 \
 	verification \
+	explorer \
 	integrations/flower[data]
 PLACES := $(foreach each,$(BESIDE),$(firstword $(subst [, ,$(each))))
 

@@ -25,7 +25,6 @@ from fedgauge.cli import (
     data,
     design,
     evaluate,
-    explore,
     gauge,
     inspection,
     measure,
@@ -67,12 +66,17 @@ for command in (
     quadratic.generate,
     quadratic.constants,
     quadratic.expect,
-    explore.explore,
     run.algorithms,
     run.symbols,
 ):
     theory.app.command()(command)
-groups = {"runs": runs.app, "data": data.app, "theory": theory.app, **plugins(COMMANDS)}
+groups: dict[str, Any] = {"runs": runs.app, "data": data.app, "theory": theory.app}
+for name, each in plugins(COMMANDS).items():
+    place, _, last = name.rpartition(".")
+    if place:  # a command of one of our groups, such as theory.explore
+        groups[place].command(last)(each)
+    else:
+        groups[name] = each
 for name, each in groups.items():
     if isinstance(each, typer.Typer):
         app.add_typer(each, name=name, cls=Group)

@@ -1,4 +1,4 @@
-"""Commands on the theorems: bound, tune and region."""
+"""Commands on the theorems: bound and tune."""
 
 from __future__ import annotations
 
@@ -43,7 +43,6 @@ ValuesFile = Annotated[
         "--values", help='JSON file of numbers or {"value": …, "kind": …}, as \'fedgauge theory constants\' prints.'
     ),
 ]
-_MOST_POINTS = 1000
 
 
 @app.command()
@@ -225,66 +224,3 @@ def tune(
     symbols |= {"gamma": best.gamma, "eta": best.eta}  # type: ignore[dict-item]
     result = bound(theorem, version or entry.default, kinds, sought, notes, **symbols)  # type: ignore[arg-type]
     _show(result, json, caveat)
-
-
-Range = Annotated[
-    tuple[float, float] | None,
-    typer.Option(metavar="LOW HIGH", help="Its range; the axis is linear if it starts at 0, otherwise logarithmic."),
-]
-
-
-@app.command()
-def region(
-    numbers: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="NAME=VALUE",
-            help="F, N, L_g and the symbols that are not on an axis, as in L_h=0.1.",
-            show_default=False,
-        ),
-    ] = None,
-    x: Annotated[str, typer.Option(help="Horizontal axis: sigma, I, R, L_h or zeta.")] = "sigma",
-    y: Annotated[str, typer.Option(help="Vertical axis.")] = "I",
-    x_range: Range = None,
-    y_range: Range = None,
-    points: Annotated[int, typer.Option(help="Points along each axis.")] = 24,
-    dim: Annotated[int, typer.Option(help="Dimension of the quadratics.")] = 6,
-    conditioning: Annotated[float, typer.Option(help="Condition number of the quadratics' f.")] = 100.0,
-    plot: options.Plot = None,
-    json: options.Json = False,
-) -> None:
-    """Map where local SGD beats mini-batch SGD: by the bounds, and exactly for a matching family of quadratics.
-
-    Both get the same rounds and gradients, and each uses its own best gamma. Equal Hessians (L_h = 0) are judged by
-    Theorem 5.5, others by Theorem 4.3 or A.2, whichever says less.
-
-    Example: fedgauge theory region --x zeta --y L_h --x-range 0.01 10 I=16 R=100 sigma=0.1 --plot region.png
-    """
-    from fedgauge.base.errors import InputError
-    from fedgauge.show.terminal import console
-    from fedgauge.theory.arguments import parse_numbers
-    from fedgauge.theory.region import compute, make_axis
-
-    options.check_plot(plot)
-    if points > _MOST_POINTS:
-        raise InputError(f"points must be at most {_MOST_POINTS:,} along each axis, not {points:,}; ask for fewer.")
-    axes = make_axis(x, x_range, points), make_axis(y, y_range, points)
-    fixed: dict[str, Any] = dict(parse_numbers(numbers or ()))
-    with console.doing() as progress:
-        result = compute(
-            *axes,
-            dim=dim,
-            conditioning=conditioning,
-            progress=progress,
-            **fixed,
-        )
-    if plot:
-        result.plot(plot)
-    if json:
-        options.print_json(result.to_json())
-    else:
-        from fedgauge.show.views import view
-
-        console.show(view(result))
-        if plot:
-            say(f"Written: {plot}")

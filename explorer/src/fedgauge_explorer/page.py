@@ -15,16 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from fedgauge.show.explorer.controls import CONTROLS, GROUPS, SQUARED, Control, Start, meaning
-from fedgauge.show.explorer.recording import record
 from fedgauge.show.web.elements import STANDINGS
 from fedgauge.show.web.mathml import math as math_of
 from fedgauge.show.web.mathml import quantity_html, symbol_math
 from fedgauge.show.web.writing import distance, math_font, percent, policy, resource, shown, written
 from fedgauge.theory import THEOREMS, Theorem, find
 from fedgauge.theory.answer import TheoremAnswer, bound
-from fedgauge.theory.region import RANGES, TIE, contestants
 from fedgauge.values import Condition, Version
+from fedgauge_explorer.controls import CONTROLS, GROUPS, SQUARED, Control, Start, meaning
+from fedgauge_explorer.recording import record
+from fedgauge_explorer.region import RANGES, TIE, contestants
 
 VERSIONS: dict[Version, str] = {
     "printed": "the paper’s constants and conditions",
@@ -33,7 +33,7 @@ VERSIONS: dict[Version, str] = {
     "star": "a proof of our own, in norms instead of squares",
     "prior": "the older kind of bound, with L̃ in place of L_g and L_h",
 }
-_PACKAGE = "fedgauge.show.explorer"
+_PACKAGE = "fedgauge_explorer"
 _SHARED_SCRIPTS = ("numbers.js", "writing.js")
 _SCRIPTS = ("state.js", "view.js", "steps.js", "map.js")
 
@@ -239,7 +239,7 @@ def _script() -> str:
 def build(start: Start) -> str:
     """Return the page with its sliders at the starting values.
 
-    >>> from fedgauge.show.explorer.controls import start
+    >>> from fedgauge_explorer.controls import start
     >>> page = build(start())
     >>> page.startswith("<!doctype html>"), "http://" in page or "https://" in page
     (True, False)

@@ -9,7 +9,7 @@ bounds.
 
 Exactly: gamma is the best in (0, 1/L_g], and the methods are compared by the quantity that the theorems bound, the
 average of E|grad f|^2 over all R I models xhat^t of local SGD, and over the R models of mini-batch SGD, on the family
-of :mod:`fedgauge.theory.quadratic_family`.
+of :mod:`fedgauge_explorer.quadratic_family`.
 
 If L_h = 0, local SGD with gamma/I does what mini-batch SGD does with gamma: by the bounds it never loses, and with much
 noise they tie. Corollary 5.6 requires sigma2 <= F N L_g/(R I), where local SGD gains most. The paper's own region for
@@ -26,14 +26,17 @@ import numpy as np
 
 from fedgauge.base.errors import InputError, count, nearest, positive
 from fedgauge.base.progress import silent
+from fedgauge.base.symbols import symbol
 from fedgauge.base.types import Floats, Progress
+from fedgauge.show.charts import Border, FieldMap
+from fedgauge.show.views.view import View, view
 from fedgauge.theory import Theorem, covering, local_beats_minibatch
 from fedgauge.theory.inputs import check_values
-from fedgauge.theory.quadratic_family import average_grad2, spectrum
 from fedgauge.theory.rates import minimise
 from fedgauge.theory.search import best_gamma
 from fedgauge.values import Value, Version
 from fedgauge.values.display import Displayed
+from fedgauge_explorer.quadratic_family import average_grad2, spectrum
 
 DEFAULTS: dict[str, float] = {"F": 1, "N": 8, "L_g": 1, "sigma": 0.1, "zeta": 1, "L_h": 0, "I": 16, "R": 50}
 RANGES: dict[str, tuple[float, float]] = {
@@ -334,3 +337,54 @@ def compute(
     kept = {name: float(value) for name, value in values.items() if name not in (x.name, y.name)}
     closed = (side.reshape(columns.shape) for side in _by_closed_form(grid, dim, conditioning))
     return Region(x, y, {**kept, "dim": dim, "conditioning": conditioning}, joined(0), joined(1), corollary, *closed)
+
+
+# -- what a map says ---------------------------------------------------------------------------------------------------
+
+
+@view.register
+def view_of_region(found: Region) -> View:
+    """Who wins how much of the map, and the map with the borders of the bounds and of the paper's closed forms."""
+    fixed = ", ".join(f"{name} = {value:g}" for name, value in found.fixed.items())
+    return View(
+        (found.summary,), title=f"{found.y.name} over {found.x.name} at {fixed}", charts=(_region_map(found, fixed),)
+    )
+
+
+def _region_map(found: Region, fixed: str) -> FieldMap:
+    edge = -float(np.log1p(TIE))  # where local SGD begins to win
+    borders = [
+        Border("border by exact expectations", found.exact.log_ratio, edge, None, "line", _who(found.exact, edge)),
+        Border("border by the bounds", found.bound.log_ratio, edge, 4, "dashed", _who(found.bound, edge)),
+    ]
+    if found.corollary is not None:
+        label = r"Corollary 5.6: $\sigma^2 = \mathcal{F} N L_g/(RI)$"
+        borders.append(Border(label, found.corollary, 1.0, 1, "dots", "beyond the map"))
+    if (found.closed_noise <= 1).any():
+        stated = np.ma.masked_where(found.closed_noise > 1, found.closed)
+        label = "border by the closed form after A.3 and A.4"
+        absent = "local SGD wins nowhere" if stated.min() >= 1 else "local SGD wins everywhere"
+        borders.append(Border(label, stated, 1.0, 2, "steps", absent))
+    return FieldMap(
+        "region",
+        found.exact.log_ratio,
+        found.x.values,
+        found.y.values,
+        borders,
+        title="Green: local SGD wins; purple: mini-batch SGD wins",
+        x_label=_label(found.x),
+        y_label=_label(found.y),
+        bar_label="exact $E|\\nabla f|^2$ of local SGD / of mini-batch SGD",
+        note=fixed,
+        log_x=found.x.log,
+        log_y=found.y.log,
+        winners=(found.exact.winner.astype(int).tolist(), found.bound.winner.astype(int).tolist()),
+    )
+
+
+def _who(contest: Contest, edge: float) -> str:
+    return "local SGD wins nowhere" if contest.log_ratio.min() >= edge else "local SGD wins everywhere"
+
+
+def _label(axis: Axis) -> str:
+    return f"${symbol(axis.name).latex}$: {symbol(axis.name).meaning}"

@@ -15,10 +15,11 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from fedgauge.cli import main
-from fedgauge.show.explorer.controls import CONTROLS, SQUARED, Start
-from fedgauge.theory import THEOREMS, region
+from fedgauge.theory import THEOREMS
 from fedgauge.theory.answer import TheoremAnswer
 from fedgauge.values import Bound, Kind, Version
+from fedgauge_explorer import region
+from fedgauge_explorer.controls import CONTROLS, SQUARED, Start
 
 Visit = Callable[..., Page]
 EVERY: list[tuple[str, Version]] = [(name, version) for name, t in THEOREMS.items() for version in t.versions]

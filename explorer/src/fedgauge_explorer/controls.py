@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from fedgauge.base.symbols import symbol
-from fedgauge.show.explorer.run_settings import own_gap, own_theorem, own_values
 from fedgauge.theory.arguments import read_object, read_values
 from fedgauge.theory.inputs import COUNTS, FRACTIONS, MAY_BE_INFINITE, POSITIVE, rule
 from fedgauge.values import Kind
+from fedgauge_explorer.run_settings import own_gap, own_theorem, own_values
 
 SQUARED = {"sigma": "sigma2", "zeta": "zeta2"}
 """What a slider shows, and how the theorems spell its square."""

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedgauge.show.explorer.recording import Recorded, RecordedLines
 from fedgauge.show.web.mathml import math
 from fedgauge.theory import THEOREMS
+from fedgauge_explorer.recording import Recorded, RecordedLines
 
 
 def recorded(name: str = "v.x") -> Any:

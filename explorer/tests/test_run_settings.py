@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fedgauge.show.explorer.controls import start
-from fedgauge.show.explorer.run_settings import own_gap, own_theorem, own_values
+from fedgauge_explorer.controls import start
+from fedgauge_explorer.run_settings import own_gap, own_theorem, own_values
 
 
 def made(tmp_path: Path, **changes: Any) -> Path:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,8 @@ from hypothesis import strategies as st
 
 from fedgauge import QuadraticFederation, expect, fedavg, minibatch
 from fedgauge.cli import main
-from fedgauge.theory.quadratic_family import average_grad2, family
-from fedgauge.theory.region import Axis, Region, compute, make_axis
+from fedgauge_explorer.quadratic_family import average_grad2, family
+from fedgauge_explorer.region import Axis, Region, compute, make_axis
 
 SMALL: dict[str, Any] = {"dim": 3, "conditioning": 10.0}
 Capture = pytest.CaptureFixture[str]
@@ -164,7 +166,7 @@ def test_json_both_ways() -> None:
 def test_progress_is_told_and_pieces_fit_together(monkeypatch: pytest.MonkeyPatch) -> None:
     axes = make_axis("sigma", points=3), make_axis("R", (1, 4), 2)
     whole = compute(*axes, I=2, **SMALL)
-    monkeypatch.setattr("fedgauge.theory.region._CHUNK", 4)
+    monkeypatch.setattr("fedgauge_explorer.region._CHUNK", 4)
     calls: list[tuple[str, int, int | None]] = []
     parts = compute(*axes, progress=lambda *call: calls.append(call), I=2, **SMALL)
     assert calls == [("region", 0, 6), ("region", 4, 6), ("region", 6, 6)]
@@ -253,3 +255,12 @@ def test_the_closed_form_is_the_papers_and_speaks_only_where_noise_is_small() ->
     assert loud.summary.endswith("is stated for less noise than the map has.")
     few = compute(Axis("sigma", (0.0, 1e-3)), Axis("I", (32.0, 64.0)), R=4, L_h=0.001, zeta=0.5, **SMALL)
     assert (few.claimed == 1).all()
+
+
+def test_maps_and_the_page_do_not_wait_for_torch() -> None:
+    code = (
+        "import sys; import fedgauge_explorer.page; from fedgauge_explorer import region as r;"
+        "r.compute(r.make_axis('sigma', points=2), r.make_axis('I', points=2));"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 from typing import Any, get_args
 
-from fedgauge.show.explorer.controls import CONSTANTS, start
 from fedgauge.show.web.views import KINDS
 from fedgauge.show.web.writing import resource
 from fedgauge.theory import THEOREMS
 from fedgauge.theory.answer import bound
 from fedgauge.values import Kind
+from fedgauge_explorer.controls import CONSTANTS, start
 
 # What certify gives of softmax regression: no kappa, as it is no quadratic, and no G, as its models are not bounded.
 PROVED = {"L_g": 1.0, "L_h": 0.2, "L_tilde": 1.1, "mu": 0.01, "sigma": 0.1, "zeta": 1.0, "F": 2.0, "d0": 3.0}
@@ -39,7 +39,7 @@ def test_what_the_file_does_not_have_is_assumed_and_certifies_nothing(tmp_path: 
 
 def test_every_kind_is_known_wherever_kinds_are_named() -> None:
     assert set(KINDS) == set(get_args(Kind))
-    assert f"const KINDS = {json.dumps(list(get_args(Kind)))};" in resource("state.js", "fedgauge.show.explorer")
+    assert f"const KINDS = {json.dumps(list(get_args(Kind)))};" in resource("state.js", "fedgauge_explorer")
 
 
 def test_a_federation_that_is_not_strongly_convex_has_no_mu(tmp_path: Path) -> None:
