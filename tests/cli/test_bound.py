@@ -299,10 +299,6 @@ def test_weights_give_the_effective_number_of_workers(capsys: Capture, tmp_path:
             "must be numbers separated by commas",
             ["theory", "bound", "nonconvex", *arguments("N"), "--weights", "2,one"],
         ),
-        (
-            "sdp is about workers with equal weights",
-            ["theory", "bound", "nonconvex", *arguments("N"), "--weights", "2,1", "--theorem-version", "sdp"],
-        ),
     ):
         assert words in " ".join(run(capsys, *line, status=2).split())
     file = tmp_path / "measure.json"

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from fedgauge.base.terminal import say
 from fedgauge.cli import options
 from fedgauge.cli.experiments import parse
 
@@ -33,7 +32,7 @@ VersionName = Annotated[
     str | None,
     typer.Option(
         "--theorem-version",
-        help="printed, corrected, sharp, star, prior or sdp; star where it is never worse, otherwise corrected.",
+        help="printed, corrected, sharp, star or prior; star where it is never worse, otherwise corrected.",
         show_default=False,
     ),
 ]
@@ -53,20 +52,13 @@ def bound(
     values: ValuesFile = None,
     weights: options.Weights = None,
     listed: Annotated[bool, typer.Option("--list", help="Show all theorems and what each needs.")] = False,
-    plot: Annotated[
-        Path | None,
-        typer.Option(
-            help="Save a picture of the bounds against gamma, with --theorem-version sdp: a .png, .pdf or .svg file."
-        ),
-    ] = None,
     json: options.Json = False,
 ) -> None:
     """Evaluate a convergence theorem: each term, each condition, each version, and whether you can trust it.
 
     Names: F I R N M sigma2 zeta2 L_g L_h L_h_rms L_tilde gamma eta beta kappa tau G beta1 beta2 mu d0. A plain number
     counts as exact; sigma and zeta are squared where sigma2 and zeta2 are not given. With --weights, N is 1/sum w_i^2,
-    and the constants must be those of the weighted means. With --theorem-version sdp, nonconvex is computed as the
-    worst case of a round, with a checked certificate and a federation that comes near it.
+    and the constants must be those of the weighted means.
 
     Example: fedgauge theory bound nonconvex F=1 I=8 R=500 N=10 sigma2=1 zeta2=4 L_g=1 L_h=0.1 L_tilde=1.2 gamma=0.01
     """
@@ -81,14 +73,7 @@ def bound(
     if theorem is None:
         raise InputError(f"bound needs a theorem; choose one of {', '.join(THEOREMS)}.")
     entry = find(theorem)
-    if version == "sdp" and weights is not None:
-        raise InputError("The version sdp is about workers with equal weights; leave out --weights.")
     symbols, kinds, notes, caveat = collect(entry, _weighed(theorem, numbers, values, weights), values)
-    if plot is not None and version != "sdp":
-        raise InputError("--plot draws the bounds beside --theorem-version sdp; add it, or leave out --plot.")
-    if version == "sdp":
-        _worst_case(theorem, symbols, kinds, plot, json)
-        return
     result = bound(theorem, version, kinds, notes=notes, **symbols)  # type: ignore[arg-type]  # the version is validated there
     _show(result, json, caveat)
 
@@ -116,25 +101,6 @@ def _weighed(theorem: str, numbers: list[str] | None, values: Path | None, weigh
     if values is not None:
         check_weights(values, "asked for", who.shares)
     return [*given, f"N={who.effective_workers(len(who.weights or ()))!r}"]
-
-
-def _worst_case(theorem: str, symbols: dict[str, float], kinds: Any, plot: Path | None, json: bool) -> None:
-    from fedgauge.base.errors import InputError
-    from fedgauge.theory.worst_case import worst_case
-
-    if theorem != "nonconvex":
-        raise InputError(f"The version sdp is about nonconvex only, not {theorem}; choose nonconvex.")
-    options.check_plot(plot)
-    result = worst_case(kinds, curve=plot is not None, **symbols)
-    if plot:
-        from fedgauge.show.pictures import draw
-        from fedgauge.show.views.bounds import view_of_worst_case
-
-        draw(view_of_worst_case(result).charts, plot)
-    if json:
-        options.print_json(result.to_json())
-    else:
-        say(result.verdict)
 
 
 def _list(json: bool) -> None:

@@ -29,12 +29,10 @@ from fedgauge.theory.base import Theorem
 from fedgauge.theory.corollaries import CorollaryRates
 from fedgauge.theory.expectation import Expectation
 from fedgauge.theory.search import Tuned
-from fedgauge.theory.worst_case import WorstCase
 from fedgauge.values import Bound, Condition, Number
 from fedgauge.values.display import short
 
 VERSIONS: dict[str, tuple[int, Style]] = {
-    "sdp": (7, "line"),
     "star": (2, "line"),
     "corrected": (4, "line"),
     "printed": (1, "dashed"),
@@ -135,19 +133,6 @@ def view_of_corollary(found: CorollaryRates) -> View:
 
 def _condition_words(condition: Condition) -> str:
     return f"{condition.name} = {_ranged(condition.value)} is above {condition.formula} = {_ranged(condition.limit)}"
-
-
-@view.register
-def view_of_worst_case(found: WorstCase) -> View:
-    """The bounds against gamma; each ends where its theorem admits no larger rate."""
-    series = [
-        Series(name, found.gammas, [math.nan if height is None else height for height in heights], *VERSIONS[name])
-        for name, heights in (found.curves or {}).items()
-    ]
-    series.append(Series("a federation", [found.values["gamma"]], [found.found.grad2], 0, "dots"))
-    title = f"I = {found.values['I']:g}, R = {found.values['R']:g}"
-    chart = LineChart("worst-case", series, title, "gamma", "bound on the average of E‖∇f‖²", log_x=True)
-    return View((found.verdict,), charts=(chart,))
 
 
 def theorems_view(theorems: Iterable[Theorem]) -> View:

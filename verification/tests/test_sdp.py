@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,12 @@ import pytest
 
 from fedgauge.algorithms import fedavg
 from fedgauge.base.errors import InputError
+from fedgauge.cli import main
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.theory import evaluate
 from fedgauge.theory.expectation import expect
-from fedgauge.theory.sdp import check_dual, make_program, sdp_bound
-from fedgauge.theory.worst_case import worst_case, worst_round
+from fedgauge_verification.sdp import check_dual, make_program, sdp_bound
+from fedgauge_verification.worst_case import worst_case, worst_round
 
 pytest.importorskip("cvxpy")
 
@@ -79,7 +81,7 @@ def is_semidefinite(matrix: list[list[Fraction]]) -> bool:
 
 def test_the_check_agrees_with_exact_arithmetic() -> None:
     """The multipliers of a solved program prove its bound in rationals; a bound a little lower is not proved."""
-    from fedgauge.theory import sdp
+    from fedgauge_verification import sdp
 
     program, sizes = make_program(2, 0.125, 1.0, 4, 0.5, 1.0, 1.0, 1.0)
     solved = sdp._solve(program, 1e-7)
@@ -109,9 +111,24 @@ def test_the_check_agrees_with_exact_arithmetic() -> None:
     [
         ({"I": 17}, "I must be at most 16, not 17"),
         ({"gamma": 0.0}, "gamma must be"),
-        ({"zeta2": math.inf}, "zeta2 must be a finite number of at least 0 for the version sdp"),
+        ({"zeta2": math.inf}, "zeta2 must be a finite number of at least 0 for the worst case of a round"),
     ],
 )
 def test_mistakes_get_one_sentence(changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         sdp_bound(**{"I": 1, "gamma": 0.1, **VALUES, **changes})
+
+
+def test_it_is_about_equal_weights(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(InputError, match=r"N must be a whole number for the worst case of a round, not 2\.5"):
+        worst_case(**{**VALUES, "I": 1, "gamma": 0.1, "N": 2.5})
+    numbers = ["F=1", "R=9", "N=2.5", "sigma2=1", "zeta2=1", "L_g=1", "L_h=0.5", "I=1", "gamma=0.1"]
+    assert main(["theory", "worst-case", *numbers]) == 2
+    assert "equal weights" in capsys.readouterr().err
+
+
+def test_the_command_says_and_draws_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    numbers = [f"{name}={value}" for name, value in {**VALUES, "I": 1, "gamma": 0.1}.items()]
+    assert main(["theory", "worst-case", *numbers, "--plot", str(tmp_path / "worst.svg")]) == 0
+    assert capsys.readouterr().out.startswith("Certified: the average of")
+    assert (tmp_path / "worst.svg").exists()

@@ -17,9 +17,12 @@ import numpy as np
 
 from fedgauge.base.errors import InputError
 from fedgauge.base.types import Floats
+from fedgauge.show.charts import LineChart, Series, Style
+from fedgauge.show.views.bounds import VERSIONS
+from fedgauge.show.views.view import View
 from fedgauge.theory import find
-from fedgauge.theory.sdp import SdpBound, sdp_bound
 from fedgauge.values import Kind, Value, is_safe
+from fedgauge_verification.sdp import SdpBound, sdp_bound
 
 _SAMPLES, _KEPT, _TURNS = 6000, 60, 80
 
@@ -196,7 +199,8 @@ def worst_case(kinds: Mapping[str, Kind] | None = None, curve: bool = False, **v
     used = {"eta": 1.0, **{name: float(value) for name, value in find("nonconvex").prepare("star", used).items()}}
     if used["N"] != int(used["N"]):
         raise InputError(
-            f"N must be a whole number for the version sdp, not {used['N']:g}: it is about workers with equal weights."
+            f"N must be a whole number for the worst case of a round, not {used['N']:g}: it is about workers with equal"
+            " weights."
         )
     counts = {"I": int(used["I"]), "N": int(used["N"])}
     certificate = sdp_bound(**{**used, **counts})
@@ -213,3 +217,18 @@ def worst_case(kinds: Mapping[str, Kind] | None = None, curve: bool = False, **v
         curves |= {version: tuple(row[version] for row in rows) for version in _VERSIONS}
     held = {name: kind for name, kind in (kinds or {}).items() if name in used}
     return WorstCase(used, held, certificate, near, gap, _theorem(used), tuple(gammas), curves or None)
+
+
+_STYLES: Mapping[str, tuple[int, Style]] = {**VERSIONS, "sdp": (7, "line")}
+
+
+def view_of_worst_case(case: WorstCase) -> View:
+    """The bounds against gamma; each ends where its theorem admits no larger rate."""
+    series = [
+        Series(name, case.gammas, [math.nan if height is None else height for height in heights], *_STYLES[name])
+        for name, heights in (case.curves or {}).items()
+    ]
+    series.append(Series("a federation", [case.values["gamma"]], [case.found.grad2], 0, "dots"))
+    title = f"I = {case.values['I']:g}, R = {case.values['R']:g}"
+    chart = LineChart("worst-case", series, title, "gamma", "bound on the average of E‖∇f‖²", log_x=True)
+    return View((case.verdict,), charts=(chart,))

@@ -1,4 +1,4 @@
-"""The worst case of a round of FedAvg as a semidefinite program, with a certificate that is checked: version ``sdp``.
+"""The worst case of a round of FedAvg as a semidefinite program, with a certificate that is checked.
 
 By symmetry over workers, the inner products (expectations) of all vectors of a round form two positive semidefinite
 matrices whose size does not depend on N: of means over workers, and of deviations from them. Everything that is assumed
@@ -192,7 +192,9 @@ def _solve(program: Program, margin: float) -> tuple[float, Floats] | None:
         cvxpy: Any = import_module("cvxpy")  # whose names are made when it is imported
         from scipy.sparse import csr_array
     except ImportError:
-        raise InputError("The version sdp needs cvxpy and clarabel; install fedgauge[sdp].") from None
+        raise InputError(
+            "The worst case of a round needs cvxpy and clarabel; install fedgauge-verification[sdp]."
+        ) from None
     total, split = len(program.limits), len(program.limits) - program.equations
     n, m = program.mean.shape[1], program.apart.shape[1]
     G, H = cvxpy.Variable((n, n), PSD=True), cvxpy.Variable((m, m), PSD=True)
@@ -297,7 +299,9 @@ def sdp_bound(
         positive(name, value)
     for name, value in (("F", F), ("sigma2", sigma2), ("zeta2", zeta2), ("L_h", L_h)):
         if not (math.isfinite(value) and value >= 0):
-            raise InputError(f"{name} must be a finite number of at least 0 for the version sdp, not {value!r}.")
+            raise InputError(
+                f"{name} must be a finite number of at least 0 for the worst case of a round, not {value!r}."
+            )
     # In units of gradients and lengths in which L_g is 1 and the numbers are of one size. Rounding these few numbers up
     # by a few units only weakens what is assumed.
     unit = max(L_g * F / R, sigma2 * gamma * eta * L_g, zeta2 * (gamma * L_h) ** 2) or 1.0
