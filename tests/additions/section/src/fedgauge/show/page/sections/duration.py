@@ -15,4 +15,4 @@ def _show(given: ReportInput) -> Mapping[str, Any] | None:
     return {"entries": {"seconds": run.seconds[-1], "seconds per round": run.seconds[-1] / run.stopped_at}}
 
 
-SECTION = Section("duration", "How long it took", ("run",), _show, "{{ facts(entries) }}")
+DURATION = Section("duration", "How long it took", ("run",), _show, "{{ facts(entries) }}")
