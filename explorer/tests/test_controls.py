@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, get_args
 
-from fedgauge.show.web.views import KINDS
+from fedgauge.show.web.elements import KINDS
 from fedgauge.show.web.writing import resource
 from fedgauge.theory import THEOREMS
 from fedgauge.theory.answer import bound

@@ -177,7 +177,7 @@ INTEGRATION = Addition(
     "integration",
     "markdown",
     {
-        "Makefile": (("\tverification \\", "\tintegrations/markdown \\"),),
+        "Makefile": (("\texplorer \\", "\tintegrations/markdown \\"),),
         "pyproject.toml": (('    "integrations/flower/src",', '    "integrations/markdown/src",'),),
     },
 )

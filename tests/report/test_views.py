@@ -17,7 +17,7 @@ from fedgauge.show.page.grids import draw
 from fedgauge.show.printing import text
 from fedgauge.show.terminal import console
 from fedgauge.show.views import View, view
-from fedgauge.show.web.views import html_table
+from fedgauge.show.web.elements import html_table
 
 WORDS = st.text("abcdefghij", min_size=1, max_size=8)
 NUMBERS = st.floats(0.01, 100.0)

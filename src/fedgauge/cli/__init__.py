@@ -23,22 +23,17 @@ from fedgauge.base.threads import keep_freed_memory
 from fedgauge.base.user_code import COMMANDS, plugins
 from fedgauge.cli import (
     data,
-    design,
-    evaluate,
     gauge,
     inspection,
     measure,
     plan,
-    quadratic,
     report,
     run,
     runs,
-    sweep,
     theory,
-    unknown_options,
 )
 from fedgauge.cli.help import Command, Group
-from fedgauge.cli.spelling import as_options
+from fedgauge.cli.spelling import answer_to, as_options
 from fedgauge.cli.unexpected import out_of_memory, save_traceback
 
 # What the parser raises: click's exception up to typer 0.20, which Flower needs; later versions have their own.
@@ -59,13 +54,13 @@ app = typer.Typer(
 )
 for command in (run.demo, gauge.gauge, run.simulate, measure.measure, plan.plan, report.report):
     app.command()(command)
-for command in (evaluate.evaluate, inspection.inspect, sweep.sweep):
+for command in (runs.evaluate, inspection.inspect, runs.sweep):
     runs.app.command()(command)
-data.app.command()(design.design)
+data.app.command()(data.design)
 for command in (
-    quadratic.generate,
-    quadratic.constants,
-    quadratic.expect,
+    theory.generate,
+    theory.constants,
+    theory.expect,
     run.algorithms,
     run.symbols,
 ):
@@ -209,7 +204,7 @@ def _usage(error: Any) -> str:
     sentence: str = error.format_message()
     context, unknown = getattr(error, "ctx", None), getattr(error, "option_name", None)
     if unknown and context and getattr(error, "possibilities", ...) is not ...:
-        answer = unknown_options.answer(unknown, _flags(context.command))
+        answer = answer_to(unknown, _flags(context.command))
         return answer or f"There is no option {unknown}; see '{context.command_path} --help'."
     if not sentence:
         # There were no arguments, and the help has been printed already.

@@ -123,7 +123,7 @@ def values_over(over: list[str], allowed: Sequence[str] | None = None) -> dict[s
     """The values of each key, in the key's type; if ``allowed`` is given, only those keys of an experiment."""
     from fedgauge.base.errors import InputError
     from fedgauge.cli.experiments import parse
-    from fedgauge.cli.unknown_options import meant
+    from fedgauge.cli.spelling import meant
     from fedgauge.simulation.experiment.sections import keys
 
     hints = {key.option: key.hint for key in keys() if allowed is None or key.option in allowed}

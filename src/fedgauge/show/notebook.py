@@ -12,8 +12,7 @@ from markupsafe import Markup
 from fedgauge.base.errors import InputError
 from fedgauge.show.pictures import Sheet, draw
 from fedgauge.show.views import View, view
-from fedgauge.show.web.elements import notes
-from fedgauge.show.web.views import html_facts, html_table
+from fedgauge.show.web.elements import html_facts, html_table, notes
 
 
 def plot(result: Any, path: str | Path | None = None) -> Any:

@@ -14,8 +14,7 @@ from fedgauge.show.page.grids import draw
 from fedgauge.show.results.background import Background
 from fedgauge.show.results.reading import FoundResults
 from fedgauge.show.views.view import Cell, Table, View, view
-from fedgauge.show.web.elements import STANDINGS, CellValue, page_environment
-from fedgauge.show.web.views import html_facts, html_table
+from fedgauge.show.web.elements import STANDINGS, CellValue, html_facts, html_table, page_environment
 from fedgauge.values import Result
 
 Kind = TypeVar("Kind", bound=Result)

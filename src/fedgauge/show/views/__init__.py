@@ -13,7 +13,6 @@ from fedgauge.show.views import (
     probes,
     runs,
     sweeps,
-    workers,
 )
 from fedgauge.show.views.view import Table, View, view
 
@@ -31,5 +30,4 @@ __all__ = [
     "runs",
     "sweeps",
     "view",
-    "workers",
 ]

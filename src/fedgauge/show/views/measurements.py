@@ -1,16 +1,32 @@
-"""Measured constants: a whole measurement, one reading, certified constants, and where constants come from."""
+"""What was measured of a federation: constants, where they come from, what is certified, and the workers one by one."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from fedgauge.measurement.parts import Decomposition, Parts
-from fedgauge.measurement.values import Measurement, Reading
+from fedgauge.measurement.values import Measurement, Reading, WorkerEvaluation
 from fedgauge.show.charts import HeatMap, LineChart, Row, RowChart, Series
-from fedgauge.show.views.view import Cell, Share, Symbol, Table, View, Written, estimates_table, number, view
+from fedgauge.show.views.view import (
+    Cell,
+    Share,
+    Symbol,
+    Table,
+    View,
+    Written,
+    counted_share,
+    estimates_table,
+    number,
+    view,
+)
 from fedgauge.values import Constants, Estimate
 from fedgauge.values.display import counted, short
+
+if TYPE_CHECKING:
+    # Comes with torch, which nothing else here waits for.
+    from fedgauge.measurement.certification import Certified
 
 MOST_WORKERS = 200
 """The columns of a heat map that a screen still tells apart."""
@@ -203,3 +219,62 @@ def parts_chart(part: Parts) -> HeatMap:
         share=True,
         marked=[largest.index(worker) for worker in part.outliers if worker in largest],
     )
+
+
+def view_of_certified(found: Certified) -> View:
+    """What is certified, and how near its model is to the minimiser."""
+    near = f"at most {short(found.gap)} above" if math.isfinite(found.gap) else "no known distance above"
+    sentence = (
+        f"Constants of {counted(found.num_workers, 'worker')}, proved from the data. At the model that is saved,"
+        f" f = {short(found.loss)}, {near} its minimum."
+    )
+    held = found.constants.values()
+    charts = (estimates_chart(held, "certified constants"),)
+    return View((sentence,), tables=(estimates_table(held),), charts=charts)
+
+
+# -- how well a model serves each worker -------------------------------------------------------------------------------
+
+
+@view.register
+def view_of_workers(found: WorkerEvaluation) -> View:
+    """Mean, quantiles and the worst workers, and all workers in growing order."""
+    summary, columns = found.summary(), {"loss": found.losses}
+    columns |= {"accuracy": found.accuracies} if found.accuracies else {}
+    charts = [
+        LineChart(
+            f"workers-{name}",
+            [Series(name, [float(place) for place in range(1, len(values) + 1)], sorted(values))],
+            title=f"{name.capitalize()} of the workers, in growing order",
+            x_label="worker",
+            y_label=name,
+            log=False,
+        )
+        for name, values in columns.items()
+    ]
+    rows = [[what, *(_worker_cell(name, summary[name][what]) for name in summary)] for what in summary["loss"]]
+    worst = found.worst_workers()[:10]
+    examples = [found.examples] if found.examples else []
+    numbers = [
+        [
+            str(worker),
+            *(held[worker] for held in examples),
+            *(_worker_cell(name, columns[name][worker]) for name in columns),
+        ]
+        for worker in worst
+    ]
+    heads = ("worker", *["examples"] * bool(examples), *columns)
+    title = f"{counted(len(found.losses), 'worker')}, each on its own training examples"
+    first = summary.get("accuracy")
+    if first:
+        sentence = f"Accuracy by worker: {first['mean']:.1%} on average, {first['worst 10%']:.1%} for the worst 10%."
+    else:
+        first = summary["loss"]
+        sentence = f"Loss by worker: {first['mean']:.4g} on average, {first['worst 10%']:.4g} for the worst 10%."
+    tables = Table(("over workers", *summary), rows, title), Table(heads, numbers, "The worst workers")
+    notes = [f"Each worker on its own training examples. The worst 10%, worst first: {', '.join(map(str, worst))}."]
+    return View((sentence,), tables=tables, charts=charts, notes=notes)
+
+
+def _worker_cell(name: str, value: float) -> Cell:
+    return value if name == "loss" else counted_share(value)

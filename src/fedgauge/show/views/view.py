@@ -179,7 +179,7 @@ def view(result: object) -> View:
     """What a result says, and what there is to see of it."""
     if type(result).__name__ == "Certified":
         # The class comes with torch, which nothing else here waits for.
-        from fedgauge.show.views.certified import view_of_certified
+        from fedgauge.show.views.measurements import view_of_certified
 
         return view_of_certified(result)  # type: ignore[arg-type]
     return View((repr(result),))
