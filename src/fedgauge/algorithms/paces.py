@@ -57,6 +57,22 @@ class Place:
     recorded: tuple[int, int] = (0, 0)
 
 
+class _Paced:
+    """What rules with a usual number of local steps share: those of the whole run may be given, and end it."""
+
+    local_steps: int
+    steps: int | None
+
+    def _check_steps(self) -> None:
+        if self.steps is not None:
+            count("steps", self.steps)
+
+    @property
+    def usual(self) -> int:
+        """A number of local steps that stands for all of them where work is estimated."""
+        return self.local_steps
+
+
 @dataclass(frozen=True)
 class QSR:
     """H = max(base, ⌊(alpha/gamma)²⌋), with the rate gamma that the schedule has when the round begins.
@@ -89,7 +105,7 @@ class QSR:
 
     @property
     def usual(self) -> int:
-        """A number of local steps that stands for all of them where work is estimated."""
+        """The least, which stands for all of them where work is estimated."""
         return self.base
 
     def choose(self, place: Place, rate: Rate, loss: float | None) -> int:
@@ -100,7 +116,7 @@ class QSR:
 
 
 @dataclass(frozen=True)
-class PostLocal:
+class PostLocal(_Paced):
     """One local step in each round up to a switch, and then a constant number H.
 
     In the paper, the switch is where the rate is first lowered.
@@ -122,13 +138,7 @@ class PostLocal:
     def __post_init__(self) -> None:
         count("local_steps", self.local_steps)
         count("switch", self.switch, least=0)
-        if self.steps is not None:
-            count("steps", self.steps)
-
-    @property
-    def usual(self) -> int:
-        """A number of local steps that stands for all of them where work is estimated."""
-        return self.local_steps
+        self._check_steps()
 
     def choose(self, place: Place, rate: Rate, loss: float | None) -> int:
         """H of the round that begins here."""
@@ -136,7 +146,7 @@ class PostLocal:
 
 
 @dataclass(frozen=True)
-class AdaComm:
+class AdaComm(_Paced):
     """H = ⌈sqrt(f_l/f_0) H_0⌉ from the l-th interval of time on, or ``decay`` times the last H if that is not smaller.
 
     Time is counted in local steps: a round takes H of them and ``cost`` more for its communication. The paper
@@ -169,13 +179,7 @@ class AdaComm:
         non_negative("cost", self.cost)
         if not 0 < positive("decay", self.decay) < 1:
             raise InputError(f"decay must be between 0 and 1, not {self.decay!r}.")
-        if self.steps is not None:
-            count("steps", self.steps)
-
-    @property
-    def usual(self) -> int:
-        """A number of local steps that stands for all of them where work is estimated."""
-        return self.local_steps
+        self._check_steps()
 
     def choose(self, place: Place, rate: Rate, loss: float | None) -> int:
         """H of the round that begins here."""
@@ -200,7 +204,7 @@ class AdaComm:
 
 
 @dataclass(frozen=True)
-class Live:
+class Live(_Paced):
     """Local steps that a gauge inside the run chooses: every run gets a :class:`fedgauge.LiveGauge` of its own.
 
     Attributes:
@@ -220,11 +224,6 @@ class Live:
 
     def __post_init__(self) -> None:
         self.gauge(1)
-
-    @property
-    def usual(self) -> int:
-        """A number of local steps that stands for all of them where work is estimated."""
-        return self.local_steps
 
     def total(self, rounds: int) -> int:
         """The local steps of a run of so many rounds."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
 from fedgauge.base import processes as children
 from fedgauge.base.errors import InputError, MachineError
@@ -27,6 +27,8 @@ from fedgauge.simulation.options import HERE, Compute
 from fedgauge.values import Trace
 
 Key = TypeVar("Key")
+Jobs: TypeAlias = Mapping[Key, tuple[Any, ...]]
+"""The arguments of each job."""
 Report = Callable[[int], None]
 """Called with the number of steps that all jobs together have taken so far."""
 _progress: Callable[[int], None] = children.progress
@@ -47,10 +49,7 @@ class Pool(Protocol):
     """Runs jobs and yields their results as they end."""
 
     def map(
-        self,
-        function: Callable[..., Any],
-        jobs: Mapping[Key, tuple[Any, ...]],
-        directories: Mapping[Key, Path] | None = None,
+        self, function: Callable[..., Any], jobs: Jobs[Key], directories: Mapping[Key, Path] | None = None
     ) -> Iterator[tuple[Key, Any]]:
         """Yield the key and the result of each job as it ends; a directory is passed as the last argument."""
 
@@ -100,10 +99,7 @@ class InProcess:
         self._report(self._done)
 
     def map(
-        self,
-        function: Callable[..., Any],
-        jobs: Mapping[Key, tuple[Any, ...]],
-        directories: Mapping[Key, Path] | None = None,
+        self, function: Callable[..., Any], jobs: Jobs[Key], directories: Mapping[Key, Path] | None = None
     ) -> Iterator[tuple[Key, Any]]:
         """Run each job when its result is requested."""
         for key, job in jobs.items():
@@ -145,10 +141,7 @@ class ProcessPool:
                 child.end(limit - time.monotonic())
 
     def map(
-        self,
-        function: Callable[..., Any],
-        jobs: Mapping[Key, tuple[Any, ...]],
-        directories: Mapping[Key, Path] | None = None,
+        self, function: Callable[..., Any], jobs: Jobs[Key], directories: Mapping[Key, Path] | None = None
     ) -> Iterator[tuple[Key, Any]]:
         """Start the jobs in order."""
         waiting = iter(jobs.items())
@@ -246,10 +239,7 @@ class ClusterPool:
         self._stack.__exit__(*failure)
 
     def map(
-        self,
-        function: Callable[..., Any],
-        jobs: Mapping[Key, tuple[Any, ...]],
-        directories: Mapping[Key, Path] | None = None,
+        self, function: Callable[..., Any], jobs: Jobs[Key], directories: Mapping[Key, Path] | None = None
     ) -> Iterator[tuple[Key, Any]]:
         """Submit the jobs in order; only about as many at once as the cluster has room for."""
         waiting = iter(jobs.items())
