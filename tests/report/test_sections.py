@@ -53,7 +53,7 @@ def test_a_section_of_ones_own_is_one_object(tmp_path: Path) -> None:
     """One file with this and one line in the list; nothing else knows of a section."""
 
     def show(given: ReportInput) -> dict[str, object] | None:
-        found = given.found.measurement
+        found = given.results.measurement
         return {"symbols": list(found.constants), "said": "<b>"} if found else None
 
     mine = Section(

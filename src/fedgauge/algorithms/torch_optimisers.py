@@ -125,8 +125,8 @@ def _groups(choice: Choice, layout: Layout) -> list[_Group]:
     members: dict[str | None, list[int]] = {pattern: [] for pattern in named} | {None: []}
     for place, (name, shape) in enumerate(zip(layout.names, layout.shapes, strict=True)):
         kinds = [name, *(["vectors"] if len(shape) < 2 else []), *(["embeddings"] if name in layout.embeddings else [])]
-        found = (each for each in named if any(fnmatchcase(kind, each) for kind in kinds))
-        members[next(found, None)].append(place)
+        matching = (each for each in named if any(fnmatchcase(kind, each) for kind in kinds))
+        members[next(matching, None)].append(place)
     groups = []
     for pattern, places in members.items():
         if not places and pattern is None:

@@ -49,18 +49,18 @@ def inspect(
         from fedgauge.measurement.inspection import inspect_models
         from fedgauge.show.views import view
 
-        found = inspect_models(model, clients, next, weights)
-    shown = view(found)
+        inspection = inspect_models(model, clients, next, weights)
+    shown = view(inspection)
     if out:
         from fedgauge.base.files import write_json
 
-        write_json(out, found.to_json())
+        write_json(out, inspection.to_json())
     if plot and shown.charts:
         from fedgauge.show.pictures import draw
 
         draw(shown.charts, plot, shown.columns)
     if json:
-        options.print_json(found.to_json())
+        options.print_json(inspection.to_json())
         return
     console.show(shown)
     if plot and not shown.charts:

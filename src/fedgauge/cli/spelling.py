@@ -46,11 +46,11 @@ def as_options(sentence: str, options: Mapping[str, str], typed: Sequence[str] =
         return sentence
     any_name = "|".join(sorted(map(re.escape, names), key=len, reverse=True))
     start = rf"(?<![\w.,'/=-])(?:(?:data|model|algorithm|run)\.)?({any_name})"
-    sentence = re.sub(rf"{start} ?= ?({_VALUE})", lambda found: _option(names[found[1]], found[2]), sentence)
+    sentence = re.sub(rf"{start} ?= ?({_VALUE})", lambda match: _option(names[match[1]], match[2]), sentence)
     # A name of several words, or one with its section, cannot be mistaken for anything else.
     sentence = re.sub(
         rf"{start}(?![\w='.])",
-        lambda found: names[found[1]] if "_" in found[1] or "." in found[0] else found[0],
+        lambda match: names[match[1]] if "_" in match[1] or "." in match[0] else match[0],
         sentence,
     )
     # A plain word can; at the beginning, and typed, it is the option.

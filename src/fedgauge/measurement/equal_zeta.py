@@ -121,8 +121,8 @@ class Bisection:
         A quantity that does not grow everywhere still crosses the wanted value where the search ends. If even strength
         1 has less, the search ends there.
 
-        >>> found = Bisection().find(lambda strength: 2 * strength, 0.5)
-        >>> found.strength, found.reached, len(found.tried)
+        >>> bisected = Bisection().find(lambda strength: 2 * strength, 0.5)
+        >>> bisected.strength, bisected.reached, len(bisected.tried)
         (0.25, True, 3)
         >>> Bisection().find(lambda strength: strength / 10, 0.5)[:3]
         (1.0, 0.1, False)

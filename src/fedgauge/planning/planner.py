@@ -128,10 +128,10 @@ def plan(
         The plan. If no candidate reaches the goal, it says so, and how close the best one got.
 
     >>> from fedgauge import fedavg, random_quadratics
-    >>> found = plan(
+    >>> chosen = plan(
     ...     random_quadratics(4, 3, hessian_spread=0.0), fedavg(gamma=0.1), goal=Goal("grad2", 1e-6),
     ...     cost=Cost("mine", fixed=1.0, step=0.001), over={"gamma": [0.1]}, options=PlanOptions(jobs=1))
-    >>> found.choice.I, found.reached
+    >>> chosen.choice.I, chosen.reached
     (128, True)
     """
     goal, cost = Goal.given(goal), Cost.of(cost)

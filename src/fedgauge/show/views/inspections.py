@@ -16,26 +16,26 @@ _SQUARE = 40
 
 
 @view.register
-def view_of_inspection(found: Inspection) -> View:
+def view_of_inspection(inspection: Inspection) -> View:
     """How far the clients agree, who and what stands out, and what the server did."""
-    changed = found.alignment is not None
-    facts: dict[str, Cell] = {"spread": found.spread, "mean squared change": found.change2}
+    changed = inspection.alignment is not None
+    facts: dict[str, Cell] = {"spread": inspection.spread, "mean squared change": inspection.change2}
     if changed:
-        facts |= {"alignment": found.alignment, "mean cosine of two clients": found.mean_cosine}
-    if found.server_step is not None:
-        facts["effective step of the server"] = found.server_step
-    tables = [_clients_table(found), _layers_table(found)]
-    notes = [*found.notes, *([STANDS_OUT] if len(found.clients) > 2 else []), WITHOUT_DATA]
-    charts: list[Picture] = [_lengths(found), _spread(found)] if changed else []
-    if changed and 1 < len(found.clients) <= _SQUARE:
-        charts.insert(0, _angles(found))
-    sentences = [found.sentence, *([found.step_sentence] if found.step_sentence else [])]
+        facts |= {"alignment": inspection.alignment, "mean cosine of two clients": inspection.mean_cosine}
+    if inspection.server_step is not None:
+        facts["effective step of the server"] = inspection.server_step
+    tables = [_clients_table(inspection), _layers_table(inspection)]
+    notes = [*inspection.notes, *([STANDS_OUT] if len(inspection.clients) > 2 else []), WITHOUT_DATA]
+    charts: list[Picture] = [_lengths(inspection), _spread(inspection)] if changed else []
+    if changed and 1 < len(inspection.clients) <= _SQUARE:
+        charts.insert(0, _angles(inspection))
+    sentences = [inspection.sentence, *([inspection.step_sentence] if inspection.step_sentence else [])]
     return View(sentences, facts=facts, tables=tables, charts=charts, notes=notes)
 
 
-def _clients_table(found: Inspection) -> Table:
+def _clients_table(inspection: Inspection) -> Table:
     """The clients that stand out, and then the others in their order."""
-    ordered = sorted(found.clients, key=lambda client: not client.why)
+    ordered = sorted(inspection.clients, key=lambda client: not client.why)
     rows = [(brief_name(c.name), c.weight, c.change, c.distance, _cosine(c.cosine), c.why) for c in ordered[:_MOST]]
     more = len(ordered) - _MOST
     note = f"{counted(more, 'more client')}, with --json or in Python." if more > 0 else ""
@@ -51,13 +51,13 @@ def _cosine(value: float | None) -> Cell:
     return None if value is None else Written(value, f"{value:.2f}")
 
 
-def _layers_table(found: Inspection) -> Table:
+def _layers_table(inspection: Inspection) -> Table:
     """The layers with the largest parts of the spread."""
-    numbers = sum(layer.numbers for layer in found.layers)
-    layers = sorted(found.layers, key=lambda layer: -layer.spread)
+    numbers = sum(layer.numbers for layer in inspection.layers)
+    layers = sorted(inspection.layers, key=lambda layer: -layer.spread)
     rows: list[list[Cell]] = []
     for layer in layers[:_MOST]:
-        spread = Share(layer.spread / found.spread) if found.spread else None
+        spread = Share(layer.spread / inspection.spread) if inspection.spread else None
         aligned = None if layer.alignment is None else Share(layer.alignment)
         relative = layer.change2**0.5 / layer.norm if layer.norm else None
         rows.append([brief_name(layer.name), Share(layer.numbers / numbers), spread, aligned, relative])
@@ -67,12 +67,14 @@ def _layers_table(found: Inspection) -> Table:
     return Table(heads, rows, "Layers", note)
 
 
-def _angles(found: Inspection) -> HeatMap:
+def _angles(inspection: Inspection) -> HeatMap:
     """The angle between the changes of every two clients; a cosine may be negative, which a map cannot show."""
-    angles = [[math.nan if value is None else math.degrees(math.acos(value)) for value in row] for row in found.cosines]
+    angles = [
+        [math.nan if value is None else math.degrees(math.acos(value)) for value in row] for row in inspection.cosines
+    ]
     for place, row in enumerate(angles):
         row[place] = 0.0  # up to rounding
-    names = [brief_name(client.name) for client in found.clients]
+    names = [brief_name(client.name) for client in inspection.clients]
     return HeatMap(
         "angles",
         angles,
@@ -85,20 +87,20 @@ def _angles(found: Inspection) -> HeatMap:
     )
 
 
-def _lengths(found: Inspection) -> RowChart:
+def _lengths(inspection: Inspection) -> RowChart:
     def note(client: InspectedClient) -> str:
         return "stands out" if client.why else ""
 
-    ordered = sorted(found.clients, key=lambda client: not client.why)[:_MOST]
+    ordered = sorted(inspection.clients, key=lambda client: not client.why)[:_MOST]
     rows = [
         Row(brief_name(c.name), "change", c.change, c.change, c.change, 4 if c.why else 0, note(c)) for c in ordered
     ]
     return RowChart("changes", rows, "How far each client went", "length of the change", log=False, bars=True)
 
 
-def _spread(found: Inspection) -> RowChart:
-    layers = sorted(found.layers, key=lambda layer: -layer.spread)[:_MOST]
-    whole = found.spread or 1.0
+def _spread(inspection: Inspection) -> RowChart:
+    layers = sorted(inspection.layers, key=lambda layer: -layer.spread)[:_MOST]
+    whole = inspection.spread or 1.0
     shares = [(brief_name(layer.name), 100 * layer.spread / whole) for layer in layers]
     rows = [Row(name, "spread", share, share, share) for name, share in shares]
     return RowChart("layers", rows, "Where the clients differ", "per cent of the spread", log=False, bars=True)

@@ -32,14 +32,14 @@ def _plan_card(given: ReportInput) -> View | None:
 
 
 def _plan_settings(given: ReportInput) -> Mapping[str, CellValue]:
-    found = given.result(Plan)
+    plan = given.result(Plan)
     return {
-        "goal": found.goal.words,
-        "cost": found.cost.name,
-        "I from": ", ".join(map(str, found.space.local_steps)),
-        "γ from": ", ".join(f"{g:g}" for g in found.space.gammas),
-        "η from": ", ".join(f"{e:g}" for e in found.space.etas),
-        "M from": ", ".join(map(str, found.space.participants)),
+        "goal": plan.goal.words,
+        "cost": plan.cost.name,
+        "I from": ", ".join(map(str, plan.space.local_steps)),
+        "γ from": ", ".join(f"{g:g}" for g in plan.space.gammas),
+        "η from": ", ".join(f"{e:g}" for e in plan.space.etas),
+        "M from": ", ".join(map(str, plan.space.participants)),
     }
 
 
@@ -63,9 +63,9 @@ PLAN = Section(
 
 
 def _sweep_settings(given: ReportInput) -> Mapping[str, CellValue]:
-    found = given.result(SweepResult)
-    over = {key: ", ".join(map(plain_value, values)) for key, values in found.over.items()}
-    return {**over, "seeds": found.seeds, "combinations": len(found.combinations)}
+    swept = given.result(SweepResult)
+    over = {key: ", ".join(map(plain_value, values)) for key, values in swept.over.items()}
+    return {**over, "seeds": swept.seeds, "combinations": len(swept.combinations)}
 
 
 def _sweep_commands(given: ReportInput) -> list[str]:
@@ -86,7 +86,7 @@ SWEEP = Section(
 
 
 def _gauge_card(given: ReportInput) -> View:
-    taken = given.found.run.settings.get("local_steps") if given.found.run else None
+    taken = given.results.run.settings.get("local_steps") if given.results.run else None
     return view_of_gauge(given.result(GaugeResult), taken if isinstance(taken, int) else None)
 
 
@@ -96,11 +96,11 @@ def _gauge_view(given: ReportInput) -> View | None:
 
 
 def _gauge_settings(given: ReportInput) -> Mapping[str, CellValue]:
-    found = given.result(GaugeResult)
-    algorithm = found.settings.get("algorithm") or {}
+    gauged = given.result(GaugeResult)
+    algorithm = gauged.settings.get("algorithm") or {}
     rates = {name: str(value) if isinstance(value, bool) else value for name, value in algorithm.items()}
     rates.pop("name", None)
-    return {"algorithm": str(algorithm.get("name", "–")), **rates, "seed": found.settings.get("seed")}
+    return {"algorithm": str(algorithm.get("name", "–")), **rates, "seed": gauged.settings.get("seed")}
 
 
 GAUGE = Section(
@@ -121,8 +121,8 @@ def _constants_view(given: ReportInput) -> View:
     return replace(content, tables=[table for table in content.tables if not table.splits])
 
 
-def _constants_options(found: Measurement) -> Mapping[str, Any]:
-    options = found.settings.get("asked")
+def _constants_options(measurement: Measurement) -> Mapping[str, Any]:
+    options = measurement.settings.get("asked")
     return options if isinstance(options, Mapping) else {}
 
 
@@ -139,14 +139,14 @@ def _constants_settings(given: ReportInput) -> Mapping[str, CellValue]:
 
 
 def _constants_commands(given: ReportInput) -> list[str]:
-    found, run = given.result(Measurement), given.found.run
-    options = _constants_options(found)
-    if not found.settings.get("experiment"):
+    measurement, run = given.result(Measurement), given.results.run
+    options = _constants_options(measurement)
+    if not measurement.settings.get("experiment"):
         return []  # fedgauge.measure measured a federation that no command knows
     names = {"rounds": "--trajectory-rounds", "seeds": "--seeds", "fall": "--near", "most": "--most"}
     source = shlex.quote(run.path) if run else "experiment.toml"
     parts = ["fedgauge measure", source, "--readings", _joined(options.get("readings"))]
-    origin = str(found.point.get("origin", ""))
+    origin = str(measurement.point.get("origin", ""))
     if origin.endswith(".safetensors") and run is None:
         parts += ["--at", shlex.quote(origin)]
     parts += [f"{option} {options[name]}" for name, option in names.items() if name in options]
@@ -166,7 +166,7 @@ CONSTANTS = Section(
 
 
 def _origins_view(given: ReportInput) -> View | None:
-    measurement = given.found.measurement
+    measurement = given.results.measurement
     parts = parts_of(measurement) if measurement else None
     if measurement is None or parts is None:
         return None
@@ -181,8 +181,8 @@ ORIGINS = Section("origins", "Where heterogeneity comes from", ("measurement",),
 
 
 def _bound_view(given: ReportInput) -> View | None:
-    found = given.background.comparison
-    return view_of_comparison(found) if found else None
+    comparison = given.background.comparison
+    return view_of_comparison(comparison) if comparison else None
 
 
 BOUND = Section("bound", "Bound against reality", ("run",), _bound_view)
@@ -192,13 +192,13 @@ BOUND = Section("bound", "Bound against reality", ("run",), _bound_view)
 
 
 def _certificate_view(given: ReportInput) -> View | None:
-    found = given.found.by_kind.get(TheoryPlan.kind) or (given.found.plan.theory if given.found.plan else None)
-    return view_of_theory(found) if found else None
+    plan = given.results.by_kind.get(TheoryPlan.kind) or (given.results.plan.theory if given.results.plan else None)
+    return view_of_theory(plan) if plan else None
 
 
 def _certificate_settings(given: ReportInput) -> Mapping[str, CellValue]:
-    found = given.result(TheoryPlan)
-    return {"goal": found.goal.words, "cost": found.cost.name, "participants M": found.M}
+    plan = given.result(TheoryPlan)
+    return {"goal": plan.goal.words, "cost": plan.cost.name, "participants M": plan.M}
 
 
 CERTIFICATE = Section(

@@ -23,7 +23,7 @@ from fedgauge.simulation.runs.reader import FoundRun, answer_of
 
 
 def _rounds_view(given: ReportInput) -> View | None:
-    run = given.found.run
+    run = given.results.run
     if run is None or not run.rounds:
         return None
     # The numbers of the rounds are below the charts; the notes are at the beginning of the page, or in its settings.
@@ -35,8 +35,8 @@ def _rounds_view(given: ReportInput) -> View | None:
 
 
 def _run(given: ReportInput) -> FoundRun:
-    assert given.found.run is not None
-    return given.found.run
+    assert given.results.run is not None
+    return given.results.run
 
 
 def _steps(held: Any) -> Any:
@@ -50,8 +50,8 @@ def _steps(held: Any) -> Any:
 
 def _rounds_card(given: ReportInput) -> View | None:
     """What a live gauge has learned in the run, if there was one."""
-    found = answer_of(_run(given).settings, _run(given).rounds)
-    return view_of_answer(found) if found else None
+    answer = answer_of(_run(given).settings, _run(given).rounds)
+    return view_of_answer(answer) if answer else None
 
 
 def _rounds_summary(given: ReportInput) -> str:
@@ -105,12 +105,12 @@ def _rounds_settings(given: ReportInput) -> Mapping[str, CellValue]:
 def _rounds_commands(given: ReportInput) -> list[str]:
     run = _run(given)
     command = str(run.environment.get("command", ""))
-    found = ["# how the run was started", command] if command else []
+    lines = ["# how the run was started", command] if command else []
     if run.experiment:
-        found += ["# the same run again", f"{run.rerun_command} --out {shlex.quote('again')}"]
+        lines += ["# the same run again", f"{run.rerun_command} --out {shlex.quote('again')}"]
         if run.status in ("unfinished", "stopped"):
-            found += ["# to resume it", run.resume_command]
-    return found
+            lines += ["# to resume it", run.resume_command]
+    return lines
 
 
 ROUNDS = Section(
@@ -128,8 +128,8 @@ ROUNDS = Section(
 
 
 def _workers_settings(given: ReportInput) -> Mapping[str, CellValue]:
-    found = given.result(WorkerEvaluation)
-    return {"workers N": len(found.losses), "federation": found.federation, "model": found.model}
+    evaluation = given.result(WorkerEvaluation)
+    return {"workers N": len(evaluation.losses), "federation": evaluation.federation, "model": evaluation.model}
 
 
 WORKERS = Section(
@@ -192,14 +192,14 @@ _COMMANDS_TEMPLATE = """\
 
 
 def _commands_view(given: ReportInput) -> Mapping[str, Any]:
-    found, experiment = given.found, given.background.experiment
+    results, experiment = given.results, given.background.experiment
     lines = [line for heading in given.headings for line in heading.commands(given)]
     files = []
-    if found.plan and found.plan.toml:
-        files.append(("plan.toml", found.plan.toml))
-    if experiment and (found.run or not found.plan):
+    if results.plan and results.plan.toml:
+        files.append(("plan.toml", results.plan.toml))
+    if experiment and (results.run or not results.plan):
         files.append(("experiment.toml", experiment.to_toml()))
-    environment = dict(found.run.environment) if found.run else {}
+    environment = dict(results.run.environment) if results.run else {}
     held = environment.pop("versions", {})
     versions = held if isinstance(held, Mapping) else {"versions": held}
     rows: list[tuple[CellValue, ...]] = [(str(name), str(value)) for name, value in {**environment, **versions}.items()]
