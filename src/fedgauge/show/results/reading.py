@@ -14,7 +14,7 @@ import numpy as np
 
 from fedgauge.base.codec import parse_json
 from fedgauge.base.errors import InputError, nearest
-from fedgauge.base.files import read_file, read_named
+from fedgauge.base.files import read_file, read_json_input
 from fedgauge.base.user_code import RESULTS as ADDED
 from fedgauge.base.user_code import plugins
 from fedgauge.measurement.gauge.result import GaugeResult
@@ -143,12 +143,7 @@ def _with(results: FoundResults, path: Path) -> FoundResults:
 
 
 def _read(path: Path) -> Mapping[str, Any]:
-    try:
-        data = parse_json(read_named(path))
-    except OSError as error:
-        raise InputError(f"Cannot read {path}: {error.strerror}; name a run's directory or a JSON file.") from None
-    except ValueError:
-        raise InputError(f"{path} is not valid JSON; write it again.") from None
+    data = read_json_input(path, "a run's directory or a JSON file", parse_json)
     if not isinstance(data, Mapping):
         raise InputError(f"{path} must hold a JSON object; name a file that fedgauge wrote.")
     return data
