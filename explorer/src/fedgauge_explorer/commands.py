@@ -103,11 +103,7 @@ Range = Annotated[
 def region(
     numbers: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="NAME=VALUE",
-            help="F, N, L_g and the symbols that are not on an axis, as in L_h=0.1.",
-            show_default=False,
-        ),
+        typer.Argument(metavar="NAME=VALUE", help="F, N, L_g and the symbols that are not on an axis, as in L_h=0.1."),
     ] = None,
     x: Annotated[str, typer.Option(help="Horizontal axis: sigma, I, R, L_h or zeta.")] = "sigma",
     y: Annotated[str, typer.Option(help="Vertical axis.")] = "I",

@@ -63,7 +63,7 @@ def list_(data: options.Data = None, json: options.Json = False) -> None:
 
 @app.command()
 def get(
-    name: Annotated[str, typer.Argument(help="The data set; see 'fedgauge data list'.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="The data set; see 'fedgauge data list'.")],
     data: options.Data = None,
     url: Annotated[
         str | None, typer.Option(help="Address of the folder to download from \\[default: the publisher's].")
@@ -102,9 +102,7 @@ def get(
 @takes_keys(*_KEYS)
 def partition(
     values: dict[str, Any],
-    name: Annotated[
-        str, typer.Argument(help="A data set (see 'fedgauge data list') or an .npz file.", show_default=False)
-    ] = "digits",
+    name: Annotated[str, typer.Argument(help="A data set (see 'fedgauge data list') or an .npz file.")] = "digits",
     data: options.Data = None,
     plot: options.Plot = None,
     out: Annotated[Path | None, typer.Option(help="Write the partition to this JSON file.")] = None,
@@ -183,15 +181,13 @@ def design(
         list[str] | None,
         typer.Option(
             help="A kind of heterogeneity: label (the paper's partition) or a shift; may be repeated"
-            " \\[default: label, mixing and swap].",
-            show_default=False,
+            " \\[default: label, mixing and swap]."
         ),
     ] = None,
     zeta: Annotated[
         float | None,
         typer.Option(
-            help="The zeta_rms that all federations get \\[default: 0.9 of the largest that every kind reaches].",
-            show_default=False,
+            help="The zeta_rms that all federations get \\[default: 0.9 of the largest that every kind reaches]."
         ),
     ] = None,
     along: Annotated[
@@ -204,7 +200,7 @@ def design(
     ] = "common",
     steps: Annotated[
         int | None,
-        typer.Option(help="Steps of a pooled run \\[default: rounds times local steps].", show_default=False),
+        typer.Option(help="Steps of a pooled run \\[default: rounds times local steps]."),
     ] = None,
     tolerance: Annotated[float, typer.Option(help="Relative difference from that zeta_rms that is allowed.")] = 0.01,
     curvature: Annotated[

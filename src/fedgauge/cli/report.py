@@ -17,7 +17,6 @@ def report(
         typer.Argument(
             metavar="RUN|PLAN|RESULTS",
             help="Directory of a run, measurement, plan or sweep, or one of their JSON files.",
-            show_default=False,
         ),
     ],
     out: Annotated[

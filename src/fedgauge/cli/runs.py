@@ -71,9 +71,7 @@ def show(run: options.Run, json: options.Json = False) -> None:
 
 @app.command()
 def compare(
-    run: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="The directories of the runs.", show_default=False)
-    ],
+    run: Annotated[list[Path], typer.Argument(metavar="RUN...", help="The directories of the runs.")],
     plot: options.Plot = None,
     json: options.Json = False,
 ) -> None:
@@ -169,22 +167,15 @@ def check(
 def export(
     run: Annotated[
         Path,
-        typer.Argument(
-            metavar="RUN",
-            help="The directory of a run; for records, also a directory of many runs.",
-            show_default=False,
-        ),
+        typer.Argument(metavar="RUN", help="The directory of a run; for records, also a directory of many runs."),
     ],
     to: Annotated[
         list[Path] | None,
         typer.Option(
-            help="File to write: records as .json or .parquet, the model as .safetensors or .pt; may be repeated.",
-            show_default=False,
+            help="File to write: records as .json or .parquet, the model as .safetensors or .pt; may be repeated."
         ),
     ] = None,
-    tensorboard: Annotated[
-        Path | None, typer.Option(help="Write a TensorBoard event file to this directory.", show_default=False)
-    ] = None,
+    tensorboard: Annotated[Path | None, typer.Option(help="Write a TensorBoard event file to this directory.")] = None,
     observer: options.Observer = None,
     json: options.Json = False,
 ) -> None:

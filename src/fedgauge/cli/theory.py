@@ -25,19 +25,16 @@ def _group() -> None:
     """
 
 
-TheoremName = Annotated[
-    str | None, typer.Argument(metavar="THEOREM", help="Which theorem; see --list.", show_default=False)
-]
+TheoremName = Annotated[str | None, typer.Argument(metavar="THEOREM", help="Which theorem; see --list.")]
 Numbers = Annotated[
     list[str] | None,
-    typer.Argument(metavar="NAME=VALUE", help="Numbers, as in L_h=0.1; they override the file.", show_default=False),
+    typer.Argument(metavar="NAME=VALUE", help="Numbers, as in L_h=0.1; they override the file."),
 ]
 VersionName = Annotated[
     str | None,
     typer.Option(
         "--theorem-version",
         help="printed, corrected, sharp, star or prior; star where it is never worse, otherwise corrected.",
-        show_default=False,
     ),
 ]
 ValuesFile = Annotated[
@@ -151,12 +148,12 @@ def tune(
     weights: options.Weights = None,
     budget: Annotated[
         float | None,
-        typer.Option("--total-cost", help="Choose I and R too, so that all rounds cost this much.", show_default=False),
+        typer.Option("--total-cost", help="Choose I and R too, so that all rounds cost this much."),
     ] = None,
     communication: Annotated[float, typer.Option(help="Cost of a round's communication (with --total-cost).")] = 0.0,
     step: Annotated[float, typer.Option(help="Cost of a local step (with --total-cost).")] = 1.0,
     free_eta: Annotated[bool, typer.Option("--free-eta", help="Choose eta too; needs --gamma-min.")] = False,
-    gamma_min: Annotated[float | None, typer.Option(help="The smallest gamma to choose.", show_default=False)] = None,
+    gamma_min: Annotated[float | None, typer.Option(help="The smallest gamma to choose.")] = None,
     json: options.Json = False,
 ) -> None:
     """Find the gamma, and for a total cost the local steps, for which a theorem's bound is least.
@@ -203,7 +200,7 @@ _RUN = ("local_steps", "rounds", "participants", "sampling", "weights")
 
 
 def generate(
-    out: Annotated[Path, typer.Argument(help="The JSON file to write.", show_default=False)],
+    out: Annotated[Path, typer.Argument(help="The JSON file to write.")],
     workers: Annotated[int, typer.Option(help="Number of workers N.")] = 10,
     dim: Annotated[int, typer.Option(help="Dimension d.")] = 20,
     shape: Annotated[

@@ -246,9 +246,7 @@ def everything(
 
 @app.command()
 def draw(
-    results: Annotated[
-        Path, typer.Argument(help="Directory of results, as 'paper all' writes it.", show_default=False)
-    ],
+    results: Annotated[Path, typer.Argument(help="Directory of results, as 'paper all' writes it.")],
     json: options.Json = False,
 ) -> None:
     """Draw the pictures of stored results again; nothing is run.
@@ -272,9 +270,7 @@ def draw(
 
 @app.command()
 def ledger(
-    results: Annotated[
-        Path, typer.Argument(help="Directory of results, as 'paper all' writes it.", show_default=False)
-    ],
+    results: Annotated[Path, typer.Argument(help="Directory of results, as 'paper all' writes it.")],
     out: Annotated[Path | None, typer.Option(help="Write the page here (.md), and its rows beside it (.json).")] = None,
     json: options.Json = False,
 ) -> None:

@@ -126,9 +126,7 @@ def decisive(
     data: options.Data = None,
     seeds: Annotated[int, typer.Option(help="Number of seeds for each federation.")] = 5,
     seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
-    kind: Annotated[
-        list[str] | None, typer.Option(help="Only this kind of heterogeneity; may be repeated.", show_default=False)
-    ] = None,
+    kind: Annotated[list[str] | None, typer.Option(help="Only this kind of heterogeneity; may be repeated.")] = None,
     designed: Annotated[bool, typer.Option(help="Also federations of equal zeta, found by bisection.")] = True,
     jobs: Jobs = None,
     engine: options.Engine = None,
