@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.report.test_notebook import KINDS, made
 
 from fedgauge.show import pictures
-from fedgauge.show.charts import Chart, HeatMap, Layer, LineChart, Mark, Row, RowChart, Series, StackedChart
+from fedgauge.show.charts import Chart, HeatMap, LineChart, Mark, Row, RowChart, Series, StackedChart, StackLayer
 from fedgauge.show.page.grids import draw
 from fedgauge.show.printing import text
 from fedgauge.show.terminal import console
@@ -66,7 +66,7 @@ def layers(draw: st.DrawFn) -> StackedChart:
     names = draw(st.lists(WORDS, min_size=2, max_size=4, unique=True))
     x = sorted(draw(st.lists(NUMBERS, min_size=2, max_size=6, unique=True)))
     heights = st.lists(NUMBERS, min_size=len(x), max_size=len(x))
-    stack = [Layer(name, draw(st.integers(0, 7)), draw(heights)) for name in names]
+    stack = [StackLayer(name, draw(st.integers(0, 7)), draw(heights)) for name in names]
     return StackedChart("a", x, stack, draw(WORDS), draw(WORDS), draw(WORDS), marks=[Mark(x[0], draw(WORDS))])
 
 

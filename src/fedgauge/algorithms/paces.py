@@ -39,7 +39,7 @@ Rate: TypeAlias = Callable[[int, int], float]
 
 
 @dataclass(frozen=True)
-class Place:
+class RunPosition:
     """How far a run is.
 
     Attributes:
@@ -86,7 +86,7 @@ class QSR:
         most: the largest number of local steps; the paper has none.
         steps: the local steps of the whole run; by default, the number of rounds alone decides.
 
-    >>> QSR(alpha=0.1, base=4).choose(Place(), lambda round, taken: 0.02, None)
+    >>> QSR(alpha=0.1, base=4).choose(RunPosition(), lambda round, taken: 0.02, None)
     25
     """
 
@@ -108,7 +108,7 @@ class QSR:
         """The least, which stands for all of them where work is estimated."""
         return self.base
 
-    def choose(self, place: Place, rate: Rate, loss: float | None) -> int:
+    def choose(self, place: RunPosition, rate: Rate, loss: float | None) -> int:
         """H of the round that begins here."""
         # Beyond 10^9 the rate is as good as 0.
         quadratic = math.floor(min((self.alpha / max(rate(place.round, place.taken), 1e-300)), 10**9) ** 2)
@@ -127,7 +127,7 @@ class PostLocal(_Paced):
         steps: the local steps of the whole run; by default, the number of rounds alone decides.
 
     >>> rule = PostLocal(local_steps=8, switch=100)
-    >>> [rule.choose(Place(taken=taken), lambda round, taken: 0.1, None) for taken in (99, 100)]
+    >>> [rule.choose(RunPosition(taken=taken), lambda round, taken: 0.1, None) for taken in (99, 100)]
     [1, 8]
     """
 
@@ -140,7 +140,7 @@ class PostLocal(_Paced):
         count("switch", self.switch, least=0)
         self._check_steps()
 
-    def choose(self, place: Place, rate: Rate, loss: float | None) -> int:
+    def choose(self, place: RunPosition, rate: Rate, loss: float | None) -> int:
         """H of the round that begins here."""
         return 1 if place.taken < self.switch else self.local_steps
 
@@ -162,7 +162,7 @@ class AdaComm(_Paced):
         steps: the local steps of the whole run; by default, the number of rounds alone decides.
 
     >>> rule = AdaComm(local_steps=16, interval=100)
-    >>> place = Place(round=7, taken=112, local_steps=16, first=2.0)
+    >>> place = RunPosition(round=7, taken=112, local_steps=16, first=2.0)
     >>> [rule.choose(place, lambda round, taken: 0.1, loss) for loss in (0.5, 2.0)]
     [8, 8]
     """
@@ -181,7 +181,7 @@ class AdaComm(_Paced):
             raise InputError(f"decay must be between 0 and 1, not {self.decay!r}.")
         self._check_steps()
 
-    def choose(self, place: Place, rate: Rate, loss: float | None) -> int:
+    def choose(self, place: RunPosition, rate: Rate, loss: float | None) -> int:
         """H of the round that begins here."""
         if place.round == 0:
             if loss is not None and not loss > 0:
@@ -250,7 +250,7 @@ _EXAMPLES = {
 }
 
 
-def advance(rule: Rule, rate: Rate, place: Place, loss: float | None) -> Place:
+def advance(rule: Rule, rate: Rate, place: RunPosition, loss: float | None) -> RunPosition:
     """The place after one more round, whose number of local steps it has.
 
     Args:
@@ -264,13 +264,13 @@ def advance(rule: Rule, rate: Rate, place: Place, loss: float | None) -> Place:
         chosen = min(chosen, rule.steps - place.taken)
     first = loss if place.round == 0 else place.first
     recorded = place.recorded if loss is None else (place.round, place.taken)
-    return Place(place.round + 1, place.taken + chosen, chosen, first, recorded)
+    return RunPosition(place.round + 1, place.taken + chosen, chosen, first, recorded)
 
 
-def replayed(rule: Rule, rate: Rate, records: Iterable[Round], rounds: int) -> list[Place]:
+def replayed(rule: Rule, rate: Rate, records: Iterable[Round], rounds: int) -> list[RunPosition]:
     """The places from the beginning up to the end of so many rounds."""
     losses = {record.round: record.loss for record in records}
-    places = [Place()]
+    places = [RunPosition()]
     for round in range(rounds):
         places.append(advance(rule, rate, places[-1], losses.get(round)))
     return places
@@ -294,7 +294,7 @@ def rate_for(rule: Rule, name: str, parameters: Mapping[str, Any]) -> Rate:
     def rate(round: int, taken: int) -> float:
         return float(gamma) * schedule.at(max(round if schedule.by == "round" else taken, schedule.warmup))
 
-    at_end = rule.choose(Place(round=schedule.over or 0, taken=schedule.over or 0), rate, None)
+    at_end = rule.choose(RunPosition(round=schedule.over or 0, taken=schedule.over or 0), rate, None)
     if rule.most is None and rule.steps is None and at_end > _MOST:
         raise InputError(
             f"With this alpha and this schedule, qsr would come to {at_end:,} local steps in a round; give most, the"

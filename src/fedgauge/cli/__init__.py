@@ -32,7 +32,7 @@ from fedgauge.cli import (
     runs,
     theory,
 )
-from fedgauge.cli.help import Command, Group
+from fedgauge.cli.help import Command, CommandGroup
 from fedgauge.cli.spelling import answer_to, as_options
 from fedgauge.cli.unexpected import out_of_memory, save_traceback
 
@@ -45,7 +45,7 @@ app = typer.Typer(
     name="fedgauge",
     help="How heterogeneous is my federation, and how many local steps can it afford?",
     epilog="Start with: fedgauge demo",
-    cls=Group,
+    cls=CommandGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
     add_completion=False,
@@ -74,7 +74,7 @@ for name, each in plugins(COMMANDS).items():
         groups[name] = each
 for name, each in groups.items():
     if isinstance(each, typer.Typer):
-        app.add_typer(each, name=name, cls=Group)
+        app.add_typer(each, name=name, cls=CommandGroup)
     else:
         app.command(name)(each)
 for group in (app, *(each for each in groups.values() if isinstance(each, typer.Typer))):

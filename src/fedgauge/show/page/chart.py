@@ -334,8 +334,8 @@ def _extremes(numbers: Sequence[float]) -> list[int]:
 def draw_layers(chart: StackedChart) -> Drawing:
     """Draw layers on top of each other; the reader can choose between heights and shares of the whole.
 
-    >>> from fedgauge.show.charts import Layer
-    >>> layers = [Layer("a", 0, [1, 1]), Layer("b", 1, [0, 3])]
+    >>> from fedgauge.show.charts import StackLayer
+    >>> layers = [StackLayer("a", 0, [1, 1]), StackLayer("b", 1, [0, 3])]
     >>> draw_layers(StackedChart("terms", [1, 2], layers, "T", "I", "bound")).data["series"][1]["share"]
     [0.0, 0.75]
     """

@@ -28,7 +28,7 @@ from rich.text import Text
 from fedgauge.base import bars
 from fedgauge.base.terminal import printable
 from fedgauge.show.charts import FieldMap
-from fedgauge.show.views.view import Cell, Deferred, Held, Share, Standing, Table, View
+from fedgauge.show.views.view import Cell, Deferred, Held, Share, StandingCell, Table, View
 from fedgauge.show.views.view import number as number
 from fedgauge.values import Round
 
@@ -240,7 +240,7 @@ def _cell(cell: Cell, style: str, width: int = 4) -> str | Text:
         return Text(f"{cell!s:>{width}} {bar(cell.value)}", style or "blue")
     if isinstance(cell, Held):
         return Text(str(cell), "green" if cell.holds else "bold red")
-    if isinstance(cell, Standing):
+    if isinstance(cell, StandingCell):
         return Text(cell.name, _STYLES.get(cell.name, "yellow"))
     words = _words(cell)
     return Text(printable(words), style) if style else words

@@ -8,13 +8,13 @@ from collections.abc import Iterable
 import numpy as np
 
 from fedgauge.planning.comparison import Comparison
-from fedgauge.show.charts import Layer, LineChart, Mark, Row, RowChart, Series, StackedChart, Style
+from fedgauge.show.charts import LineChart, Mark, Row, RowChart, Series, StackedChart, StackLayer, Style
 from fedgauge.show.views.runs import some
 from fedgauge.show.views.view import (
     Cell,
     Formula,
     Share,
-    Standing,
+    StandingCell,
     Table,
     View,
     conditions_table,
@@ -205,7 +205,7 @@ def view_of_comparison(comparison: Comparison) -> View:
     for version, one in comparison.answers.items():
         total = float(one.bound.total)
         times = total / reached if reached > 0 else None
-        rows.append([version, total, times, float(one.bound.gamma_max), Standing(one.standing)])
+        rows.append([version, total, times, float(one.bound.gamma_max), StandingCell(one.standing)])
     heads = ("version", "bound", "times what happened", "largest gamma", "worth")
     terms = terms_table(answer.bound, answer.shares)
     if not math.isfinite(float(answer.bound.total)):
@@ -252,7 +252,7 @@ def _against(comparison: Comparison) -> LineChart:
 
 def _terms_over_steps(comparison: Comparison) -> StackedChart:
     layers = [
-        Layer(name, index % 8, heights)
+        StackLayer(name, index % 8, heights)
         for index, (name, heights) in enumerate(comparison.terms.items())
         if any(height > 0 for height in heights)
     ]

@@ -12,7 +12,7 @@ from fedgauge.show.charts import HeatMap, LineChart, Row, RowChart, Series
 from fedgauge.show.views.view import (
     Cell,
     Share,
-    Symbol,
+    SymbolCell,
     Table,
     View,
     Written,
@@ -183,7 +183,7 @@ def view_of_parts(decomposition: Decomposition) -> View:
         block_share, worker_share = Share(float(part.by_block[block])), Share(float(part.by_worker[worker]))
         far = ", ".join(f"worker {each}" for each in part.outliers) or "none"
         named = f"{part.blocks[block]}, {block_share}", f"worker {worker}, {worker_share}"
-        rows.append([Symbol(part.symbol), part.total**0.5, *named, far])
+        rows.append([SymbolCell(part.symbol), part.total**0.5, *named, far])
         tables += [_largest(part, "block", part.blocks, part.by_block.tolist())] if len(part.blocks) > 1 else []
         workers = [str(number) for number in range(len(part.weights))]
         tables.append(_largest(part, "worker", workers, part.by_worker.tolist()))

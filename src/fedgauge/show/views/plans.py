@@ -9,11 +9,11 @@ from fedgauge.planning.candidates import Candidate
 from fedgauge.planning.course import RaceEntry
 from fedgauge.planning.plan import Plan
 from fedgauge.planning.theory_plan import TheoryPlan
-from fedgauge.show.charts import OTHERS, Layer, LineChart, Mark, Row, RowChart, Series, StackedChart, Style
+from fedgauge.show.charts import OTHERS, LineChart, Mark, Row, RowChart, Series, StackedChart, StackLayer, Style
 from fedgauge.show.views.answers import below_answer
 from fedgauge.show.views.view import (
     Cell,
-    Interval,
+    IntervalCell,
     Table,
     View,
     Written,
@@ -66,7 +66,7 @@ def race_of(plan: Plan) -> View:
         "participants M": chosen.M,
         "rounds": plan.rounds,
         "time": _time(plan.seconds),
-        "interval, 95%": Interval(plan.low, plan.high, "s"),
+        "interval, 95%": IntervalCell(plan.low, plan.high, "s"),
         "cost of a round": _time(chosen.seconds(cost)),
         "of it, communication is": _time(cost.communication(chosen.M)),
         "reached": "yes" if plan.reached else "no",
@@ -244,7 +244,10 @@ def _terms(plan: Plan) -> StackedChart:
     return StackedChart(
         "plan-terms",
         [terms.I for terms in plan.terms],
-        [Layer(label, colour, [float(getattr(terms, name)) for terms in plan.terms]) for name, label, colour in names],
+        [
+            StackLayer(label, colour, [float(getattr(terms, name)) for terms in plan.terms])
+            for name, label, colour in names
+        ],
         title="What the error consists of, over local steps",
         x_label="local steps I",
         y_label="squared gradient norm",
@@ -336,7 +339,7 @@ def _theory_charts(plan: TheoryPlan) -> list[LineChart | StackedChart]:
         marks=marks,
     )
     layers = [
-        Layer(term.name, index % 8, [point.terms[index] for point in plan.curve])
+        StackLayer(term.name, index % 8, [point.terms[index] for point in plan.curve])
         for index, term in enumerate(plan.answer.bound.terms)
         if any(point.terms[index] > 0 for point in plan.curve)
     ]

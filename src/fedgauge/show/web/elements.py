@@ -16,7 +16,18 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from fedgauge.base.symbols import SYMBOLS
-from fedgauge.show.views.view import Cell, Formula, Held, Interval, Kind, Named, Share, Standing, Symbol, Table
+from fedgauge.show.views.view import (
+    Cell,
+    Formula,
+    Held,
+    IntervalCell,
+    Kind,
+    Named,
+    Share,
+    StandingCell,
+    SymbolCell,
+    Table,
+)
 from fedgauge.show.web import mathml
 from fedgauge.show.web.writing import distance, percent, policy, shown, written
 
@@ -247,7 +258,7 @@ def _render(template: str, **context: object) -> Markup:
 def html_cell(cell: Cell) -> CellValue:
     """A cell as a page shows it."""
     match cell:
-        case Symbol(name, method):
+        case SymbolCell(name, method):
             # A definition is too long for a table, and words set as variables are not mathematics.
             long = any(word in SYMBOLS[name].latex for word in ("frac", "mathrm", "max"))
             return _render(_SYMBOL, name=name, meaning=SYMBOLS[name].meaning, long=long, method=method)
@@ -255,7 +266,7 @@ def html_cell(cell: Cell) -> CellValue:
             worth = "a bound may rest on it" if certain else "a bound with it is a plug-in"
             title, safe = f"{KINDS[name]}: {worth}", "true" if certain else "false"
             return _render(_KIND, safe=safe, title=title, kind=name)
-        case Interval(low, high, unit):
+        case IntervalCell(low, high, unit):
             return Markup("{} to {} {}").format(number(low), number(high), unit) if low != high else ""
         case Held(holds):
             return _render(_HELD, holds=holds, mark=str(cell))
@@ -263,7 +274,7 @@ def html_cell(cell: Cell) -> CellValue:
             return (value, str(cell))
         case Formula(text):
             return formula(text)
-        case Standing(name):
+        case StandingCell(name):
             return standing(name)
         case Named(name):
             return name
@@ -272,7 +283,7 @@ def html_cell(cell: Cell) -> CellValue:
 
 def html_table(shown: Table) -> Markup:
     """A table of a view; on a phone, the rows of one with many columns become cards."""
-    has_symbols = any(isinstance(cell, Symbol) for row in shown.rows for cell in row[:1])
+    has_symbols = any(isinstance(cell, SymbolCell) for row in shown.rows for cell in row[:1])
     kind = "estimates cards" if has_symbols and len(shown.heads) == 4 else "cards" if len(shown.heads) > 3 else ""
     kind = "brief" if shown.brief else kind
     rows = [[html_cell(cell) for cell in row] for row in shown.rows]

@@ -15,7 +15,7 @@ from fedgauge.show.views.answers import view_of_answer
 from fedgauge.show.views.bounds import worth
 from fedgauge.show.views.partitions import labels_chart
 from fedgauge.show.views.runs import course_of, outcome
-from fedgauge.show.views.view import Cell, Interval, View
+from fedgauge.show.views.view import Cell, IntervalCell, View
 from fedgauge.show.web.elements import CellValue
 from fedgauge.simulation.runs.reader import FoundRun, answer_of
 
@@ -159,7 +159,7 @@ def _federation_view(given: ReportInput) -> View | None:
         entries |= {
             "partition": labels.scheme,
             "examples": sum(sizes),
-            "examples per worker": Interval(min(sizes), max(sizes)) if min(sizes) < max(sizes) else sizes[0],
+            "examples per worker": IntervalCell(min(sizes), max(sizes)) if min(sizes) < max(sizes) else sizes[0],
         }
         charts.append(labels_chart(labels.counts, labels.classes))
     if experiment.data.shift:
