@@ -45,7 +45,7 @@ WITHOUT_TORCH = (
     "planning.by_theory",
     "planning.plan",
     "show.page.build",
-    "show.terminal.console",
+    "show.console",
     "cli",
 )
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fedgauge.cli import main
-from fedgauge.show.terminal import console
+from fedgauge.show import console
 from fedgauge.theory import THEOREMS, evaluate
 from fedgauge.theory.search import best_gamma, best_local_steps
 

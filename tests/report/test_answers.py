@@ -12,13 +12,13 @@ import pytest
 from tests.report.made import write_run
 from tests.report.test_notebook import made
 
+from fedgauge.show import console
 from fedgauge.show.charts import HeatMap, LineChart, Row, RowChart, Series, StackedChart, StackLayer
+from fedgauge.show.displays import text
 from fedgauge.show.page.build import build
 from fedgauge.show.page.section import is_single, rendered_card, single_values
-from fedgauge.show.printing import text
 from fedgauge.show.results.background import background_of
 from fedgauge.show.results.reading import read_results
-from fedgauge.show.terminal import console
 from fedgauge.show.views import view
 from fedgauge.values.answer import Answer, StepEfficiency
 

@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.report.test_notebook import KINDS, made
 
-from fedgauge.show import pictures
+from fedgauge.show import console, pictures
 from fedgauge.show.charts import Chart, HeatMap, LineChart, Mark, Row, RowChart, Series, StackedChart, StackLayer
+from fedgauge.show.displays import text
 from fedgauge.show.page.grids import draw
-from fedgauge.show.printing import text
-from fedgauge.show.terminal import console
 from fedgauge.show.views import View, view
 from fedgauge.show.web.elements import html_table
 

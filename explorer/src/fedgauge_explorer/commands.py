@@ -123,7 +123,7 @@ def region(
     Example: fedgauge theory region --x zeta --y L_h --x-range 0.01 10 I=16 R=100 sigma=0.1 --plot region.png
     """
     from fedgauge.base.errors import InputError
-    from fedgauge.show.terminal import console
+    from fedgauge.show import console
     from fedgauge.theory.arguments import parse_numbers
     from fedgauge_explorer.region import compute, make_axis
 

@@ -47,7 +47,7 @@ def list_(data: options.Data = None, json: options.Json = False) -> None:
     Example: fedgauge data list --data datasets
     """
     from fedgauge.data.catalogue import ENTRIES, data_directory, status
-    from fedgauge.show.terminal import console
+    from fedgauge.show import console
 
     rows = []
     with console.progress() as bar:
@@ -77,7 +77,7 @@ def get(
     """
     from fedgauge.data.catalogue import data_directory
     from fedgauge.data.fetch import fetch
-    from fedgauge.show.terminal import console
+    from fedgauge.show import console
 
     options.check_directory(data_directory(data), "data")
     with console.download_progress() as bar:
@@ -120,7 +120,7 @@ def partition(
     from fedgauge.data.scaling import standardise
     from fedgauge.data.schemes import make_partition
     from fedgauge.data.shifts import parse_shifts, shift_data, spell_shifts
-    from fedgauge.show.terminal import console
+    from fedgauge.show import console
     from fedgauge.show.views.partitions import examples_of, labels_chart, labels_view
     from fedgauge.simulation.experiment.sections import DataSection
 
@@ -219,7 +219,7 @@ def design(
     Example: fedgauge data design digits --scheme iid --gamma 0.1 --kind label --kind rotation --kind swap --out equal
     Example: fedgauge gauge equal/rotation.toml
     """
-    from fedgauge.show.terminal import console
+    from fedgauge.show import console
 
     if out:
         options.check_directory(out)

@@ -93,7 +93,7 @@ def gauge(
     from fedgauge.measurement.gauge.gauge import gauge as take
     from fedgauge.measurement.gauge.preparation import read_goal
     from fedgauge.measurement.gauge.result import GaugeOptions
-    from fedgauge.show.terminal import console
+    from fedgauge.show import console
 
     options.check_plot(plot, made=out)
     if out:

@@ -39,7 +39,7 @@ def inspect(
     Example: fedgauge runs inspect global.pt client1.pt client2.pt
     Example: fedgauge runs inspect global.pt client*.pt --next global2.pt --sizes 100,50,80
     """
-    from fedgauge.show.terminal import console
+    from fedgauge.show import console
 
     options.check_plot(plot)
     if out:

@@ -82,7 +82,7 @@ def plan(
     Example: fedgauge plan fed.json --gamma 0.01 --goal grad2=0.01 --mode theory
     """
     from fedgauge.base.errors import InterruptedCommandError
-    from fedgauge.show.terminal import console
+    from fedgauge.show import console
 
     options.check_plot(plot, made=out)
     if out:

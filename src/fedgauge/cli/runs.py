@@ -41,7 +41,7 @@ def list_(
 
     Example: fedgauge runs list runs
     """
-    from fedgauge.show.terminal import console
+    from fedgauge.show import console
     from fedgauge.show.views.runs import list_view, outline
     from fedgauge.simulation.runs.reader import find_runs
 
@@ -58,7 +58,7 @@ def show(run: options.Run, json: options.Json = False) -> None:
 
     Example: fedgauge runs show runs/first
     """
-    from fedgauge.show.terminal import console
+    from fedgauge.show import console
     from fedgauge.show.views.runs import view_of_run
     from fedgauge.simulation.runs.reader import read_run
 
@@ -79,8 +79,8 @@ def compare(
 
     Example: fedgauge runs compare runs/first runs/second --plot compare.png
     """
+    from fedgauge.show import console
     from fedgauge.show.pictures import draw
-    from fedgauge.show.terminal import console
     from fedgauge.show.views.runs import comparison_view, outline
     from fedgauge.simulation.runs.reader import read_run
 
@@ -124,7 +124,7 @@ def check(
     from fedgauge.base.errors import InputError
     from fedgauge.federation.participation import Participation
     from fedgauge.measurement.trajectory import exceeded
-    from fedgauge.show.terminal import console
+    from fedgauge.show import console
     from fedgauge.show.views.runs import check_view
     from fedgauge.simulation.runs.reader import read_run
     from fedgauge.theory.arguments import check_federation, read_estimates
@@ -241,7 +241,7 @@ def evaluate(
     Example: fedgauge runs evaluate runs/first --out workers.json
     Example: fedgauge report runs/first --evaluation workers.json
     """
-    from fedgauge.show.terminal import console
+    from fedgauge.show import console
 
     if out:
         options.check_file(out)
@@ -305,8 +305,7 @@ def sweep(
     if jobs is not None:
         count("jobs", jobs)
     values = options.values_over(over or [])
-    from fedgauge.show import files
-    from fedgauge.show.terminal import console
+    from fedgauge.show import console, files
     from fedgauge.show.views.sweeps import view_of_sweep
     from fedgauge.simulation.experiment.sweep import Sweep, run_sweep
 

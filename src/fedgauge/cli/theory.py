@@ -122,7 +122,7 @@ def _list(json: bool) -> None:
             ]
         )
     else:
-        from fedgauge.show.terminal import console
+        from fedgauge.show import console
         from fedgauge.show.views.bounds import theorems_view
 
         console.show(theorems_view(THEOREMS.values()))
@@ -132,7 +132,7 @@ def _show(result: Any, json: bool, caveat: str) -> None:
     if json:
         options.print_json(result.to_json())
     else:
-        from fedgauge.show.terminal import console
+        from fedgauge.show import console
         from fedgauge.show.views.bounds import view_of_answer
         from fedgauge.theory import find
 
@@ -246,7 +246,7 @@ def generate(
     if json:
         options.print_json({"file": str(out), "constants": {name: estimate.value for name, estimate in known.items()}})
     else:
-        from fedgauge.show.terminal import console
+        from fedgauge.show import console
         from fedgauge.show.views.view import View, estimates_table
 
         console.show(View(tables=(estimates_table(known.values(), f"{out}: {workers} workers, dimension {dim}"),)))
@@ -277,7 +277,7 @@ def constants(file: options.FederationFile, json: options.Json = False) -> None:
         answer["x_star"] = {"value": None if x_star is None else x_star.tolist(), "kind": "exact"}
         options.print_json(answer)
     else:
-        from fedgauge.show.terminal import console
+        from fedgauge.show import console
         from fedgauge.show.views.view import View, estimates_table
 
         title = f"{file}: {federation.num_workers} workers, dimension {federation.dim}"
@@ -333,7 +333,7 @@ def expect(
         settings = {"algorithm": chosen.name, **chosen.parameters, "local_steps": local_steps, "rounds": run.rounds}
         options.print_json({**settings, "participation": participation.to_json(), **answer.to_json()})
     else:
-        from fedgauge.show.terminal import console
+        from fedgauge.show import console
         from fedgauge.show.views.bounds import view_of_expectation
         from fedgauge.values.display import counted
 

@@ -54,7 +54,7 @@ def falsify(
     from platform import python_version
 
     from fedgauge.base.errors import InputError, InterruptedCommandError
-    from fedgauge.show.terminal import console
+    from fedgauge.show import console
     from fedgauge_verification.campaign import run
     from fedgauge_verification.replay import save
     from fedgauge_verification.results import Falsification
@@ -113,7 +113,7 @@ def _attack_certificates(
     json: bool,
 ) -> None:
     from fedgauge.base.errors import InputError, InterruptedCommandError
-    from fedgauge.show.terminal import console
+    from fedgauge.show import console
     from fedgauge_verification.audit import run
 
     if theorem or version:

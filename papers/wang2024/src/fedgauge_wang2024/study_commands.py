@@ -34,7 +34,7 @@ def lenses(
     """
     from fedgauge.base.errors import InputError, positive
     from fedgauge.measurement.gauge.preparation import read_goal
-    from fedgauge.show.terminal import console
+    from fedgauge.show import console
     from fedgauge_wang2024 import lens_orders
     from fedgauge_wang2024 import lens_study as experiment
 
@@ -90,7 +90,7 @@ def certified(
 
     Example: fedgauge paper certified --source digits --seeds 20 --out results/certified
     """
-    from fedgauge.show.terminal import console
+    from fedgauge.show import console
     from fedgauge_wang2024 import certified_bounds as table
 
     compute = options.compute_from(jobs, engine, address)
@@ -138,7 +138,7 @@ def decisive(
 
     Example: fedgauge paper decisive --source digits --out results/decisive
     """
-    from fedgauge.show.terminal import console
+    from fedgauge.show import console
     from fedgauge_wang2024.decisive import page, study
 
     compute = options.compute_from(jobs, engine, address)
