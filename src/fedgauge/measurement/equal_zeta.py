@@ -43,8 +43,8 @@ def with_kind(experiment: Experiment, kind: str, strength: float) -> Experiment:
     if kind not in KINDS:
         raise InputError(f"There is no kind {kind!r}; {nearest(kind, KINDS)}")
     if kind == LABEL:
-        kept = {name: None for name in ("alpha", "least", "shards") if getattr(experiment.data, name) is not None}
-        return experiment.changed({**kept, "scheme": "paper", "percent": 100.0 * strength, "fill": True})
+        cleared = {name: None for name in ("alpha", "least", "shards") if getattr(experiment.data, name) is not None}
+        return experiment.changed({**cleared, "scheme": "paper", "percent": 100.0 * strength, "fill": True})
     before = parse_shifts(experiment.data.shift or ())
     if kind in before:
         raise InputError(f"The experiment already has the shift {kind}; leave it out there, or choose another kind.")

@@ -282,9 +282,9 @@ def _after(setup: Setup, model: torch.Tensor, records: Sequence[Round], winner: 
 
 def _candidates(space: Space, before: Seen, cost: Cost, seconds: float) -> list[Candidate]:
     """The grid and the user's own candidate; those for which the constants predict the smallest error come first."""
-    own = space.own
-    fits = own.I in space.local_steps and own.gamma in space.gammas
-    fields = dict.fromkeys((*space.grid(), *([own] if fits else [])))
+    users_candidate = space.own
+    fits = users_candidate.I in space.local_steps and users_candidate.gamma in space.gammas
+    fields = dict.fromkeys((*space.grid(), *([users_candidate] if fits else [])))
     return order(list(fields), before, cost, seconds)
 
 

@@ -209,10 +209,14 @@ def _check_settings(settings: Settings) -> None:
     if not isinstance(algorithm.get("name"), str):
         raise InputError("algorithm must have a name.")
     # A fingerprint says that functions are the user's own, whose factory may take anything.
-    own = isinstance(algorithm.get("code"), str)
+    is_users_code = isinstance(algorithm.get("code"), str)
     for name, value in algorithm.items():
         kind = _KINDS.get(name, (int, float))
-        if not own and name != "name" and (not isinstance(value, kind) or (isinstance(value, bool) != (bool in kind))):
+        if (
+            not is_users_code
+            and name != "name"
+            and (not isinstance(value, kind) or (isinstance(value, bool) != (bool in kind)))
+        ):
             what = "true or false" if bool in kind else "text" if str in kind else "a number"
             raise InputError(f"algorithm.{name} must be {what}, not {value!r}.")
     if settings.local_steps is None or isinstance(settings.local_steps, Mapping):

@@ -46,10 +46,10 @@ def view_of_plan(plan: Plan) -> View:
 def race_of(plan: Plan) -> View:
     """The same without the answer."""
     chosen, notes = plan.choice, [*filter(None, [plan.other_rate]), *plan.notes]
-    own = next((entry for entry in plan.race.entries if entry.candidate == plan.space.own), None)
-    if own and own.candidate != chosen:
-        rates = f"Your own I = {own.candidate.I}, gamma = {short(own.candidate.gamma)}"
-        notes.append(f"{rates}: {_score(plan, own.score)}.")
+    users_entry = next((entry for entry in plan.race.entries if entry.candidate == plan.space.own), None)
+    if users_entry and users_entry.candidate != chosen:
+        rates = f"Your own I = {users_entry.candidate.I}, gamma = {short(users_entry.candidate.gamma)}"
+        notes.append(f"{rates}: {_score(plan, users_entry.score)}.")
     if plan.theory:
         notes.append(f"By theory: {plan.theory.verdict}")
         notes += [plan.theory.practice.words] if plan.theory.practice else []
@@ -113,8 +113,8 @@ def _steps(plan: Plan) -> str:
     steps, chosen = plan.race.gradient_steps, plan.choice
     if not steps:
         return ""
-    own = plan.rounds * chosen.I * chosen.M
-    return f"{steps:,} gradient steps, as many as {steps / own:.1f} runs of the choice; "
+    run = plan.rounds * chosen.I * chosen.M
+    return f"{steps:,} gradient steps, as many as {steps / run:.1f} runs of the choice; "
 
 
 def _cost(plan: Plan) -> str:
@@ -173,10 +173,10 @@ def _race(plan: Plan) -> LineChart:
     best, series = plan.choice, []
     finalists = [standing.candidate for standing in plan.race.standings]
     for place, entry in reversed(list(enumerate(plan.race.entries))):
-        own = entry.candidate
-        known = own == best or place < _NAMED or own in finalists[:_NAMED]
-        colour = 4 if own == best else (0, 1, 3, 5, 2, 6, 7)[place % 7] if known else OTHERS
-        name = f"I={own.I}, γ={own.gamma:g}, η={own.eta:g}, M={own.M}" if known else "others"
+        candidate = entry.candidate
+        known = candidate == best or place < _NAMED or candidate in finalists[:_NAMED]
+        colour = 4 if candidate == best else (0, 1, 3, 5, 2, 6, 7)[place % 7] if known else OTHERS
+        name = f"I={candidate.I}, γ={candidate.gamma:g}, η={candidate.eta:g}, M={candidate.M}" if known else "others"
         series.append(Series(name, entry.curve.seconds, entry.curve.errors, colour))
     # The winner is drawn last, on top of all others.
     series.sort(key=lambda one: (one.colour == 4, one.name != "others"))

@@ -113,10 +113,12 @@ class Experiment:
         for section in SECTIONS:
             content = dict(vars(getattr(self, section)))
             options = content.pop("options", {})
-            kept = {key: value for key, value in {**content, **options}.items() if value is not None}
-            if "local_epochs" in kept:
-                kept.pop("local_steps")
-            sections[section] = {key: list(value) if isinstance(value, tuple) else value for key, value in kept.items()}
+            values = {key: value for key, value in {**content, **options}.items() if value is not None}
+            if "local_epochs" in values:
+                values.pop("local_steps")
+            sections[section] = {
+                key: list(value) if isinstance(value, tuple) else value for key, value in values.items()
+            }
         return {section: content for section, content in sections.items() if content}
 
     @classmethod

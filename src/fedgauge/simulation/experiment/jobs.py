@@ -270,16 +270,16 @@ def ended_run(experiment: Experiment, directory: Path, *, with_any_data: bool = 
     None says that only :func:`~fedgauge.execute` can decide: data or code may have changed under the same name,
     or the run began from a model that is not part of the experiment.
     """
-    name, own = experiment.data.name, f"{experiment.data.name} {experiment.model.name} {experiment.algorithm.name}"
-    if name.endswith(".npz") or ":" in own or not (directory / "result.json").exists():
+    name, names = experiment.data.name, f"{experiment.data.name} {experiment.model.name} {experiment.algorithm.name}"
+    if name.endswith(".npz") or ":" in names or not (directory / "result.json").exists():
         return None
     from fedgauge.simulation.runs.reader import read_trace
 
     try:
-        kept = Experiment.read(directory / "experiment.toml")
+        saved = Experiment.read(directory / "experiment.toml")
         if with_any_data and experiment.data.dir is None:
-            experiment = experiment.changed({"data": kept.data.dir})
-        if kept != experiment:
+            experiment = experiment.changed({"data": saved.data.dir})
+        if saved != experiment:
             return None
         trace = read_trace(directory)
         if name.endswith(".json"):
