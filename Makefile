@@ -16,7 +16,8 @@ OWN     := $(or $(filter $(CURDIR)/%,$(HOME_OF)),$(if $(realpath $(VENV)),,new),
 # What stands beside the library: distributions of their own, installed from this clone like the library itself.
 BESIDE := \
 	papers/wang2024 \
-	verification \
+	verification[sdp] \
+	explorer \
 	integrations/flower[data]
 PLACES := $(foreach each,$(BESIDE),$(firstword $(subst [, ,$(each))))
 

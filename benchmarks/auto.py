@@ -26,7 +26,7 @@ from fedgauge.algorithms.cost import Cost
 from fedgauge.base.files import write_json
 from fedgauge.federation.protocols import Federation
 from fedgauge.planning.goal import Goal
-from fedgauge.show.terminal import console
+from fedgauge.show import console
 from fedgauge.simulation.experiment.config import Experiment
 from fedgauge.simulation.experiment.prepare import prepare
 from plans.adaptive_tau import PHI, PHI_NETWORK, adaptive_tau

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from fedgauge.base.files import write_json
-from fedgauge.show.terminal import console
+from fedgauge.show import console
 from fedgauge.simulation.experiment.config import Experiment
 from fedgauge.simulation.experiment.prepare import prepare, prepare_again
 from fedgauge.simulation.loop import simulate

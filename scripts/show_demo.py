@@ -17,7 +17,7 @@ from textwrap import wrap
 from fedgauge.base.codec import parse_json
 from fedgauge.cli.demo.digits import LOCAL_STEPS
 from fedgauge.measurement.gauge.result import GaugeResult
-from fedgauge.show.printing import lines_of
+from fedgauge.show.displays import lines_of
 from fedgauge.show.views.gauges import view_of_gauge
 
 ROOT = Path(__file__).resolve().parent.parent

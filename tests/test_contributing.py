@@ -33,7 +33,7 @@ from tests.additions.changes import (
 )
 
 ROOT = Path(__file__).resolve().parents[1]
-BESIDE = ("papers/*", "verification", "integrations/*")
+BESIDE = ("papers/*", "verification", "explorer", "integrations/*")
 PAGE = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 every_addition = pytest.mark.parametrize("addition", ADDITIONS, ids=lambda addition: addition.folder)
 
@@ -63,7 +63,9 @@ def tree(tmp_path: Path) -> Path:
     for name in ("src", "tests", "docs/reference"):
         shutil.copytree(ROOT / name, root / name)
     beside = (
-        path for each in ("papers", "verification", "integrations") for path in (ROOT / each).rglob("pyproject.toml")
+        path
+        for each in ("papers", "verification", "explorer", "integrations")
+        for path in (ROOT / each).rglob("pyproject.toml")
     )
     single = (
         ROOT / name for name in ("docs/theory.md", "conftest.py", "Makefile", "pyproject.toml", "constraints.txt")

@@ -44,7 +44,7 @@ from fedgauge.algorithms.cost import Cost
 from fedgauge.base.files import write_json
 from fedgauge.planning.candidates import Candidate
 from fedgauge.planning.planner import PlanOptions, plan
-from fedgauge.show.terminal import console
+from fedgauge.show import console
 from fedgauge.simulation.options import Recording, StopAt
 from plans.adaptive_tau import PHI, PHI_NETWORK, adaptive_tau
 from plans.federations import CASES, COSTS, make_parts

@@ -150,8 +150,11 @@ SECTION = Addition(
     "duration",
     {
         "src/fedgauge/show/page/sections/__init__.py": (
-            ("    constants,", "    duration,"),
-            ("    rounds.SECTION,", "    duration.SECTION,"),
+            (
+                "from fedgauge.show.page.sections import results, runs",
+                "from fedgauge.show.page.sections.duration import DURATION",
+            ),
+            ("    runs.ROUNDS,", "    DURATION,"),
         ),
     },
 )
@@ -174,7 +177,7 @@ INTEGRATION = Addition(
     "integration",
     "markdown",
     {
-        "Makefile": (("\tverification \\", "\tintegrations/markdown \\"),),
+        "Makefile": (("\texplorer \\", "\tintegrations/markdown \\"),),
         "pyproject.toml": (('    "integrations/flower/src",', '    "integrations/markdown/src",'),),
     },
 )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
-from fedgauge.show.charts import HeatMap, Layer, LineChart, Mark, Row, RowChart, Series, StackedChart
+from fedgauge.show.charts import HeatMap, LineChart, Mark, Row, RowChart, Series, StackedChart, StackLayer
 from fedgauge.show.page.chart import Drawing
 from fedgauge.show.page.grids import draw as draw_chart
 from fedgauge.show.web.writing import resource
@@ -57,7 +57,10 @@ def extremes() -> Iterator[Drawing]:
             series = [Series("f", x, y, low=[0.5 * up for up in y], high=[2 * up for up in y])]
             how: Any = {"marks": marks, "log_x": True} if kind == "doubled" else {}
             yield draw_chart(LineChart(f"{name}-{kind}", series, y_label="min ‖∇f‖² over the rounds", **words, **how))
-            layers = [Layer("initial gap", 0, [abs(up) for up in y]), Layer("local noise", 1, [1.0, 2.0, 3.0])]
+            layers = [
+                StackLayer("initial gap", 0, [abs(up) for up in y]),
+                StackLayer("local noise", 1, [1.0, 2.0, 3.0]),
+            ]
             stack = StackedChart(
                 f"{name}-{kind}-terms", x, layers, y_label="squared gradient norm", **words, marks=marks
             )

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fedgauge.cli import main
-from fedgauge.show.terminal import console
+from fedgauge.show import console
 from fedgauge.theory import THEOREMS, evaluate
 from fedgauge.theory.search import best_gamma, best_local_steps
 
@@ -298,10 +298,6 @@ def test_weights_give_the_effective_number_of_workers(capsys: Capture, tmp_path:
         (
             "must be numbers separated by commas",
             ["theory", "bound", "nonconvex", *arguments("N"), "--weights", "2,one"],
-        ),
-        (
-            "sdp is about workers with equal weights",
-            ["theory", "bound", "nonconvex", *arguments("N"), "--weights", "2,1", "--theorem-version", "sdp"],
         ),
     ):
         assert words in " ".join(run(capsys, *line, status=2).split())

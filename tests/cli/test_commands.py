@@ -25,7 +25,7 @@ from fedgauge.cli import app, main
 from fedgauge.cli.demo import digits, quadratics
 from fedgauge.federation.participation import Participation
 from fedgauge.measurement.gauge.result import GaugeResult
-from fedgauge.show.terminal import console
+from fedgauge.show import console
 from fedgauge.simulation.runs.reader import read_run
 from fedgauge.values import Trace
 from fedgauge_wang2024 import table2

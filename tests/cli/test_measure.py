@@ -19,7 +19,7 @@ from tests.cli.command import Capture, answer, start, words
 from fedgauge.cli import main
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.measurement.values import Measurement
-from fedgauge.show.terminal import console
+from fedgauge.show import console
 
 QUICK = "--gamma 0.1 --processes 1 --near 0.3 --seeds 2 --trajectory-rounds 2"
 

@@ -21,7 +21,7 @@ import fedgauge as fg
 from fedgauge.base.codec import json_text, parse_json
 from fedgauge.base.files import write_atomically
 from fedgauge.cli import main
-from fedgauge.show.explorer.serving import PageServer
+from fedgauge_explorer.serving import PageServer
 
 README = Path(__file__).parents[2] / "README.md"
 

@@ -18,7 +18,7 @@ from fedgauge.base.randomness import Purpose, Streams
 from fedgauge.data.dataset import Dataset
 from fedgauge.data.partition import Partition
 from fedgauge.data.schemes import iid
-from fedgauge.data.shifts import SHIFTS, Place, _levels, parse_shifts, shift_data, spell_shifts
+from fedgauge.data.shifts import SHIFTS, ShiftedWorker, _levels, parse_shifts, shift_data, spell_shifts
 from fedgauge.simulation.experiment.sections import DataSection, keys
 from fedgauge.simulation.experiment.user_data import PerWorker
 
@@ -47,9 +47,9 @@ def workers(dataset: Dataset, number: int = 4) -> Partition:
     return iid(np.zeros(dataset.num_train, np.int64), number)
 
 
-def place(strength: float, level: float = 1.0, scale: Any = 1.0, classes: int = 5) -> Place:
+def place(strength: float, level: float = 1.0, scale: Any = 1.0, classes: int = 5) -> ShiftedWorker:
     streams = [Streams(0, Purpose.SHIFT) for _ in range(2)]
-    return Place(strength, level, scale, classes, streams[0].at(copy=0), streams[1].at(copy=1))
+    return ShiftedWorker(strength, level, scale, classes, streams[0].at(copy=0), streams[1].at(copy=1))
 
 
 def same(one: Dataset, other: Dataset) -> bool:

@@ -72,8 +72,9 @@ SOURCES = [
     *(ROOT / "src").rglob("*.py"),
     *ROOT.glob("integrations/*/src/**/*.py"),
     *ROOT.glob("verification/src/**/*.py"),
+    *ROOT.glob("explorer/src/**/*.py"),
 ]
-TEMPLATES = [*(ROOT / "src").rglob("*.html")]
+TEMPLATES = [*(ROOT / "src").rglob("*.html"), *(ROOT / "explorer").rglob("*.html")]
 
 
 def complaints(place: str, text: str) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.nn.functional import cross_entropy
+from tests.training import Training
 
 import fedgauge as fg
 
@@ -57,44 +57,26 @@ def noting(tmp_path: Path) -> dict[str, str]:
 
 def alone(world: int, steps: int = STEPS, diloco: bool = False) -> fg.LiveGauge:
     """The same training in one process: the same models, batches and losses."""
-    torch.manual_seed(0)
-    digits = fg.load_dataset("digits")
-    inputs, labels = torch.tensor(digits.train_inputs).float().flatten(1) / 16, torch.tensor(digits.train_labels)
-    shards = torch.argsort(labels, stable=True).chunk(world)
-    model = torch.nn.Linear(inputs.shape[1], 10)
+    training = Training(world)
     batches = [torch.Generator().manual_seed(rank) for rank in range(world)]
-    outer = torch.optim.SGD(model.parameters(), lr=0.7, momentum=0.5)
+    outer = torch.optim.SGD(training.model.parameters(), lr=0.7, momentum=0.5)
 
     def rescale(before: int, after: int) -> None:
         for state in outer.state.values():
             state["momentum_buffer"] *= after / before
 
     live, done = fg.LiveGauge(local_steps=16, steps=steps, cost=10, on_change=rescale if diloco else None), 0
-    shared = [parameter.detach().clone() for parameter in model.parameters()]
     while done < steps:
-        moved: list[list[torch.Tensor]] = []
-        for mine, generator in zip(shards, batches, strict=True):
-            for parameter, value in zip(model.parameters(), shared, strict=True):
-                parameter.data.copy_(value)
-            for _ in range(live.local_steps):
-                batch = mine[torch.randint(len(mine), (20,), generator=generator)]
-                model.zero_grad()
-                torch.autograd.backward(cross_entropy(model(inputs[batch]), labels[batch]))
-                for parameter in model.parameters():
-                    assert parameter.grad is not None
-                    parameter.data -= 0.1 * parameter.grad
-            moved.append([parameter.detach().clone() for parameter in model.parameters()])
+        shared = training.values
+        moved = [training.steps_of(rank, shared, live.local_steps, batches[rank]) for rank in range(world)]
         done += live.local_steps
         means = [torch.stack(column).mean(dim=0) for column in zip(*moved, strict=True)]
-        for parameter, start, mean in zip(model.parameters(), shared, means, strict=True):
-            parameter.data.copy_(start if diloco else mean)
-            parameter.grad = start - mean
+        training.put(shared if diloco else means)
         if diloco:
+            for parameter, start, mean in zip(training.model.parameters(), shared, means, strict=True):
+                parameter.grad = start - mean
             outer.step()
-        shared = [parameter.detach().clone() for parameter in model.parameters()]
-        with torch.no_grad():
-            losses = [cross_entropy(model(inputs[mine]), labels[mine]).item() for mine in shards]
-        live.record(sum(losses) / world)
+        live.record(sum(training.loss(mine) for mine in training.shards) / world)
     return live
 
 

@@ -147,8 +147,7 @@ def test_bad_input_is_one_sentence() -> None:
 
 def test_measure_draws_and_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from fedgauge.measurement.values import Measurement, Reading
-    from fedgauge.show import files
-    from fedgauge.show.terminal import console
+    from fedgauge.show import console, files
     from fedgauge.show.views import view
 
     found = parts(network(workers=4))

@@ -23,10 +23,9 @@ fedgauge theory generate fed.json --workers 10 --dim 20 --hessian-spread 0.1 --s
 fedgauge theory constants fed.json
 fedgauge theory expect fed.json --algorithm fedavg --gamma 0.05 --local-steps 10 --rounds 100 --plot exact.png
 fedgauge theory bound nonconvex F=1 I=8 R=500 N=10 sigma2=1 zeta2=4 L_g=1 L_h=0.1 L_tilde=1.2 gamma=0.01
-fedgauge theory explore --out explorer.html
 fedgauge data partition digits --scheme paper --percent 50 --workers 10 --plot partition.png
 """
-MADE = ("demo/report.html", "compare.png", "report.html", "exact.png", "explorer.html", "partition.png")
+MADE = ("demo/report.html", "compare.png", "report.html", "exact.png", "partition.png")
 
 
 def main() -> None:

@@ -498,7 +498,7 @@ def test_far_goals_are_answered_however_long_they_take() -> None:
 def test_a_plan_goes_to_json_and_back_and_is_shown(
     asked: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from fedgauge.show.terminal import console
+    from fedgauge.show import console
     from fedgauge.show.views import view
 
     plan = plan_of(**asked)

@@ -12,13 +12,13 @@ import pytest
 from tests.report.made import write_run
 from tests.report.test_notebook import made
 
-from fedgauge.show.charts import HeatMap, Layer, LineChart, Row, RowChart, Series, StackedChart
+from fedgauge.show import console
+from fedgauge.show.charts import HeatMap, LineChart, Row, RowChart, Series, StackedChart, StackLayer
+from fedgauge.show.displays import text
 from fedgauge.show.page.build import build
 from fedgauge.show.page.section import is_single, rendered_card, single_values
-from fedgauge.show.printing import text
 from fedgauge.show.results.background import background_of
 from fedgauge.show.results.reading import read_results
-from fedgauge.show.terminal import console
 from fedgauge.show.views import view
 from fedgauge.values.answer import Answer, StepEfficiency
 
@@ -127,8 +127,8 @@ def lines(*series: Series) -> LineChart:
         (lines(*POINTS), True),
         (lines(Series("f", [0.0, 1.0], [1.0, float("inf")])), True),
         (lines(), False),  # a sentence says that there is nothing finite to draw
-        (StackedChart("c", [1.0], [Layer("a", 0, [1.0])], "T", "I", "f"), True),
-        (StackedChart("c", [1.0, 2.0], [Layer("a", 0, [1.0, 1.0])], "T", "I", "f"), False),
+        (StackedChart("c", [1.0], [StackLayer("a", 0, [1.0])], "T", "I", "f"), True),
+        (StackedChart("c", [1.0, 2.0], [StackLayer("a", 0, [1.0, 1.0])], "T", "I", "f"), False),
         (HeatMap("c", [[600.0, 600.0]], ["a"], ["0", "1"], "T", "label", "worker"), True),
         (HeatMap("c", [[600.0, 500.0]], ["a"], ["0", "1"], "T", "label", "worker"), False),
         (RowChart("c", [Row("a", "b", 1.0, 0.5, 2.0)], "T", "value"), True),

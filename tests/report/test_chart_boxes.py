@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedgauge.show.charts import HeatMap, Layer, LineChart, Mark, Row, RowChart, Series, StackedChart
+from fedgauge.show.charts import HeatMap, LineChart, Mark, Row, RowChart, Series, StackedChart, StackLayer
 from fedgauge.show.page.chart import Drawing
 from fedgauge.show.page.grids import draw as draw_chart
 
@@ -119,7 +119,7 @@ def test_lines_and_bands_stay_inside(given: list[list[list[float]]], log_x: bool
 @given(columns(4), st.booleans(), st.lists(NUMBERS, max_size=3))
 def test_layers_stay_inside(given: list[list[float]], log_x: bool, at: list[float]) -> None:
     x, *heights = given
-    layers = [Layer(f"l{i}", i, each) for i, each in enumerate(heights)]
+    layers = [StackLayer(f"l{i}", i, each) for i, each in enumerate(heights)]
     chart = draw_chart(StackedChart("a", x, layers, log_x=log_x, marks=[Mark(x, "here") for x in at], **WORDS))
     check(chart)
     if chart.data["kind"] == "stacked":
@@ -145,14 +145,14 @@ def test_heat_maps_stay_inside(given: list[list[float]]) -> None:
 
 
 def test_terms_that_are_infinite_are_a_sentence_and_not_a_picture() -> None:
-    layers = [Layer(name, number, [math.inf, math.inf]) for number, name in enumerate("abcde")]
+    layers = [StackLayer(name, number, [math.inf, math.inf]) for number, name in enumerate("abcde")]
     chart = draw_chart(StackedChart("terms", [1, 64], layers, "Terms", "local steps I", "bound"))
     assert "<svg" not in chart.html
     assert "the bound has no finite value for any of these local steps I" in chart.html
 
 
 def test_terms_that_become_infinite_end_where_they_do() -> None:
-    layers = [Layer("a", 0, [1.0, 2.0, math.inf, math.inf]), Layer("b", 1, [1.0, 2.0, 3.0, math.inf])]
+    layers = [StackLayer("a", 0, [1.0, 2.0, math.inf, math.inf]), StackLayer("b", 1, [1.0, 2.0, 3.0, math.inf])]
     chart = draw_chart(StackedChart("terms", [1, 2, 4, 8], layers, "Terms", "local steps I", "bound"))
     assert "From 4 on, the bound has no finite value." in chart.html
     assert [series["x"] for series in chart.data["series"]] == [[1, 2], [1, 2]]

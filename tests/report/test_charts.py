@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fedgauge.show.charts import HeatMap, Layer, LineChart, Mark, Row, RowChart, Series, StackedChart
+from fedgauge.show.charts import HeatMap, LineChart, Mark, Row, RowChart, Series, StackedChart, StackLayer
 from fedgauge.show.page.chart import Drawing, _marks, draw_lines
 from fedgauge.show.page.grids import draw
 from fedgauge.show.scales import AxisScale, fit, labels, log_ticks, thin, ticks
@@ -119,7 +119,9 @@ def made() -> list[Drawing]:
     return [
         draw(LineChart("a", series, MARKUP, MARKUP, MARKUP, MARKUP, marks=[Mark(1, MARKUP)])),
         draw(
-            StackedChart("b", [1, 2], [Layer(MARKUP, 0, [1.0, 2.0]), Layer("b", 1, [0.0, 0.0])], MARKUP, MARKUP, MARKUP)
+            StackedChart(
+                "b", [1, 2], [StackLayer(MARKUP, 0, [1.0, 2.0]), StackLayer("b", 1, [0.0, 0.0])], MARKUP, MARKUP, MARKUP
+            )
         ),
         draw(RowChart("c", items, note=MARKUP, title=MARKUP, x_label=MARKUP)),
         draw(HeatMap("d", [[1, 0], [2, 3]], [MARKUP, "b"], [MARKUP, "1"], MARKUP, MARKUP, MARKUP)),
@@ -166,7 +168,7 @@ def test_the_table_of_a_long_series_is_short_and_has_its_extremes() -> None:
 
 
 def test_layers_add_up_to_one() -> None:
-    chart = draw(StackedChart("a", [1, 2], [Layer("x", 0, [1, 0]), Layer("y", 1, [3, 0])], "", "", ""))
+    chart = draw(StackedChart("a", [1, 2], [StackLayer("x", 0, [1, 0]), StackLayer("y", 1, [3, 0])], "", "", ""))
     assert [series["share"] for series in chart.data["series"]] == [[0.25, 0.0], [0.75, 0.0]]
 
 

@@ -24,12 +24,12 @@ from fedgauge.measurement.certification import Certified
 from fedgauge.measurement.parts import Decomposition
 from fedgauge.measurement.values import Design, Designed
 from fedgauge.simulation.experiment.sweep import Combination, SeedCurve, SweepResult
-from fedgauge.theory import region
 from fedgauge.theory.corollaries import CorollaryRates
 from fedgauge.theory.search import Tuned
 from fedgauge.values import Estimate
 from fedgauge.values.answer import StepEfficiency
 from fedgauge.values.display import Displayed
+from fedgauge_explorer import region
 
 FEDERATION = fg.random_quadratics(4, 3, hessian_spread=0.5, sigma2=0.1, seed=1)
 VALUES: dict[str, Any] = {

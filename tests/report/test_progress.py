@@ -18,7 +18,7 @@ from rich.progress import Progress
 from fedgauge.base import bars
 from fedgauge.base.bars import Clock, Count, PlainLines
 from fedgauge.cli import main
-from fedgauge.show.terminal import console
+from fedgauge.show import console
 from fedgauge.show.views.runs import title_of
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedgauge.show.terminal import console
+from fedgauge.show import console
 from fedgauge.show.views.runs import check_view
 from fedgauge.simulation.runs.reader import FoundRun
 

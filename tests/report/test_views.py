@@ -11,13 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.report.test_notebook import KINDS, made
 
-from fedgauge.show import pictures
-from fedgauge.show.charts import Chart, HeatMap, Layer, LineChart, Mark, Row, RowChart, Series, StackedChart
+from fedgauge.show import console, pictures
+from fedgauge.show.charts import Chart, HeatMap, LineChart, Mark, Row, RowChart, Series, StackedChart, StackLayer
+from fedgauge.show.displays import text
 from fedgauge.show.page.grids import draw
-from fedgauge.show.printing import text
-from fedgauge.show.terminal import console
 from fedgauge.show.views import View, view
-from fedgauge.show.web.views import html_table
+from fedgauge.show.web.elements import html_table
 
 WORDS = st.text("abcdefghij", min_size=1, max_size=8)
 NUMBERS = st.floats(0.01, 100.0)
@@ -66,7 +65,7 @@ def layers(draw: st.DrawFn) -> StackedChart:
     names = draw(st.lists(WORDS, min_size=2, max_size=4, unique=True))
     x = sorted(draw(st.lists(NUMBERS, min_size=2, max_size=6, unique=True)))
     heights = st.lists(NUMBERS, min_size=len(x), max_size=len(x))
-    stack = [Layer(name, draw(st.integers(0, 7)), draw(heights)) for name in names]
+    stack = [StackLayer(name, draw(st.integers(0, 7)), draw(heights)) for name in names]
     return StackedChart("a", x, stack, draw(WORDS), draw(WORDS), draw(WORDS), marks=[Mark(x[0], draw(WORDS))])
 
 

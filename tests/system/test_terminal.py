@@ -19,7 +19,7 @@ import pytest
 import fedgauge
 from fedgauge import fedavg, random_quadratics, simulate
 from fedgauge.cli import main
-from fedgauge.show.terminal import console
+from fedgauge.show import console
 
 EVIL = "\x1b[2J\x1b]0;mine\x07\x9b31m\u202e\x7f"
 _RAW = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]")

@@ -16,7 +16,6 @@ from fedgauge.federation.participation import Participation
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.theory import THEOREMS, evaluate
 from fedgauge.theory.expectation import divergence, expect, states
-from fedgauge.theory.worst_case import worst_case
 
 FULL = [name for name, theorem in THEOREMS.items() if theorem.sampling == "full" and name != "fedadam"]
 
@@ -159,8 +158,3 @@ def test_drawn_workers_must_have_equal_weights(name: str, table: dict[str, Any])
     wrong = evaluate(name, F=0.5, I=1, R=20, N=2, M=1, sigma2=0, zeta2=0, L_g=1, L_h=0, gamma=1.5)
     assert wrong.admissible
     assert wrong.total < np.mean(run.grad2[:-1])
-
-
-def test_the_sdp_is_about_equal_weights(table: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=r"N must be a whole number for the version sdp, not 2\.5"):
-        worst_case(**{**table, "N": 2.5})

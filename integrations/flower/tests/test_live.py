@@ -16,7 +16,7 @@ from integrations.flower.tests.fleet import Fleet, Zygote, until
 from integrations.flower.tests.here import HereGrid
 from integrations.flower.tests.measured_app import own_app
 from integrations.flower.tests.task import read
-from torch.nn.functional import cross_entropy
+from tests.training import Training
 
 import fedgauge as fg
 from fedgauge import Experiment, prepare
@@ -122,34 +122,20 @@ def test_a_strategy_with_its_own_start_is_refused() -> None:
 
 def alone(steps: int, own: int, world: int) -> tuple[fg.LiveGauge, list[float]]:
     """The training of the example in one process."""
-    digits = fg.load_dataset("digits")
-    inputs, labels = torch.tensor(digits.train_inputs).float().flatten(1) / 16, torch.tensor(digits.train_labels)
-    shards = torch.argsort(labels, stable=True).chunk(world)
-    torch.manual_seed(0)
-    model = torch.nn.Linear(inputs.shape[1], 10)
+    training = Training(world)
     live, done, round = fg.LiveGauge(own, steps, cost=10.0, candidates=(own // 2, own, 2 * own), explore=1.0), 0, 0
     losses: list[float] = []
     while done < steps:
-        round, before = round + 1, [each.detach().clone() for each in model.parameters()]
+        round, before = round + 1, training.values
         sums = [torch.zeros_like(each) for each in before]
-        for number, mine in enumerate(shards):
-            for parameter, value in zip(model.parameters(), before, strict=True):
-                parameter.data.copy_(value)
+        for number, mine in enumerate(training.shards):
             generator = torch.Generator().manual_seed(1000 * round + number)
-            for _ in range(live.local_steps):
-                batch = mine[torch.randint(len(mine), (20,), generator=generator)]
-                model.zero_grad()
-                torch.autograd.backward(cross_entropy(model(inputs[batch]), labels[batch]))
-                for parameter in model.parameters():
-                    assert parameter.grad is not None
-                    parameter.data -= 0.1 * parameter.grad
-            weight = len(mine) / len(labels)
-            sums = [total + weight * each.detach() for total, each in zip(sums, model.parameters(), strict=True)]
-        for parameter, value in zip(model.parameters(), sums, strict=True):
-            parameter.data.copy_(value)
+            after = training.steps_of(number, before, live.local_steps, generator)
+            weight = len(mine) / len(training.labels)
+            sums = [total + weight * each for total, each in zip(sums, after, strict=True)]
+        training.put(sums)
         done += live.local_steps
-        with torch.no_grad():
-            losses.append(cross_entropy(model(inputs), labels).item())
+        losses.append(training.loss())
         live.record(losses[-1])
     return live, losses
 

@@ -19,7 +19,7 @@ from integrations.flower.tests.task import read
 from fedgauge import Experiment, execute
 from fedgauge.base.errors import InputError, MachineError
 from fedgauge.simulation.runs.reader import read_run
-from fedgauge_flower import client_app, run_securely, server_app
+from fedgauge_flower import client_app, run_securely
 from fedgauge_flower.records import ARRAYS
 
 CONTEXT = Context(1, 1, {}, RecordDict(), {})
@@ -63,7 +63,7 @@ def test_what_a_worker_sends_is_masked(experiment: Experiment, shards: Path) -> 
     run_securely(grid, CONTEXT, experiment.changed({"rounds": 1}), read(shards / "test.npz"))
     configs: list[Any] = [content.config_records.get(RECORD_KEY_CONFIGS, {}) for content in seen]
     vectors = [entry[Key.MASKED_PARAMETERS] for entry in configs if Key.MASKED_PARAMETERS in entry]
-    assert len(vectors) == 2 * 3
+    assert len(vectors) == 3 * 3
     for content in seen:
         assert not content.array_records.get(ARRAYS)
         assert all(not record for record in content.array_records.values())
@@ -106,10 +106,20 @@ def test_what_does_not_go_with_sums_is_refused(experiment: Experiment, shards: P
         run_securely(grid_of(shards), CONTEXT, asked, read(shards / "test.npz", test=True))
 
 
-def test_a_secure_run_cannot_be_resumed() -> None:
-    context = Context(1, 1, {}, RecordDict(), {"source": "digits", "gamma": 0.1, "resume": True})
-    with pytest.raises(InputError, match="cannot be resumed"):
-        server_app(secure=True)(HereGrid([]), context)
+def test_a_secure_run_is_resumed(experiment: Experiment, shards: Path, tmp_path: Path) -> None:
+    grid, asked, test = grid_of(shards), experiment.changed({"rounds": 3}), read(shards / "test.npz")
+
+    def leave(done: int, record: object) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_securely(grid, CONTEXT, asked, test, out=tmp_path / "run", observer=leave)
+    again = run_securely(grid_of(shards), CONTEXT, asked, test, out=tmp_path / "run", resume=True)
+    whole = execute(asked.changed({"processes": 1}))
+    assert [record.round for record in again.rounds] == [0, 1, 2, 3]
+    assert np.allclose(again.model, whole.model, rtol=0, atol=1e-6)
+    assert len((tmp_path / "run" / "noise.jsonl").read_text().splitlines()) == 4
 
 
 def test_the_global_model_is_tested(experiment: Experiment, shards: Path) -> None:
@@ -133,8 +143,8 @@ def test_what_was_recorded_before_a_failure_is_kept(experiment: Experiment, shar
     grid, asked = grid_of(shards), experiment.changed({"rounds": 3})
 
     def dies(worker: int, message: Message, reply: Message) -> Message:
-        # Four exchanges a round, after the one that asks who is there.
-        if worker == 2 and grid.exchanges == 1 + 4 * 2:
+        # Four exchanges a sum, after the one that asks who is there: two sums in round 0, and one in each that follows.
+        if worker == 2 and grid.exchanges == 1 + 4 * 3:
             grid.dead.update((100, 101, 102))
         return reply
 
@@ -153,7 +163,7 @@ def test_a_sum_that_lacks_an_answer_is_not_taken_for_the_sum_of_all(
 
     def late(worker: int, message: Message, reply: Message) -> Message:
         # The third of the four exchanges of a round brings the masked vectors; in round 1 one of them is lost, once.
-        if worker == 2 and grid.exchanges == 1 + 4 + 3:
+        if worker == 2 and grid.exchanges == 1 + 4 * 2 + 3:
             assert Key.MASKED_PARAMETERS in reply.content.config_records[RECORD_KEY_CONFIGS]
             return Message(Error(ErrorCode.UNKNOWN, "lost"), reply_to=message)
         return reply
@@ -185,7 +195,7 @@ def test_a_malformed_answer_ends_the_run_with_a_sentence(
     grid, asked = grid_of(shards), experiment.changed({"rounds": 3})
 
     def spoil(worker: int, message: Message, reply: Message) -> Message:
-        if worker == 2 and grid.exchanges == 1 + 4 + exchange:
+        if worker == 2 and grid.exchanges == 1 + 4 * 2 + exchange:
             wrong(reply.content.config_records[RECORD_KEY_CONFIGS])
         return reply
 

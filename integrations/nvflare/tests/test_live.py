@@ -18,7 +18,7 @@ from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
-from torch.nn.functional import cross_entropy
+from tests.training import Training
 
 import fedgauge as fg
 from fedgauge.base.errors import InputError, MachineError
@@ -30,33 +30,19 @@ STEPS, WORLD = 256, 2
 
 def alone() -> tuple[fg.LiveGauge, list[float], list[int]]:
     """The training of the example in one process."""
-    torch.manual_seed(0)
-    digits = fg.load_dataset("digits")
-    inputs, labels = torch.tensor(digits.train_inputs).float().flatten(1) / 16, torch.tensor(digits.train_labels)
-    shards = torch.argsort(labels, stable=True).chunk(WORLD)
-    model = torch.nn.Linear(inputs.shape[1], 10)
+    training = Training(WORLD)
     batches = [torch.Generator().manual_seed(number) for number in range(WORLD)]
     live, done = fg.LiveGauge(16, STEPS, cost=10, candidates=(8, 16), explore=0.5), 0
     losses, ends = [], []
     while done < STEPS:
-        shared = [each.detach().clone() for each in model.parameters()]
+        shared = training.values
         means = [torch.zeros_like(each) for each in shared]
-        for mine, generator in zip(shards, batches, strict=True):
-            for parameter, value in zip(model.parameters(), shared, strict=True):
-                parameter.data.copy_(value)
-            for _ in range(live.local_steps):
-                batch = mine[torch.randint(len(mine), (20,), generator=generator)]
-                model.zero_grad()
-                torch.autograd.backward(cross_entropy(model(inputs[batch]), labels[batch]))
-                for parameter in model.parameters():
-                    assert parameter.grad is not None
-                    parameter.data -= 0.1 * parameter.grad
-            means = [mean + each.detach() / WORLD for mean, each in zip(means, model.parameters(), strict=True)]
-        for parameter, value in zip(model.parameters(), means, strict=True):
-            parameter.data.copy_(value)
+        for number, generator in enumerate(batches):
+            after = training.steps_of(number, shared, live.local_steps, generator)
+            means = [mean + each / WORLD for mean, each in zip(means, after, strict=True)]
+        training.put(means)
         done += live.local_steps
-        with torch.no_grad():
-            losses.append(cross_entropy(model(inputs), labels).item())
+        losses.append(training.loss())
         ends.append(done)
         live.record(losses[-1])
     return live, losses, ends

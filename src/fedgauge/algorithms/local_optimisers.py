@@ -12,7 +12,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from fedgauge.algorithms.base import Algorithm, CorrectedStep, SgdStep, Tensors
-from fedgauge.algorithms.optimiser_choices import Choice, is_torch, name_of, read_options, spelled, spelled_groups
+from fedgauge.algorithms.optimiser_choices import (
+    OptimiserChoice,
+    is_torch,
+    name_of,
+    read_options,
+    spelled,
+    spelled_groups,
+)
 from fedgauge.algorithms.optimiser_states import STATEFUL, named, of
 from fedgauge.algorithms.torch_optimisers import Layout, ShapedOptimiser, has_state
 from fedgauge.base.errors import InputError, fraction, nearest, non_negative, positive
@@ -320,7 +327,7 @@ def torch_optimiser(
     if "lr" in everything:
         raise InputError("The rate of a local optimiser is the algorithm's gamma; give it there, not as lr.")
     text = spelled(everything)
-    choice = Choice(name_of(optimiser), text, optimiser_groups)
+    choice = OptimiserChoice(name_of(optimiser), text, optimiser_groups)
     init = _before_shapes if has_state(choice) else _nothing
     spelt = {"optimiser": choice.optimiser, "optimiser_options": text, "optimiser_groups": optimiser_groups}
     parameters: dict[str, Any] = {name: value for name, value in spelt.items() if value}

@@ -23,7 +23,7 @@ _PREFIX = "torch.optim."
 
 
 @dataclass(frozen=True)
-class Choice:
+class OptimiserChoice:
     """An optimiser with its options and groups, all as text."""
 
     optimiser: str

@@ -39,7 +39,7 @@ Rate: TypeAlias = Callable[[int, int], float]
 
 
 @dataclass(frozen=True)
-class Place:
+class RunPosition:
     """How far a run is.
 
     Attributes:
@@ -57,6 +57,22 @@ class Place:
     recorded: tuple[int, int] = (0, 0)
 
 
+class _Paced:
+    """What rules with a usual number of local steps share: those of the whole run may be given, and end it."""
+
+    local_steps: int
+    steps: int | None
+
+    def _check_steps(self) -> None:
+        if self.steps is not None:
+            count("steps", self.steps)
+
+    @property
+    def usual(self) -> int:
+        """A number of local steps that stands for all of them where work is estimated."""
+        return self.local_steps
+
+
 @dataclass(frozen=True)
 class QSR:
     """H = max(base, ⌊(alpha/gamma)²⌋), with the rate gamma that the schedule has when the round begins.
@@ -70,7 +86,7 @@ class QSR:
         most: the largest number of local steps; the paper has none.
         steps: the local steps of the whole run; by default, the number of rounds alone decides.
 
-    >>> QSR(alpha=0.1, base=4).choose(Place(), lambda round, taken: 0.02, None)
+    >>> QSR(alpha=0.1, base=4).choose(RunPosition(), lambda round, taken: 0.02, None)
     25
     """
 
@@ -89,10 +105,10 @@ class QSR:
 
     @property
     def usual(self) -> int:
-        """A number of local steps that stands for all of them where work is estimated."""
+        """The least, which stands for all of them where work is estimated."""
         return self.base
 
-    def choose(self, place: Place, rate: Rate, loss: float | None) -> int:
+    def choose(self, place: RunPosition, rate: Rate, loss: float | None) -> int:
         """H of the round that begins here."""
         # Beyond 10^9 the rate is as good as 0.
         quadratic = math.floor(min((self.alpha / max(rate(place.round, place.taken), 1e-300)), 10**9) ** 2)
@@ -100,7 +116,7 @@ class QSR:
 
 
 @dataclass(frozen=True)
-class PostLocal:
+class PostLocal(_Paced):
     """One local step in each round up to a switch, and then a constant number H.
 
     In the paper, the switch is where the rate is first lowered.
@@ -111,7 +127,7 @@ class PostLocal:
         steps: the local steps of the whole run; by default, the number of rounds alone decides.
 
     >>> rule = PostLocal(local_steps=8, switch=100)
-    >>> [rule.choose(Place(taken=taken), lambda round, taken: 0.1, None) for taken in (99, 100)]
+    >>> [rule.choose(RunPosition(taken=taken), lambda round, taken: 0.1, None) for taken in (99, 100)]
     [1, 8]
     """
 
@@ -122,21 +138,15 @@ class PostLocal:
     def __post_init__(self) -> None:
         count("local_steps", self.local_steps)
         count("switch", self.switch, least=0)
-        if self.steps is not None:
-            count("steps", self.steps)
+        self._check_steps()
 
-    @property
-    def usual(self) -> int:
-        """A number of local steps that stands for all of them where work is estimated."""
-        return self.local_steps
-
-    def choose(self, place: Place, rate: Rate, loss: float | None) -> int:
+    def choose(self, place: RunPosition, rate: Rate, loss: float | None) -> int:
         """H of the round that begins here."""
         return 1 if place.taken < self.switch else self.local_steps
 
 
 @dataclass(frozen=True)
-class AdaComm:
+class AdaComm(_Paced):
     """H = ⌈sqrt(f_l/f_0) H_0⌉ from the l-th interval of time on, or ``decay`` times the last H if that is not smaller.
 
     Time is counted in local steps: a round takes H of them and ``cost`` more for its communication. The paper
@@ -152,7 +162,7 @@ class AdaComm:
         steps: the local steps of the whole run; by default, the number of rounds alone decides.
 
     >>> rule = AdaComm(local_steps=16, interval=100)
-    >>> place = Place(round=7, taken=112, local_steps=16, first=2.0)
+    >>> place = RunPosition(round=7, taken=112, local_steps=16, first=2.0)
     >>> [rule.choose(place, lambda round, taken: 0.1, loss) for loss in (0.5, 2.0)]
     [8, 8]
     """
@@ -169,15 +179,9 @@ class AdaComm:
         non_negative("cost", self.cost)
         if not 0 < positive("decay", self.decay) < 1:
             raise InputError(f"decay must be between 0 and 1, not {self.decay!r}.")
-        if self.steps is not None:
-            count("steps", self.steps)
+        self._check_steps()
 
-    @property
-    def usual(self) -> int:
-        """A number of local steps that stands for all of them where work is estimated."""
-        return self.local_steps
-
-    def choose(self, place: Place, rate: Rate, loss: float | None) -> int:
+    def choose(self, place: RunPosition, rate: Rate, loss: float | None) -> int:
         """H of the round that begins here."""
         if place.round == 0:
             if loss is not None and not loss > 0:
@@ -200,7 +204,7 @@ class AdaComm:
 
 
 @dataclass(frozen=True)
-class Live:
+class Live(_Paced):
     """Local steps that a gauge inside the run chooses: every run gets a :class:`fedgauge.LiveGauge` of its own.
 
     Attributes:
@@ -220,11 +224,6 @@ class Live:
 
     def __post_init__(self) -> None:
         self.gauge(1)
-
-    @property
-    def usual(self) -> int:
-        """A number of local steps that stands for all of them where work is estimated."""
-        return self.local_steps
 
     def total(self, rounds: int) -> int:
         """The local steps of a run of so many rounds."""
@@ -251,7 +250,7 @@ _EXAMPLES = {
 }
 
 
-def advance(rule: Rule, rate: Rate, place: Place, loss: float | None) -> Place:
+def advance(rule: Rule, rate: Rate, place: RunPosition, loss: float | None) -> RunPosition:
     """The place after one more round, whose number of local steps it has.
 
     Args:
@@ -265,13 +264,13 @@ def advance(rule: Rule, rate: Rate, place: Place, loss: float | None) -> Place:
         chosen = min(chosen, rule.steps - place.taken)
     first = loss if place.round == 0 else place.first
     recorded = place.recorded if loss is None else (place.round, place.taken)
-    return Place(place.round + 1, place.taken + chosen, chosen, first, recorded)
+    return RunPosition(place.round + 1, place.taken + chosen, chosen, first, recorded)
 
 
-def replayed(rule: Rule, rate: Rate, records: Iterable[Round], rounds: int) -> list[Place]:
+def replayed(rule: Rule, rate: Rate, records: Iterable[Round], rounds: int) -> list[RunPosition]:
     """The places from the beginning up to the end of so many rounds."""
     losses = {record.round: record.loss for record in records}
-    places = [Place()]
+    places = [RunPosition()]
     for round in range(rounds):
         places.append(advance(rule, rate, places[-1], losses.get(round)))
     return places
@@ -295,7 +294,7 @@ def rate_for(rule: Rule, name: str, parameters: Mapping[str, Any]) -> Rate:
     def rate(round: int, taken: int) -> float:
         return float(gamma) * schedule.at(max(round if schedule.by == "round" else taken, schedule.warmup))
 
-    at_end = rule.choose(Place(round=schedule.over or 0, taken=schedule.over or 0), rate, None)
+    at_end = rule.choose(RunPosition(round=schedule.over or 0, taken=schedule.over or 0), rate, None)
     if rule.most is None and rule.steps is None and at_end > _MOST:
         raise InputError(
             f"With this alpha and this schedule, qsr would come to {at_end:,} local steps in a round; give most, the"

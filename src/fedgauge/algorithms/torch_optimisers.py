@@ -18,7 +18,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fedgauge.algorithms.optimiser_choices import Choice, made_by, read_groups, read_options, spelled
+from fedgauge.algorithms.optimiser_choices import OptimiserChoice, made_by, read_groups, read_options, spelled
 from fedgauge.base.errors import InputError, positive
 
 if TYPE_CHECKING:
@@ -119,14 +119,14 @@ def _saying(name: str, what: str, remedy: str) -> Iterator[None]:
         raise InputError(f"The local optimiser {name} {what}: {reason}; {remedy}.") from None
 
 
-def _groups(choice: Choice, layout: Layout) -> list[_Group]:
+def _groups(choice: OptimiserChoice, layout: Layout) -> list[_Group]:
     """The groups that have parameters, with the places of these."""
     named = read_groups(choice.groups)
     members: dict[str | None, list[int]] = {pattern: [] for pattern in named} | {None: []}
     for place, (name, shape) in enumerate(zip(layout.names, layout.shapes, strict=True)):
         kinds = [name, *(["vectors"] if len(shape) < 2 else []), *(["embeddings"] if name in layout.embeddings else [])]
-        found = (each for each in named if any(fnmatchcase(kind, each) for kind in kinds))
-        members[next(found, None)].append(place)
+        matching = (each for each in named if any(fnmatchcase(kind, each) for kind in kinds))
+        members[next(matching, None)].append(place)
     groups = []
     for pattern, places in members.items():
         if not places and pattern is None:
@@ -143,13 +143,13 @@ def _groups(choice: Choice, layout: Layout) -> list[_Group]:
     return groups
 
 
-def _own(choice: Choice, kind: str) -> Mapping[str, Any]:
+def _own(choice: OptimiserChoice, kind: str) -> Mapping[str, Any]:
     """The options of the optimiser itself, which groups with another optimiser do not have."""
     return read_options(choice.options) if kind == choice.optimiser else {}
 
 
 def _optimisers(
-    choice: Choice, groups: list[_Group], parameters: list[torch.Tensor], gamma: float
+    choice: OptimiserChoice, groups: list[_Group], parameters: list[torch.Tensor], gamma: float
 ) -> list[torch.optim.Optimizer]:
     """The optimisers of one worker's parameters, one for each class."""
     made = []
@@ -196,7 +196,7 @@ def _slots(name: str, states: list[dict[str, Any]]) -> list[_Slot]:
 class ShapedOptimiser:
     """An optimiser for models of one layout."""
 
-    choice: Choice
+    choice: OptimiserChoice
     layout: Layout
 
     def init(self, model: torch.Tensor) -> Tensors:
@@ -238,7 +238,7 @@ def _parts(row: torch.Tensor, shapes: tuple[tuple[int, ...], ...]) -> list[torch
 
 
 def _step(
-    choice: Choice,
+    choice: OptimiserChoice,
     layout: Layout,
     slots: list[_Slot],
     row: torch.Tensor,
@@ -290,12 +290,12 @@ def _restore(
 
 
 @lru_cache(maxsize=16)
-def _groups_of(choice: Choice, layout: Layout) -> list[_Group]:
+def _groups_of(choice: OptimiserChoice, layout: Layout) -> list[_Group]:
     return _groups(choice, layout)
 
 
 @lru_cache(maxsize=16)
-def _template(choice: Choice, layout: Layout, dtype: torch.dtype, device: torch.device) -> list[_Slot]:
+def _template(choice: OptimiserChoice, layout: Layout, dtype: torch.dtype, device: torch.device) -> list[_Slot]:
     """What the state of a model's parameters consists of, from one step on a model of zeros."""
     import torch
 
@@ -311,26 +311,26 @@ def _template(choice: Choice, layout: Layout, dtype: torch.dtype, device: torch.
 
 
 @lru_cache(maxsize=64)
-def has_state(choice: Choice) -> bool:
+def has_state(choice: OptimiserChoice) -> bool:
     """Try an optimiser, and those of its groups, on a small matrix; whether they remember anything.
 
     What needs a closure, refuses gradients that are not sparse, draws random numbers, or remembers something outside
     its state is refused in one sentence.
     """
-    stateful = [_try(Choice(choice.optimiser, choice.options))]
+    stateful = [_try(OptimiserChoice(choice.optimiser, choice.options))]
     for pattern, group in read_groups(choice.groups).items():
         options = {name: value for name, value in group.items() if name not in ("rate", "optimiser")}
         kind = group.get("optimiser", choice.optimiser)
         own = _own(choice, kind)
         try:
             positive("rate", group.get("rate", 1.0))
-            stateful.append(_try(Choice(kind, spelled({**own, **options}))))
+            stateful.append(_try(OptimiserChoice(kind, spelled({**own, **options}))))
         except InputError as error:
             raise InputError(f"In the group {pattern}: {error}") from None
     return any(stateful)
 
 
-def _try(choice: Choice) -> bool:
+def _try(choice: OptimiserChoice) -> bool:
     """Compare one optimiser that takes a few steps with one that is made anew for each."""
     import torch
 

@@ -294,7 +294,7 @@ def json_text(data: Any, indent: int | None = None) -> str:
     if "Infinity" not in text and "NaN" not in text:
         return text
     names = {"Infinity": "1e999", "NaN": "null"}
-    return _NOT_FINITE.sub(lambda found: names.get(found[0], found[0]), text)
+    return _NOT_FINITE.sub(lambda match: names.get(match[0], match[0]), text)
 
 
 def parse_toml(text: str) -> dict[str, Any]:

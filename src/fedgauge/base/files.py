@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import glob
+import json
 import os
 import stat
 import time
@@ -95,6 +96,24 @@ def read_named(path: str | Path) -> bytes:
     with open_named(path) as file:
         content: bytes = file.read()
     return content
+
+
+def read_input(path: str | Path, what: str) -> bytes:
+    """The content of a file that the user named as ``what``, such as "a TOML file"; a sentence if it cannot be read."""
+    try:
+        return read_named(path)
+    except OSError as error:
+        raise InputError(f"Cannot read {path}: {error.strerror}; name {what}.") from None
+
+
+def read_json_input(path: str | Path, what: str, parse: Callable[[str], Any] = json.loads) -> Any:
+    """The JSON in a file that the user named as ``what``; a sentence where there is none."""
+    try:
+        return parse(read_input(path, what).decode())
+    except UnicodeDecodeError:
+        raise InputError(f"Cannot read {path}: it is not text; name {what}.") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not valid JSON ({error}); fix the file, or write it again.") from None
 
 
 def regular(path: Path) -> Path:

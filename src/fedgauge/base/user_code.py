@@ -119,7 +119,8 @@ def error_context(what: str, remedy: str = "fix it") -> Iterator[None]:
 
 
 COMMANDS = "fedgauge.commands"
-"""The group of functions and typer groups that become commands of ``fedgauge``, each under its entry's name."""
+"""The group of functions and typer groups that become commands of ``fedgauge``, each under its entry's name, such as
+``new``, or ``theory.explore`` for a command in the group ``theory``."""
 RESULTS = "fedgauge.results"
 """The group of tuples of :class:`~fedgauge.values.Result` types, which reports can read."""
 SECTIONS = "fedgauge.sections"

@@ -23,23 +23,17 @@ from fedgauge.base.threads import keep_freed_memory
 from fedgauge.base.user_code import COMMANDS, plugins
 from fedgauge.cli import (
     data,
-    design,
-    evaluate,
-    explore,
     gauge,
     inspection,
     measure,
     plan,
-    quadratic,
     report,
     run,
     runs,
-    sweep,
     theory,
-    unknown_options,
 )
-from fedgauge.cli.help import Command, Group
-from fedgauge.cli.spelling import as_options
+from fedgauge.cli.help import Command, CommandGroup
+from fedgauge.cli.spelling import answer_to, as_options
 from fedgauge.cli.unexpected import out_of_memory, save_traceback
 
 # What the parser raises: click's exception up to typer 0.20, which Flower needs; later versions have their own.
@@ -51,7 +45,7 @@ app = typer.Typer(
     name="fedgauge",
     help="How heterogeneous is my federation, and how many local steps can it afford?",
     epilog="Start with: fedgauge demo",
-    cls=Group,
+    cls=CommandGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
     add_completion=False,
@@ -60,22 +54,27 @@ app = typer.Typer(
 )
 for command in (run.demo, gauge.gauge, run.simulate, measure.measure, plan.plan, report.report):
     app.command()(command)
-for command in (evaluate.evaluate, inspection.inspect, sweep.sweep):
+for command in (runs.evaluate, inspection.inspect, runs.sweep):
     runs.app.command()(command)
-data.app.command()(design.design)
+data.app.command()(data.design)
 for command in (
-    quadratic.generate,
-    quadratic.constants,
-    quadratic.expect,
-    explore.explore,
+    theory.generate,
+    theory.constants,
+    theory.expect,
     run.algorithms,
     run.symbols,
 ):
     theory.app.command()(command)
-groups = {"runs": runs.app, "data": data.app, "theory": theory.app, **plugins(COMMANDS)}
+groups: dict[str, Any] = {"runs": runs.app, "data": data.app, "theory": theory.app}
+for name, each in plugins(COMMANDS).items():
+    place, _, last = name.rpartition(".")
+    if place:  # a command of one of our groups, such as theory.explore
+        groups[place].command(last)(each)
+    else:
+        groups[name] = each
 for name, each in groups.items():
     if isinstance(each, typer.Typer):
-        app.add_typer(each, name=name, cls=Group)
+        app.add_typer(each, name=name, cls=CommandGroup)
     else:
         app.command(name)(each)
 for group in (app, *(each for each in groups.values() if isinstance(each, typer.Typer))):
@@ -205,7 +204,7 @@ def _usage(error: Any) -> str:
     sentence: str = error.format_message()
     context, unknown = getattr(error, "ctx", None), getattr(error, "option_name", None)
     if unknown and context and getattr(error, "possibilities", ...) is not ...:
-        answer = unknown_options.answer(unknown, _flags(context.command))
+        answer = answer_to(unknown, _flags(context.command))
         return answer or f"There is no option {unknown}; see '{context.command_path} --help'."
     if not sentence:
         # There were no arguments, and the help has been printed already.

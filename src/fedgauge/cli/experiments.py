@@ -37,10 +37,10 @@ def _annotation(key: Key, source: str, rate: str) -> Any:
     said = f"{key.help.rstrip('.')}{needed}{default}.".replace("[", r"\[")
     flag = f"--{key.option.replace('_', '-')}"
     if key.option == "source":
-        return Annotated[str, typer.Argument(help=source, show_default=False)]
+        return Annotated[str, typer.Argument(help=source)]
     flags = (f"{flag}/--no-{flag[2:]}",) if kind is bool else (flag,)
     metavar, panel = _METAVARS.get(key.option), key.section.capitalize()
-    option = typer.Option(*flags, help=said, show_default=False, metavar=metavar, rich_help_panel=panel)
+    option = typer.Option(*flags, help=said, metavar=metavar, rich_help_panel=panel)
     repeated = key.name in ("options", "shift")
     return Annotated[list[str] | None, option] if repeated else Annotated[kind | None, option]
 

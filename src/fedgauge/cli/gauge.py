@@ -29,29 +29,24 @@ def gauge(
     goal: Annotated[
         str | None,
         typer.Option(
-            metavar="QUANTITY=VALUE",
-            help="Gauge down to this loss, as in loss=0.1; by default, to where the run ends.",
-            show_default=False,
+            metavar="QUANTITY=VALUE", help="Gauge down to this loss, as in loss=0.1; by default, to where the run ends."
         ),
     ] = None,
     steps: Annotated[
         int | None,
-        typer.Option(help="Steps of the run \\[default: rounds times local steps].", show_default=False),
+        typer.Option(help="Steps of the run \\[default: rounds times local steps]."),
     ] = None,
     candidates: Annotated[
         str | None,
         typer.Option(
             metavar="I,I,...",
             help="Numbers of local steps to try; by default 1, 16, 64 and so on, as far as the run is long enough.",
-            show_default=False,
         ),
     ] = None,
     reference_gamma: Annotated[
         float | None,
         typer.Option(
-            metavar="RATE",
-            help="Compare with synchronous training at this rate \\[default: the same gamma].",
-            show_default=False,
+            metavar="RATE", help="Compare with synchronous training at this rate \\[default: the same gamma]."
         ),
     ] = None,
     budget: Annotated[
@@ -60,7 +55,6 @@ def gauge(
             "--extra-steps",
             help="Steps of each worker to spend beyond one run, for a more exact answer"
             " \\[default: none; twice the run's where it is too short to try several numbers within it].",
-            show_default=False,
         ),
     ] = None,
     measure_cost: Annotated[
@@ -76,8 +70,7 @@ def gauge(
         int | None,
         typer.Option(
             help="Evaluate f on this many examples of each worker \\[default: all, or fewer where that would take"
-            " most of the time].",
-            show_default=False,
+            " most of the time]."
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Directory for the results: gauge.json and the picture.")] = None,
@@ -100,7 +93,7 @@ def gauge(
     from fedgauge.measurement.gauge.gauge import gauge as take
     from fedgauge.measurement.gauge.preparation import read_goal
     from fedgauge.measurement.gauge.result import GaugeOptions
-    from fedgauge.show.terminal import console
+    from fedgauge.show import console
 
     options.check_plot(plot, made=out)
     if out:

@@ -92,7 +92,7 @@ class Command(TyperCommand):
             self.params, self.help, self.epilog = whole, text, None
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """A group of commands, which says where to find a command that is in another group."""
 
     def __init__(self, **settings: Any) -> None:

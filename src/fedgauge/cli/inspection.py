@@ -63,7 +63,7 @@ def inspect(
     Example: fedgauge runs inspect global.pt client*.pt --next global2.pt --sizes 100,50,80
     Example: fedgauge runs inspect global.pt client*.pt --experiment run.toml
     """
-    from fedgauge.show.terminal import console
+    from fedgauge.show import console
 
     options.check_plot(plot)
     if out:
@@ -77,18 +77,18 @@ def inspect(
         from fedgauge.show.views import view
 
         federation, usual = (None, None) if experiment is None else _federation(experiment, changes)
-        found = inspect_models(global_model, clients, next, weights or usual, federation)
-    shown = view(found)
+        inspection = inspect_models(global_model, clients, next, weights or usual, federation)
+    shown = view(inspection)
     if out:
         from fedgauge.base.files import write_json
 
-        write_json(out, found.to_json())
+        write_json(out, inspection.to_json())
     if plot and shown.charts:
         from fedgauge.show.pictures import draw
 
         draw(shown.charts, plot, shown.columns)
     if json:
-        options.print_json(found.to_json())
+        options.print_json(inspection.to_json())
         return
     console.show(shown)
     if plot and not shown.charts:

@@ -74,7 +74,7 @@ def measure(
     Example: fedgauge theory bound nonconvex --values measured/measure.json I=10 R=100 N=10 gamma=0.001 F=2
     """
     from fedgauge.base.errors import InterruptedCommandError
-    from fedgauge.show.terminal import console
+    from fedgauge.show import console
 
     options.check_plot(plot, made=out)
     if out:

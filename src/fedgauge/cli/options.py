@@ -16,14 +16,12 @@ from fedgauge.base.codec import json_text
 if TYPE_CHECKING:
     from fedgauge.simulation.options import Compute
 
-FederationFile = Annotated[Path, typer.Argument(help="The JSON file of a quadratic federation.", show_default=False)]
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run.", show_default=False)]
+FederationFile = Annotated[Path, typer.Argument(help="The JSON file of a quadratic federation.")]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run.")]
 Data = Annotated[
     Path | None,
     typer.Option(
-        "--data",
-        help="Directory that holds the data sets \\[default: $FEDGAUGE_DATA, or your user data directory].",
-        show_default=False,
+        "--data", help="Directory that holds the data sets \\[default: $FEDGAUGE_DATA, or your user data directory]."
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
@@ -32,9 +30,7 @@ Weights = Annotated[str | None, typer.Option(help="One weight per worker, as in 
 Observer = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="MODULE:FACTORY",
-        help="Your own observer, which is called with every record; may be repeated.",
-        show_default=False,
+        metavar="MODULE:FACTORY", help="Your own observer, which is called with every record; may be repeated."
     ),
 ]
 Engine = Annotated[
@@ -54,9 +50,7 @@ Plot = Annotated[Path | None, typer.Option(help="Save a picture: a .png, .pdf or
 def at(what: str, default: str) -> Any:
     """The option that names a model; the command does ``what`` at it."""
     where = "a .safetensors or .pt file, or the directory of a run"
-    return typer.Option(
-        metavar="MODEL", help=f"{what} at this model: {where} \\[default: {default}].", show_default=False
-    )
+    return typer.Option(metavar="MODEL", help=f"{what} at this model: {where} \\[default: {default}].")
 
 
 def model_file(at: Path) -> Path:
@@ -66,7 +60,7 @@ def model_file(at: Path) -> Path:
 
 def over(what: str) -> Any:
     """The option that names several values of keys, which the command does ``what`` with."""
-    return typer.Option(metavar="KEY=VALUE,VALUE", help=f"{what}; may be repeated.", show_default=False)
+    return typer.Option(metavar="KEY=VALUE,VALUE", help=f"{what}; may be repeated.")
 
 
 def allow_user_modules() -> None:
@@ -123,7 +117,7 @@ def values_over(over: list[str], allowed: Sequence[str] | None = None) -> dict[s
     """The values of each key, in the key's type; if ``allowed`` is given, only those keys of an experiment."""
     from fedgauge.base.errors import InputError
     from fedgauge.cli.experiments import parse
-    from fedgauge.cli.unknown_options import meant
+    from fedgauge.cli.spelling import meant
     from fedgauge.simulation.experiment.sections import keys
 
     hints = {key.option: key.hint for key in keys() if allowed is None or key.option in allowed}

@@ -27,7 +27,6 @@ def plan(
         typer.Option(
             metavar="QUANTITY=VALUE",
             help="What to reach as soon as possible, as in loss=0.1 or accuracy=0.9; with --budget, loss alone.",
-            show_default=False,
         ),
     ] = None,
     budget: Annotated[
@@ -36,7 +35,7 @@ def plan(
     ] = None,
     mode: Annotated[
         Literal["pilot", "theory"],
-        typer.Option(help="Plan by pilot runs, or by a theorem \\[default: pilot].", show_default=False),
+        typer.Option(help="Plan by pilot runs, or by a theorem."),
     ] = "pilot",
     over: Annotated[
         list[str] | None, options.over("Choose from these values: of local_steps, gamma, eta or participants")
@@ -83,7 +82,7 @@ def plan(
     Example: fedgauge plan fed.json --gamma 0.01 --goal grad2=0.01 --mode theory
     """
     from fedgauge.base.errors import InterruptedCommandError
-    from fedgauge.show.terminal import console
+    from fedgauge.show import console
 
     options.check_plot(plot, made=out)
     if out:

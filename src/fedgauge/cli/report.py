@@ -17,7 +17,6 @@ def report(
         typer.Argument(
             metavar="RUN|PLAN|RESULTS",
             help="Directory of a run, measurement, plan or sweep, or one of their JSON files.",
-            show_default=False,
         ),
     ],
     out: Annotated[
@@ -59,7 +58,7 @@ def report(
         raise InputError(f"out must be a file that ends in .html, not {str(place)!r}.")
     options.check_file(place)
     from fedgauge.base.files import write_page
-    from fedgauge.show.terminal import console
+    from fedgauge.show import console
 
     # Imported only now, because what makes the page takes seconds to import.
     with console.doing():

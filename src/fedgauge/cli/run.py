@@ -29,7 +29,7 @@ def algorithms(json: options.Json = False) -> None:
     if json:
         options.print_json({name: {"parameters": takes, "summary": says} for name, (takes, says) in rows.items()})
     else:
-        from fedgauge.show.terminal import console
+        from fedgauge.show import console
 
         console.table(
             "Algorithms",
@@ -54,7 +54,7 @@ def symbols(json: options.Json = False) -> None:
             {s.name: {"latex": s.latex, "meaning": s.meaning, "defined": s.defined} for s in SYMBOLS.values()}
         )
     else:
-        from fedgauge.show.terminal import console
+        from fedgauge.show import console
 
         rows = [(s.name, s.meaning, s.defined) for s in SYMBOLS.values()]
         console.table("Symbols", ("symbol", "meaning", "defined in"), rows)
@@ -81,7 +81,7 @@ def simulate(
     Example: fedgauge simulate runs/first/experiment.toml --gamma 0.05 --out runs/second
     """
     from fedgauge.base.errors import InputError, InterruptedCommandError
-    from fedgauge.show.terminal import console
+    from fedgauge.show import console
 
     if resume and out is None:
         raise InputError("--resume needs --out, the directory of the run to resume.")
@@ -149,8 +149,8 @@ def demo(
     Example: fedgauge demo --out demo
     """
     from fedgauge.base.files import write_json
+    from fedgauge.show import console
     from fedgauge.show.results.reading import DemoResult
-    from fedgauge.show.terminal import console
 
     options.check_directory(out)
     with console.run_progress() as progress:

@@ -1,18 +1,23 @@
-"""Commands for saved runs: list, show, compare, check and export."""
+"""Commands for runs: list, show, compare, check, export and evaluate saved ones, and make many at once."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedgauge.base.terminal import say
+from fedgauge.base.terminal import command_line, say
 from fedgauge.cli import options
+from fedgauge.cli.experiments import experiment_from, experiment_of, takes_experiment
+from fedgauge.cli.help import everyday
+from fedgauge.simulation.experiment.config import Experiment
 
 if TYPE_CHECKING:
     from fedgauge.simulation.runs.reader import FoundRun
+
 
 app = typer.Typer(name="runs", no_args_is_help=True)
 
@@ -36,7 +41,7 @@ def list_(
 
     Example: fedgauge runs list runs
     """
-    from fedgauge.show.terminal import console
+    from fedgauge.show import console
     from fedgauge.show.views.runs import list_view, outline
     from fedgauge.simulation.runs.reader import find_runs
 
@@ -53,7 +58,7 @@ def show(run: options.Run, json: options.Json = False) -> None:
 
     Example: fedgauge runs show runs/first
     """
-    from fedgauge.show.terminal import console
+    from fedgauge.show import console
     from fedgauge.show.views.runs import view_of_run
     from fedgauge.simulation.runs.reader import read_run
 
@@ -66,9 +71,7 @@ def show(run: options.Run, json: options.Json = False) -> None:
 
 @app.command()
 def compare(
-    run: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="The directories of the runs.", show_default=False)
-    ],
+    run: Annotated[list[Path], typer.Argument(metavar="RUN...", help="The directories of the runs.")],
     plot: options.Plot = None,
     json: options.Json = False,
 ) -> None:
@@ -76,8 +79,8 @@ def compare(
 
     Example: fedgauge runs compare runs/first runs/second --plot compare.png
     """
+    from fedgauge.show import console
     from fedgauge.show.pictures import draw
-    from fedgauge.show.terminal import console
     from fedgauge.show.views.runs import comparison_view, outline
     from fedgauge.simulation.runs.reader import read_run
 
@@ -121,7 +124,7 @@ def check(
     from fedgauge.base.errors import InputError
     from fedgauge.federation.participation import Participation
     from fedgauge.measurement.trajectory import exceeded
-    from fedgauge.show.terminal import console
+    from fedgauge.show import console
     from fedgauge.show.views.runs import check_view
     from fedgauge.simulation.runs.reader import read_run
     from fedgauge.theory.arguments import check_federation, read_estimates
@@ -164,22 +167,15 @@ def check(
 def export(
     run: Annotated[
         Path,
-        typer.Argument(
-            metavar="RUN",
-            help="The directory of a run; for records, also a directory of many runs.",
-            show_default=False,
-        ),
+        typer.Argument(metavar="RUN", help="The directory of a run; for records, also a directory of many runs."),
     ],
     to: Annotated[
         list[Path] | None,
         typer.Option(
-            help="File to write: records as .json or .parquet, the model as .safetensors or .pt; may be repeated.",
-            show_default=False,
+            help="File to write: records as .json or .parquet, the model as .safetensors or .pt; may be repeated."
         ),
     ] = None,
-    tensorboard: Annotated[
-        Path | None, typer.Option(help="Write a TensorBoard event file to this directory.", show_default=False)
-    ] = None,
+    tensorboard: Annotated[Path | None, typer.Option(help="Write a TensorBoard event file to this directory.")] = None,
     observer: options.Observer = None,
     json: options.Json = False,
 ) -> None:
@@ -230,3 +226,104 @@ def export(
         say("Written: " + ", ".join([*number, *written]))
         if tensorboard:
             say(f"View it with: tensorboard --logdir {tensorboard}")
+
+
+def evaluate(
+    run: options.Run,
+    at: Annotated[Path | None, options.at("Evaluate", "the final model of the run")] = None,
+    data: options.Data = None,
+    out: Annotated[Path | None, typer.Option(help="Write the result to this JSON file.")] = None,
+    json: options.Json = False,
+) -> None:
+    """Evaluate the model of a run on each worker's own examples: loss and accuracy, quantiles and the worst 10%.
+
+    Example: fedgauge runs evaluate runs/first
+    Example: fedgauge runs evaluate runs/first --out workers.json
+    Example: fedgauge report runs/first --evaluation workers.json
+    """
+    from fedgauge.show import console
+
+    if out:
+        options.check_file(out)
+    options.allow_user_modules()
+    with console.steps() as progress:
+        from fedgauge.base.errors import InputError
+        from fedgauge.measurement.worker_evaluation import evaluate_workers
+        from fedgauge.simulation.experiment.prepare import prepare
+        from fedgauge.simulation.runs.checkpoints import read_model
+
+        if not (run / "settings.json").is_file():
+            raise InputError(f"There is no run in {run}; name the directory of a run that was saved with --out.")
+        if not at and not (run / "model.safetensors").exists():
+            raise InputError(
+                f"The run in {run} has not ended, so it has no final model; resume it, or name one by --at."
+            )
+        place = None if data is None else str(data)
+        setup = prepare(experiment_from({"source": experiment_of(run), "data": place}))
+        model = read_model(options.model_file(at or run), setup.federation)
+        evaluation = evaluate_workers(setup.federation, model, progress)
+    result = evaluation.to_json()
+    if out:
+        from fedgauge.base.files import write_json
+
+        write_json(out, result)
+    if json:
+        options.print_json(result)
+        return
+    from fedgauge.show.views import view
+
+    console.show(view(evaluation))
+    if out:
+        say(f"Written: {out}")
+
+
+@everyday("over", "seeds", "gamma", "model", "local_steps", "rounds", "workers", "percent", "out", "jobs", "json")
+@takes_experiment
+def sweep(
+    experiment: Experiment,
+    over: Annotated[list[str] | None, options.over("Run with several values of a key of the experiment")] = None,
+    seeds: Annotated[int, typer.Option(help="Number of seeds, counted up from --seed.")] = 1,
+    out: Annotated[
+        Path | None, typer.Option(help="Directory for the runs, the pictures and result.json; required.")
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(help="Number of runs at the same time \\[default: one per core].")] = None,
+    json: options.Json = False,
+) -> None:
+    """Run an experiment for every combination of values and every seed.
+
+    Every run is saved in OUT/runs, so repeating the same command resumes an interrupted sweep. There is a picture for
+    each combination of all keys except the first, with a line for each value of the first.
+
+    Example: fedgauge runs sweep experiment.toml --over local_steps=1,5,20 --over percent=50,75 --seeds 5 --out swept
+    """
+    from fedgauge.base.errors import InputError, InterruptedCommandError, count
+
+    if out is None:
+        raise InputError("sweep needs --out, the directory for its runs; name a new one.")
+    options.check_directory(out)
+    options.allow_user_modules()
+    if jobs is not None:
+        count("jobs", jobs)
+    values = options.values_over(over or [])
+    from fedgauge.show import console, files
+    from fedgauge.show.views.sweeps import view_of_sweep
+    from fedgauge.simulation.experiment.sweep import Sweep, run_sweep
+
+    planned = Sweep(experiment, values, seeds)
+    with console.progress() as bar:
+        task = bar.add_task("starting", total=None)
+
+        def progress(done: int, total: int, ended: int) -> None:
+            runs = f"{ended} of {len(planned.cells)} runs, rounds"
+            bar.update(task, completed=done, total=total, description=runs)
+
+        result = run_sweep(planned, out / "runs", jobs, progress)
+    if result is None:
+        raise InterruptedCommandError(f"Interrupted; repeat the same command to resume the runs in {out}.")
+    result = replace(result, command=command_line())
+    written = files.save(result, out)
+    if json:
+        options.print_json(result.to_json())
+    else:
+        console.show(view_of_sweep(result))
+        say("Written: " + ", ".join(map(str, written)))

@@ -1,4 +1,4 @@
-"""Commands on the theorems: bound, tune and region."""
+"""Commands on the theorems (bound, tune) and on federations of quadratics (generate, constants, expect)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import typer
 
 from fedgauge.base.terminal import say
 from fedgauge.cli import options
-from fedgauge.cli.experiments import parse
+from fedgauge.cli.experiments import parse, takes_keys
+from fedgauge.cli.help import everyday
+from fedgauge.simulation.experiment.config import Experiment
+from fedgauge.simulation.experiment.sections import keys
 
 app = typer.Typer(name="theory", no_args_is_help=True)
 
@@ -22,19 +25,16 @@ def _group() -> None:
     """
 
 
-TheoremName = Annotated[
-    str | None, typer.Argument(metavar="THEOREM", help="Which theorem; see --list.", show_default=False)
-]
+TheoremName = Annotated[str | None, typer.Argument(metavar="THEOREM", help="Which theorem; see --list.")]
 Numbers = Annotated[
     list[str] | None,
-    typer.Argument(metavar="NAME=VALUE", help="Numbers, as in L_h=0.1; they override the file.", show_default=False),
+    typer.Argument(metavar="NAME=VALUE", help="Numbers, as in L_h=0.1; they override the file."),
 ]
 VersionName = Annotated[
     str | None,
     typer.Option(
         "--theorem-version",
-        help="printed, corrected, sharp, star, prior or sdp; star where it is never worse, otherwise corrected.",
-        show_default=False,
+        help="printed, corrected, sharp, star or prior; star where it is never worse, otherwise corrected.",
     ),
 ]
 ValuesFile = Annotated[
@@ -43,7 +43,6 @@ ValuesFile = Annotated[
         "--values", help='JSON file of numbers or {"value": …, "kind": …}, as \'fedgauge theory constants\' prints.'
     ),
 ]
-_MOST_POINTS = 1000
 
 
 @app.command()
@@ -54,20 +53,13 @@ def bound(
     values: ValuesFile = None,
     weights: options.Weights = None,
     listed: Annotated[bool, typer.Option("--list", help="Show all theorems and what each needs.")] = False,
-    plot: Annotated[
-        Path | None,
-        typer.Option(
-            help="Save a picture of the bounds against gamma, with --theorem-version sdp: a .png, .pdf or .svg file."
-        ),
-    ] = None,
     json: options.Json = False,
 ) -> None:
     """Evaluate a convergence theorem: each term, each condition, each version, and whether you can trust it.
 
     Names: F I R N M sigma2 zeta2 L_g L_h L_h_rms L_tilde gamma eta beta kappa tau G beta1 beta2 mu d0. A plain number
     counts as exact; sigma and zeta are squared where sigma2 and zeta2 are not given. With --weights, N is 1/sum w_i^2,
-    and the constants must be those of the weighted means. With --theorem-version sdp, nonconvex is computed as the
-    worst case of a round, with a checked certificate and a federation that comes near it.
+    and the constants must be those of the weighted means.
 
     Example: fedgauge theory bound nonconvex F=1 I=8 R=500 N=10 sigma2=1 zeta2=4 L_g=1 L_h=0.1 L_tilde=1.2 gamma=0.01
     """
@@ -82,14 +74,7 @@ def bound(
     if theorem is None:
         raise InputError(f"bound needs a theorem; choose one of {', '.join(THEOREMS)}.")
     entry = find(theorem)
-    if version == "sdp" and weights is not None:
-        raise InputError("The version sdp is about workers with equal weights; leave out --weights.")
     symbols, kinds, notes, caveat = collect(entry, _weighed(theorem, numbers, values, weights), values)
-    if plot is not None and version != "sdp":
-        raise InputError("--plot draws the bounds beside --theorem-version sdp; add it, or leave out --plot.")
-    if version == "sdp":
-        _worst_case(theorem, symbols, kinds, plot, json)
-        return
     result = bound(theorem, version, kinds, notes=notes, **symbols)  # type: ignore[arg-type]  # the version is validated there
     _show(result, json, caveat)
 
@@ -119,25 +104,6 @@ def _weighed(theorem: str, numbers: list[str] | None, values: Path | None, weigh
     return [*given, f"N={who.effective_workers(len(who.weights or ()))!r}"]
 
 
-def _worst_case(theorem: str, symbols: dict[str, float], kinds: Any, plot: Path | None, json: bool) -> None:
-    from fedgauge.base.errors import InputError
-    from fedgauge.theory.worst_case import worst_case
-
-    if theorem != "nonconvex":
-        raise InputError(f"The version sdp is about nonconvex only, not {theorem}; choose nonconvex.")
-    options.check_plot(plot)
-    result = worst_case(kinds, curve=plot is not None, **symbols)
-    if plot:
-        from fedgauge.show.pictures import draw
-        from fedgauge.show.views.bounds import view_of_worst_case
-
-        draw(view_of_worst_case(result).charts, plot)
-    if json:
-        options.print_json(result.to_json())
-    else:
-        say(result.verdict)
-
-
 def _list(json: bool) -> None:
     from fedgauge.theory import THEOREMS
 
@@ -156,7 +122,7 @@ def _list(json: bool) -> None:
             ]
         )
     else:
-        from fedgauge.show.terminal import console
+        from fedgauge.show import console
         from fedgauge.show.views.bounds import theorems_view
 
         console.show(theorems_view(THEOREMS.values()))
@@ -166,7 +132,7 @@ def _show(result: Any, json: bool, caveat: str) -> None:
     if json:
         options.print_json(result.to_json())
     else:
-        from fedgauge.show.terminal import console
+        from fedgauge.show import console
         from fedgauge.show.views.bounds import view_of_answer
         from fedgauge.theory import find
 
@@ -182,12 +148,12 @@ def tune(
     weights: options.Weights = None,
     budget: Annotated[
         float | None,
-        typer.Option("--total-cost", help="Choose I and R too, so that all rounds cost this much.", show_default=False),
+        typer.Option("--total-cost", help="Choose I and R too, so that all rounds cost this much."),
     ] = None,
     communication: Annotated[float, typer.Option(help="Cost of a round's communication (with --total-cost).")] = 0.0,
     step: Annotated[float, typer.Option(help="Cost of a local step (with --total-cost).")] = 1.0,
     free_eta: Annotated[bool, typer.Option("--free-eta", help="Choose eta too; needs --gamma-min.")] = False,
-    gamma_min: Annotated[float | None, typer.Option(help="The smallest gamma to choose.", show_default=False)] = None,
+    gamma_min: Annotated[float | None, typer.Option(help="The smallest gamma to choose.")] = None,
     json: options.Json = False,
 ) -> None:
     """Find the gamma, and for a total cost the local steps, for which a theorem's bound is least.
@@ -227,64 +193,151 @@ def tune(
     _show(result, json, caveat)
 
 
-Range = Annotated[
-    tuple[float, float] | None,
-    typer.Option(metavar="LOW HIGH", help="Its range; the axis is linear if it starts at 0, otherwise logarithmic."),
-]
+# -- quadratics --------------------------------------------------------------------------------------------------------
 
 
-@app.command()
-def region(
-    numbers: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="NAME=VALUE",
-            help="F, N, L_g and the symbols that are not on an axis, as in L_h=0.1.",
-            show_default=False,
+_RUN = ("local_steps", "rounds", "participants", "sampling", "weights")
+
+
+def generate(
+    out: Annotated[Path, typer.Argument(help="The JSON file to write.")],
+    workers: Annotated[int, typer.Option(help="Number of workers N.")] = 10,
+    dim: Annotated[int, typer.Option(help="Dimension d.")] = 20,
+    shape: Annotated[
+        str, typer.Option(help="convex (every worker is), mean-convex (only f is) or indefinite (not even f is).")
+    ] = "convex",
+    hessian_spread: Annotated[
+        float, typer.Option(help="How much the workers' Hessians differ, from 0 to 1; with 0, L_h is 0.")
+    ] = 0.2,
+    linear_spread: Annotated[
+        float, typer.Option(help="How much the workers' linear parts differ; this is zeta at x = 0.")
+    ] = 1.0,
+    conditioning: Annotated[float, typer.Option(help="Condition number of f.")] = 10.0,
+    smoothness: Annotated[float, typer.Option(help="Smoothness L_g of f.")] = 1.0,
+    sigma2: Annotated[float, typer.Option(help="Variance of the gradient noise.")] = 0.0,
+    seed: options.Seed = 0,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    json: options.Json = False,
+) -> None:
+    """Write a random quadratic federation with a chosen heterogeneity.
+
+    Example: fedgauge theory generate fed.json --workers 10 --dim 50 --hessian-spread 0.1 --sigma2 0.01
+    """
+    from fedgauge.base.errors import InputError, count
+    from fedgauge.federation.random_quadratics import random_quadratics
+
+    count("workers", workers)
+    options.check_file(out)
+    if out.exists() and not force:
+        raise InputError(f"{out} already exists; choose another name, or overwrite it with --force.")
+    federation = random_quadratics(
+        workers,
+        dim,
+        shape=shape,  # type: ignore[arg-type]  # validated there
+        hessian_spread=hessian_spread,
+        linear_spread=linear_spread,
+        conditioning=conditioning,
+        smoothness=smoothness,
+        sigma2=sigma2,
+        seed=seed,
+    )
+    federation.write(out)
+    known = federation.constants()
+    if json:
+        options.print_json({"file": str(out), "constants": {name: estimate.value for name, estimate in known.items()}})
+    else:
+        from fedgauge.show import console
+        from fedgauge.show.views.view import View, estimates_table
+
+        console.show(View(tables=(estimates_table(known.values(), f"{out}: {workers} workers, dimension {dim}"),)))
+
+
+def constants(file: options.FederationFile, json: options.Json = False) -> None:
+    """Print the exact constants of a quadratic federation.
+
+    Example: fedgauge theory constants fed.json --json
+    """
+    from fedgauge.federation.quadratic import QuadraticFederation
+    from fedgauge.values import Constants, Estimate, Scope
+
+    federation = QuadraticFederation.read(file)
+    x_star, _ = federation.minimiser()
+    workers = Estimate.exact("N", federation.num_workers, "counted")
+    known = [
+        *federation.constants().values(),
+        *Constants((workers,)).within(Scope(federation.digest)).values(),
+        *federation.constants_at().values(),
+    ]
+    if json:
+        shown = ("value", "kind", "scope")
+        entries = {item.symbol: item.to_json() for item in known}
+        answer: dict[str, Any] = {
+            symbol: {name: entry[name] for name in shown if name in entry} for symbol, entry in entries.items()
+        }
+        answer["x_star"] = {"value": None if x_star is None else x_star.tolist(), "kind": "exact"}
+        options.print_json(answer)
+    else:
+        from fedgauge.show import console
+        from fedgauge.show.views.view import View, estimates_table
+
+        title = f"{file}: {federation.num_workers} workers, dimension {federation.dim}"
+        console.show(View(tables=(estimates_table(known, title),)))
+
+
+@everyday("gamma", "algorithm", "eta", "beta", "local_steps", "rounds", "participants", "plot", "json")
+@takes_keys(*(key.option for key in keys() if key.section == "algorithm"), *_RUN)
+def expect(
+    values: dict[str, Any],
+    file: options.FederationFile,
+    iterations: Annotated[
+        bool | None,
+        typer.Option(
+            "--iterations/--rounds-only",
+            help="Report every iteration instead of every round \\[default: only for momentum].",
         ),
     ] = None,
-    x: Annotated[str, typer.Option(help="Horizontal axis: sigma, I, R, L_h or zeta.")] = "sigma",
-    y: Annotated[str, typer.Option(help="Vertical axis.")] = "I",
-    x_range: Range = None,
-    y_range: Range = None,
-    points: Annotated[int, typer.Option(help="Points along each axis.")] = 24,
-    dim: Annotated[int, typer.Option(help="Dimension of the quadratics.")] = 6,
-    conditioning: Annotated[float, typer.Option(help="Condition number of the quadratics' f.")] = 100.0,
     plot: options.Plot = None,
     json: options.Json = False,
 ) -> None:
-    """Map where local SGD beats mini-batch SGD: by the bounds, and exactly for a matching family of quadratics.
+    """Compute the exact expected loss and squared gradient norm of a run on quadratics.
 
-    Both get the same rounds and gradients, and each uses its own best gamma. Equal Hessians (L_h = 0) are judged by
-    Theorem 5.5, others by Theorem 4.3 or A.2, whichever says less.
-
-    Example: fedgauge theory region --x zeta --y L_h --x-range 0.01 10 I=16 R=100 sigma=0.1 --plot region.png
+    Example: fedgauge theory expect fed.json --algorithm fedavg --gamma 0.05 --eta 1 --local-steps 10 --rounds 100
+    Example: fedgauge theory expect fed.json --algorithm fedavgm --nesterov --gamma 0.05 --eta 0.7 --beta 0.9
     """
-    from fedgauge.base.errors import InputError
-    from fedgauge.show.terminal import console
-    from fedgauge.theory.arguments import parse_numbers
-    from fedgauge.theory.region import compute, make_axis
+    from fedgauge.algorithms import make_algorithm
+    from fedgauge.base.errors import count
+    from fedgauge.federation.participation import Participation, check_draws
+    from fedgauge.federation.quadratic import QuadraticFederation
+    from fedgauge.theory.expectation import expect as compute
 
     options.check_plot(plot)
-    if points > _MOST_POINTS:
-        raise InputError(f"points must be at most {_MOST_POINTS:,} along each axis, not {points:,}; ask for fewer.")
-    axes = make_axis(x, x_range, points), make_axis(y, y_range, points)
-    fixed: dict[str, Any] = dict(parse_numbers(numbers or ()))
-    with console.doing() as progress:
-        result = compute(
-            *axes,
-            dim=dim,
-            conditioning=conditioning,
-            progress=progress,
-            **fixed,
-        )
+    experiment = Experiment.of({"source": str(file), **values})
+    run = experiment.run
+    chosen = make_algorithm(experiment.algorithm.name, **experiment.algorithm.parameters_in(run.rounds, None))
+    federation = QuadraticFederation.read(file)
+    check_draws(run.participants, run.sampling, federation.num_workers)
+    sampling = run.sampling or ("full" if run.participants is None else "with-replacement")
+    participation = Participation(sampling, run.participants, run.weights)  # type: ignore[arg-type]  # refused above
+    local_steps = count("local_steps", run.local_steps)  # type: ignore[arg-type]  # checked there
+    answer = compute(
+        federation,
+        chosen,
+        local_steps=local_steps,
+        rounds=run.rounds,
+        participation=participation,
+        iterations=iterations,
+    )
     if plot:
-        result.plot(plot)
+        answer.plot(plot)
     if json:
-        options.print_json(result.to_json())
+        settings = {"algorithm": chosen.name, **chosen.parameters, "local_steps": local_steps, "rounds": run.rounds}
+        options.print_json({**settings, "participation": participation.to_json(), **answer.to_json()})
     else:
-        from fedgauge.show.views import view
+        from fedgauge.show import console
+        from fedgauge.show.views.bounds import view_of_expectation
+        from fedgauge.values.display import counted
 
-        console.show(view(result))
+        title = f"{chosen.name} on {file}, {counted(local_steps, 'local step')}"
+        console.show(view_of_expectation(answer, title))
         if plot:
             say(f"Written: {plot}")

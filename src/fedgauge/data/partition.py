@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgauge.base.errors import InputError, count
-from fedgauge.base.files import read_named, write_atomically
+from fedgauge.base.files import read_json_input, write_atomically
 from fedgauge.base.randomness import check_seed
 from fedgauge.data.dataset import MOST_CLASSES, Labels
 from fedgauge.values import Value
@@ -82,16 +82,8 @@ class Partition(Value, Displayed):
     @classmethod
     def read(cls, path: str | Path) -> Self:
         """Read a partition from a JSON file."""
-        try:
-            return cls.from_json(json.loads(read_named(path)))
-        except FileNotFoundError:
-            raise InputError(
-                f"There is no file {path}; write it with 'fedgauge data partition NAME --out FILE'."
-            ) from None
-        except OSError as error:
-            raise InputError(f"Cannot read {path}: {error.strerror}; name a JSON file of a partition.") from None
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise InputError(f"{path} is not JSON ({error}); write it again with 'fedgauge data partition'.") from None
+        what = "a file that 'fedgauge data partition NAME --out FILE' wrote"
+        return cls.from_json(read_json_input(path, what))
 
     def write(self, path: str | Path) -> None:
         """Write the partition to a JSON file, whole or not at all."""

@@ -50,7 +50,7 @@ def speeches(text: str) -> list[tuple[str, str]]:
     >>> speeches("ANNE:\nWell met.\n\nAll:\n\nBEN:\nHow now?\n")
     [('ANNE', 'Well met.'), ('BEN', 'How now?')]
     """
-    found: list[tuple[str, str]] = []
+    spoken: list[tuple[str, str]] = []
     role = ""
     for part in re.split(r"\n\s*\n", text.strip()):
         first, _, words = part.strip().partition("\n")
@@ -59,8 +59,8 @@ def speeches(text: str) -> list[tuple[str, str]]:
         else:
             words = part.strip()
         if role and words:
-            found.append((role, words))
-    return found
+            spoken.append((role, words))
+    return spoken
 
 
 def read_shakespeare(path: Path, context: int | None = None) -> Dataset:

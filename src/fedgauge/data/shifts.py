@@ -42,7 +42,7 @@ Needs = Literal["numbers", "images", "classes", "values"]
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class ShiftedWorker:
     """One worker's place in a shift.
 
     Attributes:
@@ -77,7 +77,7 @@ class Changed(NamedTuple):
 # -- covariate shifts: functions of inputs -----------------------------------------------------------------------------
 
 
-def rotation(images: Array, place: Place) -> Changed:
+def rotation(images: Array, place: ShiftedWorker) -> Changed:
     """Turn images by up to 180 degrees times the strength; edges are continued outwards."""
     from scipy import ndimage
 
@@ -86,27 +86,27 @@ def rotation(images: Array, place: Place) -> Changed:
     return Changed(turned, f"{angle:+.0f}°")
 
 
-def gain(inputs: Array, place: Place) -> Changed:
+def gain(inputs: Array, place: ShiftedWorker) -> Changed:
     """Multiply inputs by 4^(strength · level): from a quarter to four times at strength 1."""
     factor = _MOST_GAIN ** (place.strength * place.level)
     return Changed(inputs * np.float32(factor), f"×{factor:.2f}")
 
 
-def contrast(images: Array, place: Place) -> Changed:
+def contrast(images: Array, place: ShiftedWorker) -> Changed:
     """Multiply an image's distance from its own mean, channel by channel, by 4^(strength · level)."""
     factor = _MOST_GAIN ** (place.strength * place.level)
     means = images.mean(axis=(2, 3), keepdims=True)
     return Changed(means + np.float32(factor) * (images - means), f"×{factor:.2f}")
 
 
-def noise(inputs: Array, place: Place) -> Changed:
+def noise(inputs: Array, place: ShiftedWorker) -> Changed:
     """Add Gaussian noise of up to two deviations of the inputs times the strength; workers differ in how much."""
     deviation = _MOST_NOISE * place.strength * place.share * float(place.scale)
     drawn = place.each.standard_normal(inputs.shape, dtype=np.float32)
     return Changed(inputs + np.float32(deviation) * drawn, f"±{deviation:.2g}")
 
 
-def blur(images: Array, place: Place) -> Changed:
+def blur(images: Array, place: ShiftedWorker) -> Changed:
     """Blur images by a Gaussian of up to a quarter of their side times the strength; workers differ in how much."""
     from scipy import ndimage
 
@@ -115,7 +115,7 @@ def blur(images: Array, place: Place) -> Changed:
     return Changed(blurred, f"{width:.2g} px")
 
 
-def mixing(inputs: Array, place: Place) -> Changed:
+def mixing(inputs: Array, place: ShiftedWorker) -> Changed:
     """Turn pairs of features into each other by 90 degrees times the strength; every worker has its own random pairs.
 
     This is a random rotation of the features: it moves every input x by 2 sin(angle/2) |x|, except that one feature
@@ -134,7 +134,7 @@ def mixing(inputs: Array, place: Place) -> Changed:
 # -- concept shifts: functions of targets ------------------------------------------------------------------------------
 
 
-def swap(labels: Array, place: Place) -> Changed:
+def swap(labels: Array, place: ShiftedWorker) -> Changed:
     """Swap labels within pairs of classes, for a fraction of the examples that is the strength.
 
     Every worker has its own random pairs. One class of an odd number stays as it is.
@@ -148,7 +148,7 @@ def swap(labels: Array, place: Place) -> Changed:
     return Changed(np.where(chosen, partner[labels], labels), words + (" …" if len(pairs) > 2 else ""))
 
 
-def label_noise(labels: Array, place: Place) -> Changed:
+def label_noise(labels: Array, place: ShiftedWorker) -> Changed:
     """Replace labels by uniformly drawn ones, for a fraction of up to the strength; workers differ in how many."""
     share = place.strength * place.share
     chosen = place.each.random(len(labels)) < share
@@ -156,7 +156,7 @@ def label_noise(labels: Array, place: Place) -> Changed:
     return Changed(np.where(chosen, drawn, labels), f"{share:.0%}")
 
 
-def offset(values: Array, place: Place) -> Changed:
+def offset(values: Array, place: ShiftedWorker) -> Changed:
     """Add up to two deviations of the target times the strength, in the direction of the worker's level."""
     added = _MOST_OFFSET * place.strength * place.level * place.scale
     return Changed((values + added).astype(np.float32), " ".join(f"{each:+.2g}" for each in np.ravel(added)[:3]))
@@ -177,7 +177,7 @@ class Shift(NamedTuple):
     code: int
     family: Literal["covariate", "concept"]
     needs: Needs
-    change: Callable[[Array, Place], Changed]
+    change: Callable[[Array, ShiftedWorker], Changed]
 
     @property
     def says(self) -> str:
@@ -367,7 +367,7 @@ def _applied(
             levels, addressed = _levels(shift, len(workers), seed), _TRAIN if part == "train" else _TEST
             for number, mine in enumerate(workers):
                 own, each = (Streams(seed, Purpose.SHIFT).at(shift.code, number, use) for use in (_OWN, addressed))
-                place = Place(
+                place = ShiftedWorker(
                     strengths[shift.name],
                     float(levels[number]),
                     scales[shift.needs],

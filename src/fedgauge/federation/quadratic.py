@@ -10,7 +10,6 @@ torch views of the same memory.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +19,7 @@ import numpy as np
 
 from fedgauge.base.codec import json_text
 from fedgauge.base.errors import InputError, nearest, non_negative
-from fedgauge.base.files import read_named, write_atomically
+from fedgauge.base.files import read_json_input, write_atomically
 from fedgauge.base.randomness import Streams
 from fedgauge.base.types import Floats
 from fedgauge.federation.enclosures import curvature_constants, divergence, gap_constants
@@ -165,16 +164,7 @@ class QuadraticFederation:
     @classmethod
     def read(cls, path: str | Path) -> Self:
         """Read a federation from the JSON file that :meth:`write` makes."""
-        try:
-            text = read_named(path).decode()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is not text"
-            raise InputError(f"Cannot read {path}: {reason}; name a JSON file that describes a federation.") from None
-        try:
-            data = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{path} is not valid JSON ({error}); fix the file, or write it again.") from None
-        return cls.from_json(data, str(path))
+        return cls.from_json(read_json_input(path, "a JSON file that describes a federation"), str(path))
 
     @classmethod
     def from_json(cls, data: Any, where: str = "The federation") -> Self:

@@ -95,8 +95,8 @@ def certify(
     >>> from torch import nn
     >>> x, y, shards = torch.eye(4), torch.tensor([0, 1, 1, 0]), [[0, 1], [2, 3]]
     >>> made = SupervisedFederation(lambda: nn.Linear(4, 2), functional.cross_entropy, x, y, shards, l2=0.1)
-    >>> found = certify(made)
-    >>> L_g = found.constants["L_g"]
+    >>> certified = certify(made)
+    >>> L_g = certified.constants["L_g"]
     >>> L_g.kind, round(L_g.value, 6), round(L_g.low, 6)
     ('upper', 0.725, 0.725)
     """

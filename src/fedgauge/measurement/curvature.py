@@ -44,8 +44,8 @@ def curvature(meter: Meter, model: torch.Tensor, tolerance: float | None = None)
     >>> from fedgauge import random_quadratics
     >>> federation = random_quadratics(4, 3, hessian_spread=0.5)
     >>> with Meter(federation) as meter:
-    ...     found = curvature(meter, federation.start(0)).constants["L_h"].value
-    >>> abs(found - federation.constants()["L_h"].value) < 1e-9
+    ...     L_h = curvature(meter, federation.start(0)).constants["L_h"].value
+    >>> abs(L_h - federation.constants()["L_h"].value) < 1e-9
     True
     """
     if tolerance is None:

@@ -55,8 +55,8 @@ def decompose(
     >>> from fedgauge import random_quadratics
     >>> federation = random_quadratics(4, 3, hessian_spread=0.5)
     >>> with Meter(federation) as meter:
-    ...     found = decompose(meter, federation.start(0))["L_h"]
-    >>> abs(found.total**0.5 - federation.constants()["L_h"].value) < 1e-9
+    ...     parts = decompose(meter, federation.start(0))["L_h"]
+    >>> abs(parts.total**0.5 - federation.constants()["L_h"].value) < 1e-9
     True
     """
     method = "given"

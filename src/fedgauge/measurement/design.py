@@ -81,8 +81,8 @@ def design(
             shown on a terminal and in a notebook; None shows nothing.
 
     >>> plain = Experiment.of({"source": "digits", "model": "softmax", "gamma": 0.1, "scheme": "iid", "rounds": 6})
-    >>> found = design(plain, ["label", "swap"], options=DesignOptions(curvature=False))
-    >>> [each.kind for each in found.federations], [each.reached for each in found.federations]
+    >>> designed = design(plain, ["label", "swap"], options=DesignOptions(curvature=False))
+    >>> [each.kind for each in designed.federations], [each.reached for each in designed.federations]
     (['label', 'swap'], [True, True])
     """
     options = options or DesignOptions()

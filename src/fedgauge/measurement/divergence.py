@@ -260,8 +260,8 @@ def label_distances(
         empty = int(np.flatnonzero(sizes[:, 0] == 0)[0])
         raise InputError(f"Worker {empty} has no examples and so no label distribution; use fewer workers.")
     rows = counts / sizes
-    own = None if weights is None else tuple(float(weight) for weight in weights)
-    participation = Participation(weights=own)
+    shares_given = None if weights is None else tuple(float(weight) for weight in weights)
+    participation = Participation(weights=shares_given)
     participation.check(partition.num_workers)
     shares = participation.objective(partition.num_workers)
     whole = shares @ rows

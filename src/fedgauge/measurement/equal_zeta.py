@@ -43,8 +43,8 @@ def with_kind(experiment: Experiment, kind: str, strength: float) -> Experiment:
     if kind not in KINDS:
         raise InputError(f"There is no kind {kind!r}; {nearest(kind, KINDS)}")
     if kind == LABEL:
-        kept = {name: None for name in ("alpha", "least", "shards") if getattr(experiment.data, name) is not None}
-        return experiment.changed({**kept, "scheme": "paper", "percent": 100.0 * strength, "fill": True})
+        cleared = {name: None for name in ("alpha", "least", "shards") if getattr(experiment.data, name) is not None}
+        return experiment.changed({**cleared, "scheme": "paper", "percent": 100.0 * strength, "fill": True})
     before = parse_shifts(experiment.data.shift or ())
     if kind in before:
         raise InputError(f"The experiment already has the shift {kind}; leave it out there, or choose another kind.")
@@ -121,8 +121,8 @@ class Bisection:
         A quantity that does not grow everywhere still crosses the wanted value where the search ends. If even strength
         1 has less, the search ends there.
 
-        >>> found = Bisection().find(lambda strength: 2 * strength, 0.5)
-        >>> found.strength, found.reached, len(found.tried)
+        >>> bisected = Bisection().find(lambda strength: 2 * strength, 0.5)
+        >>> bisected.strength, bisected.reached, len(bisected.tried)
         (0.25, True, 3)
         >>> Bisection().find(lambda strength: strength / 10, 0.5)[:3]
         (1.0, 0.1, False)

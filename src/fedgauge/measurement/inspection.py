@@ -57,8 +57,8 @@ def inspect_models(
 
     >>> import torch
     >>> start, one, two = torch.zeros(2), torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
-    >>> found = inspect_models(start, [one, two], next=torch.tensor([0.25, 0.25]))
-    >>> found.alignment, found.spread, found.server_step
+    >>> inspection = inspect_models(start, [one, two], next=torch.tensor([0.25, 0.25]))
+    >>> inspection.alignment, inspection.spread, inspection.server_step
     (0.5, 0.5, 0.5)
     """
     if isinstance(clients, str | Path | Mapping | nn.Module) or not isinstance(clients, Sequence) or not clients:
@@ -276,9 +276,9 @@ def _reason(name: str, tensor: torch.Tensor, model: Mapping[str, torch.Tensor]) 
 
 def _sentences(left_out: Mapping[str, str]) -> tuple[str, ...]:
     """What was left out, one sentence for each reason."""
-    found = []
+    sentences = []
     for reason, number in Counter(left_out.values()).items():
         first = next(name for name, why in left_out.items() if why == reason)
         more = f" and {number - 1} more" if number > 1 else ""
-        found.append(f"Left out, as they are {reason}: {first}{more}.")
-    return tuple(found)
+        sentences.append(f"Left out, as they are {reason}: {first}{more}.")
+    return tuple(sentences)

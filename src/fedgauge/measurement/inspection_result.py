@@ -167,7 +167,7 @@ def outliers(lengths: Sequence[float], cosines: Sequence[float | None]) -> list[
     middle, known = median(lengths), [each for each in cosines if each is not None]
     usual = median(known) if known else 0.0
     scatter = 1.4826 * median([abs(each - usual) for each in known]) if known else 0.0
-    found = []
+    reasons = []
     for length, cosine in zip(lengths, cosines, strict=True):
         why = []
         if length > _LONG * middle:
@@ -178,5 +178,5 @@ def outliers(lengths: Sequence[float], cosines: Sequence[float | None]) -> list[
             why.append(f"a change {short(length / middle)} times as long as usual" if length else "it has not changed")
         if cosine is not None and cosine < usual - max(_APART * scatter, _LEAST):
             why.append(f"it goes another way (cosine {cosine:.2g})")
-        found.append("; ".join(why))
-    return found
+        reasons.append("; ".join(why))
+    return reasons

@@ -68,8 +68,8 @@ def largest(
         positive: whether no eigenvalue is negative, which halves the width of the interval.
 
     >>> matrix = np.diag([1.0, -3.0, 2.0])
-    >>> found = largest(lambda v: matrix @ v, 3, 1e-12, np.random.default_rng(0))
-    >>> round(found.value, 9), found.converged
+    >>> top = largest(lambda v: matrix @ v, 3, 1e-12, np.random.default_rng(0))
+    >>> round(top.value, 9), top.converged
     (3.0, True)
     """
     if dim <= 2 * _STEPS:

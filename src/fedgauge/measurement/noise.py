@@ -80,24 +80,24 @@ def noise(meter: Meter, model: torch.Tensor, *, samples: int | None = None, draw
     kind: Kind = "sample"
     replaced: dict[str, Any] = {}
     if isinstance(federation, HasSampleNoise) and (samples is not None or federation.averages_samples):
-        found, kind, cost = _of_data(meter, federation, model, samples)
-        replaced = _without_replacement(federation, found.each)
+        variances, kind, cost = _of_data(meter, federation, model, samples)
+        replaced = _without_replacement(federation, variances.each)
         method = (
-            f"variance of {2 * found.number} samples per worker, in pairs" if samples else "variance of all samples"
+            f"variance of {2 * variances.number} samples per worker, in pairs" if samples else "variance of all samples"
         )
-        notes += found.notes
+        notes += variances.notes
     elif isinstance(federation, HasKnownNoise):
-        found, kind, method = Variances.exact(np.full(N, federation.sigma2)), "exact", "as given"
+        variances, kind, method = Variances.exact(np.full(N, federation.sigma2)), "exact", "as given"
     else:
-        found = drawn
+        variances = drawn
     estimates = [
-        _estimate("sigma", found.largest(), kind, f"{method}; largest", cost),
-        _estimate("sigma_rms", found.mean(meter.shares), kind, f"{method}; root mean square over workers", cost),
+        _estimate("sigma", variances.largest(), kind, f"{method}; largest", cost),
+        _estimate("sigma_rms", variances.mean(meter.shares), kind, f"{method}; root mean square over workers", cost),
         Estimate("G", drawn.entry, drawn.entry, drawn.entry, "lower", "largest entry of the draws", drawn.cost),
     ]
     details = {
-        "variance of each worker": found.each.tolist(),
-        "worker": int(found.each.argmax()),
+        "variance of each worker": variances.each.tolist(),
+        "worker": int(variances.each.argmax()),
         "batch size": federation.batch_size if isinstance(federation, HasSamples) else None,
         "G": _where(meter.federation, drawn),
         "drawn": drawn.summary(meter.shares),

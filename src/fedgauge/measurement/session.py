@@ -266,7 +266,7 @@ def measure(
     origin: str = "given",
     options: MeasureOptions | None = None,
     progress: ProgressOption = "auto",
-    keep: Callable[[Measurement], None] = lambda found: None,
+    keep: Callable[[Measurement], None] = lambda measurement: None,
 ) -> Measurement:
     """Measure the constants of a federation.
 
@@ -291,9 +291,9 @@ def measure(
 
     >>> from fedgauge import fedavg, random_quadratics
     >>> options = MeasureOptions(("trajectory", "curvature"), rounds=2, seeds=2, fall=0.2)
-    >>> found = measure(random_quadratics(4, 3), fedavg(gamma=0.1), local_steps=5, options=options)
-    >>> happened, possible = (found.reading(name).constants["L_h"].value for name in ("trajectory", "curvature"))
-    >>> happened < possible, found.complete
+    >>> measured = measure(random_quadratics(4, 3), fedavg(gamma=0.1), local_steps=5, options=options)
+    >>> happened, possible = (measured.reading(name).constants["L_h"].value for name in ("trajectory", "curvature"))
+    >>> happened < possible, measured.complete
     (True, True)
     """
     setup = setup_of(

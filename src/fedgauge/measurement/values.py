@@ -236,8 +236,8 @@ class WorkerEvaluation(Result, Displayed):
     def summary(self) -> Mapping[str, Mapping[str, float]]:
         """Mean, quantiles and the mean of the worst tenth of the workers, of losses and accuracies.
 
-        >>> found = WorkerEvaluation((1.0, 3.0), (0.9, 0.5), None, "", "")
-        >>> found.summary()["accuracy"]["worst 10%"], found.summary()["loss"]["median"]
+        >>> evaluation = WorkerEvaluation((1.0, 3.0), (0.9, 0.5), None, "", "")
+        >>> evaluation.summary()["accuracy"]["worst 10%"], evaluation.summary()["loss"]["median"]
         (0.5, 2.0)
         """
         summaries = {}

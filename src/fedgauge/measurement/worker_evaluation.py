@@ -34,8 +34,8 @@ def evaluate_workers(
 
     >>> from fedgauge import random_quadratics
     >>> federation = random_quadratics(4, 3)
-    >>> found = evaluate_workers(federation, federation.start(0))
-    >>> len(found.losses), found.accuracies
+    >>> evaluation = evaluate_workers(federation, federation.start(0))
+    >>> len(evaluation.losses), evaluation.accuracies
     (4, None)
     """
     if not isinstance(federation, HasLosses):

@@ -184,8 +184,10 @@ def _prior(
     constants: Constants, task: Task, counts: Mapping[str, float], notes: list[str]
 ) -> tuple[Choice | None, tuple[Point, ...]]:
     """The choice by the bound that uses L_tilde alone, which cannot know that the Hessians are equal."""
-    own = find(task.theorem)
-    wider = covering(own.algorithm, own.sampling, "smooth") if own.objectives == "equal Hessians" else own
+    theorem = find(task.theorem)
+    wider = (
+        covering(theorem.algorithm, theorem.sampling, "smooth") if theorem.objectives == "equal Hessians" else theorem
+    )
     assert wider is not None, "FedAvg on smooth objectives has a theorem"
     name = wider.name
     try:

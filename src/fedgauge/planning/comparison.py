@@ -278,9 +278,9 @@ def _with_gap(run: FoundRun, constants: Constants, gap: Callable[[Constants], Es
     if held is not None and held.kind != "assumed":
         return constants
     quadratic = str(run.experiment.get("data", {}).get("name", ".json")).endswith(".json")
-    own = gap(constants)
-    if own is None and first.round == 0 and not quadratic and min(record.loss for record in run.rounds) >= 0:
-        own = initial_gap(first.loss, 0.0)
-    if own is None:
+    proved = gap(constants)
+    if proved is None and first.round == 0 and not quadratic and min(record.loss for record in run.rounds) >= 0:
+        proved = initial_gap(first.loss, 0.0)
+    if proved is None:
         return constants
-    return Constants((*(item for item in constants.values() if item.symbol != "F"), own))
+    return Constants((*(item for item in constants.values() if item.symbol != "F"), proved))

@@ -106,10 +106,10 @@ class Curve(Value):
 
     def until(self, seconds: float) -> Curve:
         """The curve up to the first record at or after a time."""
-        kept = int(np.searchsorted(self.seconds, seconds * (1 - 1e-9))) + 1
-        if kept >= len(self.seconds):
+        number = int(np.searchsorted(self.seconds, seconds * (1 - 1e-9))) + 1
+        if number >= len(self.seconds):
             return self
-        return Curve(self.seconds[:kept], self.errors[:kept], self.each, "stopped")
+        return Curve(self.seconds[:number], self.errors[:number], self.each, "stopped")
 
     def costing(self, each: float) -> Curve:
         """The same run with another number of seconds per round."""

@@ -300,11 +300,11 @@ def _alike(standings: Sequence[Standing], left: Sequence[Candidate]) -> bool:
 def _standings(scores: dict[Candidate, list[float]]) -> tuple[Standing, ...]:
     """The finalists' means and intervals, computed with logarithms and one standard deviation for all; best first."""
     logs = {c: np.log(np.maximum(s, 1e-300)) for c, s in scores.items()}
-    sound = [group for group in logs.values() if len(group) > 1 and np.isfinite(group).all()]
-    freedom = sum(len(group) - 1 for group in sound)
+    finite = [group for group in logs.values() if len(group) > 1 and np.isfinite(group).all()]
+    freedom = sum(len(group) - 1 for group in finite)
     width = math.inf
     if freedom:
-        variance = sum(float(((group - group.mean()) ** 2).sum()) for group in sound) / freedom
+        variance = sum(float(((group - group.mean()) ** 2).sum()) for group in finite) / freedom
         width = float(stats.t.ppf((1 + _LEVEL) / 2, freedom)) * math.sqrt(variance)
     standings = []
     for candidate, group in logs.items():

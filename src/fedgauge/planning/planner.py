@@ -128,10 +128,10 @@ def plan(
         The plan. If no candidate reaches the goal, it says so, and how close the best one got.
 
     >>> from fedgauge import fedavg, random_quadratics
-    >>> found = plan(
+    >>> chosen = plan(
     ...     random_quadratics(4, 3, hessian_spread=0.0), fedavg(gamma=0.1), goal=Goal("grad2", 1e-6),
     ...     cost=Cost("mine", fixed=1.0, step=0.001), over={"gamma": [0.1]}, options=PlanOptions(jobs=1))
-    >>> found.choice.I, found.reached
+    >>> chosen.choice.I, chosen.reached
     (128, True)
     """
     goal, cost = Goal.given(goal), Cost.of(cost)
@@ -282,9 +282,9 @@ def _after(setup: Setup, model: torch.Tensor, records: Sequence[Round], winner: 
 
 def _candidates(space: Space, before: Seen, cost: Cost, seconds: float) -> list[Candidate]:
     """The grid and the user's own candidate; those for which the constants predict the smallest error come first."""
-    own = space.own
-    fits = own.I in space.local_steps and own.gamma in space.gammas
-    fields = dict.fromkeys((*space.grid(), *([own] if fits else [])))
+    users_candidate = space.own
+    fits = users_candidate.I in space.local_steps and users_candidate.gamma in space.gammas
+    fields = dict.fromkeys((*space.grid(), *([users_candidate] if fits else [])))
     return order(list(fields), before, cost, seconds)
 
 

@@ -122,7 +122,7 @@ class LineChart:
 
 
 @dataclass(frozen=True)
-class Layer:
+class StackLayer:
     """A layer of a stacked chart: its name, the number of its colour, and its heights."""
 
     name: str
@@ -149,7 +149,7 @@ class StackedChart:
 
     name: str
     x: Sequence[float]
-    layers: Sequence[Layer]
+    layers: Sequence[StackLayer]
     title: str
     x_label: str
     y_label: str

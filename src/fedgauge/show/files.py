@@ -30,43 +30,43 @@ _NAMES: dict[type[Result], str] = {
 """The files of each kind of result, without their suffix."""
 
 
-def write(found: Result, directory: Path) -> Path:
+def write(result: Result, directory: Path) -> Path:
     """Write a result as JSON alone; return the file."""
     make_directories(directory)
-    path = directory / f"{_NAMES[type(found)]}.json"
-    write_json(path, found.to_json())
+    path = directory / f"{_NAMES[type(result)]}.json"
+    write_json(path, result.to_json())
     return path
 
 
-def draw_result(found: Result, directory: Path) -> Path:
+def draw_result(result: Result, directory: Path) -> Path:
     """Draw a result beside its file; return the picture."""
-    path, shown = directory / f"{_NAMES[type(found)]}.png", view(found)
+    path, shown = directory / f"{_NAMES[type(result)]}.png", view(result)
     draw(shown.charts, path, shown.columns)
     return path
 
 
 @functools.singledispatch
-def save(found: Result, directory: Path) -> list[Path]:
+def save(result: Result, directory: Path) -> list[Path]:
     """Write a result and its picture; return the files."""
-    return [write(found, directory), draw_result(found, directory)]
+    return [write(result, directory), draw_result(result, directory)]
 
 
 @save.register
-def _(found: Measurement, directory: Path) -> list[Path]:
+def _(measurement: Measurement, directory: Path) -> list[Path]:
     """With where the constants come from as a picture of its own, and the worst directions."""
     from safetensors.numpy import save as save_tensors
 
-    shown = view(found)
+    shown = view(measurement)
     parts = [chart for chart in shown.charts if isinstance(chart, HeatMap)]
     others = [chart for chart in shown.charts if not isinstance(chart, HeatMap)]
-    paths = [write(found, directory)]
+    paths = [write(measurement, directory)]
     for name, charts in (("measure.png", others), ("parts.png", parts)):
         if charts:
             paths.append(directory / name)
             draw(charts, paths[-1], shown.columns)
     worst = {
         f"{reading.name}.{name}": np.ascontiguousarray(vector)
-        for reading in found.readings
+        for reading in measurement.readings
         for name, vector in reading.directions.items()
     }
     if worst:
@@ -76,10 +76,10 @@ def _(found: Measurement, directory: Path) -> list[Path]:
 
 
 @save.register
-def _(found: Design, directory: Path) -> list[Path]:
+def _(design: Design, directory: Path) -> list[Path]:
     """With an experiment file for every federation that has the wanted zeta_rms."""
-    paths = [write(found, directory)]
-    for each in found.federations:
+    paths = [write(design, directory)]
+    for each in design.federations:
         if each.reached:
             paths.append(directory / f"{each.kind}.toml")
             write_atomically(paths[-1], each.to_toml().encode())
@@ -87,29 +87,29 @@ def _(found: Design, directory: Path) -> list[Path]:
 
 
 @save.register
-def _(found: SweepResult, directory: Path) -> list[Path]:
-    return [write(found, directory), *draw_sweep(found, directory)]
+def _(sweep: SweepResult, directory: Path) -> list[Path]:
+    return [write(sweep, directory), *draw_sweep(sweep, directory)]
 
 
-def draw_sweep(found: SweepResult, directory: Path) -> list[Path]:
+def draw_sweep(sweep: SweepResult, directory: Path) -> list[Path]:
     """Draw the curves of a sweep: a picture for each combination of all keys but the first."""
     paths = []
-    for key, charts in sweep_charts(found).items():
+    for key, charts in sweep_charts(sweep).items():
         paths.append(directory / f"{key or 'curves'}.png")
         draw(charts, paths[-1])
     return paths
 
 
-def write_plan(found: Plan, directory: Path) -> None:
+def write_plan(plan: Plan, directory: Path) -> None:
     """Write plan.json and, if there is something to run, plan.toml."""
-    write(found, directory)
-    if found.toml:
-        write_atomically(directory / "plan.toml", found.toml.encode())
+    write(plan, directory)
+    if plan.toml:
+        write_atomically(directory / "plan.toml", plan.toml.encode())
     else:
         # One from an earlier plan would not be this one's.
         (directory / "plan.toml").unlink(missing_ok=True)
 
 
-def draw_plan(found: Plan, directory: Path) -> list[Path]:
+def draw_plan(plan: Plan, directory: Path) -> list[Path]:
     """Draw plan.png and, if there is a plan by theory, theory.png."""
-    return [draw_result(each, directory) for each in (found, found.theory) if each]
+    return [draw_result(each, directory) for each in (plan, plan.theory) if each]

@@ -33,8 +33,8 @@ def ticks(low: float, high: float, most: int = 6) -> list[float]:
         step = Decimal(factor).scaleb(exponent)
         first, last = math.ceil(Decimal(low) / step), math.floor(Decimal(high) / step)
         if last - first + 1 <= most:
-            found = [float(step * count) for count in range(first, last + 1)]
-            return [number for number in dict.fromkeys(found) if low <= number <= high] or [low]
+            numbers = [float(step * count) for count in range(first, last + 1)]
+            return [number for number in dict.fromkeys(numbers) if low <= number <= high] or [low]
     raise AssertionError("fifty times a power of ten below the span leaves few ticks")
 
 
@@ -49,9 +49,9 @@ def log_ticks(low: float, high: float, most: int = 6) -> list[float]:
     fine = [_decimal(digit, power) for power in powers for digit in (1, 2, 5)]
     decades = [_decimal(1, power) for power in powers]
     for candidates in (fine, *(_every(decades, powers, stride) for stride in range(1, len(decades) + 1))):
-        found = [number for number in candidates if low <= number <= high]
-        if len(found) <= most:
-            return found if len(found) > 1 else ticks(low, high, most)
+        chosen = [number for number in candidates if low <= number <= high]
+        if len(chosen) <= most:
+            return chosen if len(chosen) > 1 else ticks(low, high, most)
     return [low]
 
 
@@ -137,10 +137,10 @@ def fit(numbers: Iterable[float], start: float, end: float, *, log: bool = False
     >>> fit([3, 7, float("inf")], 0, 100).low, fit([0.002, 3], 0, 100, log=True).low
     (3.0, 0.002)
     """
-    found = np.asarray([number for number in numbers if number is not None], dtype=float)
+    drawn = np.asarray([number for number in numbers if number is not None], dtype=float)
     # Numbers below the smallest normal one have hardly any digits, and their logarithms no room below them.
-    found = found[np.isfinite(found) & ((found >= _LEAST) | (not log))]
-    low, high = (float(found.min()), float(found.max())) if found.size else (1.0, 1.0)
+    drawn = drawn[np.isfinite(drawn) & ((drawn >= _LEAST) | (not log))]
+    low, high = (float(drawn.min()), float(drawn.max())) if drawn.size else (1.0, 1.0)
     if zero and not log:
         low, high = min(low, 0.0), max(high, 0.0)
     if high - low <= max(_LEAST_SPAN * max(abs(low), abs(high)), _LEAST):

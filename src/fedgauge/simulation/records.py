@@ -32,7 +32,7 @@ _LEAST = 2
 """The smallest number of a worker's examples from which a standard error can be made."""
 
 
-class Records(NamedTuple):
+class RecordPlan(NamedTuple):
     """What is recorded.
 
     Attributes:
@@ -79,7 +79,7 @@ class Counts(NamedTuple):
         return self.workers * ((each + self.vector) * self.passes + each / 3) + tests / 3
 
 
-def choose(counts: Counts, rounds: int) -> Records:
+def choose(counts: Counts, rounds: int) -> RecordPlan:
     """The records of a run: exact in every round if that is cheap, else rarer, else of a sample.
 
     >>> choose(Counts(examples=1438, workers=10, round=2000, passes=3, tests=359, effort=7510), rounds=100)
@@ -92,11 +92,11 @@ def choose(counts: Counts, rounds: int) -> Records:
     # With this share of records, a record stands for rounds with this many times its work.
     times = (1 - SHARE) / SHARE
     if counts.exact * counts.effort <= CHEAP:
-        return Records(1)
+        return RecordPlan(1)
     needed = math.ceil(times * counts.exact / counts.round)
     most = max(rounds // RECORDS, 1)
     if needed <= most:
-        return Records(needed)
+        return RecordPlan(needed)
     budget = most * counts.round / times
     tests = min(counts.tests, int(3 * budget / 4))
     left = (budget - tests / 3) / counts.workers - counts.vector * counts.passes
@@ -106,8 +106,8 @@ def choose(counts: Counts, rounds: int) -> Records:
         each = least
         most = math.ceil(times * counts.sampled(each, tests) / counts.round)
     if each * counts.workers >= counts.examples:
-        return Records(needed)
-    return Records(most, each, tests if tests < counts.tests else None)
+        return RecordPlan(needed)
+    return RecordPlan(most, each, tests if tests < counts.tests else None)
 
 
 def plan_records(
@@ -116,7 +116,7 @@ def plan_records(
     local_steps: int | Sequence[int] | None,
     participation: Participation,
     rounds: int,
-) -> Records:
+) -> RecordPlan:
     """What a run records: what the user says, or what :func:`choose` says; a sentence tells what it costs.
 
     Args:
@@ -127,13 +127,13 @@ def plan_records(
         rounds: the number of rounds.
     """
     if recording.sample is not None:
-        return Records(recording.every or 1, recording.sample)
+        return RecordPlan(recording.every or 1, recording.sample)
     # What commands record for their own purposes, unseen, is not counted.
     unseen = recording.every is not None and recording.on_progress is None
     if unseen or local_steps is None or not isinstance(federation, HasEffort):
-        return Records(recording.every or 1)
+        return RecordPlan(recording.every or 1)
     counts = _counts(recording, federation, local_steps, participation)
-    records = Records(recording.every) if recording.every else choose(counts, rounds)
+    records = RecordPlan(recording.every) if recording.every else choose(counts, rounds)
     _tell(records, counts, asked=recording.every is not None)
     return records._replace(long=records.sample is None and counts.exact * counts.effort > CHEAP)
 
@@ -151,7 +151,7 @@ def _counts(
     return Counts(int(sizes.sum()), N, work, passes, tests, effort, vector)
 
 
-def _tell(records: Records, counts: Counts, asked: bool) -> None:
+def _tell(records: RecordPlan, counts: Counts, asked: bool) -> None:
     """Say what a record costs, if it is not cheap."""
     if counts.exact * counts.effort <= CHEAP or (records.every == 1 and records.sample is None and not asked):
         return

@@ -220,10 +220,10 @@ def bound(
         **values: the theorem's symbols.
 
     >>> values = dict(F=1, I=4, R=1000, N=8, sigma2=1, zeta2=1, L_g=1, L_h=0.5, gamma=0.0134)
-    >>> found = bound("nonconvex", kinds={"L_h": "lower"}, **values)
-    >>> found.dominant.name, found.versions["prior"].missing
+    >>> answer = bound("nonconvex", kinds={"L_h": "lower"}, **values)
+    >>> answer.dominant.name, answer.versions["prior"].missing
     ('initial gap', ('L_tilde',))
-    >>> print(found.verdict)
+    >>> print(answer.verdict)
     Plug-in: every condition holds, but L_h is a lower value, so that the bound may be too small; 91% of the bound is
     the initial gap; gamma could be 23.6 times as large before gamma <= ((1 + 2/eta)^(1/I) - 1)/L_g fails.
     """

@@ -10,7 +10,6 @@ ignored.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from fedgauge.base.errors import InputError, nearest, non_negative
-from fedgauge.base.files import read_named
+from fedgauge.base.files import read_json_input
 from fedgauge.base.symbols import SIGNED, SYMBOLS
 from fedgauge.theory.base import Theorem
 from fedgauge.theory.inputs import ACCEPTED, check_kinds, check_values
@@ -66,14 +65,7 @@ def _tidy(number: float) -> float:
 
 def read_object(path: Path) -> Mapping[str, Any]:
     """Read a file that holds one JSON object."""
-    try:
-        data = json.loads(read_named(path))
-    except OSError as error:
-        raise InputError(f"Cannot read {path}: {error.strerror}; name a JSON file of symbols and numbers.") from None
-    except UnicodeDecodeError:
-        raise InputError(f"Cannot read {path}: it is not text; name a JSON file of symbols and numbers.") from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not valid JSON ({error}); fix the file or write it again.") from None
+    data = read_json_input(path, "a JSON file of symbols and numbers")
     if not isinstance(data, Mapping):
         raise InputError(f'{path} must hold a JSON object, as {{"L_g": 1.0, "sigma2": 0.1}}, not a {_kind_of(data)}.')
     if "readings" in data:  # what somebody typed has none

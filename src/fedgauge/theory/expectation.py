@@ -299,8 +299,8 @@ def states(
 
     >>> from fedgauge import QuadraticFederation, fedavg
     >>> federation = QuadraticFederation([[[1.0]]], [[0.0]], sigma2=1.0, start=[8.0])
-    >>> found = states(federation, fedavg(gamma=0.5), local_steps=1, rounds=2)
-    >>> found.mean.ravel().tolist(), found.covariance.ravel().tolist()
+    >>> exact = states(federation, fedavg(gamma=0.5), local_steps=1, rounds=2)
+    >>> exact.mean.ravel().tolist(), exact.covariance.ravel().tolist()
     ([8.0, 4.0, 2.0], [0.0, 0.25, 0.3125])
     """
     recursion = _Recursion(federation, algorithm, local_steps, participation)

@@ -89,8 +89,8 @@ def minimise(value: Callable[[Floats], Floats], low: Floats, high: Floats) -> Fl
     Each grid lies within two cells of the best point of the grid before. All points of a grid are one evaluation:
     ``value`` gets an array with one more axis in front.
 
-    >>> found = minimise(lambda x: (x - 2.0) ** 2, np.array([0.1, 3.0]), np.array([10.0, 10.0]))
-    >>> found.round(6).tolist()
+    >>> least = minimise(lambda x: (x - 2.0) ** 2, np.array([0.1, 3.0]), np.array([10.0, 10.0]))
+    >>> least.round(6).tolist()
     [2.0, 3.0]
     """
     low, high = np.broadcast_arrays(np.asarray(low, dtype=float), np.asarray(high, dtype=float))

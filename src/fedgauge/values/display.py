@@ -9,9 +9,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-_RENDERER, _PRINTER = "fedgauge.show.notebook", "fedgauge.show.printing"
-"""The modules that draw and print every kind of result. They import the results, so they are imported by name, only
-when needed."""
+_RENDERER = "fedgauge.show.displays"
+"""The module that draws and prints every kind of result. It imports the results, so it is imported by name, only when
+needed."""
 
 _WIDEST = 250
 """The most characters of a result's ``repr``."""
@@ -36,7 +36,7 @@ class Displayed:
 
     def __str__(self) -> str:
         """What the result says, as a screen."""
-        text: str = import_module(_PRINTER).text(self)
+        text: str = import_module(_RENDERER).text(self)
         return text
 
     def plot(self, path: str | Path | None = None) -> Any:

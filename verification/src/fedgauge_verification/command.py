@@ -14,9 +14,7 @@ from fedgauge.cli.help import everyday
 
 @everyday("version", "samples", "searches", "seed", "jobs", "out", "certificates", "json")
 def falsify(
-    theorem: Annotated[
-        str | None, typer.Argument(help="Which theorem, e.g. partial \\[default: all].", show_default=False)
-    ] = None,
+    theorem: Annotated[str | None, typer.Argument(help="Which theorem, e.g. partial \\[default: all].")] = None,
     version: Annotated[
         str | None,
         typer.Option("--theorem-version", help="printed, corrected, sharp, star or prior \\[default: all]."),
@@ -37,9 +35,7 @@ def falsify(
     trials: Annotated[int, typer.Option(help="Trials of --certificates.")] = 200,
     spend: Annotated[
         str | None,
-        typer.Option(
-            help="End --certificates after this time with what was found, such as 60s or 5m.", show_default=False
-        ),
+        typer.Option(help="End --certificates after this time with what was found, such as 60s or 5m."),
     ] = None,
     json: options.Json = False,
 ) -> None:
@@ -58,7 +54,7 @@ def falsify(
     from platform import python_version
 
     from fedgauge.base.errors import InputError, InterruptedCommandError
-    from fedgauge.show.terminal import console
+    from fedgauge.show import console
     from fedgauge_verification.campaign import run
     from fedgauge_verification.replay import save
     from fedgauge_verification.results import Falsification
@@ -117,7 +113,7 @@ def _attack_certificates(
     json: bool,
 ) -> None:
     from fedgauge.base.errors import InputError, InterruptedCommandError
-    from fedgauge.show.terminal import console
+    from fedgauge.show import console
     from fedgauge_verification.audit import run
 
     if theorem or version:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.text import Text
 
-from fedgauge.show.terminal import console
+from fedgauge.show import console
 from fedgauge_verification.campaign import Outcome, Row
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ def _group() -> None:
 
 @app.command()
 def flower(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="A new or empty directory.", show_default=False)],
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A new or empty directory.")],
     json: options.Json = False,
 ) -> None:
     """Write a Flower project that measures while it trains, with TLS and a key for every node.

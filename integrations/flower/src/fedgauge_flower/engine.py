@@ -82,6 +82,17 @@ class RunSchedule:
         return round == self.rounds or round % self.record_every == 0
 
 
+def plain_values(work: Work, schedule: RunSchedule) -> dict[str, Any]:
+    """What every message of a run says to the workers about it."""
+    return {
+        **described(work.given),
+        "local_steps": list(schedule.local_steps),
+        "num_workers": work.federation.num_workers,
+        "seed": schedule.seed,
+        "noise": schedule.noise,
+    }
+
+
 class FlowerEngine:
     """Runs the methods of :class:`Work` on the workers' own nodes.
 
@@ -101,13 +112,7 @@ class FlowerEngine:
         self._coming: State | None = None
         self._foreseen: tuple[State, Answers] | None = None
         self._missing: dict[str, set[int]] = {}
-        self._values: dict[str, Any] = {
-            **described(work.given),
-            "local_steps": list(schedule.local_steps),
-            "num_workers": work.federation.num_workers,
-            "seed": schedule.seed,
-            "noise": schedule.noise,
-        }
+        self._values = plain_values(work, schedule)
 
     def __enter__(self) -> Self:
         return self

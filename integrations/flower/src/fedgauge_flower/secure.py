@@ -1,12 +1,13 @@
 """Runs in which the server sees only sums: Flower's secure aggregation (SecAgg+) masks everything that a worker sends.
 
-In every round each worker puts its vectors (its change, its model, and its exact gradients at the global model, at its
-own model and at the mean model) and its numbers (loss, squared norms, noise) into one masked vector. The server can
-unmask only the sum over all workers. The constants of a record are made from such sums, with two differences: L_tilde's
-ratio is the root mean square over workers instead of the largest, and sigma is the mean over workers.
+For every part of a round, each worker puts its vectors (its change, its model, and its exact gradients at the global
+model, at its own model and at the mean model) and its numbers (loss, squared norms, noise) into one masked vector. The
+server can unmask only the sum over all workers. The constants of a record are made from such sums, with two
+differences: L_tilde's ratio is the root mean square over workers instead of the largest, and sigma is the mean over
+workers. The round loop is that of ``simulate``, with an engine whose only lane is the sum of all workers.
 
-Flower 1.41 offers SecAgg+ only in its older interface, so its SecAggPlusWorkflow and secaggplus_mod are used here
-unchanged. A sum takes four exchanges.
+Flower 1.41 offers SecAgg+ only in its older interface (``flwr.server`` and ``flwr.client``), whose names are used here
+and nowhere else: its SecAggPlusWorkflow and secaggplus_mod, unchanged. A sum takes four exchanges.
 """
 
 from __future__ import annotations
@@ -14,44 +15,37 @@ from __future__ import annotations
 import json
 import logging
 import math
-import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
+from functools import partial
 from itertools import islice
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, Self
 
 import flwr.compat.common.recorddict_compat as compat
 import numpy as np
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.common import Code, FitIns, FitRes, Status, ndarrays_to_parameters, parameters_to_ndarrays
-from flwr.server.compat.legacy_context import LegacyContext
+from flwr.server import LegacyContext
 from flwr.server.workflow import SecAggPlusWorkflow
 from flwr.server.workflow.constant import MAIN_CONFIGS_RECORD, MAIN_PARAMS_RECORD, Key
 from flwr.serverapp import Grid
 
 import fedgauge_flower.records as records
+from fedgauge.algorithms.base import Algorithm
 from fedgauge.algorithms.torch_optimisers import fitted
-from fedgauge.base.errors import InputError, MachineError, positive
-from fedgauge.federation.participation import Participation
+from fedgauge.base.errors import InputError, MachineError
+from fedgauge.simulation.engines.local import Method
 from fedgauge.simulation.experiment.config import Experiment
 from fedgauge.simulation.experiment.prepare import algorithm_of
-from fedgauge.simulation.rounds import compare
-from fedgauge.simulation.runs.directory import RunDirectory
-from fedgauge.simulation.settings import Settings
-from fedgauge.simulation.workers import Secants, Spread, Sums
-from fedgauge.values import Round, Trace
-from fedgauge.values import Status as Ending
-from fedgauge_flower.algorithms import described
-from fedgauge_flower.client import WorkerTask, form_of
-from fedgauge_flower.engine import answer_of
+from fedgauge.simulation.runs.checkpoints import State
+from fedgauge.simulation.workers import Lane, Secants, Spread, Sums, Work
+from fedgauge.values import Trace
+from fedgauge_flower.client import WorkerTask
+from fedgauge_flower.engine import RunSchedule, answer_of, plain_values
 from fedgauge_flower.fleet import Fleet, PromptGrid
 from fedgauge_flower.noise import Noise
-from fedgauge_flower.result import write_measurement
-from fedgauge_flower.server import num_workers, tested_with
+from fedgauge_flower.server import num_workers, run_on
 from fedgauge_flower.shard import Shard
 
 logger = logging.getLogger(__name__)
@@ -98,24 +92,32 @@ def _marked(vectors: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _evaluated(worker: WorkerTask) -> list[torch.Tensor]:
-    found, numbers = worker.evaluate(0)
-    return [found["gradient"], torch.tensor([numbers["loss"], numbers.get("noise2", 0.0)]) * _SMALLER]
+    vectors, numbers = worker.evaluate(0)
+    return [vectors["gradient"], _small(numbers["loss"], numbers.get("noise2", 0.0))]
 
 
 def _trained(worker: WorkerTask) -> list[torch.Tensor]:
-    found, _ = worker.local_phase(0)
-    return [found[name] for name in sorted(found)]
+    vectors, _ = worker.local_phase(0)
+    moved2 = _distance2(vectors["x"], worker.tensors["model"])
+    return [*(vectors[name] for name in sorted(vectors)), _small(moved2)]
 
 
-def _looked(worker: WorkerTask) -> list[torch.Tensor]:
-    own = worker.kept(0)["x"]
-    found, numbers = worker.secants(0)
-    distance2 = float((own.double() - worker.tensors["mean"].double()).square().sum())
-    change2 = numbers["steepest"] ** 2 * distance2
-    return [found["gradient"], torch.tensor([numbers["squares"], change2, distance2], dtype=torch.float64) * _SMALLER]
+def _compared(worker: WorkerTask) -> list[torch.Tensor]:
+    distance2 = _distance2(worker.kept(0)["x"], worker.tensors["mean"])
+    vectors, numbers = worker.secants(0)
+    return [vectors["gradient"], _small(numbers["squares"], numbers["steepest"] ** 2 * distance2, distance2)]
 
 
-_PARTS = {"look": _looked, "evaluate": _evaluated, "train": _trained}
+def _distance2(one: torch.Tensor, other: torch.Tensor) -> float:
+    return float((one.double() - other.double()).square().sum())
+
+
+def _small(*numbers: float) -> torch.Tensor:
+    return torch.tensor(numbers, dtype=torch.float64) * _SMALLER
+
+
+_PARTS = {"secants": _compared, "evaluate": _evaluated, "local_phase": _trained}
+"""What a worker sends for each part of a request, in the order in which they are asked for."""
 
 
 # -- the server --------------------------------------------------------------------------------------------------------
@@ -190,142 +192,155 @@ def secure_mean(
     return mean
 
 
-def run_securely(
-    grid: Grid,
-    context: Context,
-    experiment: Experiment,
-    shard: Shard,
-    *,
-    out: str | Path | None = None,
-    wait: float = 120.0,
-    timeout: float = 300.0,
-    noise: bool = True,
-) -> Trace:
+class SecureEngine:
+    """Computes the parts of a round as secure sums over all workers, who are the only lane of the run.
+
+    As with :class:`FlowerEngine`, one request asks for everything that is already known to be needed: the comparison
+    with a round's mean model, and the next round's exact pass and local steps.
+
+    Args:
+        grid: Flower's connection to the nodes, whose app is ``client_app(secure=True)``.
+        context: the context of the ServerApp.
+        work: the algorithm, with a federation that knows only the model's shapes.
+        fleet: the nodes.
+        schedule: the plan of the run.
+        noise: keeps the mean variance of stochastic gradients at the model of each recorded round.
+    """
+
+    def __init__(
+        self, grid: Grid, context: Context, work: Work, fleet: Fleet, schedule: RunSchedule, noise: Noise
+    ) -> None:
+        self._grid, self._context, self._work, self._fleet = grid, context, work, fleet
+        self._schedule, self._noise, self._round = schedule, noise, schedule.first
+        self._coming: State | None = None
+        self._asked: torch.Tensor | None = None
+        self._sums: _SummedParts | None = None
+        self._unread: list[str] = []
+        self._error: MachineError | None = None
+        model = work.federation.start(0)
+        sent = answer_of(work.algorithm, model, {})[0]
+        self._names = sorted([*records.named("message", sent), "gradient", "x"])
+        whole, marks = tuple(model.shape), (2,)
+        self._shapes: dict[str, list[tuple[int, ...]]] = {
+            "secants": [whole, (3,), marks],
+            "evaluate": [whole, (2,), marks],
+            "local_phase": [whole for _ in self._names] + [(1,), marks],
+        }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    @property
+    def width(self) -> int:
+        """How many lanes are computed at once: the only one."""
+        return 1
+
+    def map(self, method: Method, lanes: Sequence[Lane], *arguments: Any) -> list[Any]:
+        """The sum over all workers, who are the only lane."""
+        tasks: Mapping[Method, Method] = {
+            Work.evaluate: self._evaluate,
+            Work.local_phase: self._local_phase,
+            Work.secants: self._secants,
+        }
+        return [tasks[method](*arguments) for _ in lanes]
+
+    def foresee(self, state: State) -> None:
+        """Remember the state that the next round will begin with."""
+        self._coming = state
+
+    def _evaluate(self, model: torch.Tensor) -> tuple[float, torch.Tensor]:
+        if self._error is not None:
+            raise self._error
+        summed = self._part("evaluate", model, {"model": model})
+        if summed is None:
+            return math.nan, torch.full(model.shape, math.nan, dtype=torch.float64)
+        gradient, numbers = summed
+        loss, variance = (numbers / _SMALLER).tolist()
+        if self._schedule.noise:
+            self._noise.add(self._round, {"0": variance})
+        return loss, gradient
+
+    def _local_phase(
+        self, round: int, model: torch.Tensor, server: Mapping[str, torch.Tensor], watch: int, ends: object = None
+    ) -> Sums:
+        self._round = round
+        summed = self._part("local_phase", model, {"model": model, **records.named("server", server)})
+        # What follows belongs to the next round.
+        self._round = round + 1
+        if summed is None:
+            # As in every run that diverges, the server's update shows it.
+            nothing = torch.full(model.shape, math.nan, dtype=model.dtype)
+            return Sums(dict.fromkeys(records.part(dict.fromkeys(self._names), "message"), nothing))
+        changes = dict(zip(self._names, summed[:-1], strict=True))
+        message = {name: value.to(model.dtype) for name, value in records.part(changes, "message").items()}
+        moved2, mean = float(summed[-1]) / _SMALLER, changes["x"]
+        # The mean squared distance from the mean; the workers know only how far they are from the global model.
+        spread = Spread(1.0, mean, max(moved2 - _distance2(mean, model), 0.0))
+        return Sums(message, spread=spread, gradient=changes["gradient"])
+
+    def _secants(self, mean: torch.Tensor) -> Secants | None:
+        assert self._coming is not None
+        coming, parts = self._coming, ["secants", "evaluate", "local_phase"]
+        tensors = {"mean": mean, "model": coming.model, **records.named("server", coming.server)}
+        try:
+            self._request(parts if coming.round < self._schedule.rounds else parts[:2], coming.model, tensors)
+            summed = self._next("secants")
+        except MachineError as error:
+            # The loop keeps this round's record, without the comparison, and learns of the error with the next.
+            self._error = error
+            return None
+        if summed is None:
+            return None
+        gradient, numbers = summed
+        squares, change2, distance2 = (numbers / _SMALLER).tolist()
+        return Secants(gradient, squares, (change2 / distance2) ** 0.5 if distance2 > 0 else 0.0)
+
+    def _part(self, part: str, model: torch.Tensor, tensors: Mapping[str, torch.Tensor]) -> list[torch.Tensor] | None:
+        """The means of a part at a model; they are asked for unless an earlier request did so."""
+        if part not in self._unread or self._asked is not model:
+            self._request([part], model, tensors)
+        return self._next(part)
+
+    def _request(self, parts: list[str], model: torch.Tensor, tensors: Mapping[str, torch.Tensor]) -> None:
+        shapes = [shape for part in parts for shape in self._shapes[part]]
+        values = {
+            **plain_values(self._work, self._schedule),
+            "parts": parts,
+            "round": self._round,
+            "seen_from": self._round - 1,
+            "watch": True,
+        }
+        means = secure_mean(self._grid, self._context, self._fleet, self._round, tensors, values, shapes)
+        self._sums = _SummedParts(means, self._work.federation.num_workers, self._round)
+        self._asked, self._unread = model, parts
+
+    def _next(self, part: str) -> list[torch.Tensor] | None:
+        assert self._sums is not None
+        self._unread = [each for each in self._unread if each != part]
+        return self._sums.next(len(self._shapes[part]) - 1)
+
+
+def run_securely(grid: Grid, context: Context, experiment: Experiment, shard: Shard, **options: Any) -> Trace:
     """Run an experiment's algorithm on nodes while the server sees only sums of their answers, and measure the run.
 
     All workers take part, have the same weight and remember nothing. There must be at least three. The trajectory is
-    that of ``simulate`` up to the quantisation of secure sums, about 1e-7. Records are written during the run, but an
-    interrupted run cannot be resumed.
+    that of ``simulate`` up to the quantisation of secure sums, about 1e-7.
 
     Args:
         grid: Flower's connection to the nodes, whose app is ``client_app(secure=True)``.
         context: the context of the ServerApp.
         experiment: the algorithm, local steps, rounds and seed.
         shard: the model, and the test examples; any one example will do if there is no test.
-        out: the directory for the run.
-        wait: the number of seconds to wait for all nodes to connect.
-        timeout: the number of seconds to wait in each of the four exchanges of a sum.
-        noise: whether to measure sigma as well.
+        **options: the options of :func:`run_on`; ``timeout`` is for each of the four exchanges of a sum.
     """
-    run, N = experiment.run, num_workers(experiment)
-    _check(experiment, N)
-    algorithm = algorithm_of(experiment, run.local_steps)  # type: ignore[arg-type]  # one number, as was checked
-    own = shard.federation()
-    server_side = fitted(algorithm, own)
-    evaluator = tested_with(experiment, shard, own)
-    model = own.start(run.seed)
-    if server_side.worker_init(model):
-        raise InputError(
-            f"{algorithm.name} keeps a memory for each worker, which is not possible with secure sums; use fedavg, or"
-            " optimiser_state = reset for a local optimiser."
-        )
-    if any(name.startswith(("optimiser.", "clock.")) for name in answer_of(server_side, model, {})[0]):
-        raise InputError(
-            "Secure sums round to about 1e-7, which is too coarse for averaged optimiser states and for clocks of local"
-            " steps; choose optimiser_state = reset, and schedules by=round."
-        )
-    fleet = Fleet(grid, positive("timeout", timeout))
-    fleet.gather(N, positive("wait", wait), form_of(own))
-    values: dict[str, Any] = {
-        **described(algorithm),
-        "local_steps": [run.local_steps],
-        "num_workers": N,
-        "seed": run.seed,
-        "noise": noise,
-        "watch": True,
-    }
-    settings = Settings(
-        federation="summed securely over Flower",
-        algorithm={"name": algorithm.name, **algorithm.parameters},
-        local_steps=run.local_steps,  # type: ignore[arg-type]  # one number, as was checked
-        rounds=run.rounds,
-        participation=Participation(),
-        seed=run.seed,
-        record_every=1,
-        target_loss=None,
-        chunk=1,
-        evaluator=evaluator.digest if evaluator else None,
-    ).to_json()
-    server: Mapping[str, torch.Tensor] = server_side.init(model)
-    sent = answer_of(server_side, model, {})[0]
-    names = [*sorted([f"message.{name}" for name in sent] + ["gradient", "x"])]
-    # What a worker sends for each part of a request: vectors as long as the model, numbers, and two marks.
-    whole = tuple(model.shape)
-    shapes_of = {"look": [whole, (3,), (2,)], "evaluate": [whole, (2,), (2,)], "train": [whole] * len(names) + [(2,)]}
-    rounds: list[Round] = []
-    seconds: list[float] = []
-    began = time.perf_counter()
-    before: _Before | None = None
-    status: Ending = "finished"
-    stopped_at = run.rounds
-    with ExitStack() as stack:
-        directory = None
-        if out is not None:
-            directory = stack.enter_context(RunDirectory.open(out, settings, description=experiment.to_toml()))
-            fleet.record_in(directory.path)
-        noises = Noise(directory.path if directory else None)
-
-        def keep(record: Round) -> None:
-            rounds.append(record)
-            seconds.append(time.perf_counter() - began)
-            if directory:
-                directory.append(record, seconds[-1])
-
-        for number in range(run.rounds + 1):
-            last = number == run.rounds
-            parts = [*(["look"] if before else []), "evaluate", *([] if last else ["train"])]
-            tensors = {"model": model, **records.named("server", server)}
-            if before is not None:
-                mean = before.sums.spread.mean
-                assert mean is not None
-                tensors["mean"] = mean.to(model.dtype)
-            request = {**values, "parts": parts, "round": number, "seen_from": number - 1}
-            try:
-                shapes = [shape for part in parts for shape in shapes_of[part]]
-                answer = _MeanAnswer(secure_mean(grid, context, fleet, number, tensors, request, shapes), N, number)
-            except MachineError:
-                if before is not None:
-                    keep(before.record)  # without what this round would have seen of it
-                raise
-            if before is not None:
-                keep(_completed(before, answer.part(2)))
-            evaluated = answer.part(2)
-            if evaluated is None:
-                # As in every run that diverges, the last model with a finite loss is kept.
-                status, stopped_at, model = "diverged", number, model if before is None else before.model
-                break
-            gradient, numbers = evaluated
-            loss, variance = (numbers / _SMALLER).tolist()
-            accuracy = evaluator.accuracy(model) if evaluator else None
-            record = Round(number, loss, float(gradient @ gradient), accuracy=accuracy)
-            if noise:
-                noises.add(number, {"0": variance})
-            trained = None if last else answer.part(len(names))
-            if trained is None:
-                keep(record)
-                if not last:
-                    status, stopped_at = "diverged", number + 1
-                break
-            changes = dict(zip(names, trained, strict=True))
-            sums = Sums(spread=Spread(1.0, changes["x"], 0.0), gradient=changes["gradient"])
-            before = _Before(record, model, gradient, sums)
-            message = {name: value.to(model.dtype) for name, value in records.part(changes, "message").items()}
-            model, server = server_side.update(model, server, message, 1.0)
-        trace = Trace(settings, status, stopped_at, tuple(rounds), model.numpy().copy(), tuple(seconds))
-        if directory:
-            directory.finish(trace)
-            write_measurement(directory.path, trace, noises, N)
-    return trace
+    number, own = num_workers(experiment), shard.federation()
+    _check(experiment, number)
+    algorithm = algorithm_of(experiment, experiment.run.local_steps)  # type: ignore[arg-type]  # one number, as checked
+    _check_algorithm(fitted(algorithm, own), own.start(experiment.run.seed))
+    return run_on(grid, experiment, shard, engine=partial(SecureEngine, grid, context), chunk=number, **options)
 
 
 def _check(experiment: Experiment, num_workers: int) -> None:
@@ -355,22 +370,27 @@ def _check(experiment: Experiment, num_workers: int) -> None:
         )
 
 
-class _Before(NamedTuple):
-    """A round whose workers have trained, but have not yet evaluated their mean model."""
+def _check_algorithm(algorithm: Algorithm, model: torch.Tensor) -> None:
+    """Raise an error if what the algorithm's workers remember or send cannot be summed securely."""
+    if algorithm.worker_init(model):
+        raise InputError(
+            f"{algorithm.name} keeps a memory for each worker, which is not possible with secure sums; use fedavg, or"
+            " optimiser_state = reset for a local optimiser."
+        )
+    if any(name.startswith(("optimiser.", "clock.")) for name in answer_of(algorithm, model, {})[0]):
+        raise InputError(
+            "Secure sums round to about 1e-7, which is too coarse for averaged optimiser states and for clocks of local"
+            " steps; choose optimiser_state = reset, and schedules by=round."
+        )
 
-    record: Round
-    model: torch.Tensor
-    gradient: torch.Tensor
-    sums: Sums
 
-
-class _MeanAnswer:
-    """The mean answer of a round, to be read part by part in the order of the request."""
+class _SummedParts:
+    """The means of a request's parts, to be read part by part in the order of the request."""
 
     def __init__(self, vectors: Iterable[torch.Tensor], num_workers: int, round: int) -> None:
         self._vectors, self._num_workers, self._round = iter(vectors), num_workers, round
 
-    def part(self, length: int) -> list[torch.Tensor] | None:
+    def next(self, length: int) -> list[torch.Tensor] | None:
         """The next ``length`` vectors; ``None`` if a worker's numbers were not finite."""
         vectors, marks = list(islice(self._vectors, length)), next(self._vectors)
         # A mark from one worker adds 1 / N to the mean.
@@ -383,15 +403,3 @@ class _MeanAnswer:
                 " the rounds before it are kept; use a smaller gamma or fewer local steps."
             )
         return vectors
-
-
-def _completed(before: _Before, looked: list[torch.Tensor] | None) -> Round:
-    """The record of a round whose workers have evaluated their mean model."""
-    if looked is None:
-        return before.record
-    at_mean, numbers = looked
-    squares, change2, distance2 = (numbers / _SMALLER).tolist()
-    before.sums.spread.squares = distance2
-    steepest = (change2 / distance2) ** 0.5 if distance2 > 0 else 0.0
-    seen = compare(before.model, before.gradient, before.sums, Secants(at_mean, squares, steepest))
-    return replace(before.record, **seen._asdict())

@@ -18,6 +18,7 @@ from fedgauge.algorithms.paces import Chosen
 from fedgauge.base.errors import InputError, MachineError, positive
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.supervised import SupervisedFederation
+from fedgauge.simulation.engines.local import Engine
 from fedgauge.simulation.experiment.config import Experiment
 from fedgauge.simulation.experiment.prepare import algorithm_of, local_steps_of, participation_of, share_out
 from fedgauge.simulation.experiment.user_data import TestSet
@@ -90,6 +91,8 @@ def run_on(
     timeout: float = TIMEOUT,
     noise: bool = True,
     observer: Observer | None = None,
+    engine: Callable[[Work, Fleet, RunSchedule, Noise], Engine] = FlowerEngine,
+    chunk: int = 1,
 ) -> Trace:
     """Run an experiment's algorithm on the nodes of a Flower run, and save it as an ordinary run.
 
@@ -109,6 +112,8 @@ def run_on(
         noise: whether to measure the variance of stochastic gradients at every recorded round, which takes a pass over
             single samples.
         observer: called after every round.
+        engine: how the workers' part of a round is computed.
+        chunk: the number of workers that the engine answers for at once.
 
     Returns:
         The trace of the run, as from ``simulate``.
@@ -142,11 +147,11 @@ def run_on(
         _first_round(place) if resume and place else 0,
     )
 
-    def make_engine(work: Work) -> FlowerEngine:
+    def make_engine(work: Work) -> Engine:
         # By now the run's directory is open, and it is certain that this run may write there.
         fleet.record_in(place)
         kept.append(Noise(place))
-        return FlowerEngine(work, fleet, schedule, kept[-1])
+        return engine(work, fleet, schedule, kept[-1])
 
     trace = simulate(
         federation,
@@ -159,7 +164,7 @@ def run_on(
             every=run.record_every or 1, evaluator=evaluator, watch=run.watch is not False, observer=observer
         ),
         stop=run.stop,
-        compute=Compute(chunk=1, engine=make_engine),
+        compute=Compute(chunk=chunk, engine=make_engine),
         keep=None if place is None else Keep(place, resume, run.checkpoint_every, experiment.to_toml()),
     )
     # A run that had already ended has its measurement, unless it was killed just before writing it.
@@ -243,15 +248,13 @@ def server_app(load: Callable[[Context], Shard] | None = None, *, secure: bool =
         options = {name: config[name] for name in ("wait", "timeout") if name in config}
         common: dict[str, Any] = {name: float(value) for name, value in options.items()}
         common |= {"out": str(config["out"]) if config.get("out") else None, "noise": bool(config.get("noise", True))}
+        common |= {"resume": bool(config.get("resume", False)), "observer": _print_round}
         if secure:
             from fedgauge_flower.secure import run_securely
 
-            if config.get("resume"):
-                raise InputError("A run with secure sums cannot be resumed; leave out resume, and choose another out.")
             trace = run_securely(grid, context, experiment, shard, **common)
         else:
-            resume = bool(config.get("resume", False))
-            trace = run_on(grid, experiment, shard, resume=resume, observer=_print_round, **common)
+            trace = run_on(grid, experiment, shard, **common)
         last = trace.rounds[-1] if trace.rounds else None
         where = f"; kept in {config['out']}" if config.get("out") else ""
         print(f"fedgauge: {trace.status} at round {trace.stopped_at}, loss {last.loss if last else '–'}{where}.")

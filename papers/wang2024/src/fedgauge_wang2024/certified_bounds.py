@@ -19,7 +19,7 @@ import numpy as np
 from fedgauge.base.errors import MOST_RUNS, InputError, count, nearest
 from fedgauge.base.progress import silent
 from fedgauge.base.types import Progress
-from fedgauge.show.terminal import console
+from fedgauge.show import console
 from fedgauge.simulation.experiment.jobs import make_pool
 from fedgauge.simulation.options import HERE, Compute, Recording
 from fedgauge.theory import find

@@ -54,7 +54,7 @@ def table2(
 
     Example: fedgauge paper table2 --seeds 12 --out results/table2
     """
-    from fedgauge.show.terminal import console
+    from fedgauge.show import console
     from fedgauge_wang2024 import table2 as table
 
     check(out)
@@ -83,7 +83,7 @@ def table1(
     Example: fedgauge paper table1 --model mlp --data DIR --out results/table1
     """
     from fedgauge.base.errors import InputError, nearest
-    from fedgauge.show.terminal import console
+    from fedgauge.show import console
     from fedgauge_wang2024 import table1 as table
     from fedgauge_wang2024.earlier import read_earlier
     from fedgauge_wang2024.results import Table1
@@ -154,7 +154,7 @@ def _figure(name: str) -> None:
         json: options.Json = False,
     ) -> None:
         from fedgauge.base.errors import InputError
-        from fedgauge.show.terminal import console
+        from fedgauge.show import console
         from fedgauge_wang2024 import training_curves
         from fedgauge_wang2024.earlier import read_earlier
         from fedgauge_wang2024.results import CurvesFigure
@@ -219,7 +219,7 @@ def everything(
     Example: fedgauge paper all --effort laptop --data DIR --out results
     """
     from fedgauge.base.errors import InputError
-    from fedgauge.show.terminal import console
+    from fedgauge.show import console
     from fedgauge_wang2024 import exhibits
 
     if out is None:
@@ -246,9 +246,7 @@ def everything(
 
 @app.command()
 def draw(
-    results: Annotated[
-        Path, typer.Argument(help="Directory of results, as 'paper all' writes it.", show_default=False)
-    ],
+    results: Annotated[Path, typer.Argument(help="Directory of results, as 'paper all' writes it.")],
     json: options.Json = False,
 ) -> None:
     """Draw the pictures of stored results again; nothing is run.
@@ -272,9 +270,7 @@ def draw(
 
 @app.command()
 def ledger(
-    results: Annotated[
-        Path, typer.Argument(help="Directory of results, as 'paper all' writes it.", show_default=False)
-    ],
+    results: Annotated[Path, typer.Argument(help="Directory of results, as 'paper all' writes it.")],
     out: Annotated[Path | None, typer.Option(help="Write the page here (.md), and its rows beside it (.json).")] = None,
     json: options.Json = False,
 ) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedgauge.base.errors import InputError
-from fedgauge.show.terminal import console
+from fedgauge.show import console
 from fedgauge_wang2024 import glance
 from fedgauge_wang2024.claims import CLAIMS
 from fedgauge_wang2024.notes import Notes, read_notes

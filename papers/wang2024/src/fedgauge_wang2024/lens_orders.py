@@ -12,8 +12,7 @@ import numpy as np
 
 from fedgauge.base.randomness import Purpose, Streams
 from fedgauge.base.types import Floats
-from fedgauge.show import pictures
-from fedgauge.show.terminal import console
+from fedgauge.show import console, pictures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

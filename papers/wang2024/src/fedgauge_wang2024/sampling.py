@@ -14,9 +14,8 @@ from typing import Any
 from fedgauge.algorithms import fedavg
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.random_quadratics import random_quadratics
-from fedgauge.show import pictures
+from fedgauge.show import console, pictures
 from fedgauge.show.charts import LineChart, Series
-from fedgauge.show.terminal import console
 from fedgauge.theory.expectation import expect
 from fedgauge_wang2024.results import SamplingResult
 

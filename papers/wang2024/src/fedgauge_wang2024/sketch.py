@@ -15,8 +15,7 @@ import numpy as np
 
 from fedgauge.base.types import Floats
 from fedgauge.federation.quadratic import QuadraticFederation
-from fedgauge.show import pictures
-from fedgauge.show.terminal import console
+from fedgauge.show import console, pictures
 from fedgauge.values.display import counted
 from fedgauge_wang2024.results import Sketch
 

@@ -34,7 +34,7 @@ def lenses(
     """
     from fedgauge.base.errors import InputError, positive
     from fedgauge.measurement.gauge.preparation import read_goal
-    from fedgauge.show.terminal import console
+    from fedgauge.show import console
     from fedgauge_wang2024 import lens_orders
     from fedgauge_wang2024 import lens_study as experiment
 
@@ -90,7 +90,7 @@ def certified(
 
     Example: fedgauge paper certified --source digits --seeds 20 --out results/certified
     """
-    from fedgauge.show.terminal import console
+    from fedgauge.show import console
     from fedgauge_wang2024 import certified_bounds as table
 
     compute = options.compute_from(jobs, engine, address)
@@ -126,9 +126,7 @@ def decisive(
     data: options.Data = None,
     seeds: Annotated[int, typer.Option(help="Number of seeds for each federation.")] = 5,
     seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
-    kind: Annotated[
-        list[str] | None, typer.Option(help="Only this kind of heterogeneity; may be repeated.", show_default=False)
-    ] = None,
+    kind: Annotated[list[str] | None, typer.Option(help="Only this kind of heterogeneity; may be repeated.")] = None,
     designed: Annotated[bool, typer.Option(help="Also federations of equal zeta, found by bisection.")] = True,
     jobs: Jobs = None,
     engine: options.Engine = None,
@@ -140,7 +138,7 @@ def decisive(
 
     Example: fedgauge paper decisive --source digits --out results/decisive
     """
-    from fedgauge.show.terminal import console
+    from fedgauge.show import console
     from fedgauge_wang2024.decisive import page, study
 
     compute = options.compute_from(jobs, engine, address)

@@ -22,8 +22,7 @@ from fedgauge.algorithms import fedavg
 from fedgauge.base.errors import MOST_RUNS, InputError, count
 from fedgauge.base.progress import silent
 from fedgauge.base.types import Progress
-from fedgauge.show import pictures
-from fedgauge.show.terminal import console
+from fedgauge.show import console, pictures
 from fedgauge.simulation.experiment.config import Experiment
 from fedgauge.simulation.experiment.jobs import make_pool
 from fedgauge.simulation.experiment.jobs import progress as took

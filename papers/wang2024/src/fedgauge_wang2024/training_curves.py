@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 from fedgauge.base.errors import InputError, nearest
 from fedgauge.base.progress import silent
 from fedgauge.base.types import Progress
-from fedgauge.show import pictures
+from fedgauge.show import console, pictures
 from fedgauge.show.charts import LineChart
-from fedgauge.show.terminal import console
 from fedgauge.show.views.sweeps import band
 from fedgauge.simulation.experiment.sweep import SeedCurve, Sweep, run_sweep, shown
 from fedgauge.simulation.options import HERE, Compute

@@ -195,7 +195,7 @@ def estimate(scale: Scale, models: tuple[str, ...] = (), seconds: float = 5.0) -
 
 def show(rows: list[dict[str, Any]], scale: Scale) -> None:
     """Print the estimate."""
-    from fedgauge.show.terminal import console
+    from fedgauge.show import console
 
     figures = {key: [name for name, panels in CURVES.items() if key in {p.study for p in panels}] for key in STUDIES}
     cells = [

@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedgauge.show import files, pictures
+from fedgauge.show import console, files, pictures
 from fedgauge.show.charts import LineChart, Series
-from fedgauge.show.terminal import console
 from fedgauge.show.views.partitions import labels_chart
 from fedgauge.simulation.experiment.config import Experiment
 from fedgauge.values import Round

@@ -71,12 +71,12 @@ def first_of_late_blocks(rounds: Sequence[int]) -> set[int]:
     >>> sorted(first_of_late_blocks([1, 1, 4, 4, 4, 1, 1, 4]))
     [7]
     """
-    done, found = 0, dict[int, int]()
+    done, first = 0, dict[int, int]()
     for number, steps in enumerate(rounds):
-        if 2 * done >= sum(rounds) and steps > 1 and steps not in found and rounds[number - 1] != steps:
-            found[steps] = number
+        if 2 * done >= sum(rounds) and steps > 1 and steps not in first and rounds[number - 1] != steps:
+            first[steps] = number
         done += steps
-    return set(found.values())
+    return set(first.values())
 
 
 def observed(track: Track, rounds: Sequence[int], candidates: Sequence[int], floor: float) -> Observations:
@@ -114,10 +114,10 @@ def efficiencies(seen: Sequence[tuple[Sequence[int], Observations]]) -> list[Ste
     squares: dict[int, list[float]] = {}
     for candidates, records in seen:
         with np.errstate(all="ignore"):
-            found = fit(records)
+            fitted = fit(records)
         for k, steps in enumerate(candidates[1:]):
-            logs.setdefault(steps, []).append(-float(found.log_slowdowns[0, k]))
-            squares.setdefault(steps, []).append(float(found.log_slowdowns[1:, k].var()))
+            logs.setdefault(steps, []).append(-float(fitted.log_slowdowns[0, k]))
+            squares.setdefault(steps, []).append(float(fitted.log_slowdowns[1:, k].var()))
     entries = []
     for steps, values in sorted(logs.items()):
         n, best = len(values), float(np.mean(values))

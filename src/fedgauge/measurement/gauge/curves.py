@@ -214,25 +214,25 @@ _NEARLY_ALL, _MANY, _STILL_PAYS = 0.95, 0.8, 0.4
 """
 
 
-def next_number(found: Mapping[int, float], unpaid: Collection[int] = ()) -> int | None:
+def next_number(slowdowns: Mapping[int, float], unpaid: Collection[int] = ()) -> int | None:
     """The number of local steps to run next; None if those that were run are enough.
 
     Args:
-        found: the efficiency of each number that was run; 0 where there is none.
+        slowdowns: the efficiency of each number that was run; 0 where there is none.
         unpaid: numbers that exceed the budget.
 
     >>> next_number({}), next_number({16: 0.9}), next_number({16: 0.3}), next_number({16: 0.9}, unpaid={64})
     (16, 64, 4, 4)
     """
-    if not found:
+    if not slowdowns:
         return None if FIRST in unpaid else FIRST
-    if len(found) >= ENOUGH:
+    if len(slowdowns) >= ENOUGH:
         return None
-    least, most = min(found), max(found)
+    least, most = min(slowdowns), max(slowdowns)
     further = []
-    if found[most] >= _STILL_PAYS and most * FACTOR <= MOST:
+    if slowdowns[most] >= _STILL_PAYS and most * FACTOR <= MOST:
         further.append(most * FACTOR)
-    if found[least] < _NEARLY_ALL and least > 2:
+    if slowdowns[least] < _NEARLY_ALL and least > 2:
         # Where even the least loses much, what matters lies below it, and the budget goes there first.
-        further.insert(0 if found[least] < _MANY else len(further), max(least // FACTOR, 2))
+        further.insert(0 if slowdowns[least] < _MANY else len(further), max(least // FACTOR, 2))
     return next((each for each in further if each not in unpaid), None)

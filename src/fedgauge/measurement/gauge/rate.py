@@ -53,8 +53,8 @@ def fastest_rate(
 
     >>> from fedgauge import fedavg, random_quadratics
     >>> same = random_quadratics(4, 3, hessian_spread=0.0)
-    >>> found = fastest_rate(lambda gamma: Setup(same, fedavg(gamma)), steps=512)
-    >>> found.gamma in [gamma for gamma, _ in found.tried], found.steps
+    >>> fastest = fastest_rate(lambda gamma: Setup(same, fedavg(gamma)), steps=512)
+    >>> fastest.gamma in [gamma for gamma, _ in fastest.tried], fastest.steps
     (True, 64)
     """
     length = min(max(steps // PART, LEAST), steps)

@@ -101,11 +101,11 @@ class PartStore:
 
     def once(self, name: str, compute: Callable[[], Any]) -> Any:
         """A part as JSON: the one that is kept, or a new one."""
-        found = self.read(name)
-        if found is None:
-            found = compute()
-            self.write(name, found)
-        return found
+        content = self.read(name)
+        if content is None:
+            content = compute()
+            self.write(name, content)
+        return content
 
     def read_state(self, name: str, round: int) -> State | None:
         """The state of a run after a round; None if there is none that can be read."""

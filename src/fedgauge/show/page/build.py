@@ -26,7 +26,7 @@ class Report(NamedTuple):
 
 
 def build(
-    found: FoundResults,
+    results: FoundResults,
     background: Background | None = None,
     command: str = "",
     sections: Sequence[Section] = SECTIONS,
@@ -34,14 +34,14 @@ def build(
     """Write the report on some results.
 
     Args:
-        found: the results that were read from files.
+        results: the results that were read from files.
         background: what was computed about them by :func:`fedgauge.show.results.background.background_of`.
         command: the command that makes this report, to be shown on the page.
         sections: the sections of the page.
     """
     background = background or Background()
-    headings = _headings(found, sections)
-    given = ReportInput(found, background, command, tuple(headings.values()))
+    headings = _headings(results, sections)
+    given = ReportInput(results, background, command, tuple(headings.values()))
     main = given.headings[0]
     card = next(filter(None, (heading.card(given) for heading in sorted(given.headings, key=_is_later))), None)
     verdict = card.sentences[0] if card else main.verdict(given)
@@ -54,7 +54,7 @@ def build(
     # JSON has no infinity; the page's data has text instead of an infinite number.
     data: dict[str, Any] = finite(
         {
-            "path": found.path,
+            "path": results.path,
             "verdict": verdict,
             "summary": summary,
             "sections": [section.name for section in parts],
@@ -69,7 +69,7 @@ def build(
         script=f'(()=>{{"use strict";\n{resource("writing.js")}\n{resource("page.js", _PACKAGE)}}})();',
         data=data,
         heading=_title(given),
-        path=found.path,
+        path=results.path,
         verdict=verdict,
         card=head,
         summary=summary,
@@ -79,22 +79,22 @@ def build(
     return Report(html, data)
 
 
-def _headings(found: FoundResults, sections: Sequence[Section]) -> dict[str, Heading]:
+def _headings(results: FoundResults, sections: Sequence[Section]) -> dict[str, Heading]:
     """The headings of the kinds of result that were found; a kind without a section is an error."""
     known = {section.kinds[0]: section.heading for section in sections if section.heading}
-    for kind in found.kinds:
+    for kind in results.kinds:
         if kind not in known:
             raise InputError(
-                f"{found.path} is the result of '{RESULTS[kind].written_by}', for which there is no report page; that"
+                f"{results.path} is the result of '{RESULTS[kind].written_by}', for which there is no report page; that"
                 " command prints and draws its result itself."
             )
-    return {kind: known[kind] for kind in found.kinds}
+    return {kind: known[kind] for kind in results.kinds}
 
 
 def _rendered(given: ReportInput, sections: Sequence[Section]) -> list[RenderedSection]:
     """The sections that have something to show; a plan beside a run is the next step, so it comes last."""
     *before, last = sections
-    if given.found.run:
+    if given.results.run:
         before.sort(key=lambda section: section.is_last_beside_run)
     rendered = (section.render(given) for section in (*before, last))
     return [section for section in rendered if section]
@@ -106,7 +106,7 @@ def _is_later(heading: Heading) -> bool:
 
 def _title(given: ReportInput) -> str:
     """The name of the experiment: its data, its model and its algorithm; else what the result is."""
-    experiment, run = given.background.experiment, given.found.run
+    experiment, run = given.background.experiment, given.results.run
     algorithm = run.settings.get("algorithm", {}).get("name") if run else None
     if experiment is None:
         return f"{algorithm}, your own federation" if algorithm else _capital(given.headings[0].noun)
@@ -122,7 +122,7 @@ def _capital(words: str) -> str:
 
 def _warnings(given: ReportInput) -> list[str]:
     """What a reader must know first: that a run is incomplete, or that something could not be shown."""
-    run, comparison = given.found.run, given.background.comparison
+    run, comparison = given.results.run, given.background.comparison
     warnings = [*(comparison.answer.contradictions if comparison else ()), *given.background.notes]
     if run is None:
         return warnings

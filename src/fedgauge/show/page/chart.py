@@ -91,32 +91,32 @@ def ticks_of(scale: AxisScale, whole: bool = False) -> list[Tick]:
     for most in (6, 5, 4, 3, 2):
         marks = [mark for mark in scale.ticks(most) if not whole or mark.is_integer()] or scale.ticks(most)
         words = labels(marks)
-        found = [
+        ticks = [
             Tick(at, label, "tick odd" if number % 2 else "tick", min(at, WIDTH - len(label) * LETTER / 2))
             for number, (at, label) in enumerate(zip(map(scale, marks), words, strict=True))
         ]
-        if _apart(found, _SMALL_LETTER) and _apart(found[::2], LETTER):
-            return found
-    return found[:1]
+        if _apart(ticks, _SMALL_LETTER) and _apart(ticks[::2], LETTER):
+            return ticks
+    return ticks[:1]
 
 
 def _ticks_at(scale: AxisScale, places: Iterable[float]) -> list[Tick]:
     """A tick at every place where a line has a point, such as the local steps that were tried; none without room."""
     marks = sorted(place for place in places if drawable(place, scale))
     words = [f"{mark:g}" for mark in marks]
-    found = [
+    ticks = [
         Tick(at, label, "tick odd" if number % 2 else "tick", min(at, WIDTH - len(label) * LETTER / 2))
         for number, (at, label) in enumerate(zip(map(scale, marks), words, strict=True))
     ]
-    fits = len(marks) > 1 and _apart(found, _SMALL_LETTER) and _apart(found[::2], LETTER)
-    return found if fits and max(map(len, words)) <= 6 else []
+    fits = len(marks) > 1 and _apart(ticks, _SMALL_LETTER) and _apart(ticks[::2], LETTER)
+    return ticks if fits and max(map(len, words)) <= 6 else []
 
 
-def _apart(found: Sequence[Tick], letter: float) -> bool:
+def _apart(ticks: Sequence[Tick], letter: float) -> bool:
     """Whether there is a gap between each label and the next."""
     return all(
         other.middle - one.middle > letter * (len(one.label) + len(other.label) + 1) / 2
-        for one, other in pairwise(found)
+        for one, other in pairwise(ticks)
     )
 
 
@@ -334,8 +334,8 @@ def _extremes(numbers: Sequence[float]) -> list[int]:
 def draw_layers(chart: StackedChart) -> Drawing:
     """Draw layers on top of each other; the reader can choose between heights and shares of the whole.
 
-    >>> from fedgauge.show.charts import Layer
-    >>> layers = [Layer("a", 0, [1, 1]), Layer("b", 1, [0, 3])]
+    >>> from fedgauge.show.charts import StackLayer
+    >>> layers = [StackLayer("a", 0, [1, 1]), StackLayer("b", 1, [0, 3])]
     >>> draw_layers(StackedChart("terms", [1, 2], layers, "T", "I", "bound")).data["series"][1]["share"]
     [0.0, 0.75]
     """

@@ -14,8 +14,7 @@ from fedgauge.show.page.grids import draw
 from fedgauge.show.results.background import Background
 from fedgauge.show.results.reading import FoundResults
 from fedgauge.show.views.view import Cell, Table, View, view
-from fedgauge.show.web.elements import STANDINGS, CellValue, page_environment
-from fedgauge.show.web.views import html_facts, html_table
+from fedgauge.show.web.elements import STANDINGS, CellValue, html_facts, html_table, page_environment
 from fedgauge.values import Result
 
 Kind = TypeVar("Kind", bound=Result)
@@ -64,7 +63,7 @@ class ReportInput:
     """All that a report may show.
 
     Attributes:
-        found: the results that were read from files.
+        results: the results that were read from files.
         background: what was worked out about them.
         command: that asked for the report.
         headings: of the kinds that are there, the one that the report is mainly about first.
@@ -72,7 +71,7 @@ class ReportInput:
         card: the answer with which it begins, if it has one.
     """
 
-    found: FoundResults
+    results: FoundResults
     background: Background = field(default_factory=Background)
     command: str = ""
     headings: tuple[Heading, ...] = ()
@@ -81,8 +80,8 @@ class ReportInput:
 
     def result(self, kind: type[Kind]) -> Kind:
         """The result of a kind that is there."""
-        found: Kind = self.found.by_kind[kind.kind]
-        return found
+        result: Kind = self.results.by_kind[kind.kind]
+        return result
 
 
 def shown(kind: type[Result]) -> Callable[[ReportInput], View]:
@@ -119,7 +118,7 @@ class Section:
 
     def render(self, given: ReportInput) -> RenderedSection | None:
         """The section as HTML; None where there is nothing to show."""
-        if self.kinds and not set(self.kinds) & set(given.found.kinds):
+        if self.kinds and not set(self.kinds) & set(given.results.kinds):
             return None
         content = self.show(given)
         if content is None:

@@ -56,27 +56,27 @@ class Background:
     notes: tuple[str, ...] = ()
 
 
-def background_of(found: FoundResults) -> Background:
+def background_of(results: FoundResults) -> Background:
     """Work out the experiment, how its data is divided, and the theorem that covers the run."""
-    experiment = _experiment(found)
+    experiment = _experiment(results)
     labels, workers, notes = None, None, []
     if experiment is not None:
         try:
             if experiment.data.is_quadratic:
-                workers = _quadratics(experiment, found.run).num_workers
+                workers = _quadratics(experiment, results.run).num_workers
             else:
                 labels, workers = _share_out(experiment)
         except (InputError, MachineError) as error:
             notes.append(f"What the workers hold cannot be shown: {error}")
-    if workers is None and found.measurement:  # which is of the same federation, or it would have been refused
-        workers = found.measurement.settings.get("workers")
+    if workers is None and results.measurement:  # which is of the same federation, or it would have been refused
+        workers = results.measurement.settings.get("workers")
     comparison = None
     # A plan's constants belong to the plan's experiment, which need not be the run's.
-    constants = found.measurement.constants if found.measurement else None
-    if found.run and constants:
+    constants = results.measurement.constants if results.measurement else None
+    if results.run and constants:
         try:
-            run = found.run
-            if found.measurement and found.measurement.settings.get("weights") is not None:
+            run = results.run
+            if results.measurement and results.measurement.settings.get("weights") is not None:
                 raise InputError(
                     "The constants were measured with unequal weights of the workers, for which no report"
                     " evaluates the theorems; measure with equal weights."
@@ -87,14 +87,14 @@ def background_of(found: FoundResults) -> Background:
     return Background(experiment, labels, workers, comparison, tuple(notes))
 
 
-def _experiment(found: FoundResults) -> Experiment | None:
+def _experiment(results: FoundResults) -> Experiment | None:
     """The experiment that was run, measured, planned, gauged or swept, in that order."""
     sources: dict[str, Mapping[str, Any] | None] = {
-        f"{found.path}: experiment.toml": found.run.experiment if found.run else None,
-        "The measurement": found.measurement.settings.get("experiment") if found.measurement else None,
-        "The plan": found.plan.experiment if found.plan else None,
-        "The gauge": found.by_kind["gauge"].settings.get("experiment") if "gauge" in found.by_kind else None,
-        found.path: found.by_kind["sweep"].experiment if "sweep" in found.by_kind else None,
+        f"{results.path}: experiment.toml": results.run.experiment if results.run else None,
+        "The measurement": results.measurement.settings.get("experiment") if results.measurement else None,
+        "The plan": results.plan.experiment if results.plan else None,
+        "The gauge": results.by_kind["gauge"].settings.get("experiment") if "gauge" in results.by_kind else None,
+        results.path: results.by_kind["sweep"].experiment if "sweep" in results.by_kind else None,
     }
     for name, data in sources.items():
         if data:

@@ -46,14 +46,14 @@ class Beside:
         return f"{said[0].upper()}{said[1:]}." if said else ""
 
 
-def add_beside(found: FoundResults) -> Beside:
+def add_beside(results: FoundResults) -> Beside:
     """Add what belongs to a run and was not named: the nearest file of each kind, one about its own model first."""
-    run, used, left_out = found.run, [], {}
+    run, used, left_out = results.run, [], {}
     if run is None:
-        return Beside(found)
+        return Beside(results)
     for kind, name in _FILES.items():
         fitting: list[tuple[bool, Path, Any]] = []
-        for path in _places(Path(run.path), name) if kind not in found.by_kind else ():
+        for path in _places(Path(run.path), name) if kind not in results.by_kind else ():
             try:
                 result = read_results(path).by_kind[kind]
             except (InputError, KeyError):
@@ -66,9 +66,9 @@ def add_beside(found: FoundResults) -> Beside:
                 fitting.append((not _is_at(run, result), path, result))
         if fitting:
             _, path, result = min(fitting, key=lambda each: each[0])
-            found = found.adding(kind, result)
+            results = results.adding(kind, result)
             used.append(path)
-    return Beside(found, tuple(used), left_out)
+    return Beside(results, tuple(used), left_out)
 
 
 def _places(run: Path, name: str) -> Iterator[Path]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
 from fedgauge.base.codec import parse_json
 from fedgauge.base.errors import InputError, nearest
-from fedgauge.base.files import read_file, read_named
+from fedgauge.base.files import read_file, read_json_input
 from fedgauge.base.user_code import RESULTS as ADDED
 from fedgauge.base.user_code import plugins
 from fedgauge.measurement.gauge.result import GaugeResult
@@ -64,20 +64,17 @@ class FoundResults:
     @property
     def run(self) -> FoundRun | None:
         """The run."""
-        found: FoundRun | None = self.by_kind.get(RUN)
-        return found
+        return cast("FoundRun | None", self.by_kind.get(RUN))
 
     @property
     def measurement(self) -> Measurement | None:
         """The measurement."""
-        found: Measurement | None = self.by_kind.get(Measurement.kind)
-        return found
+        return cast("Measurement | None", self.by_kind.get(Measurement.kind))
 
     @property
     def plan(self) -> Plan | None:
         """The plan by trial."""
-        found: Plan | None = self.by_kind.get(Plan.kind)
-        return found
+        return cast("Plan | None", self.by_kind.get(Plan.kind))
 
     def adding(self, kind: str, result: Any) -> FoundResults:
         """The same with one more result."""
@@ -100,37 +97,37 @@ def read_results(
         gauge: a gauge's JSON file.
         workers: the JSON file of an evaluation by worker.
     """
-    found = _in_directory(path) if path.is_dir() else _with(FoundResults(str(path)), path)
+    results = _in_directory(path) if path.is_dir() else _with(FoundResults(str(path)), path)
     if measure:
-        found = found.adding(Measurement.kind, _decode(Measurement, measure, _read(measure)))
+        results = results.adding(Measurement.kind, _decode(Measurement, measure, _read(measure)))
     if plan:
         data = _read(plan)
         kind: type[Result] = TheoryPlan if kind_of(data) is TheoryPlan else Plan
-        found = found.adding(kind.kind, _decode(kind, plan, data))
+        results = results.adding(kind.kind, _decode(kind, plan, data))
     if gauge:
-        found = found.adding(GaugeResult.kind, _decode(GaugeResult, gauge, _read(gauge)))
+        results = results.adding(GaugeResult.kind, _decode(GaugeResult, gauge, _read(gauge)))
     if workers:
-        found = found.adding(WorkerEvaluation.kind, _decode(WorkerEvaluation, workers, _read(workers)))
-    _check_same(found)
-    return found
+        results = results.adding(WorkerEvaluation.kind, _decode(WorkerEvaluation, workers, _read(workers)))
+    _check_same(results)
+    return results
 
 
 def _in_directory(path: Path) -> FoundResults:
-    found = FoundResults(str(path))
+    results = FoundResults(str(path))
     if (path / "settings.json").is_file():
-        found = found.adding(RUN, _run(path))
-    for name in _FILES if found.run else (*_FILES, *_ALONE):
+        results = results.adding(RUN, _run(path))
+    for name in _FILES if results.run else (*_FILES, *_ALONE):
         if (path / name).is_file():
-            found = _with(found, path / name)
-    if not found.by_kind:
+            results = _with(results, path / name)
+    if not results.by_kind:
         raise InputError(
             f"{path} holds nothing to report: none of settings.json (a run), gauge.json, measure.json, plan.json,"
             " theory.json, ledger.json and the result.json of a sweep, a figure or a table; name a directory with one."
         )
-    return found
+    return results
 
 
-def _with(found: FoundResults, path: Path) -> FoundResults:
+def _with(results: FoundResults, path: Path) -> FoundResults:
     data = _read(path)
     try:
         kind = kind_of(data)
@@ -142,16 +139,11 @@ def _with(found: FoundResults, path: Path) -> FoundResults:
             f"{path} is neither a measurement nor a plan nor any other result of fedgauge (it holds {held}); name a"
             " file that 'fedgauge measure', 'plan', 'runs sweep' or 'paper' wrote."
         )
-    return found.adding(kind.kind, _decode(kind, path, data))
+    return results.adding(kind.kind, _decode(kind, path, data))
 
 
 def _read(path: Path) -> Mapping[str, Any]:
-    try:
-        data = parse_json(read_named(path))
-    except OSError as error:
-        raise InputError(f"Cannot read {path}: {error.strerror}; name a run's directory or a JSON file.") from None
-    except ValueError:
-        raise InputError(f"{path} is not valid JSON; write it again.") from None
+    data = read_json_input(path, "a run's directory or a JSON file", parse_json)
     if not isinstance(data, Mapping):
         raise InputError(f"{path} must hold a JSON object; name a file that fedgauge wrote.")
     return data
@@ -217,10 +209,14 @@ def _check_settings(settings: Settings) -> None:
     if not isinstance(algorithm.get("name"), str):
         raise InputError("algorithm must have a name.")
     # A fingerprint says that functions are the user's own, whose factory may take anything.
-    own = isinstance(algorithm.get("code"), str)
+    is_users_code = isinstance(algorithm.get("code"), str)
     for name, value in algorithm.items():
         kind = _KINDS.get(name, (int, float))
-        if not own and name != "name" and (not isinstance(value, kind) or (isinstance(value, bool) != (bool in kind))):
+        if (
+            not is_users_code
+            and name != "name"
+            and (not isinstance(value, kind) or (isinstance(value, bool) != (bool in kind)))
+        ):
             what = "true or false" if bool in kind else "text" if str in kind else "a number"
             raise InputError(f"algorithm.{name} must be {what}, not {value!r}.")
     if settings.local_steps is None or isinstance(settings.local_steps, Mapping):
@@ -261,9 +257,9 @@ def _check_records(path: Path, sound: int) -> None:
         raise InputError(_misfit(path, error, "run it again")) from None
 
 
-def _check_same(found: FoundResults) -> None:
+def _check_same(results: FoundResults) -> None:
     """Refuse constants, gauges and plans of one federation beside a run on another."""
-    run, plan = found.run, found.plan
+    run, plan = results.run, results.plan
     if run and plan and run.experiment:
         # A file may have been named from another place.
         mine, planned = (Path(source_of(held)).name for held in (run.experiment, plan.experiment))
@@ -271,9 +267,9 @@ def _check_same(found: FoundResults) -> None:
             raise InputError(
                 f"The plan is for {planned}, and the run in {run.path} is on {mine}; name a plan for the same data."
             )
-    gauged, evaluated = (found.by_kind.get(each.kind) for each in (GaugeResult, WorkerEvaluation))
+    gauged, evaluated = (results.by_kind.get(each.kind) for each in (GaugeResult, WorkerEvaluation))
     others = (
-        ("measurement", found.measurement and found.measurement.settings.get("federation"), "measure", ""),
+        ("measurement", results.measurement and results.measurement.settings.get("federation"), "measure", ""),
         ("gauge", gauged and gauged.settings.get("federation"), "gauge", "/experiment.toml"),
         ("evaluation by worker", evaluated and evaluated.federation, "runs evaluate", ""),
     )

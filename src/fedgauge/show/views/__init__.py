@@ -11,10 +11,8 @@ from fedgauge.show.views import (
     partitions,
     plans,
     probes,
-    regions,
     runs,
     sweeps,
-    workers,
 )
 from fedgauge.show.views.view import Table, View, view
 
@@ -29,9 +27,7 @@ __all__ = [
     "partitions",
     "plans",
     "probes",
-    "regions",
     "runs",
     "sweeps",
     "view",
-    "workers",
 ]

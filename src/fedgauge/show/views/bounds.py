@@ -8,13 +8,13 @@ from collections.abc import Iterable
 import numpy as np
 
 from fedgauge.planning.comparison import Comparison
-from fedgauge.show.charts import Layer, LineChart, Mark, Row, RowChart, Series, StackedChart, Style
+from fedgauge.show.charts import LineChart, Mark, Row, RowChart, Series, StackedChart, StackLayer, Style
 from fedgauge.show.views.runs import some
 from fedgauge.show.views.view import (
     Cell,
     Formula,
     Share,
-    Standing,
+    StandingCell,
     Table,
     View,
     conditions_table,
@@ -29,12 +29,10 @@ from fedgauge.theory.base import Theorem
 from fedgauge.theory.corollaries import CorollaryRates
 from fedgauge.theory.expectation import Expectation
 from fedgauge.theory.search import Tuned
-from fedgauge.theory.worst_case import WorstCase
 from fedgauge.values import Bound, Condition, Number
 from fedgauge.values.display import short
 
 VERSIONS: dict[str, tuple[int, Style]] = {
-    "sdp": (7, "line"),
     "star": (2, "line"),
     "corrected": (4, "line"),
     "printed": (1, "dashed"),
@@ -70,39 +68,39 @@ def _terms_chart(bound: Bound, rival: Bound | None = None) -> RowChart:
 
 
 @view.register
-def view_of_bound(found: Bound) -> View:
+def view_of_bound(bound: Bound) -> View:
     """A bound and its terms, each at its largest where there are several."""
-    rows = [(term.name, float(np.max(term.value)), Formula(term.formula)) for term in found.terms]
-    sentence = f"{found.source.locator}, {found.source.version}: {found.quantity} <= {_ranged(found.total)}."
-    return View((sentence,), tables=(Table(("term", "value", "formula"), rows),), charts=(_terms_chart(found),))
+    rows = [(term.name, float(np.max(term.value)), Formula(term.formula)) for term in bound.terms]
+    sentence = f"{bound.source.locator}, {bound.source.version}: {bound.quantity} <= {_ranged(bound.total)}."
+    return View((sentence,), tables=(Table(("term", "value", "formula"), rows),), charts=(_terms_chart(bound),))
 
 
 @view.register
-def view_of_answer(found: TheoremAnswer, title: str = "", caveat: str = "") -> View:
+def view_of_answer(answer: TheoremAnswer, title: str = "", caveat: str = "") -> View:
     """A bound: its terms with their shares, its conditions, its versions side by side and the verdict.
 
     A certificate ends with the ``caveat``: what it takes for granted, or what it is about.
     """
-    bound = found.bound
-    ending = [caveat] if caveat and found.standing == "certified" else []
-    chosen = ", ".join(f"{name} = {number(found.values[name])}" for name in found.chosen)
+    bound = answer.bound
+    ending = [caveat] if caveat and answer.standing == "certified" else []
+    chosen = ", ".join(f"{name} = {number(answer.values[name])}" for name in answer.chosen)
     first = [f"Smallest within the conditions at {chosen}."] if chosen else []
     what = [bound.source.locator, bound.source.version, *([title] if title else [])]
     total = f"{bound.quantity} <= {number(float(bound.total))}"
-    tables = terms_table(bound, found.shares), conditions_table(bound.conditions), _versions(found)
+    tables = terms_table(bound, answer.shares), conditions_table(bound.conditions), _versions(answer)
     return View(
-        (" ".join([found.verdict, *ending, *found.notes]),),
-        title=f"{found.theorem} ({', '.join(what)}); {total}",
+        (" ".join([answer.verdict, *ending, *answer.notes]),),
+        title=f"{answer.theorem} ({', '.join(what)}); {total}",
         tables=tables,
         charts=(_terms_chart(bound),),
         notes=[*first, *bound.source.deviations],
-        standing=found.standing,
+        standing=answer.standing,
     )
 
 
-def _versions(found: TheoremAnswer) -> Table:
-    rows = [(name, each.total, _holding(each), each.gamma_max) for name, each in found.versions.items()]
-    chosen = list(found.versions).index(found.bound.source.version) if rows else None
+def _versions(answer: TheoremAnswer) -> Table:
+    rows = [(name, each.total, _holding(each), each.gamma_max) for name, each in answer.versions.items()]
+    chosen = list(answer.versions).index(answer.bound.source.version) if rows else None
     return Table(("version", "bound", "conditions", "largest gamma"), rows, "Versions", chosen=chosen)
 
 
@@ -113,41 +111,28 @@ def _holding(other: Other) -> str:
 
 
 @view.register
-def view_of_tuned(found: Tuned) -> View:
+def view_of_tuned(tuned: Tuned) -> View:
     """The best rates, and the bound that they give."""
-    steps = [f"{name} = {_ranged(value)}" for name, value in (("I", found.I), ("R", found.R)) if value is not None]
-    rates = ", ".join([*steps, f"gamma = {_ranged(found.gamma)}", f"eta = {_ranged(found.eta)}"])
-    return View((f"Best: {rates}, where {_bound_words(found.bound)}.",), charts=(_terms_chart(found.bound),))
+    steps = [f"{name} = {_ranged(value)}" for name, value in (("I", tuned.I), ("R", tuned.R)) if value is not None]
+    rates = ", ".join([*steps, f"gamma = {_ranged(tuned.gamma)}", f"eta = {_ranged(tuned.eta)}"])
+    return View((f"Best: {rates}, where {_bound_words(tuned.bound)}.",), charts=(_terms_chart(tuned.bound),))
 
 
 @view.register
-def view_of_corollary(found: CorollaryRates) -> View:
+def view_of_corollary(corollary: CorollaryRates) -> View:
     """A corollary's rates, from how many rounds on they are allowed, the bound there, and what fails."""
-    rates = f"gamma = {_ranged(found.gamma)}, eta = {_ranged(found.eta)}"
-    fewest = f"from R = {_ranged(found.R_min)} on" if np.isfinite(np.max(found.R_min)) else "at no R"
-    lines = [f"{found.locator}: {rates}, allowed {fewest}; there, {_bound_words(found.bound)}."]
-    if found.rival is not None:
-        lines.append(f"Instead, {_bound_words(found.rival)}.")
-    failed = [each for each in (*found.conditions, *found.bound.conditions) if not np.all(each.holds)]
+    rates = f"gamma = {_ranged(corollary.gamma)}, eta = {_ranged(corollary.eta)}"
+    fewest = f"from R = {_ranged(corollary.R_min)} on" if np.isfinite(np.max(corollary.R_min)) else "at no R"
+    lines = [f"{corollary.locator}: {rates}, allowed {fewest}; there, {_bound_words(corollary.bound)}."]
+    if corollary.rival is not None:
+        lines.append(f"Instead, {_bound_words(corollary.rival)}.")
+    failed = [each for each in (*corollary.conditions, *corollary.bound.conditions) if not np.all(each.holds)]
     lines += [f"Not satisfied: {_condition_words(each)}." for each in failed]
-    return View((*lines, *found.deviations), charts=(_terms_chart(found.bound, found.rival),))
+    return View((*lines, *corollary.deviations), charts=(_terms_chart(corollary.bound, corollary.rival),))
 
 
 def _condition_words(condition: Condition) -> str:
     return f"{condition.name} = {_ranged(condition.value)} is above {condition.formula} = {_ranged(condition.limit)}"
-
-
-@view.register
-def view_of_worst_case(found: WorstCase) -> View:
-    """The bounds against gamma; each ends where its theorem admits no larger rate."""
-    series = [
-        Series(name, found.gammas, [math.nan if height is None else height for height in heights], *VERSIONS[name])
-        for name, heights in (found.curves or {}).items()
-    ]
-    series.append(Series("a federation", [found.values["gamma"]], [found.found.grad2], 0, "dots"))
-    title = f"I = {found.values['I']:g}, R = {found.values['R']:g}"
-    chart = LineChart("worst-case", series, title, "gamma", "bound on the average of E‖∇f‖²", log_x=True)
-    return View((found.verdict,), charts=(chart,))
 
 
 def theorems_view(theorems: Iterable[Theorem]) -> View:
@@ -161,24 +146,28 @@ def theorems_view(theorems: Iterable[Theorem]) -> View:
 
 
 @view.register
-def view_of_expectation(found: Expectation, title: str = "") -> View:
+def view_of_expectation(expectation: Expectation, title: str = "") -> View:
     """The exact expected loss and squared gradient norm, after some of the rounds."""
-    last = len(found.loss) - 1
-    sentence = (
-        f"After {last} of {found.index}: E f = {short(found.loss[-1])} and E‖∇f‖² = {short(found.grad2[-1])}, exactly."
-    )
-    rows = [(index, found.loss[index], found.grad2[index]) for index in some(len(found.loss))]
-    table = Table((found.index, "E f", "E‖∇f‖²"), rows, note="exact, in closed form")
-    x = [float(index) for index in range(len(found.loss))]
+    last = len(expectation.loss) - 1
+    loss, grad2 = short(expectation.loss[-1]), short(expectation.grad2[-1])
+    sentence = f"After {last} of {expectation.index}: E f = {loss} and E‖∇f‖² = {grad2}, exactly."
+    rows = [(index, expectation.loss[index], expectation.grad2[index]) for index in some(len(expectation.loss))]
+    table = Table((expectation.index, "E f", "E‖∇f‖²"), rows, note="exact, in closed form")
+    x = [float(index) for index in range(len(expectation.loss))]
     charts = [
         LineChart(
-            "expected-loss", [Series("E f", x, found.loss)], "Exact expected loss", found.index, "E f", log=False
+            "expected-loss",
+            [Series("E f", x, expectation.loss)],
+            "Exact expected loss",
+            expectation.index,
+            "E f",
+            log=False,
         ),
         LineChart(
             "expected-grad2",
-            [Series("E‖∇f‖²", x, found.grad2)],
+            [Series("E‖∇f‖²", x, expectation.grad2)],
             "Exact expected squared gradient norm",
-            found.index,
+            expectation.index,
             "E‖∇f‖²",
         ),
     ]
@@ -190,70 +179,70 @@ def view_of_expectation(found: Expectation, title: str = "") -> View:
 _FAILS = "a condition of it fails"
 
 
-def worth(found: Comparison) -> str:
+def worth(comparison: Comparison) -> str:
     """The bound and what happened, and what the bound is worth, in a sentence."""
-    total, standing = float(found.answer.bound.total), found.answer.standing
+    total, standing = float(comparison.answer.bound.total), comparison.answer.standing
     if standing == "contradicted":
-        return found.answer.verdict
+        return comparison.answer.verdict
     if not math.isfinite(total):
         why = _FAILS if standing == "not certified" else "a constant is infinite"
-        return f"{found.locator} gives no bound for this run: {why}."
-    exceeded = ", which the run exceeds: a constant is too small" if total < found.reached else ""
+        return f"{comparison.locator} gives no bound for this run: {why}."
+    exceeded = ", which the run exceeds: a constant is too small" if total < comparison.reached else ""
     values = {"plug-in": f"a plug-in{exceeded}", "not certified": f"not certified, because {_FAILS}"}
-    times = f", {shown(total / found.reached)} times as much" if found.reached > 0 else ""
+    times = f", {shown(total / comparison.reached)} times as much" if comparison.reached > 0 else ""
     return (
-        f"The smallest squared gradient norm before the last round was {shown(found.reached)}, where"
-        f" {found.locator} with the measured constants says at most {shown(total)}{times}"
+        f"The smallest squared gradient norm before the last round was {shown(comparison.reached)}, where"
+        f" {comparison.locator} with the measured constants says at most {shown(total)}{times}"
         f" ({values.get(standing, standing)})."
     )
 
 
 @view.register
-def view_of_comparison(found: Comparison) -> View:
+def view_of_comparison(comparison: Comparison) -> View:
     """A theorem beside what was measured, its terms over local steps, its versions and its conditions."""
-    answer, reached = found.answer, found.reached
+    answer, reached = comparison.answer, comparison.reached
     rows: list[list[Cell]] = []
-    for version, one in found.answers.items():
+    for version, one in comparison.answers.items():
         total = float(one.bound.total)
         times = total / reached if reached > 0 else None
-        rows.append([version, total, times, float(one.bound.gamma_max), Standing(one.standing)])
+        rows.append([version, total, times, float(one.bound.gamma_max), StandingCell(one.standing)])
     heads = ("version", "bound", "times what happened", "largest gamma", "worth")
     terms = terms_table(answer.bound, answer.shares)
     if not math.isfinite(float(answer.bound.total)):
         # Of an infinite whole there are no shares.
         terms = Table(terms.heads, [[None if isinstance(c, Share) else c for c in row] for row in terms.rows], "Terms")
     return View(
-        (worth(found), answer.verdict),
+        (worth(comparison), answer.verdict),
         tables=(
             Table(heads, rows, f"Versions after {shown(answer.values['R'])} rounds"),
             conditions_table(answer.bound.conditions, f"Conditions, {answer.bound.source.version}"),
             terms,
-            estimates_table(found.constants.values(), "Constants that entered the bound", detail=True),
+            estimates_table(comparison.constants.values(), "Constants that entered the bound", detail=True),
         ),
-        charts=(_against(found), _terms_over_steps(found)),
+        charts=(_against(comparison), _terms_over_steps(comparison)),
         notes=[
-            f"{found.locator} bounds {answer.bound.quantity}, an expectation. The run is one draw of it, and its"
+            f"{comparison.locator} bounds {answer.bound.quantity}, an expectation. The run is one draw of it, and its"
             f" smallest value before the last round was {shown(reached)}.",
-            *found.notes,
+            *comparison.notes,
         ],
         standing=answer.standing,
     )
 
 
-def _against(found: Comparison) -> LineChart:
-    series = [Series("measured, least so far", found.records, found.least, 0, "steps")]
-    totals = dict(found.totals)
+def _against(comparison: Comparison) -> LineChart:
+    series = [Series("measured, least so far", comparison.records, comparison.least, 0, "steps")]
+    totals = dict(comparison.totals)
     same = totals.get("printed") == totals.get("corrected")
     if same:
         del totals["printed"]
     for version, heights in totals.items():
         words = "corrected, as printed" if same and version == "corrected" else version
-        name = f"{words} ({found.answers[version].standing})"
-        series.append(Series(name, found.rounds, heights, *VERSIONS[version]))
+        name = f"{words} ({comparison.answers[version].standing})"
+        series.append(Series(name, comparison.rounds, heights, *VERSIONS[version]))
     return LineChart(
         "bound",
         series,
-        title=f"{found.locator} and the run on one axis",
+        title=f"{comparison.locator} and the run on one axis",
         x_label="rounds R",
         y_label="min ‖∇f‖² over the rounds",
         log_x=True,
@@ -261,24 +250,24 @@ def _against(found: Comparison) -> LineChart:
     )
 
 
-def _terms_over_steps(found: Comparison) -> StackedChart:
+def _terms_over_steps(comparison: Comparison) -> StackedChart:
     layers = [
-        Layer(name, index % 8, heights)
-        for index, (name, heights) in enumerate(found.terms.items())
+        StackLayer(name, index % 8, heights)
+        for index, (name, heights) in enumerate(comparison.terms.items())
         if any(height > 0 for height in heights)
     ]
-    totals = [sum(heights) for heights in zip(*found.terms.values(), strict=True)]
-    marks, limit = [Mark(float(found.run_steps), "the run")], found.admitted
+    totals = [sum(heights) for heights in zip(*comparison.terms.values(), strict=True)]
+    marks, limit = [Mark(float(comparison.run_steps), "the run")], comparison.admitted
     admitted = "The conditions admit none of these I at the run’s rates."
     if limit is not None:
-        most = limit == found.local_steps[-1]
+        most = limit == comparison.local_steps[-1]
         admitted = "The conditions admit all of these I." if most else f"The conditions admit I up to {limit}."
         marks += [] if most else [Mark(limit, "admitted")]
     return StackedChart(
         "terms",
-        found.local_steps,
+        comparison.local_steps,
         layers,
-        title=f"Terms of the bound ({found.answer.bound.source.version}), over local steps",
+        title=f"Terms of the bound ({comparison.answer.bound.source.version}), over local steps",
         x_label="local steps I",
         y_label="bound",
         note=f"At the run’s rates and rounds. {admitted}",

@@ -18,17 +18,17 @@ _AROUND = 100.0
 
 
 @view.register
-def view_of_gauge(found: GaugeResult, using: int | None = None) -> View:
+def view_of_gauge(gauged: GaugeResult, using: int | None = None) -> View:
     """The answer, and what else the gauge knows; a run's own local steps are marked, if they are given."""
-    found = replace(found, answer=replace(found.answer, using=using))
-    shown = view_of_answer(found.answer)
+    gauged = replace(gauged, answer=replace(gauged.answer, using=using))
+    shown = view_of_answer(gauged.answer)
     holds = (
-        f"It holds for this federation at this rate, from f = {found.losses[0]:.4g} to {found.goal:.4g}."
-        f" {found.compared_with}"
+        f"It holds for this federation at this rate, from f = {gauged.losses[0]:.4g} to {gauged.goal:.4g}."
+        f" {gauged.compared_with}"
     )
-    if found.complete:
-        shown = replace(shown, charts=Deferred(lambda: gauge_charts([found])))
-    return replace(shown, notes=[*([found.cause.sentence] if found.cause else []), *shown.notes, holds])
+    if gauged.complete:
+        shown = replace(shown, charts=Deferred(lambda: gauge_charts([gauged])))
+    return replace(shown, notes=[*([gauged.cause.sentence] if gauged.cause else []), *shown.notes, holds])
 
 
 def gauge_chart(results: Sequence[GaugeResult]) -> LineChart:
@@ -44,15 +44,18 @@ def gauge_charts(results: Sequence[GaugeResult]) -> list[LineChart]:
     chart = gauge_chart(results)
     if len(results) > 1 or not results[0].complete:
         return [chart]
-    found, bandwidths = results[0], _bandwidths(results[0])
-    return [chart, choice_chart(found.answer, bandwidths, found.cost.bandwidth if bandwidths and found.cost else 0.0)]
+    gauged, bandwidths = results[0], _bandwidths(results[0])
+    return [
+        chart,
+        choice_chart(gauged.answer, bandwidths, gauged.cost.bandwidth if bandwidths and gauged.cost else 0.0),
+    ]
 
 
-def _bandwidths(found: GaugeResult) -> list[tuple[float, float]]:
+def _bandwidths(gauged: GaugeResult) -> list[tuple[float, float]]:
     """Bandwidths around the user's own, and what a round costs with them; none where no bandwidth was given."""
-    cost = found.cost
+    cost = gauged.cost
     if cost is None or not cost.step or not math.isfinite(cost.bandwidth) or cost.bytes is None:
         return []
     around = cost.bandwidth * np.geomspace(_AROUND**-1, _AROUND, 61)
-    costs = [replace(cost, bandwidth=float(each)).communication(found.participants) / cost.step for each in around]
+    costs = [replace(cost, bandwidth=float(each)).communication(gauged.participants) / cost.step for each in around]
     return list(zip(around.tolist(), costs, strict=True))

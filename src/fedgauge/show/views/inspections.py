@@ -17,24 +17,24 @@ _SQUARE = 40
 
 
 @view.register
-def view_of_inspection(found: Inspection) -> View:
+def view_of_inspection(inspection: Inspection) -> View:
     """How far the clients agree, who and what stands out, and what the server did."""
-    changed = found.alignment is not None
-    facts: dict[str, Cell] = {"spread": found.spread, "mean squared change": found.change2}
+    changed = inspection.alignment is not None
+    facts: dict[str, Cell] = {"spread": inspection.spread, "mean squared change": inspection.change2}
     if changed:
-        facts |= {"alignment": found.alignment, "mean cosine of two clients": found.mean_cosine}
-    if found.server_step is not None:
-        facts["effective step of the server"] = found.server_step
-    tables = [_clients_table(found), _layers_table(found)]
-    notes = [*found.notes, *([STANDS_OUT] if len(found.clients) > 2 else [])]
-    notes.append(WITHOUT_DATA if found.measured is None else WITH_DATA)
-    if found.measured is not None:
-        facts |= _constants(found.measured)
-        tables[1:1] = [_gradients_table(found)]
-    charts: list[Picture] = [_lengths(found), _spread(found)] if changed else []
-    if changed and 1 < len(found.clients) <= _SQUARE:
-        charts.insert(0, _angles(found))
-    sentences = [each for each in (found.sentence, found.data_sentence, found.step_sentence) if each]
+        facts |= {"alignment": inspection.alignment, "mean cosine of two clients": inspection.mean_cosine}
+    if inspection.server_step is not None:
+        facts["effective step of the server"] = inspection.server_step
+    tables = [_clients_table(inspection), _layers_table(inspection)]
+    notes = [*inspection.notes, *([STANDS_OUT] if len(inspection.clients) > 2 else [])]
+    notes.append(WITHOUT_DATA if inspection.measured is None else WITH_DATA)
+    if inspection.measured is not None:
+        facts |= _constants(inspection.measured)
+        tables[1:1] = [_gradients_table(inspection)]
+    charts: list[Picture] = [_lengths(inspection), _spread(inspection)] if changed else []
+    if changed and 1 < len(inspection.clients) <= _SQUARE:
+        charts.insert(0, _angles(inspection))
+    sentences = [each for each in (inspection.sentence, inspection.data_sentence, inspection.step_sentence) if each]
     return View(sentences, facts=facts, tables=tables, charts=charts, notes=notes)
 
 
@@ -46,9 +46,9 @@ def _constants(measured: ProbedRound) -> dict[str, Cell]:
     return {"loss at the global model": record.loss, "gradient there": record.grad2**0.5, "zeta": zeta, **ratios}
 
 
-def _gradients_table(found: Inspection) -> Table:
+def _gradients_table(inspection: Inspection) -> Table:
     """Losses and gradients of the clients, in the order of the table of clients."""
-    ordered = _ordered(found)
+    ordered = _ordered(inspection)
     rows: list[list[Cell]] = [
         [brief_name(each.name), *(each.losses or ()), *(each.gradients or ()), each.L_tilde] for each in ordered[:_MOST]
     ]
@@ -57,13 +57,13 @@ def _gradients_table(found: Inspection) -> Table:
     return Table(heads, rows, "Losses and gradients on the clients' own data", note)
 
 
-def _ordered(found: Inspection) -> list[InspectedClient]:
-    return sorted(found.clients, key=lambda client: not client.why)
+def _ordered(inspection: Inspection) -> list[InspectedClient]:
+    return sorted(inspection.clients, key=lambda client: not client.why)
 
 
-def _clients_table(found: Inspection) -> Table:
+def _clients_table(inspection: Inspection) -> Table:
     """The clients that stand out, and then the others in their order."""
-    ordered = _ordered(found)
+    ordered = _ordered(inspection)
     rows = [(brief_name(c.name), c.weight, c.change, c.distance, _cosine(c.cosine), c.why) for c in ordered[:_MOST]]
     more = len(ordered) - _MOST
     note = f"{counted(more, 'more client')}, with --json or in Python." if more > 0 else ""
@@ -79,41 +79,43 @@ def _cosine(value: float | None) -> Cell:
     return None if value is None else Written(value, f"{value:.2f}")
 
 
-def _layers_table(found: Inspection) -> Table:
+def _layers_table(inspection: Inspection) -> Table:
     """The layers with the largest parts of the spread."""
-    numbers = sum(layer.numbers for layer in found.layers)
-    layers = sorted(found.layers, key=lambda layer: -layer.spread)
+    numbers = sum(layer.numbers for layer in inspection.layers)
+    layers = sorted(inspection.layers, key=lambda layer: -layer.spread)
     rows: list[list[Cell]] = []
     for layer in layers[:_MOST]:
-        spread = Share(layer.spread / found.spread) if found.spread else None
+        spread = Share(layer.spread / inspection.spread) if inspection.spread else None
         aligned = None if layer.alignment is None else Share(layer.alignment)
         relative = layer.change2**0.5 / layer.norm if layer.norm else None
         row: list[Cell] = [brief_name(layer.name), Share(layer.numbers / numbers), spread, aligned, relative]
-        rows.append([*row, *_deviation(found, layer.name)])
+        rows.append([*row, *_deviation(inspection, layer.name)])
     more = len(layers) - _MOST
     note = f"{counted(more, 'layer')} with smaller parts of the spread left out." if more > 0 else ""
     heads: tuple[str, ...] = ("layer", "of the numbers", "of the spread", "alignment", "relative change")
-    if found.measured is not None:
+    if inspection.measured is not None:
         heads = (*heads, "of the deviation", "L_h")
     return Table(heads, rows, "Layers", note)
 
 
-def _deviation(found: Inspection, name: str) -> list[Cell]:
+def _deviation(inspection: Inspection, name: str) -> list[Cell]:
     """A layer's part of the change of the mean gradient, and its L_h; nothing without data, or if it is not trained."""
-    if found.measured is None:
+    if inspection.measured is None:
         return []
-    layer, whole = found.measured.layers.get(name), found.measured.record.deviation2
+    layer, whole = inspection.measured.layers.get(name), inspection.measured.record.deviation2
     if layer is None or not whole:
         return [None, None]
     return [Share(layer.deviation2 / whole), layer.L_h_ratio]
 
 
-def _angles(found: Inspection) -> HeatMap:
+def _angles(inspection: Inspection) -> HeatMap:
     """The angle between the changes of every two clients; a cosine may be negative, which a map cannot show."""
-    angles = [[math.nan if value is None else math.degrees(math.acos(value)) for value in row] for row in found.cosines]
+    angles = [
+        [math.nan if value is None else math.degrees(math.acos(value)) for value in row] for row in inspection.cosines
+    ]
     for place, row in enumerate(angles):
         row[place] = 0.0  # up to rounding
-    names = [brief_name(client.name) for client in found.clients]
+    names = [brief_name(client.name) for client in inspection.clients]
     return HeatMap(
         "angles",
         angles,
@@ -126,20 +128,20 @@ def _angles(found: Inspection) -> HeatMap:
     )
 
 
-def _lengths(found: Inspection) -> RowChart:
+def _lengths(inspection: Inspection) -> RowChart:
     def note(client: InspectedClient) -> str:
         return "stands out" if client.why else ""
 
-    ordered = _ordered(found)[:_MOST]
+    ordered = _ordered(inspection)[:_MOST]
     rows = [
         Row(brief_name(c.name), "change", c.change, c.change, c.change, 4 if c.why else 0, note(c)) for c in ordered
     ]
     return RowChart("changes", rows, "How far each client went", "length of the change", log=False, bars=True)
 
 
-def _spread(found: Inspection) -> RowChart:
-    layers = sorted(found.layers, key=lambda layer: -layer.spread)[:_MOST]
-    whole = found.spread or 1.0
+def _spread(inspection: Inspection) -> RowChart:
+    layers = sorted(inspection.layers, key=lambda layer: -layer.spread)[:_MOST]
+    whole = inspection.spread or 1.0
     shares = [(brief_name(layer.name), 100 * layer.spread / whole) for layer in layers]
     rows = [Row(name, "spread", share, share, share) for name, share in shares]
     return RowChart("layers", rows, "Where the clients differ", "per cent of the spread", log=False, bars=True)

@@ -1,16 +1,32 @@
-"""Measured constants: a whole measurement, one reading, certified constants, and where constants come from."""
+"""What was measured of a federation: constants, where they come from, what is certified, and the workers one by one."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from fedgauge.measurement.parts import Decomposition, Parts
-from fedgauge.measurement.values import Measurement, Reading
+from fedgauge.measurement.values import Measurement, Reading, WorkerEvaluation
 from fedgauge.show.charts import HeatMap, LineChart, Row, RowChart, Series
-from fedgauge.show.views.view import Cell, Share, Symbol, Table, View, Written, estimates_table, number, view
+from fedgauge.show.views.view import (
+    Cell,
+    Share,
+    SymbolCell,
+    Table,
+    View,
+    Written,
+    counted_share,
+    estimates_table,
+    number,
+    view,
+)
 from fedgauge.values import Constants, Estimate
 from fedgauge.values.display import counted, short
+
+if TYPE_CHECKING:
+    # Comes with torch, which nothing else here waits for.
+    from fedgauge.measurement.certification import Certified
 
 MOST_WORKERS = 200
 """The columns of a heat map that a screen still tells apart."""
@@ -18,9 +34,9 @@ _MOST_ROWS = 5
 
 
 @view.register
-def view_of_measurement(found: Measurement, parts: bool = True) -> View:
+def view_of_measurement(measurement: Measurement, parts: bool = True) -> View:
     """The constants by reading, what they mean for local steps and, with ``parts``, where they come from."""
-    taken = [reading for reading in found.readings if reading.estimates]
+    taken = [reading for reading in measurement.readings if reading.estimates]
     rows = [
         (e.symbol, reading, e, colour % 8)
         for colour, reading in enumerate(taken)
@@ -34,24 +50,31 @@ def view_of_measurement(found: Measurement, parts: bool = True) -> View:
         x_label="value",
         note="What happened along a trajectory can only lie below what is possible.",
     )
-    tables = [estimates_table(found.constants.values(), "The constants for a bound")]
+    tables = [estimates_table(measurement.constants.values(), "The constants for a bound")]
     tables += [_by_reading([r for r in taken if r.name != "lenses"])]
-    lenses, known = found.reading("lenses"), parts_of(found) if parts else None
+    lenses, known = measurement.reading("lenses"), parts_of(measurement) if parts else None
     tables += [estimates_table(lenses.estimates, "Other lenses")] if lenses and lenses.estimates else []
-    charts = [chart for chart in (by_reading, _over_rounds(found)) if chart.drawn]
+    charts = [chart for chart in (by_reading, _over_rounds(measurement)) if chart.drawn]
     shown = view_of_parts(known) if known else View()
-    point = found.point
+    point = measurement.point
     where = str(point.get("origin", "–"))
     if "rule" in point:
         at = f"round {point.get('round')}: " if point.get("reached") else ""
         where += f" ({at}{point['rule']})"
-    notes = [] if found.complete else ["The measurement stopped before all readings were taken."]
-    notes += [*point.get("remarks", ()), *(note for reading in found.readings for note in reading.notes)]
-    meanings = Table(("reading", "what it is"), [(r.name, r.meaning) for r in found.readings], "What the readings are")
+    notes = [] if measurement.complete else ["The measurement stopped before all readings were taken."]
+    notes += [*point.get("remarks", ()), *(note for reading in measurement.readings for note in reading.notes)]
+    meanings = Table(
+        ("reading", "what it is"), [(r.name, r.meaning) for r in measurement.readings], "What the readings are"
+    )
     return View(
-        (verdict(found),),
+        (verdict(measurement),),
         title=f"Constants at the model: {where}",
-        facts={"measured at": where, "f there": point.get("loss"), "‖∇f‖² there": point.get("grad2"), **found.cost},
+        facts={
+            "measured at": where,
+            "f there": point.get("loss"),
+            "‖∇f‖² there": point.get("grad2"),
+            **measurement.cost,
+        },
         tables=(*tables, *shown.tables, meanings),
         charts=(*charts, *shown.charts),
         notes=notes,
@@ -75,9 +98,9 @@ def _cell(estimate: Estimate | None) -> Cell:
     return Written(estimate.value, f"{number(estimate.value)} {estimate.kind}{ends}")
 
 
-def _over_rounds(found: Measurement) -> LineChart:
+def _over_rounds(measurement: Measurement) -> LineChart:
     """L_h round by round, and at the model."""
-    trajectory, possible = found.reading("trajectory"), _value(found.reading("curvature"), "L_h")
+    trajectory, possible = measurement.reading("trajectory"), _value(measurement.reading("curvature"), "L_h")
     rounds = trajectory.details.get("rounds", []) if trajectory else []
     series = []
     for place, seed in enumerate(sorted({record["seed"] for record in rounds})):
@@ -91,10 +114,10 @@ def _over_rounds(found: Measurement) -> LineChart:
     return LineChart("L_h-rounds", series, title, "round from the model", "L_h")
 
 
-def verdict(found: Measurement) -> str:
+def verdict(measurement: Measurement) -> str:
     """What the measurement means for local steps, in a sentence or two."""
-    happened, possible = (_value(found.reading(name), "L_h") for name in ("trajectory", "curvature"))
-    local = _value(found.reading("curvature") or found.reading("trajectory"), "L_tilde")
+    happened, possible = (_value(measurement.reading(name), "L_h") for name in ("trajectory", "curvature"))
+    local = _value(measurement.reading("curvature") or measurement.reading("trajectory"), "L_tilde")
     if happened is not None and possible is not None:
         if possible == 0:
             return "The workers' Hessians agree here: L_h is 0, and local steps lose nothing to heterogeneity."
@@ -124,48 +147,50 @@ def estimates_chart(estimates: Iterable[Estimate], title: str) -> RowChart:
 
 
 @view.register
-def view_of_reading(found: Reading) -> View:
+def view_of_reading(reading: Reading) -> View:
     """What a reading is, and its constants."""
-    tables = (estimates_table(found.estimates),) if found.estimates else ()
-    charts = (estimates_chart(found.estimates, found.name),)
-    return View((f"{found.name}: {found.meaning}",), tables=tables, charts=charts, notes=found.notes)
+    tables = (estimates_table(reading.estimates),) if reading.estimates else ()
+    charts = (estimates_chart(reading.estimates, reading.name),)
+    return View((f"{reading.name}: {reading.meaning}",), tables=tables, charts=charts, notes=reading.notes)
 
 
 @view.register
-def view_of_constants(found: Constants) -> View:
+def view_of_constants(constants: Constants) -> View:
     """Constants as a table."""
-    sentences = (f"{counted(len(found), 'constant')}.",)
+    sentences = (f"{counted(len(constants), 'constant')}.",)
     return View(
-        sentences, tables=(estimates_table(found.values()),), charts=(estimates_chart(found.values(), "constants"),)
+        sentences,
+        tables=(estimates_table(constants.values()),),
+        charts=(estimates_chart(constants.values(), "constants"),),
     )
 
 
 # -- where constants come from ---------------------------------------------------------------------------------------
 
 
-def parts_of(found: Measurement) -> Decomposition | None:
+def parts_of(measurement: Measurement) -> Decomposition | None:
     """Where the constants come from, if the reading ``parts`` was taken."""
-    reading = found.reading("parts")
+    reading = measurement.reading("parts")
     return Decomposition.from_json(reading.details) if reading and reading.details else None
 
 
 @view.register
-def view_of_parts(found: Decomposition) -> View:
+def view_of_parts(decomposition: Decomposition) -> View:
     """Which blocks of parameters and which workers contribute most to each constant, and which workers stand out."""
     rows, tables = [], []
-    for part in found.parts:
+    for part in decomposition.parts:
         block, worker = int(part.by_block.argmax()), int(part.by_worker.argmax())
         block_share, worker_share = Share(float(part.by_block[block])), Share(float(part.by_worker[worker]))
         far = ", ".join(f"worker {each}" for each in part.outliers) or "none"
         named = f"{part.blocks[block]}, {block_share}", f"worker {worker}, {worker_share}"
-        rows.append([Symbol(part.symbol), part.total**0.5, *named, far])
+        rows.append([SymbolCell(part.symbol), part.total**0.5, *named, far])
         tables += [_largest(part, "block", part.blocks, part.by_block.tolist())] if len(part.blocks) > 1 else []
         workers = [str(number) for number in range(len(part.weights))]
         tables.append(_largest(part, "worker", workers, part.by_worker.tolist()))
     heads = ("", "value", "largest layer", "largest worker", "stand out")
     beyond = "Workers stand out beyond median + 3 · 1.4826 · MAD of their distances."
-    sentences = [_sentence(part) for part in found.parts]
-    charts = [parts_chart(part) for part in found.parts]
+    sentences = [_sentence(part) for part in decomposition.parts]
+    charts = [parts_chart(part) for part in decomposition.parts]
     first = Table(heads, rows, "Where the constants come from", beyond)
     return View(sentences, tables=(first, *tables), charts=charts, columns=2)
 
@@ -203,3 +228,62 @@ def parts_chart(part: Parts) -> HeatMap:
         share=True,
         marked=[largest.index(worker) for worker in part.outliers if worker in largest],
     )
+
+
+def view_of_certified(certified: Certified) -> View:
+    """What is certified, and how near its model is to the minimiser."""
+    near = f"at most {short(certified.gap)} above" if math.isfinite(certified.gap) else "no known distance above"
+    sentence = (
+        f"Constants of {counted(certified.num_workers, 'worker')}, proved from the data. At the model that is saved,"
+        f" f = {short(certified.loss)}, {near} its minimum."
+    )
+    held = certified.constants.values()
+    charts = (estimates_chart(held, "certified constants"),)
+    return View((sentence,), tables=(estimates_table(held),), charts=charts)
+
+
+# -- how well a model serves each worker -------------------------------------------------------------------------------
+
+
+@view.register
+def view_of_workers(evaluation: WorkerEvaluation) -> View:
+    """Mean, quantiles and the worst workers, and all workers in growing order."""
+    summary, columns = evaluation.summary(), {"loss": evaluation.losses}
+    columns |= {"accuracy": evaluation.accuracies} if evaluation.accuracies else {}
+    charts = [
+        LineChart(
+            f"workers-{name}",
+            [Series(name, [float(place) for place in range(1, len(values) + 1)], sorted(values))],
+            title=f"{name.capitalize()} of the workers, in growing order",
+            x_label="worker",
+            y_label=name,
+            log=False,
+        )
+        for name, values in columns.items()
+    ]
+    rows = [[what, *(_worker_cell(name, summary[name][what]) for name in summary)] for what in summary["loss"]]
+    worst = evaluation.worst_workers()[:10]
+    examples = [evaluation.examples] if evaluation.examples else []
+    numbers = [
+        [
+            str(worker),
+            *(held[worker] for held in examples),
+            *(_worker_cell(name, columns[name][worker]) for name in columns),
+        ]
+        for worker in worst
+    ]
+    heads = ("worker", *["examples"] * bool(examples), *columns)
+    title = f"{counted(len(evaluation.losses), 'worker')}, each on its own training examples"
+    first = summary.get("accuracy")
+    if first:
+        sentence = f"Accuracy by worker: {first['mean']:.1%} on average, {first['worst 10%']:.1%} for the worst 10%."
+    else:
+        first = summary["loss"]
+        sentence = f"Loss by worker: {first['mean']:.4g} on average, {first['worst 10%']:.4g} for the worst 10%."
+    tables = Table(("over workers", *summary), rows, title), Table(heads, numbers, "The worst workers")
+    notes = [f"Each worker on its own training examples. The worst 10%, worst first: {', '.join(map(str, worst))}."]
+    return View((sentence,), tables=tables, charts=charts, notes=notes)
+
+
+def _worker_cell(name: str, value: float) -> Cell:
+    return value if name == "loss" else counted_share(value)

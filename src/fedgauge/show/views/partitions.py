@@ -20,13 +20,13 @@ _MOST_EXAMPLES = 10
 
 
 @view.register
-def view_of_partition(found: Partition) -> View:
+def view_of_partition(partition: Partition) -> View:
     """How many examples every worker has."""
-    sizes = f"{found.sizes.min()} to {found.sizes.max()} examples each, {found.dropped} dropped"
-    workers = [float(worker) for worker in range(found.num_workers)]
-    series = [Series("examples", workers, found.sizes.tolist(), 0, "dots")]
-    chart = LineChart("sizes", series, f"{found.scheme}: examples by worker", "worker", "examples", log=False)
-    sentence = f"{counted(found.num_workers, 'worker')} by the scheme {found.scheme}: {sizes}."
+    sizes = f"{partition.sizes.min()} to {partition.sizes.max()} examples each, {partition.dropped} dropped"
+    workers = [float(worker) for worker in range(partition.num_workers)]
+    series = [Series("examples", workers, partition.sizes.tolist(), 0, "dots")]
+    chart = LineChart("sizes", series, f"{partition.scheme}: examples by worker", "worker", "examples", log=False)
+    sentence = f"{counted(partition.num_workers, 'worker')} by the scheme {partition.scheme}: {sizes}."
     return View((sentence,), charts=(chart,))
 
 
@@ -104,12 +104,12 @@ def examples_of(plain: Dataset, shifted: Dataset, partition: Partition) -> Tiles
 # -- data sets -------------------------------------------------------------------------------------------------------
 
 
-def data_view(found: Sequence[Status], place: Path) -> View:
+def data_view(statuses: Sequence[Status], place: Path) -> View:
     """Which data sets were found, and where, and how to get those that are missing."""
     states = {"ready": "ready", "other": "not as published", "incomplete": "incomplete", "missing": "missing"}
-    rows = [(s.name, states[s.state], _shortly(s.place, place), s.title) for s in found]
+    rows = [(s.name, states[s.state], _shortly(s.place, place), s.title) for s in statuses]
     notes = []
-    for status in found:
+    for status in statuses:
         for file in status.files:
             if file.state == "differs":
                 ours = f"{file.path} has MD5 {file.md5_found}"
@@ -131,34 +131,34 @@ def _shortly(path: str | None, place: Path) -> str | None:
 
 
 @view.register
-def view_of_design(found: Design) -> View:
+def view_of_design(design: Design) -> View:
     """Federations of equal zeta_rms side by side."""
     along = {"common": "at models common to all", "own": "along each one's own pooled run"}
-    where = along.get(found.settings.get("along", ""), "")
+    where = along.get(design.settings.get("along", ""), "")
     heads = ("kind", "strength", "zeta_rms", "first", "own run", "L_h", "L_h measured", "L_tilde", "E")
     rows = []
-    for each in found.federations:
+    for each in design.federations:
         numbers = (each.zeta_rms, each.zeta_first, each.zeta_own, each.L_h, each.L_h_seen, each.L_tilde)
         rows.append((each.kind, each.strength, *numbers, each.efficiency.share))
-    steps = counted(found.local_steps, "local step")
+    steps = counted(design.local_steps, "local step")
     notes = [
-        f"Without these kinds zeta_rms is {number(found.plain)}. Beside it: zeta_rms at the first model and along each"
+        f"Without these kinds zeta_rms is {number(design.plain)}. Beside it: zeta_rms at the first model and along each"
         " one's own pooled run, and L_h, L_h measured and L_tilde in the middle of that run. E is the efficiency of"
         f" {steps} per round, by the gauge."
     ]
     notes += [
         f"{each.kind} does not have this zeta_rms: the nearest is {number(each.zeta_rms)}, at strength"
         f" {each.strength:.4g}."
-        for each in found.federations
+        for each in design.federations
         if not each.reached
     ]
-    zetas = [Row(each.kind, "zeta_rms", each.zeta_rms, each.zeta_rms, each.zeta_rms) for each in found.federations]
-    shares = [(each.kind, each.efficiency.value) for each in found.federations]
+    zetas = [Row(each.kind, "zeta_rms", each.zeta_rms, each.zeta_rms, each.zeta_rms) for each in design.federations]
+    shares = [(each.kind, each.efficiency.value) for each in design.federations]
     effects = [Row(kind, "efficiency", value, value, value, 4) for kind, value in shares]
-    title = f"Federations of zeta_rms {number(found.zeta)}"
+    title = f"Federations of zeta_rms {number(design.zeta)}"
     charts = [
         RowChart("zeta", zetas, f"{title}, which was wanted", "zeta_rms", bars=True),
         RowChart("efficiency", effects, f"Efficiency of {steps}", "efficiency", bars=True),
     ]
-    sentence = f"{counted(len(found.federations), 'federation')} of zeta_rms {number(found.zeta)}, {where}."
+    sentence = f"{counted(len(design.federations), 'federation')} of zeta_rms {number(design.zeta)}, {where}."
     return View((sentence,), tables=(Table(heads, rows, title),), charts=charts, notes=notes)

@@ -15,23 +15,23 @@ _MOST = 12
 
 
 @view.register
-def view_of_probe(found: ProbeResult) -> View:
+def view_of_probe(probe: ProbeResult) -> View:
     """How far the workers' changes agree, the rounds, the constants, and the layers of the last round."""
-    notes = [found.pace] if found.rounds else []
-    if found.left_out:
-        notes.append(f"{counted(found.left_out, 'round')} left out, because a loss or a gradient was not finite.")
-    if found.stepped:
+    notes = [probe.pace] if probe.rounds else []
+    if probe.left_out:
+        notes.append(f"{counted(probe.left_out, 'round')} left out, because a loss or a gradient was not finite.")
+    if probe.stepped:
         notes.append(
-            f"In {counted(found.stepped, 'measured round')}, the averaged model was not the mean of the local models"
+            f"In {counted(probe.stepped, 'measured round')}, the averaged model was not the mean of the local models"
             " (an outer optimiser, or a number type of few digits); the mean was computed for the measurement."
         )
     tables, charts = [], []
-    if found.rounds:
-        tables = [_rounds_table(found.rounds), _layers_table(found.rounds[-1])]
-        tables.insert(1, estimates_table(found.constants.values(), "Constants on the fixed batches"))
-        charts = probe_charts(found)
+    if probe.rounds:
+        tables = [_rounds_table(probe.rounds), _layers_table(probe.rounds[-1])]
+        tables.insert(1, estimates_table(probe.constants.values(), "Constants on the fixed batches"))
+        charts = probe_charts(probe)
         notes.append("All numbers belong to the fixed batches, not to all of the workers' data.")
-    return View((found.sentence,), tables=tables, charts=charts, notes=notes)
+    return View((probe.sentence,), tables=tables, charts=charts, notes=notes)
 
 
 def _rounds_table(rounds: Sequence[ProbedRound]) -> Table:
@@ -72,18 +72,18 @@ def _parts(layer: ProbedLayer) -> tuple[float, float]:
     return layer.spread, layer.deviation2
 
 
-def probe_charts(found: ProbeResult) -> list[LineChart]:
+def probe_charts(probe: ProbeResult) -> list[LineChart]:
     """Spread, alignment and the observed constants over the rounds."""
-    x = found.column("round")
-    unrelated = [1 / each for each in found.column("num_workers")]
-    aligned = [Series("alignment", x, found.column("alignment"), 0)]
-    if max(found.column("num_workers")) > 1:
+    x = probe.column("round")
+    unrelated = [1 / each for each in probe.column("num_workers")]
+    aligned = [Series("alignment", x, probe.column("alignment"), 0)]
+    if max(probe.column("num_workers")) > 1:
         aligned.append(Series("unrelated changes", x, unrelated, 8, "dashed"))
     ratios = [("L_h", "L_h_ratio", 4), ("L_g", "L_g_ratio", 0), ("L_tilde", "L_tilde_ratio", 5)]
     return [
         LineChart(
             "spread",
-            [Series("spread", x, found.column("spread"))],
+            [Series("spread", x, probe.column("spread"))],
             "How far the local models spread in a round",
             "round",
             "mean squared distance",
@@ -99,7 +99,7 @@ def probe_charts(found: ProbeResult) -> list[LineChart]:
         ),
         LineChart(
             "constants",
-            [Series(label, x, found.column(name), colour) for label, name, colour in ratios],
+            [Series(label, x, probe.column(name), colour) for label, name, colour in ratios],
             "Constants as each round showed them",
             "round",
             "ratio on the fixed batches",

@@ -351,13 +351,13 @@ def list_view(runs: Sequence[FoundRun], directory: Path) -> View:
 
 
 def _flat(settings: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for key, value in settings.items():
         if isinstance(value, Mapping):
-            found |= _flat(value, f"{before}{key}.")
+            flat |= _flat(value, f"{before}{key}.")
         else:
-            found[f"{before}{key}"] = value
-    return found
+            flat[f"{before}{key}"] = value
+    return flat
 
 
 def differing(runs: Sequence[FoundRun]) -> dict[str, list[Any]]:
@@ -366,12 +366,12 @@ def differing(runs: Sequence[FoundRun]) -> dict[str, list[Any]]:
     names = dict.fromkeys(name for settings in each for name in settings)
     # The section is left out if the key is unique; "name", for example, is a key of both the data and the model.
     often = Counter(name.split(".")[-1] for name in names)
-    found = {}
+    different = {}
     for name in names:
         values, key = [settings.get(name) for settings in each], name.split(".")[-1]
         if any(value != values[0] for value in values):
-            found[key if often[key] == 1 else name] = values
-    return found
+            different[key if often[key] == 1 else name] = values
+    return different
 
 
 def labels_of(runs: Sequence[FoundRun]) -> list[str]:

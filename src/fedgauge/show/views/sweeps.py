@@ -13,22 +13,22 @@ from fedgauge.simulation.experiment.sweep import shown as plain_value
 
 
 @view.register
-def view_of_sweep(found: SweepResult, name: str = "sweep") -> View:
+def view_of_sweep(sweep: SweepResult, name: str = "sweep") -> View:
     """The best combination, where all of them ended, and their curves; ``name`` begins the names of the charts."""
-    charts = [chart for group in sweep_charts(found, name).values() for chart in group]
-    title = f"Mean ± deviation over {found.seeds} seeds" if found.seeds > 1 else "One seed"
-    return View((best_combination(found),), tables=(_endings(found, title),), charts=charts)
+    charts = [chart for group in sweep_charts(sweep, name).values() for chart in group]
+    title = f"Mean ± deviation over {sweep.seeds} seeds" if sweep.seeds > 1 else "One seed"
+    return View((best_combination(sweep),), tables=(_endings(sweep, title),), charts=charts)
 
 
-def sweep_charts(found: SweepResult, name: str = "sweep") -> dict[str, list[LineChart]]:
+def sweep_charts(sweep: SweepResult, name: str = "sweep") -> dict[str, list[LineChart]]:
     """The charts for each combination of all keys but the first, with a line for each value of the first."""
-    first, *others = found.over or [None]
+    first, *others = sweep.over or [None]
     groups: dict[str, list[Combination]] = {}
-    for each in found.combinations:
+    for each in sweep.combinations:
         key = ",".join(f"{key}={plain_value(each.values[key])}" for key in others if key)
         groups.setdefault(key, []).append(each)
     charts: dict[str, list[LineChart]] = {}
-    note = "Mean over seeds, with one standard deviation to either side." if found.seeds > 1 else ""
+    note = "Mean over seeds, with one standard deviation to either side." if sweep.seeds > 1 else ""
     for place, (key, combinations) in enumerate(groups.items()):
         words = key.replace("=", " = ").replace(",", ", ")
         for quantity, label, log in (("loss", "training loss f", True), ("accuracy", "test accuracy", False)):
@@ -54,20 +54,20 @@ def band(name: str, rounds: Any, curve: SeedCurve, number: int) -> Series:
     return Series(name, rounds, curve.mean, number % 8, "line", low, high)
 
 
-def _endings(found: SweepResult, title: str) -> Table:
+def _endings(sweep: SweepResult, title: str) -> Table:
     """Where every combination ended."""
-    tested = any(each.accuracy for each in found.combinations)
-    ratios = [[run.get("L_h_seen") for run in each.runs if isinstance(run, Mapping)] for each in found.combinations]
+    tested = any(each.accuracy for each in sweep.combinations)
+    ratios = [[run.get("L_h_seen") for run in each.runs if isinstance(run, Mapping)] for each in sweep.combinations]
     watched = any(ratio is not None for each in ratios for ratio in each)
     rows = []
-    for each, its_ratios in zip(found.combinations, ratios, strict=True):
+    for each, its_ratios in zip(sweep.combinations, ratios, strict=True):
         row: list[Cell] = [*map(plain_value, each.values.values())] or ["all"]
-        row += [each.rounds[-1] if each.rounds else None, _last(each.loss, found.seeds)]
-        row += [_last(each.accuracy, found.seeds, percent=True)] * tested
+        row += [each.rounds[-1] if each.rounds else None, _last(each.loss, sweep.seeds)]
+        row += [_last(each.accuracy, sweep.seeds, percent=True)] * tested
         row += [max((ratio for ratio in its_ratios if ratio is not None), default=None)] * watched
         rows.append([*row, each.diverged, each.seconds])
     accuracy, ratio = ["test accuracy"] * tested, ["L_h measured (lower)"] * watched
-    heads = (*(found.over or [""]), "round", "loss f", *accuracy, *ratio, "diverged", "seconds")
+    heads = (*(sweep.over or [""]), "round", "loss f", *accuracy, *ratio, "diverged", "seconds")
     return Table(heads, rows, title)
 
 
@@ -81,20 +81,20 @@ def _last(curve: SeedCurve | None, seeds: int, percent: bool = False) -> Cell:
     return Written(value, f"{value:.4g} ± {deviation:.2g}") if seeds > 1 else value
 
 
-def best_combination(found: SweepResult) -> str:
+def best_combination(sweep: SweepResult) -> str:
     """The combination that ends with the lowest loss, in one sentence."""
-    ended = [(each.loss.mean[-1], each) for each in found.combinations if each.loss and each.loss.mean]
-    number = len(found.combinations)
+    ended = [(each.loss.mean[-1], each) for each in sweep.combinations if each.loss and each.loss.mean]
+    number = len(sweep.combinations)
     if not ended:
         return f"None of {number} combinations has a loss to show."
     least, best = min(ended, key=lambda pair: pair[0])
-    spread = f" ± {best.loss.deviation[-1]:.2g}" if best.loss and found.seeds > 1 else ""
+    spread = f" ± {best.loss.deviation[-1]:.2g}" if best.loss and sweep.seeds > 1 else ""
     reached = f" and {best.accuracy.mean[-1]:.1%} test accuracy" if best.accuracy else ""
-    diverged = sum(each.diverged for each in found.combinations)
+    diverged = sum(each.diverged for each in sweep.combinations)
     lost = f"; {diverged} runs diverged" if diverged else ""
     values = ", ".join(f"{key} = {plain_value(value)}" for key, value in best.values.items())
     return (
         f"Of {number} combinations, {values or 'the experiment'} ends with the lowest loss,"
         f" {shown(least)}{spread}{reached} after {best.rounds[-1]} rounds, mean over"
-        f" {found.seeds} {'seed' if found.seeds == 1 else 'seeds'}{lost}."
+        f" {sweep.seeds} {'seed' if sweep.seeds == 1 else 'seeds'}{lost}."
     )

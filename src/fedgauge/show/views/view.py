@@ -53,7 +53,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Interval:
+class IntervalCell:
     """The two ends of an interval, with a unit; nothing where they are equal."""
 
     low: float
@@ -75,7 +75,7 @@ class Named:
 
 
 @dataclass(frozen=True)
-class Symbol(Named):
+class SymbolCell(Named):
     """A constant, by its symbol, and how it was measured."""
 
     method: str = ""
@@ -92,7 +92,7 @@ class Formula(Named):
     """A formula, as theorems write it."""
 
 
-class Standing(Named):
+class StandingCell(Named):
     """What a bound is worth."""
 
 
@@ -106,7 +106,7 @@ class Held:
         return "✓" if self.holds else "✗"
 
 
-Cell = str | float | Written | Share | Interval | Named | Held | None
+Cell = str | float | Written | Share | IntervalCell | Named | Held | None
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ def view(result: object) -> View:
     """What a result says, and what there is to see of it."""
     if type(result).__name__ == "Certified":
         # The class comes with torch, which nothing else here waits for.
-        from fedgauge.show.views.certified import view_of_certified
+        from fedgauge.show.views.measurements import view_of_certified
 
         return view_of_certified(result)  # type: ignore[arg-type]
     return View((repr(result),))
@@ -190,7 +190,10 @@ def view(result: object) -> View:
 
 def estimates_table(constants: Iterable[Estimate], title: str = "", detail: bool = False) -> Table:
     """A table of constants."""
-    rows = [(Symbol(e.symbol, e.method), e.value, Interval(e.low, e.high), Kind(e.kind, e.certain)) for e in constants]
+    rows = [
+        (SymbolCell(e.symbol, e.method), e.value, IntervalCell(e.low, e.high), Kind(e.kind, e.certain))
+        for e in constants
+    ]
     return Table(("constant", "value", "interval", "kind"), rows, title, detail=detail)
 
 

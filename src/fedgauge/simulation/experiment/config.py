@@ -30,7 +30,7 @@ from typing import Any, Self
 from fedgauge.algorithms import make_algorithm
 from fedgauge.base.codec import decoder, parse_toml, toml, toml_key
 from fedgauge.base.errors import InputError, nearest
-from fedgauge.base.files import read_named
+from fedgauge.base.files import read_input
 from fedgauge.simulation.experiment.sections import (
     SECTIONS,
     AlgorithmSection,
@@ -113,10 +113,12 @@ class Experiment:
         for section in SECTIONS:
             content = dict(vars(getattr(self, section)))
             options = content.pop("options", {})
-            kept = {key: value for key, value in {**content, **options}.items() if value is not None}
-            if "local_epochs" in kept:
-                kept.pop("local_steps")
-            sections[section] = {key: list(value) if isinstance(value, tuple) else value for key, value in kept.items()}
+            values = {key: value for key, value in {**content, **options}.items() if value is not None}
+            if "local_epochs" in values:
+                values.pop("local_steps")
+            sections[section] = {
+                key: list(value) if isinstance(value, tuple) else value for key, value in values.items()
+            }
         return {section: content for section, content in sections.items() if content}
 
     @classmethod
@@ -128,9 +130,7 @@ class Experiment:
     def read(cls, path: str | Path, changes: Mapping[str, Any] | None = None) -> Self:
         """Read a TOML file; ``changes`` are as for :meth:`changed` and override its keys."""
         try:
-            text = verified(Path(path), read_named(path)).decode()
-        except OSError as error:
-            raise InputError(f"Cannot read {path}: {error.strerror}; name a TOML file.") from None
+            text = verified(Path(path), read_input(path, "a TOML file")).decode()
         except UnicodeDecodeError:
             raise InputError(f"{path} is not text; name a TOML file.") from None
         sections = _parsed(str(path), text)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
 from fedgauge.base import processes as children
 from fedgauge.base.errors import InputError, MachineError
@@ -27,6 +27,8 @@ from fedgauge.simulation.options import HERE, Compute
 from fedgauge.values import Trace
 
 Key = TypeVar("Key")
+Jobs: TypeAlias = Mapping[Key, tuple[Any, ...]]
+"""The arguments of each job."""
 Report = Callable[[int], None]
 """Called with the number of steps that all jobs together have taken so far."""
 _progress: Callable[[int], None] = children.progress
@@ -47,10 +49,7 @@ class Pool(Protocol):
     """Runs jobs and yields their results as they end."""
 
     def map(
-        self,
-        function: Callable[..., Any],
-        jobs: Mapping[Key, tuple[Any, ...]],
-        directories: Mapping[Key, Path] | None = None,
+        self, function: Callable[..., Any], jobs: Jobs[Key], directories: Mapping[Key, Path] | None = None
     ) -> Iterator[tuple[Key, Any]]:
         """Yield the key and the result of each job as it ends; a directory is passed as the last argument."""
 
@@ -100,10 +99,7 @@ class InProcess:
         self._report(self._done)
 
     def map(
-        self,
-        function: Callable[..., Any],
-        jobs: Mapping[Key, tuple[Any, ...]],
-        directories: Mapping[Key, Path] | None = None,
+        self, function: Callable[..., Any], jobs: Jobs[Key], directories: Mapping[Key, Path] | None = None
     ) -> Iterator[tuple[Key, Any]]:
         """Run each job when its result is requested."""
         for key, job in jobs.items():
@@ -145,10 +141,7 @@ class ProcessPool:
                 child.end(limit - time.monotonic())
 
     def map(
-        self,
-        function: Callable[..., Any],
-        jobs: Mapping[Key, tuple[Any, ...]],
-        directories: Mapping[Key, Path] | None = None,
+        self, function: Callable[..., Any], jobs: Jobs[Key], directories: Mapping[Key, Path] | None = None
     ) -> Iterator[tuple[Key, Any]]:
         """Start the jobs in order."""
         waiting = iter(jobs.items())
@@ -246,10 +239,7 @@ class ClusterPool:
         self._stack.__exit__(*failure)
 
     def map(
-        self,
-        function: Callable[..., Any],
-        jobs: Mapping[Key, tuple[Any, ...]],
-        directories: Mapping[Key, Path] | None = None,
+        self, function: Callable[..., Any], jobs: Jobs[Key], directories: Mapping[Key, Path] | None = None
     ) -> Iterator[tuple[Key, Any]]:
         """Submit the jobs in order; only about as many at once as the cluster has room for."""
         waiting = iter(jobs.items())
@@ -280,16 +270,16 @@ def ended_run(experiment: Experiment, directory: Path, *, with_any_data: bool = 
     None says that only :func:`~fedgauge.execute` can decide: data or code may have changed under the same name,
     or the run began from a model that is not part of the experiment.
     """
-    name, own = experiment.data.name, f"{experiment.data.name} {experiment.model.name} {experiment.algorithm.name}"
-    if name.endswith(".npz") or ":" in own or not (directory / "result.json").exists():
+    name, names = experiment.data.name, f"{experiment.data.name} {experiment.model.name} {experiment.algorithm.name}"
+    if name.endswith(".npz") or ":" in names or not (directory / "result.json").exists():
         return None
     from fedgauge.simulation.runs.reader import read_trace
 
     try:
-        kept = Experiment.read(directory / "experiment.toml")
+        saved = Experiment.read(directory / "experiment.toml")
         if with_any_data and experiment.data.dir is None:
-            experiment = experiment.changed({"data": kept.data.dir})
-        if kept != experiment:
+            experiment = experiment.changed({"data": saved.data.dir})
+        if saved != experiment:
             return None
         trace = read_trace(directory)
         if name.endswith(".json"):

@@ -70,8 +70,8 @@ def prepare(experiment: Experiment, data: Any = None) -> Setup:
     dataset, partition = share_out(experiment, given)
     model = _model(experiment, dataset.train_inputs.shape[1:], dataset.num_classes)
     shards = [partition.worker(number) for number in range(partition.num_workers)]
-    own = experiment.data.shift is not None and changes_inputs(experiment.data.shift)
-    inputs, labels = _tensor(dataset.train_inputs, own), _tensor(dataset.train_labels)
+    changed = experiment.data.shift is not None and changes_inputs(experiment.data.shift)
+    inputs, labels = _tensor(dataset.train_inputs, changed), _tensor(dataset.train_labels)
 
     def make(**how: Any) -> SupervisedFederation:
         return SupervisedFederation(model.make, model.loss, inputs, labels, shards, **how)
@@ -164,9 +164,9 @@ def _setup(
 def prepare_again(experiment: Experiment, setup: Setup) -> Setup:
     """The set-up of an experiment with the same data and model as an earlier set-up, which are not read again."""
     before = Experiment.from_json(setup.experiment)
-    kept = ("batch_size", "device") if before.data.partition_seed is not None else ("batch_size", "device", "seed")
+    fixed = ("batch_size", "device") if before.data.partition_seed is not None else ("batch_size", "device", "seed")
     same = before.data == _described(experiment, setup.partition).data and before.model == experiment.model
-    if not same or any(getattr(before.run, name) != getattr(experiment.run, name) for name in kept):
+    if not same or any(getattr(before.run, name) != getattr(experiment.run, name) for name in fixed):
         raise InputError(
             "The set-up was made for an experiment with other data or another model; call prepare for this experiment."
         )
@@ -264,12 +264,12 @@ def participation_of(
     return Participation(sampling, run.participants, cast("tuple[float, ...] | None", weights))
 
 
-def _tensor(array: Any, own: bool = False) -> torch.Tensor:
+def _tensor(array: Any, made_here: bool = False) -> torch.Tensor:
     """A tensor with a copy of the array, as data sets are read-only and may be cached.
 
     An array that was made for this experiment alone is not copied once more: it may take most of the memory.
     """
-    if own and array.base is not None and array.base.flags.writeable:
+    if made_here and array.base is not None and array.base.flags.writeable:
         return torch.from_numpy(array.base)
     return torch.from_numpy(np.array(array))
 

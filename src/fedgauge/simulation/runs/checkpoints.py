@@ -15,7 +15,7 @@ from safetensors.torch import save
 from torch import nn
 
 from fedgauge.base.errors import InputError
-from fedgauge.base.files import read_named, regular, write_atomically
+from fedgauge.base.files import read_input, regular, write_atomically
 from fedgauge.federation.flat import fixed, trainable
 from fedgauge.federation.identity import check_model
 from fedgauge.federation.modes import counters
@@ -186,10 +186,7 @@ def read_tensors(path: Path) -> Mapping[str, torch.Tensor]:
     """The tensors of a ``.safetensors`` file, or of one that ``torch.save`` wrote; only tensors are unpickled."""
     from safetensors.torch import load
 
-    try:
-        content = verified(path, read_named(path))
-    except OSError as error:
-        raise InputError(f"Cannot read {path}: {error.strerror}; name the file of a model.") from None
+    content = verified(path, read_input(path, "the file of a model"))
     try:
         if path.suffix == ".safetensors":
             return load(content)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedgauge.base.errors import InputError
-from fedgauge.base.files import read_file, read_named, write_atomically, write_json
+from fedgauge.base.files import read_file, read_input, write_atomically, write_json
 from fedgauge.simulation.runs.manifest import verified
 from fedgauge.simulation.runs.reader import FoundRun
 from fedgauge.values import Round
@@ -83,10 +83,7 @@ def read_records(path: str | Path) -> list[FoundRun]:
     if path.suffix not in (".json", ".parquet"):
         raise InputError(f"Records are read from a file that ends in .json or .parquet, not from {str(path)!r}.")
     arrow = _pyarrow() if path.suffix == ".parquet" else None
-    try:
-        content = read_named(path)
-    except OSError as error:
-        raise InputError(f"Cannot read {path}: {error.strerror}; name a file of records.") from None
+    content = read_input(path, "a file of records")
     try:
         if arrow is None:
             return [FoundRun.from_json(run) for run in json.loads(content)["runs"]]

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedgauge.base.terminal import say
-from fedgauge.show import pictures
-from fedgauge.show.terminal import console
+from fedgauge.show import console, pictures
 from fedgauge_wang2024.decisive.answers import MAIN, Grid, MeasureName, grid_of
 from fedgauge_wang2024.decisive.regret import COSTS
 from fedgauge_wang2024.lens_orders import medians, plain_ticks

@@ -9,10 +9,10 @@ from fedgauge.show.page.section import ReportInput, Section
 
 
 def _show(given: ReportInput) -> Mapping[str, Any] | None:
-    run = given.found.run
+    run = given.results.run
     if run is None or len(run.seconds) < 2 or not run.stopped_at:
         return None
     return {"entries": {"seconds": run.seconds[-1], "seconds per round": run.seconds[-1] / run.stopped_at}}
 
 
-SECTION = Section("duration", "How long it took", ("run",), _show, "{{ facts(entries) }}")
+DURATION = Section("duration", "How long it took", ("run",), _show, "{{ facts(entries) }}")

@@ -1,1 +1,0 @@
-"""What a terminal shows: tables, sentences and progress."""
