@@ -57,7 +57,7 @@ def column(run: Mapping[str, Any], name: str) -> Floats:
 def steps_to(reference: Mapping[str, Any], losses: Floats, kind: str) -> Floats:
     """The steps after which the reference has these losses; infinite where it never has them."""
     steps, falling = column(reference, "step"), isotonic_regression(column(reference, kind), increasing=False).x
-    found: Floats = np.interp(-losses, -falling, steps)
+    found: Floats = np.asarray(np.interp(-losses, -falling, steps), dtype=float)
     found[losses < falling[-1]] = np.inf
     return found
 
@@ -66,7 +66,8 @@ def efficiencies(run: Mapping[str, Any], reference: Mapping[str, Any], kind: str
     """At each end, the last one last."""
     steps = column(run, "step")
     late = steps >= LATE * steps[-1]
-    return steps_to(reference, column(run, kind)[late], kind) / steps[late]
+    ends: Floats = steps_to(reference, column(run, kind)[late], kind) / steps[late]
+    return ends
 
 
 def fitted(steps: Iterable[int], values: Iterable[float]) -> tuple[float, float, float]:
