@@ -77,8 +77,8 @@ class _Paced:
 class QSR:
     """H = max(base, ⌊(alpha/gamma)²⌋), with the rate gamma that the schedule has when the round begins.
 
-    As in the paper, a rate that rises at the beginning counts only once it has risen: during the warm-up, H is that of
-    the first round after it. If gamma is constant, so is H.
+    A rate that rises at the beginning counts only once it has risen: during the warm-up, H is that of the first round
+    after it; in the authors' code (hmgxr128/QSR), it is a number that the user gives. If gamma is constant, so is H.
 
     Attributes:
         alpha: the growth coefficient α.
