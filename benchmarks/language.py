@@ -91,24 +91,28 @@ class Cell:
 
 
 def cells() -> Iterator[Cell]:
-    """All cells, the most needed ones first: the reference's seed, then averaging, DiLoCo, the live gauge."""
+    """All cells, the most needed ones first: each question gets its first cells before any gets its last."""
     for seed in SEEDS:
-        for workers in WORKERS:
-            for split in SPLITS:
+        for split in SPLITS:
+            for steps in LOCAL_STEPS:
+                yield Cell(split, 4, "mean", steps, seed)
+        for split in SPLITS:
+            yield Cell(split, 4, "mean", 0, seed + 10)
+        for split in SPLITS:
+            for steps in OUTER_STEPS:
+                yield Cell(split, 4, f"diloco{ETAS[0]:g}", steps, seed)
+            for workers in WORKERS[1:]:
                 for steps in LOCAL_STEPS:
                     yield Cell(split, workers, "mean", steps, seed)
+        for workers in WORKERS:
+            for split in SPLITS:
                 yield Cell(split, workers, "gradients", 1, seed)
                 yield Cell(split, workers, "mean", 0, seed + 10)
-            if workers == WORKERS[0]:
-                for eta in ETAS:
-                    for split in SPLITS:
-                        for steps in OUTER_STEPS:
-                            yield Cell(split, workers, f"diloco{eta:g}", steps, seed)
-    for eta in ETAS:
-        for workers in WORKERS[1:]:
-            for split in SPLITS:
-                for steps in OUTER_STEPS:
-                    yield Cell(split, workers, f"diloco{eta:g}", steps, SEEDS[0])
+        for eta in ETAS:
+            for workers in WORKERS:
+                for split in SPLITS:
+                    for steps in OUTER_STEPS:
+                        yield Cell(split, workers, f"diloco{eta:g}", steps, seed)
 
 
 def gradient_adamw(beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8) -> Algorithm:
