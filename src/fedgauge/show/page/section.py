@@ -188,7 +188,8 @@ def is_single(chart: Chart) -> bool:
 
 def rendered_card(content: View) -> RenderedSection:
     """The card with which a report begins: what to use for several costs of a round, and the curve behind it."""
-    brief = replace(content, sentences=content.sentences[1:], tables=content.tables[:1], notes=())
+    tables, charts = content.tables[:1], content.charts[:1]
+    brief = replace(content, sentences=content.sentences[1:], tables=tables, charts=charts, notes=())
     context = _context(brief, "")
     html = page_environment("fedgauge.show.page").from_string(_CARD).render(**context, limits=content.limits)
     return RenderedSection("answer", "The answer", Markup(html), tuple(context["charts"]))

@@ -92,7 +92,7 @@ def _gauge_card(given: ReportInput) -> View:
 
 def _gauge_view(given: ReportInput) -> View | None:
     # The rest is at the beginning of the page.
-    return replace(given.card, tables=given.card.tables[1:], charts=()) if given.card else None
+    return replace(given.card, tables=given.card.tables[1:], charts=given.card.charts[1:]) if given.card else None
 
 
 def _gauge_settings(given: ReportInput) -> Mapping[str, CellValue]:
