@@ -15,7 +15,7 @@ from tests.cli.command import Capture, answer, snapshot, words
 
 from fedgauge.cli import main
 from fedgauge.show import console
-from fedgauge.show.views.runs import differing
+from fedgauge.show.views.comparisons import differing
 from fedgauge.simulation.experiment.config import Experiment
 from fedgauge.simulation.runs.reader import read_run
 

@@ -42,7 +42,8 @@ def list_(
     Example: fedgauge runs list runs
     """
     from fedgauge.show import console
-    from fedgauge.show.views.runs import list_view, outline
+    from fedgauge.show.views.comparisons import list_view
+    from fedgauge.show.views.runs import outline
     from fedgauge.simulation.runs.reader import find_runs
 
     saved = find_runs(directory)
@@ -81,7 +82,8 @@ def compare(
     """
     from fedgauge.show import console
     from fedgauge.show.pictures import draw
-    from fedgauge.show.views.runs import comparison_view, outline
+    from fedgauge.show.views.comparisons import comparison_view
+    from fedgauge.show.views.runs import outline
     from fedgauge.simulation.runs.reader import read_run
 
     options.check_plot(plot)
@@ -306,7 +308,7 @@ def sweep(
         count("jobs", jobs)
     values = options.values_over(over or [])
     from fedgauge.show import console, files
-    from fedgauge.show.views.sweeps import view_of_sweep
+    from fedgauge.show.views.comparisons import view_of_sweep
     from fedgauge.simulation.experiment.sweep import Sweep, run_sweep
 
     planned = Sweep(experiment, values, seeds)

@@ -15,7 +15,7 @@ from fedgauge.planning.theory_plan import TheoryPlan
 from fedgauge.show.charts import HeatMap
 from fedgauge.show.pictures import draw
 from fedgauge.show.views import view
-from fedgauge.show.views.sweeps import sweep_charts
+from fedgauge.show.views.comparisons import sweep_charts
 from fedgauge.simulation.experiment.sweep import SweepResult
 from fedgauge.values import Result
 

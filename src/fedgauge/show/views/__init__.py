@@ -5,6 +5,7 @@ from __future__ import annotations
 from fedgauge.show.views import (
     answers,
     bounds,
+    comparisons,
     gauges,
     inspections,
     measurements,
@@ -12,7 +13,6 @@ from fedgauge.show.views import (
     plans,
     probes,
     runs,
-    sweeps,
 )
 from fedgauge.show.views.view import Table, View, view
 
@@ -21,6 +21,7 @@ __all__ = [
     "View",
     "answers",
     "bounds",
+    "comparisons",
     "gauges",
     "inspections",
     "measurements",
@@ -28,6 +29,5 @@ __all__ = [
     "plans",
     "probes",
     "runs",
-    "sweeps",
     "view",
 ]
