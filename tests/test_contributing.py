@@ -68,7 +68,7 @@ def tree(tmp_path: Path) -> Path:
         for path in (ROOT / each).rglob("pyproject.toml")
     )
     single = (
-        ROOT / name for name in ("docs/theory.md", "conftest.py", "Makefile", "pyproject.toml", "constraints.txt")
+        ROOT / name for name in ("docs/theory/table.md", "conftest.py", "Makefile", "pyproject.toml", "constraints.txt")
     )
     for path in (*single, *beside):
         (root / path.relative_to(ROOT)).parent.mkdir(parents=True, exist_ok=True)

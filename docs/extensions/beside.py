@@ -65,8 +65,8 @@ def translated(text: str, page: Path) -> str:
         text: of the page.
         page: its true place.
 
-    >>> translated("[all](../../../docs/theory.md#star)", ROOT / "papers" / "wang2024" / "results" / "table1.md")
-    '[all](../theory.md#star)'
+    >>> translated("[all](../../../docs/theory/star.md)", ROOT / "papers" / "wang2024" / "results" / "table1.md")
+    '[all](../theory/star.md)'
     """
     here = shown_at(page).parent
 

@@ -115,7 +115,7 @@ THEOREM = Addition(
                 'oracle("minibatch-average", "prior")(minibatch_prior)',
             ),
         ),
-        "docs/theory.md": (
+        "docs/theory/table.md": (
             (
                 "| `minibatch` | gradient noise | 1 | 1 | – |",
                 "| `minibatch-average` | initial gap | 2 | 2 | – |\n"

@@ -64,7 +64,7 @@ def test_the_tutorial_ends_with_a_report(tmp_path: Path) -> None:
     assert commands == ["data", "simulate", "gauge", "measure", "plan", "simulate", "runs", "report"]
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/guide.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/guide/gauge.md"])
 def test_the_gauge_prints_what_the_first_pages_show(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

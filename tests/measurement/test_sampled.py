@@ -155,7 +155,7 @@ def test_intervals_cover_at_their_rate(name: str) -> None:
         how: dict[str, Any] = {"size": 0.5, "tolerance": 1e-9, "most": 20}
         found = measured(estimator, of, *given, meter={"weights": WEIGHTS, "seed": seed}, **how).details[name]
         covered += found["low"] <= truth <= found["high"]
-    # Products of gradients are skewed, so that t of twenty covers 93.6% (1500 runs, docs/theory.md)
+    # Products of gradients are skewed, so that t of twenty covers 93.6% (1500 runs, docs/theory/estimates.md)
     # and not quite 95%: three standard deviations of a binomial below 93% of 200, and above 95%.
     assert 0.93 - 0.054 <= covered / 200 <= 0.95 + 0.046
 

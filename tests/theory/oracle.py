@@ -334,7 +334,7 @@ def quadratic_prior(p: Any) -> Answer:
     return quadratic_corrected(with_l_tilde(p))
 
 
-# The star versions: recursions over the local steps, cause by cause, as docs/theory.md derives them.
+# The star versions: recursions over the local steps, cause by cause, as docs/theory/star.md derives them.
 
 
 def star_error(p: Any, zeta: Real, own: Real, mean: Real, slope: Real) -> tuple[Real, list[Real]]:
@@ -439,7 +439,7 @@ def partial_without_star(p: Any) -> Answer:
 
 
 def _of_partial(version: str, shared: bool) -> None:
-    """The older versions of 4.5 for the other ways to draw (docs/theory.md, "Other samplings")."""
+    """The older versions of 4.5 for the other ways to draw (docs/theory/partial.md, "Other samplings")."""
 
     @oracle("partial-shared" if shared else "partial-without", version)
     def made(p: Any) -> Answer:

@@ -1,4 +1,4 @@
-"""The package's formulas against the second evaluation in 350 digits, and its constants against docs/theory.md."""
+"""The formulas against the second evaluation in 350 digits, and the constants against docs/theory/table.md."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_terms_and_limits_are_those_of_the_oracle(name: str, version: Version, v
             assert condition.value == values["gamma"] * values["eta"]
 
 
-# The constants, each from the one term that is left, against the table in docs/theory.md.
+# The constants, each from the one term that is left, against the table in docs/theory/table.md.
 
 # Here every power of every symbol is 1 and every term 0. TINY and HUGE put a term below rounding where no 0 can.
 UNIT: dict[str, Any] = {
@@ -207,12 +207,11 @@ START: dict[Version, dict[str, Any]] = {"printed": {"eta": TINY}, "corrected": {
 
 
 def read_constants() -> dict[tuple[str, Version, str], Fraction]:
-    """Read the constant of each theorem, version and term from the table of docs/theory.md."""
-    text = (Path(__file__).parents[2] / "docs" / "theory.md").read_text(encoding="utf-8")
-    table = text.split("\n## The constants in one table\n")[1].split("\n## ")[0]
+    """Read the constant of each theorem, version and term from the table of docs/theory/table.md."""
+    text = (Path(__file__).parents[2] / "docs" / "theory" / "table.md").read_text(encoding="utf-8")
     versions: tuple[Version, ...] = ("printed", "corrected", "sharp")
     found: dict[tuple[str, Version, str], Fraction] = {}
-    for row in (line for line in table.splitlines() if line.startswith("| `")):
+    for row in (line for line in text.splitlines() if line.startswith("| `")):
         theorem, term, *constants = (cell.strip() for cell in row.strip("|").split("|"))
         for version, constant in zip(versions, constants, strict=True):
             if constant != "–":

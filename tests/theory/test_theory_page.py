@@ -1,4 +1,4 @@
-"""What docs/theory.md claims in numbers beside the theorems: tables, counterexamples and what could be sharper."""
+"""What docs/theory claims in numbers beside the theorems: tables, counterexamples and what could be sharper."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Under squared error, a federation with one layer is a federation of quadratics, whose constants are eigenvalues. Under
 cross-entropy with an L2 term, every assumption of the theory holds at all models, with bounds derived in
-docs/theory.md. With these constants, a theorem is a certified statement about a run on real data.
+docs/theory/softmax.md. With these constants, a theorem is a certified statement about a run on real data.
 """
 
 from __future__ import annotations

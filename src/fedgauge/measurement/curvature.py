@@ -4,7 +4,7 @@ At a single model, the tight constants of the theory's assumptions are eigenvalu
 
     L_g = |H|,  L_tilde = max_i |H_i|,  L_h = sqrt(lambda_max(sum_i w_i (H_i - H)^2)),
 
-where H_i is the Hessian of F_i at the model and H is the Hessian of f (docs/theory.md). The constants in the
+where H_i is the Hessian of F_i at the model and H is the Hessian of f (docs/theory/constants.md). The constants in the
 assumptions are suprema over all models. Like everything that is measured at single models, these are lower bounds.
 """
 

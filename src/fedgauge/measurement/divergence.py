@@ -5,7 +5,7 @@ At a model x, where f = sum_i w_i F_i and w_i = 1/N unless weights are given,
     zeta = max_i |grad F_i(x) - grad f(x)|,  zeta_rms^2 = sum_i w_i |grad F_i(x) - grad f(x)|^2,
 
 and zeta_local^2 is the same sum with each worker's term taken at its own local model. The proofs use nothing else
-(docs/theory.md, "Which zeta is legitimate").
+(docs/theory/setting.md, "Which zeta may be used").
 """
 
 from __future__ import annotations

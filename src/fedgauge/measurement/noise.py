@@ -3,7 +3,7 @@
 Mini-batches are drawn with replacement, so that the variance of worker i's stochastic gradient is V_i / B, where V_i is
 the variance of one sample's gradient over its shard and B is the batch size. V_i is computed from all samples, or from
 pairs of independent samples. Half the squared distance of two independent gradients is an unbiased estimate of their
-variance, and the pairs are independent of each other, so that their mean has an interval (docs/theory.md).
+variance, and the pairs are independent of each other, so that their mean has an interval (docs/theory/estimates.md).
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ vectors with independent noise is not. Two independent subsets A and B of every 
 
     zeta_rms^2:  sum_i w_i <g_iA - g_A, g_iB - g_B>,    |grad f|^2:  <g_A, g_B>,    deviation2:  <dev_A, dev_B>,
 
-all unbiased (docs/theory.md). They are repeated with fresh subsets, and the repetitions give the interval. Memory grows
-with the size of the subsets, but not with the number of workers or of all samples.
+all unbiased (docs/theory/estimates.md). They are repeated with fresh subsets, and the repetitions give the interval.
+Memory grows with the size of the subsets, but not with the number of workers or of all samples.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def sampled_divergence(
         model: the flat model.
         size: the number of samples of each worker in a subset, or a fraction of all its samples as a float. A
             repetition takes two subsets: with 0.01 it costs 0.02 gradient passes. Products of very small subsets are
-            skewed, and intervals from few of them are too narrow (docs/theory.md); a few dozen samples per worker are
-            enough.
+            skewed, and intervals from few of them are too narrow (docs/theory/estimates.md); a few dozen
+            samples per worker are enough.
         tolerance: stop when the interval of zeta_rms^2 extends no further than this fraction of it to either side.
         most: the largest number of repetitions.
 

@@ -1,4 +1,4 @@
-"""Softmax regression with an L2 term: bounds that hold at every model, each derived in docs/theory.md.
+"""Softmax regression with an L2 term: bounds that hold at every model, each derived in docs/theory/softmax.md.
 
 The outputs are W x. For a sample s, p(s) are the softmax probabilities and y(s) is its class as a unit vector; C is the
 number of classes. A sample's gradient is (p - y) x', its Hessian is (diag(p) - p p') (x) x x', and G_i is the mean of

@@ -18,7 +18,7 @@ at most a root mean square, Y^2 = mean of X^2 obeys P Y^2 <= 2 Q Y + T + F/(u R)
 
 The breakdown: Z, which Y becomes after endless rounds, solves P Z^2 = 2 Q Z + T, so that Z^2 = (2 Q Z + T)/P. Q is
 linear in the causes and T quadratic; a product of two causes is shared equally between them. The initial gap is Y^2 -
-Z^2: all that more rounds would take away, products of the start with other causes included. docs/theory.md has the
+Z^2: all that more rounds would take away, products of the start with other causes included. docs/theory/star.md has the
 derivation.
 """
 

@@ -188,7 +188,7 @@ interpolated between records: the number of gradient steps, relative to that of 
 slowdown beyond {settings["most_slowdown"]} counts as infinite; such runs are stopped.
 
 The **lenses** are evaluated at the model after {settings["measured_at"]} rounds with I = 1
-([definitions](../guide.md#other-lenses)); those that need local models take one more round of I = {local[-1]}.
+([definitions](../../../docs/reference/lenses.md)); those that need local models take one more round of I = {local[-1]}.
 `L_h seen` and `L_tilde seen` are the ratios of that round; `L_h`, `L_tilde`, `L_g` and `delta` come from the Hessians
 over {settings["hessian_examples"]} examples of each worker, and so include the noise of such a sample.
 
