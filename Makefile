@@ -25,7 +25,7 @@ PLACES := $(foreach each,$(BESIDE),$(firstword $(subst [, ,$(each))))
 SUDO   := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
 APT    := $(SUDO) apt-get -qq update && $(SUDO) apt-get -qq install -y
 
-.PHONY: demo test suite quick quick-suite test-data test-cluster test-nvflare setup chromium check lint types docs dist test-dist bench bench-flower bench-peers falsify clean
+.PHONY: demo test suite quick quick-suite test-data test-cluster test-nvflare setup chromium check lint types docs axe dist test-dist bench bench-flower bench-peers falsify clean
 
 demo: setup
 	$(BIN)/fedgauge demo --out demo
@@ -99,6 +99,11 @@ test-dist: dist
 docs: setup
 	$(BIN)/python -m sphinx -W --keep-going -E -q -d build/doctrees docs build/docs
 	@echo "Open build/docs/index.html"
+
+# The documentation by the rules of WCAG 2.1 AA; needs npm, and takes some minutes.
+axe: docs chromium
+	mkdir -p build/axe && cd build/axe && npm pack --silent axe-core@4 && tar xzf axe-core-*.tgz package/axe.min.js
+	$(BIN)/python scripts/check_site.py build/docs build/axe/package/axe.min.js
 
 bench: setup
 	$(BIN)/python benchmarks/quadratic.py

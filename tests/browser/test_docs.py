@@ -15,6 +15,8 @@ import fedgauge
 from fedgauge.cli import app
 
 ROOT = Path(__file__).parents[2]
+CONTRAST = (Path(__file__).parent / "contrast.js").read_text("utf-8")
+SCHEMES: tuple[Literal["light"], Literal["dark"]] = ("light", "dark")
 PAGES = (
     "index",
     "tutorial",
@@ -60,6 +62,7 @@ def test_the_documentation(tmp_path: Path, browser: Browser) -> None:
 
     _read(browser, tmp_path, width=1280, color_scheme="light")
     _read(browser, tmp_path, width=375, color_scheme="dark")
+    _fits_and_can_be_read(browser, tmp_path)
 
 
 def _read(browser: Browser, site: Path, *, width: int, color_scheme: Literal["light", "dark"]) -> None:
@@ -77,6 +80,27 @@ def _read(browser: Browser, site: Path, *, width: int, color_scheme: Literal["li
     assert page.locator("article math").count() > 100
     page.close()
     assert complaints == []
+
+
+def _fits_and_can_be_read(browser: Browser, site: Path) -> None:
+    """No page is wider than a phone, and all text has the contrast of WCAG AA, on light and on dark pages."""
+    page = browser.new_page(viewport={"width": 390, "height": 844})
+    complaints = []
+    for path in sorted(site.rglob("*.html")):
+        page.goto(path.as_uri())
+        if beyond := page.evaluate(BEYOND):
+            complaints.append(f"{path.name} is wider than a phone: {beyond[0]}")
+        for scheme in SCHEMES:
+            page.emulate_media(color_scheme=scheme)
+            complaints += [f"{path.name}, {scheme}: {found}" for found in page.evaluate(CONTRAST)]
+    assert complaints == []
+    # Colours that are hard to read would have been found, on pages that are light and dark indeed.
+    for scheme, faint in zip(SCHEMES, ("#999", "#555"), strict=True):
+        page.emulate_media(color_scheme=scheme)
+        page.evaluate("colour => { document.querySelector('h1').style.color = colour; }", "transparent")
+        page.evaluate("colour => { document.querySelector('article p').style.color = colour; }", faint)
+        assert len(page.evaluate(CONTRAST)) == 2, scheme
+    page.close()
 
 
 def _outside(address: str) -> bool:
