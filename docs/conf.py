@@ -20,10 +20,13 @@ extensions = [
     "sphinx.ext.napoleon",
     "accessible",
     "beside",
+    "cards",
     "commands",
     "formulas",
+    "notebooks",
     "public_names",
 ]
+source_suffix = {".md": "markdown", ".ipynb": "markdown"}
 exclude_patterns = ["_build", "extensions"]
 # Whatever the machine's time zone and language, the same pages.
 html_last_updated_fmt = None
@@ -32,7 +35,7 @@ language = "en"
 smartquotes_action = "D"
 
 # The pages are read on a plain git host too, so that they use little beyond what such hosts know.
-myst_enable_extensions = ["dollarmath"]
+myst_enable_extensions = ["attrs_block", "dollarmath"]
 myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"

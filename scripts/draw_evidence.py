@@ -145,6 +145,117 @@ def bounds(place: Path) -> None:
         axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
+def rows_of(page: str, pattern: str) -> list[tuple[str, ...]]:
+    """What a pattern finds in the tables of a page of results."""
+    return [match.groups() for match in re.finditer(pattern, (RESULTS / page).read_text("utf-8"), re.MULTILINE)]
+
+
+def auto(place: Path) -> None:
+    """Seconds of local steps that adapt, and of the rule of Wang et al., over those of the best fixed number."""
+    found = rows_of("auto.md", r"^\| ([\w.-]+) \| [\d.]+ \| [\w-]+ \|(?: [\d.]+ \|){5} \**([\d.]+)\** \| ([\d.]+)(\*?)")
+    with figure(place, width=6.4, height=3.2) as (axes,):
+        places = (np.arange(len(found)) + 0.5) / len(found)
+        axes.plot(places, sorted(float(row[1]) for row in found), "o", color=OURS, markersize=4, label="auto")
+        others = sorted((float(row[2]), row[3] == "*") for row in found)
+        for missed, marker, label in ((False, "o", "the rule of Wang et al."), (True, "x", "its goal was not reached")):
+            points = [
+                (place, ratio) for place, (ratio, is_missed) in zip(places, others, strict=True) if is_missed == missed
+            ]
+            axes.plot(*np.array(points).T, marker, color=OTHERS, markersize=4, label=label)
+        axes.axhline(1, color=INK, linewidth=1)
+        axes.axhline(1.1, color=INK, linewidth=1, linestyle="--")
+        axes.set(
+            title="Local steps that adapt, against the best fixed number",
+            xlabel="share of the cells",
+            ylabel="seconds / those of the best",
+        )
+        axes.legend(loc="upper left")
+
+
+def state(place: Path) -> None:
+    """The loss at the end for each way to treat a local optimiser's state, over the best of the three."""
+    found = rows_of("optimiser-state.md", r"^\| (momentum 0.9|adamw), (reset|kept|averaged) \|(.*)\|$")
+    losses = {
+        (optimiser, how): [float(cell.replace("*", "").split()[0]) for cell in cells.split("|")]
+        for optimiser, how, cells in found
+    }
+    with figure(place, 2, width=4.2, height=3.0) as panels:
+        for axes, (optimiser, title) in zip(panels, (("momentum 0.9", "momentum"), ("adamw", "AdamW")), strict=True):
+            ways = ("reset", "kept", "averaged")
+            best = np.min([losses[optimiser, how] for how in ways], axis=0)
+            for y, (how, colour) in enumerate(zip(ways, (COLOURS[0], COLOURS[5], OURS), strict=True)):
+                axes.plot(np.array(losses[optimiser, how]) / best, [y] * len(best), "o", color=colour, alpha=0.75)
+            axes.set(
+                title=title,
+                xlabel="final loss / that of the best way",
+                xscale="log",
+                xticks=[1, 2, 5, 10],
+                xticklabels=["1", "2", "5", "10"],
+                yticks=range(3),
+                yticklabels=ways,
+                ylim=(-0.5, 2.5),
+            )
+            axes.minorticks_off()
+
+
+def falsify(place: Path) -> None:
+    """The least ratio of a bound to the exact value that the search found: below 1, the bound is false."""
+    rows = [row for row in kept(ROOT / "verification" / "results" / "falsify.json")["rows"] if row["form"] == "stated"]
+    names = list(dict.fromkeys(row["theorem"] for row in rows))
+    with figure(place, width=6.4, height=3.8) as (axes,):
+        for version, colour, shift in (("printed", OTHERS, 0.15), ("corrected", OURS, -0.15)):
+            points = [
+                (
+                    names.index(row["theorem"]) + shift,
+                    min(each for each in (row["smallest"], row["directed_smallest"]) if each),
+                )
+                for row in rows
+                if row["version"] == version
+            ]
+            # Ratios far below 1 would make the axis useless: those are drawn at its end.
+            axes.plot(
+                [max(ratio, 0.01) for _, ratio in points], [y for y, _ in points], "o", color=colour, label=version
+            )
+        axes.axvline(1, color=INK, linewidth=1.2)
+        axes.text(0.93, -0.75, "false", ha="right", va="center")
+        axes.set(
+            title="The bound over the exact value: the least that was found",
+            xlabel="bound / exact value",
+            xscale="log",
+            yticks=range(len(names)),
+            yticklabels=names,
+            ylim=(-1.1, len(names) - 0.4),
+        )
+        axes.legend(loc="center left")
+
+
+def ledger(place: Path) -> None:
+    """The verdicts on the paper's claims, figure by figure."""
+    claims = kept(PAPER / "ledger.json")["claims"]
+    places = list(dict.fromkeys(re.split(r"[,(]", claim["where"])[0] for claim in claims))
+    verdicts = ("reproduced", "reproduced in order but not in size", "not reproduced")
+    with figure(place, width=6.8, height=3.8) as (axes,):
+        left = np.zeros(len(places))
+        kinds = [*verdicts, "not decided or not run"]
+        for kind, colour in zip(kinds, (COLOURS[3], COLOURS[1], COLOURS[4], COLOURS[8]), strict=True):
+            counts = np.array(
+                [
+                    sum(
+                        re.split(r"[,(]", claim["where"])[0] == where
+                        and (claim["verdict"] == kind or (kind not in verdicts and claim["verdict"] not in verdicts))
+                        for claim in claims
+                    )
+                    for where in places
+                ]
+            )
+            axes.barh(places, counts, left=left, color=colour, label=kind)
+            left += counts
+        axes.invert_yaxis()
+        axes.grid(False)
+        axes.set(title="The paper's claims", xlabel="claims")
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+
+
 def shifts(place: Path) -> None:
     """What each shift does to one digit, on five workers."""
     dataset = fg.standardise(fg.load_dataset("digits"), "unit")
@@ -185,6 +296,10 @@ PICTURES: dict[str, Callable[[Path], None]] = {
     "plan": plan,
     "tau": tau,
     "bounds": bounds,
+    "auto": auto,
+    "state": state,
+    "falsify": falsify,
+    "ledger": ledger,
     "shifts": shifts,
 }
 

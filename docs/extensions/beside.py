@@ -83,7 +83,7 @@ def _copy_all(app: Sphinx, config: Any) -> None:
 
 def _read(app: Sphinx, docname: str, source: list[str]) -> None:
     page = kept_at(Path(app.env.doc2path(docname)))
-    if page.suffix == ".md":
+    if page.suffix in (".md", ".ipynb"):
         source[0] = translated(source[0], page)
 
 

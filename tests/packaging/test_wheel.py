@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import sysconfig
@@ -40,6 +41,20 @@ def test_it_has_every_file_of_the_package_and_the_version_of_the_project(wheel: 
     assert packed == files
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert wheel.name == f"fedgauge-{version}-py3-none-any.whl"
+
+
+def test_the_readme_of_the_package_index_leads_to_files_that_exist(wheel: Path) -> None:
+    """Nothing but the README is on the index, so that every link and picture has to be absolute."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith("METADATA"))
+        metadata = archive.read(name).decode()
+    where = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["metadata"]["hooks"]["custom"]
+    links = re.findall(r"(!?)\[[^\[\]]*\]\(([^)\s]+)\)", metadata)
+    assert len(links) > 20
+    for is_picture, link in links:
+        base = where["files" if is_picture else "pages"]
+        assert link.startswith(f"{base}/"), link
+        assert (ROOT / link.removeprefix(f"{base}/").partition("#")[0]).is_file(), link
 
 
 @pytest.fixture(scope="module")
