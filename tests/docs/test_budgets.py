@@ -14,7 +14,7 @@ PICTURE = re.compile(r"!\[[^\]]+\]\(([^)\s]+)\)")
 # The most words of a page, code included, by where it is. Studies are kept as they were written.
 BUDGETS = {
     "README.md": 900,
-    "docs/index.md": 500,
+    "docs/index.md": 550,
     "docs/overview.md": 900,
     "docs/tutorial.md": 1300,
     "docs/scale.md": 1700,

@@ -54,6 +54,12 @@ PHRASES = (
     Phrase(r"\bwhat of (?:them|it|an? [\w ]+?) is here\b", "which of them are installed", "and what of them is here"),
     Phrase(r"\bhow-many\w*", "the stride", "every how-manyth of each worker"),
     Phrase(r"\bgone (?:up|down) to\b", "raised to, lowered to", "when it was gone up to"),
+    Phrase(r"\b(?:goes|go|went) by (?:the|it|local)\b", "uses, depends on, counts", "a rule that goes by the rate"),
+    Phrase(r"\bwhat of the\b|\bless what of\b", "the part of it that", "less what of the communication is hidden"),
+    Phrase(r"\bwhichever says less\b", "whichever bound is smaller", "by 4.3 or A.2, whichever says less"),
+    Phrase(r"\brun in vain\b", "did not tell", "numbers that were run in vain"),
+    Phrase(r"\bbytes that are here\b", "the bytes downloaded so far", "after the 10 bytes that are here"),
+    Phrase(r"\btreats otherwise\b", "with options of their own", "parameters that it treats otherwise"),
     Phrase(r"\bis the end with which\b", "is the conservative endpoint", "is the end with which a bound still holds"),
 )
 ANY = re.compile("|".join(f"(?:{each.pattern})" for each in PHRASES))

@@ -172,7 +172,7 @@ def test_qsr_needs_a_rate_and_an_end() -> None:
     cosine = fg.with_schedules(fg.fedavg(0.1), "cosine,over=1000")
     with pytest.raises(InputError, match="give most"):
         run(fg.QSR(0.2, 2), quadratics(), algorithm=cosine)
-    with pytest.raises(InputError, match="goes by the rate gamma, which mine does not have"):
+    with pytest.raises(InputError, match="needs the rate gamma, which mine does not have"):
         run(fg.QSR(0.2, 2), quadratics(), algorithm=fg.Algorithm("mine", {}, COSINE.step, COSINE.update))
 
 

@@ -118,7 +118,7 @@ def region(
     """Map where local SGD beats mini-batch SGD: by the bounds, and exactly for a matching family of quadratics.
 
     Both get the same rounds and gradients, and each uses its own best gamma. Equal Hessians (L_h = 0) are judged by
-    Theorem 5.5, others by Theorem 4.3 or A.2, whichever says less.
+    Theorem 5.5, others by Theorem 4.3 or A.2, whichever bound is smaller.
 
     Example: fedgauge theory region --x zeta --y L_h --x-range 0.01 10 I=16 R=100 sigma=0.1 --plot region.png
     """

@@ -153,7 +153,7 @@ class Cost(Value):
         return replace(self, bytes=size, step=step, fixed=fixed, steps=None, parameters=None, precision=None)
 
     def messages(self, participants: int) -> float:
-        """Seconds for which the messages of all participants are on the way, without latency."""
+        """Seconds that the messages of all participants take, without latency."""
         shared = participants if self.topology == "server" else (participants - 1) / participants
         return (self.bytes or 0.0) / self.bandwidth * shared
 

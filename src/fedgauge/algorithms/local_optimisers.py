@@ -231,7 +231,7 @@ def with_optimiser(
             the next round.
         optimiser_options: options of one of torch's optimisers or of your own, as in ``momentum=0.9, nesterov=True``;
             from Python, they are arguments of this function.
-        optimiser_groups: parameters of the model that such an optimiser treats otherwise, as in
+        optimiser_groups: groups of parameters with options of their own for such an optimiser, as in
             ``vectors: weight_decay=0.0`` for biases and norms; groups are separated by semicolons, and may have another
             optimiser and another ``rate``, a factor for gamma; ``help(fedgauge.algorithms.optimiser_choices)`` says how
             they are named; from Python, a mapping of mappings.

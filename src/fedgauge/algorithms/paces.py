@@ -186,7 +186,7 @@ class AdaComm(_Paced):
         if place.round == 0:
             if loss is not None and not loss > 0:
                 raise InputError(
-                    f"adacomm goes by the ratio of losses, so f must be above 0 at the beginning, not {loss:.4g};"
+                    f"adacomm divides by the first loss, so that f must be above 0 at the beginning, not {loss:.4g};"
                     " subtract a lower bound from the loss, or use another pace."
                 )
             return self.local_steps
@@ -277,7 +277,7 @@ def replayed(rule: Rule, rate: Rate, records: Iterable[Round], rounds: int) -> l
 
 
 def rate_for(rule: Rule, name: str, parameters: Mapping[str, Any]) -> Rate:
-    """gamma as an algorithm's parameters have it; a rule that goes by it is refused where it makes no sense.
+    """gamma as an algorithm's parameters have it; a rule that depends on it is refused where there is none.
 
     >>> rate_for(QSR(0.1, 4), "fedavg", {"gamma": 0.1, "gamma_schedule": "cosine,over=10,warmup=5"})(0, 0)
     0.1
@@ -287,7 +287,7 @@ def rate_for(rule: Rule, name: str, parameters: Mapping[str, Any]) -> Rate:
         return lambda round, taken: math.nan
     if not isinstance(gamma, int | float):
         raise InputError(
-            f"qsr goes by the rate gamma, which {name} does not have; use fedavg, or another pace such as post-local."
+            f"qsr needs the rate gamma, which {name} does not have; use fedavg, or another pace such as post-local."
         )
     schedule = Schedule.parse(parameters.get("gamma_schedule", "constant"))
 

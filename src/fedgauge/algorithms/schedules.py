@@ -118,7 +118,7 @@ class Schedule:
         length = rounds if self.by == "round" else steps
         if length is None:
             raise InputError(
-                f"The schedule {self} goes by local steps, whose number is not known beforehand if it adapts; add over,"
+                f"The schedule {self} counts local steps, whose number is not known in advance if it adapts; add over,"
                 " as in over=1000."
             )
         return replace(self, over=max(round(length), self.warmup + 1))

@@ -29,7 +29,7 @@ def gauge(
     goal: Annotated[
         str | None,
         typer.Option(
-            metavar="QUANTITY=VALUE", help="Gauge down to this loss, as in loss=0.1; by default, to where the run ends."
+            metavar="QUANTITY=VALUE", help="Compare down to this loss, as in loss=0.1 [default: where the run ends]."
         ),
     ] = None,
     steps: Annotated[
@@ -77,7 +77,7 @@ def gauge(
     plot: options.Plot = None,
     json: options.Json = False,
 ) -> None:
-    """Answer how many local steps to take, from what each number of them brings f down on this federation.
+    """Answer how many local steps to take, by measuring how fast f falls with each number of them.
 
     One run changes between several numbers of local steps, so that the answer costs no more than training.
     Without --gamma, the rate at which synchronous training is fastest is searched for first.

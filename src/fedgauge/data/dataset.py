@@ -122,7 +122,7 @@ class Dataset:
         peak: the input value that is scaled to 1; by default 255 for bytes and 1 for floats.
         mean: published mean of each channel, after scaling by the peak.
         std: published standard deviation of each channel.
-        usual_id: the name of the ids that the scheme ``id`` goes by if none are named; by default the only one.
+        usual_id: the name of the ids that the scheme ``id`` divides by if none are named; by default the only one.
         values: whether the targets are values rather than classes. By default, fractions and tables of truth values
             are, and whole numbers are classes.
 

@@ -26,7 +26,7 @@ from fedgauge.base.types import Progress
 from fedgauge.data import catalogue
 from fedgauge.data.catalogue import Entry, md5_of
 
-"""Called with a file's name, the bytes that are here and, if the server says it, how many there are."""
+"""Called with a file's name, the bytes downloaded so far and, if the server says so, how many there are."""
 
 _BLOCK = 2**16
 _TRIES = 5
@@ -178,7 +178,7 @@ def _complete(url: str, file: BinaryIO, name: str, progress: Progress, pause: fl
         except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
             reason = str(getattr(error, "reason", "") or error or type(error).__name__)
     here = file.seek(0, os.SEEK_END)
-    kept = f"run the command again to resume after the {here:,} bytes that are here" if here else "try again later"
+    kept = f"run the command again to resume after the first {here:,} bytes" if here else "try again later"
     raise MachineError(f"{url} cannot be downloaded: {reason}; {kept}, or give another address with url=ADDRESS.")
 
 

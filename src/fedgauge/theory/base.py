@@ -326,7 +326,7 @@ class Theorem:
     def travel(self, values: Mapping[str, Any]) -> float | None:
         """Return how far any entry of a model can get from that of the first model in R rounds; None where unknown.
 
-        This holds as long as the constants hold on the way, so that a region that is larger is never left.
+        This holds as long as the constants hold in the run, so that a region that is larger is never left.
         """
         given = {name: default for name, default in self.optional.items() if default is not None} | dict(values)
         if self.step_limits is None or not {*self.needs} <= {*given}:

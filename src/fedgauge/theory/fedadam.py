@@ -3,7 +3,7 @@
 Setting:
     As for Theorem 4.3, with every entry of a stochastic gradient at most G in size. The server keeps
     v <- beta2 v + (1-beta2) Delta^2 from v = 0 and steps by eta Delta/(sqrt(v) + tau), with no bias correction. The
-    proof covers beta1 = 0. G may be the largest entry met on the way, as the proof looks nowhere else.
+    proof covers beta1 = 0. G may be the largest entry that occurs in the run, as the proof needs no other.
 Quantity:
     min_r E|grad f(xbar^r)|^2 over the rounds r < R.
 Conditions:

@@ -366,7 +366,7 @@ def best_local_steps(
         budget: what all rounds may cost together.
         communication: the cost of a round's communication.
         step: the cost of a local step.
-        candidates: the I to consider; by default every I for which the budget pays a round, up to 10,000.
+        candidates: the I to consider; by default every I for which the budget covers a round, up to 10,000.
         eta: the global rate, or None to have it chosen (with ``gamma_min``).
         gamma_min: a floor under gamma.
         **values: the theorem's other symbols, each a single number.

@@ -127,7 +127,7 @@ class Answer(Value, Displayed):
         cost: the cost of a round in local steps; None if it is not known.
         using: the local steps that the user has; None if that is not known.
         method: how the efficiency was measured, and what that cost, in one sentence.
-        phases: the efficiency early, in the middle and late in training, where these were told apart.
+        phases: the efficiency early, in the middle and late in training, where these were measured separately.
         notes: what a reader should know, one sentence each.
         complete: whether there is an answer: False where too little was observed for one.
         chosen: the number that whole runs have shown to be the fastest for the user's own cost, where there were some;
@@ -160,7 +160,7 @@ class Answer(Value, Displayed):
     def best(self, cost: float | None = None) -> Recommendation:
         """The recommendation for a cost of a round, by default the user's own.
 
-        A useful step of H local steps takes (1 + cost/H)/E(H), less what of the communication runs beside the steps.
+        A useful step of H local steps takes (1 + cost/H)/E(H), less the communication that runs beside the steps.
         Between the numbers that were tried, log E is a smooth curve in log H that does not rise where the numbers do
         not.
 

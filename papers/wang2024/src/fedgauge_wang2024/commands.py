@@ -187,7 +187,8 @@ def _figure(name: str) -> None:
     what = "Not in the paper's figures" if name in studies.UNSHOWN else f"Figure {name.removeprefix('fig')}"
     figure.__doc__ = f"""{what}: {title}.
 
-    Runs go side by side and are kept: the same command resumes, and more --seeds, a --percent or --model only add runs.
+    Several runs are made at a time, and saved: repeating the command resumes them, and more --seeds, --percent or
+    --model add runs.
 
     Example: fedgauge paper {name} --effort laptop --data DIR --out results/{name}
     """

@@ -134,7 +134,7 @@ def decisive(
     out: Annotated[Path | None, typer.Option(help="Directory for the result, its picture and finished cells.")] = None,
     json: options.Json = False,
 ) -> None:
-    """Does L_h decide? Many kinds of heterogeneity, the slowdown of each, and what every lens said beforehand.
+    """Does L_h decide? Many kinds of heterogeneity, the slowdown of each, and how well every lens predicts it.
 
     Example: fedgauge paper decisive --source digits --out results/decisive
     """

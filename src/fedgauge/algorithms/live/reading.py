@@ -16,7 +16,7 @@ from fedgauge.values.answer import StepEfficiency
 FEW = 12
 """Records that a fit needs at least."""
 PHASES = ("early", "middle", "late")
-"""The parts of a run that are told apart."""
+"""The parts of a run that are compared."""
 _SIGMAS = 1.645
 _WIDEST = 20.0
 """The logarithm of an efficiency is not shown beyond this, in either direction."""

@@ -36,7 +36,7 @@ class Runs:
         goal: the value of f at which the comparison ends.
         budget: steps that may be spent beyond the base run.
         efficiencies: of every number of local steps that was run.
-        unknown: numbers that were run in vain.
+        unknown: numbers whose runs did not tell their efficiency.
         parts: the efficiencies early, in the middle and late in training.
         sights: how far local models drifted apart in one round of each.
         notes: what a reader should know.

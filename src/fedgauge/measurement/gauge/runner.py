@@ -194,7 +194,7 @@ class Runner:
             every: the local steps between records.
             goal: a value of f at which the run ends; it also ends where f is not finite.
             watched: the numbers of rounds in which it is observed how far the local models drift apart.
-            kept: where the run is saved on the way, and resumed.
+            kept: where the run is saved while it goes on, and resumed.
             middle: called with the model halfway.
 
         Returns:

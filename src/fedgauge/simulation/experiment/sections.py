@@ -191,7 +191,7 @@ class RunSection:
         "Cost of a round: the number of local steps that take as long, as in 100; cross-device, cross-silo or local,"
         " with changed numbers if you like, as in cross-device,step=0.2; or numbers alone, as in"
         " fixed=1,bandwidth=1e6,step=0.01. A gauge recommends local"
-        " steps for it; a plan and automatic local steps go by it, or by cross-device."
+        " steps for it; a plan and automatic local steps use it, or else cross-device."
     )
     most_local_steps: int | None = _key("Largest number of local steps that auto may choose [default: 128].")
     rounds: int = _key("Number of rounds R.", 100)

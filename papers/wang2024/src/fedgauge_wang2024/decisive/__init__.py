@@ -1,1 +1,1 @@
-"""Whether L_h decides: federations of many kinds, the slowdown of each, and what every lens said beforehand."""
+"""Whether L_h decides: federations of many kinds, the slowdown of each, and how well every lens predicts it."""
