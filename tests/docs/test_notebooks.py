@@ -28,14 +28,11 @@ def script() -> Any:
 
 def shown(notebook: Any) -> list[list[str]]:
     """What each cell shows, without numbers: the kinds of its outputs and its text."""
-    return [
-        [
-            NUMBER.sub("#", output.text) if output.output_type == "stream" else f"{output.output_type} {[*output.data]}"
-            for output in cell.outputs
-        ]
-        for cell in notebook.cells
-        if cell.cell_type == "code"
-    ]
+    return [[_shown(output) for output in cell.outputs] for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def _shown(output: Any) -> str:
+    return NUMBER.sub("#", output.text) if output.output_type == "stream" else str(sorted(output.data))
 
 
 @pytest.mark.slow

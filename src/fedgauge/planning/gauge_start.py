@@ -23,7 +23,7 @@ from fedgauge.planning.race import search
 
 _FIRST = 8  # rounds of the first run of every rate
 _CHECKS = ((0.3, 1.5), (0.6, 1.2), (0.9, 1.08), (1.08, 1.0))
-"""Shares of the leader's time after which a challenger is stopped, and the multiples of that time that it would have to exceed."""
+"""Shares of the leader's time after which a challenger is stopped if it needs more than so many times as long."""
 _EARLY = ((0.06, 3.0), (0.15, 2.0))
 """The same for challengers with more local steps, whose rounds take many gradient steps in little time of the cost."""
 _WORTH = 0.9  # another candidate is tried if it is expected to need less than this share of the leader's time
