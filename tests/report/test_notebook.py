@@ -12,6 +12,7 @@ from typing import Any, get_args, get_type_hints
 import numpy as np
 import pytest
 import torch
+from IPython.core.formatters import DisplayFormatter
 from tests.report.made import experiment as made_experiment
 from torch import nn
 from torch.nn import functional
@@ -241,3 +242,9 @@ def test_what_a_notebook_shows_is_escaped_and_says_the_numbers() -> None:
     assert "0.5" in shown
     verdict = fg.bound("nonconvex", **VALUES)
     assert verdict.verdict.split(";")[0] in verdict._repr_html_()
+
+
+def test_a_drawn_figure_is_a_picture_without_magic() -> None:
+    drawn = fg.simulate(FEDERATION, fg.fedavg(gamma=0.1), local_steps=2, rounds=3).plot()
+    data, _ = DisplayFormatter().format(drawn)
+    assert data["image/png"].startswith(b"\x89PNG")

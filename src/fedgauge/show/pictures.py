@@ -7,6 +7,7 @@ on dark pages alike.
 from __future__ import annotations
 
 import functools
+import io
 import math
 import re
 import textwrap
@@ -112,13 +113,12 @@ def figure(
     """Give the axes of the panels, row by row, and save them at the end; the suffix of ``path`` sets the format."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
     suffix = "png" if isinstance(path, Sheet) else Path(path).suffix.lstrip(".")
     if suffix not in FigureCanvasAgg.get_supported_filetypes():
         raise InputError(f"{path} must end in .png, .pdf or .svg to be a picture.")
     with rc_context(_style()):  # type: ignore[arg-type]
-        page = Figure(figsize=(width * panels, height * rows), layout="constrained")
+        page = _shown_by_notebooks()(figsize=(width * panels, height * rows), layout="constrained")
         FigureCanvasAgg(page)
         axes = page.subplots(rows, panels, squeeze=False)
         yield list(axes.flat)
@@ -126,6 +126,20 @@ def figure(
             path.figure = page
         else:
             page.savefig(path)
+
+
+@functools.cache
+def _shown_by_notebooks() -> type[Figure]:
+    """A figure that a notebook shows without ``%matplotlib inline``, which would have to come before it."""
+    from matplotlib.figure import Figure
+
+    class NotebookFigure(Figure):
+        def _repr_png_(self) -> bytes:
+            content = io.BytesIO()
+            self.savefig(content, format="png")
+            return content.getvalue()
+
+    return NotebookFigure
 
 
 def draw(charts: Sequence[Picture], target: Target, columns: int = 3) -> None:
