@@ -18,9 +18,14 @@ from nbclient import NotebookClient
 PLACE = Path(__file__).resolve().parent.parent / "docs" / "notebooks"
 
 
+def read(path: Path) -> Any:
+    """A notebook as it is kept."""
+    return nbformat.read(path, as_version=4)
+
+
 def run(path: Path) -> Any:
     """A notebook with its outputs, run in a directory of its own."""
-    notebook = nbformat.read(path, as_version=4)
+    notebook = read(path)
     with tempfile.TemporaryDirectory() as directory:
         client = NotebookClient(
             notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": directory}}

@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +37,7 @@ def _shown(output: Any) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_shows_what_it_was_kept_with(path: Path) -> None:
-    kept, found = nbformat.read(path, as_version=4), script().run(path)
+    kept, found = script().read(path), script().run(path)
     assert shown(found) == shown(kept)
     # Results are pictures in the page, without magic.
     assert any("data:image/png" in str(output) for cell in found.cells for output in cell.get("outputs", ()))
@@ -46,7 +45,8 @@ def test_a_notebook_shows_what_it_was_kept_with(path: Path) -> None:
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_is_short(path: Path) -> None:
-    assert sum(len(cell.source.split()) for cell in nbformat.read(path, as_version=4).cells) <= MOST_WORDS
+    words = [word for cell in script().read(path).cells for word in cell.source.split()]
+    assert len(words) <= MOST_WORDS
 
 
 def test_there_are_notebooks() -> None:

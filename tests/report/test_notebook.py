@@ -246,5 +246,6 @@ def test_what_a_notebook_shows_is_escaped_and_says_the_numbers() -> None:
 
 def test_a_drawn_figure_is_a_picture_without_magic() -> None:
     drawn = fg.simulate(FEDERATION, fg.fedavg(gamma=0.1), local_steps=2, rounds=3).plot()
-    data, _ = DisplayFormatter().format(drawn)
+    formatter: Any = DisplayFormatter()
+    data, _ = formatter.format(drawn)
     assert data["image/png"].startswith(b"\x89PNG")
