@@ -1,6 +1,7 @@
 """What Sphinx and its theme leave out for people who use a keyboard or a screen reader.
 
-Code that is wider than a phone is scrolled, so that it has to be reached by the keyboard; a heading has a level.
+Code and tables that are wider than a phone are scrolled, so that they have to be reached by the keyboard; a heading
+has a level.
 """
 
 from __future__ import annotations
@@ -9,14 +10,15 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-_COMPLETED = {
-    "body": ('<div class="highlight"><pre>', '<div class="highlight"><pre tabindex="0">'),
-    "furo_navigation_tree": ('role="heading"', 'role="heading" aria-level="2"'),
-}
+_COMPLETED = (
+    ("body", '<div class="highlight"><pre>', '<div class="highlight"><pre tabindex="0">'),
+    ("body", '<div class="table-wrapper', '<div tabindex="0" class="table-wrapper'),
+    ("furo_navigation_tree", 'role="heading"', 'role="heading" aria-level="2"'),
+)
 
 
 def _complete(app: Sphinx, name: str, template: str, context: dict[str, Any], doctree: Any) -> None:
-    for part, (written, complete) in _COMPLETED.items():
+    for part, written, complete in _COMPLETED:
         if isinstance(context.get(part), str):
             context[part] = context[part].replace(written, complete)
 

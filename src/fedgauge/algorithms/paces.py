@@ -297,7 +297,7 @@ def rate_for(rule: Rule, name: str, parameters: Mapping[str, Any]) -> Rate:
     at_end = rule.choose(RunPosition(round=schedule.over or 0, taken=schedule.over or 0), rate, None)
     if rule.most is None and rule.steps is None and at_end > _MOST:
         raise InputError(
-            f"With this alpha and this schedule, qsr would come to {at_end:,} local steps in a round; give most, the"
+            f"With this alpha and this schedule, qsr would reach {at_end:,} local steps in a round; give most, the"
             " largest number, or steps, those of the whole run."
         )
     return rate

@@ -90,7 +90,7 @@ def streaming(
     def update(model: torch.Tensor, server: Tensors, mean: Tensors, fraction: float) -> tuple[torch.Tensor, Tensors]:
         if fraction != 1:
             raise InputError(
-                "DiLoCo in fragments needs every worker in every round: one that is away would go on from an old model;"
+                "DiLoCo in fragments needs every worker in every round: an absent one would go on from an old model;"
                 " let all take part, or take one fragment without a delay."
             )
         here, rounds = part(model, server["rounds"]), server["rounds"]
