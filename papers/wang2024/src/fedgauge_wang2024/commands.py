@@ -160,7 +160,7 @@ def _part(
     finished: bool,
 ) -> CurvePart:
     """The part of a figure that is asked for; says how much it is, before it begins."""
-    from fedgauge_wang2024.ledger import spelling
+    from fedgauge_wang2024.places import spelling
     from fedgauge_wang2024.training_curves import CurvePart
     from fedgauge_wang2024.workload import steps_of
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from fedgauge_wang2024 import glance
 from fedgauge_wang2024.claims import CLAIMS
 from fedgauge_wang2024.ledger_page import Kept
 from fedgauge_wang2024.notes import Notes, read_notes
-from fedgauge_wang2024.places import places, scale_of
+from fedgauge_wang2024.places import places, scale_of, spelling
 from fedgauge_wang2024.studies import SCALES
 from fedgauge_wang2024.verdicts import Claim, ResultCost, ResultData
 
@@ -93,15 +92,6 @@ def command(claim: Claim, cost: ResultCost) -> str:
     # Table 2 has one size.
     scale = f"--effort {cost.scale}" if cost.scale in SCALES and claim.result != "table2" else ""
     return " ".join(part for part in ("fedgauge paper", spelling(claim.result), claim.options, scale) if part)
-
-
-def spelling(result: str) -> str:
-    """How the command spells the name of a result, without the model.
-
-    >>> spelling("fig8"), spelling("table1-cnn"), spelling("sampling")
-    ('figure 8', 'table 1', 'sampling')
-    """
-    return re.sub(r"^(fig|table)(\d).*", lambda name: f"{'figure' if name[1] == 'fig' else 'table'} {name[2]}", result)
 
 
 def counts(made: list[dict[str, Any]]) -> dict[str, int]:

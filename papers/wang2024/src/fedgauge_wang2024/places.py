@@ -5,6 +5,7 @@ wang2024/fig1, wang2024/fig8-workstation, wang2024/table1-cnn-laptop, …
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,15 @@ def scale_of(result: Mapping[str, Any]) -> str:
     """
     settings = result.get("settings")
     return str(result.get("scale", settings.get("scale", "") if isinstance(settings, dict) else ""))
+
+
+def spelling(result: str) -> str:
+    """How the command spells the name of a result, without the model.
+
+    >>> spelling("fig8"), spelling("table1-cnn"), spelling("sampling")
+    ('figure 8', 'table 1', 'sampling')
+    """
+    return re.sub(r"^(fig|table)(\d).*", lambda name: f"{'figure' if name[1] == 'fig' else 'table'} {name[2]}", result)
 
 
 def kept(results: Path, name: str) -> Iterator[tuple[Path, dict[str, Any]]]:

@@ -172,6 +172,8 @@ class StatusLine(Value):
         exhibit: the tables or figures.
         about: the network, its data and the percentage.
         there: how many runs, cells or problems are there.
+        older: how many of the others a result has, made with other settings or without its runs; the command makes
+            them again.
         wanted: how many there are in all.
         unit: what is counted.
         hours: that the missing ones take, on one core.
@@ -182,6 +184,7 @@ class StatusLine(Value):
     exhibit: str
     about: str
     there: int
+    older: int
     wanted: int
     unit: str
     hours: float

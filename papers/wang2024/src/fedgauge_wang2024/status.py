@@ -14,7 +14,7 @@ from fedgauge.simulation.experiment.sweep import Cell, Sweep
 from fedgauge_wang2024 import table1, table2
 from fedgauge_wang2024.earlier import known_cell, known_runs
 from fedgauge_wang2024.exhibits import earlier_curves, earlier_table, table1_of
-from fedgauge_wang2024.places import kept, place_of
+from fedgauge_wang2024.places import kept, place_of, scale_of
 from fedgauge_wang2024.results import PaperStatus, StatusLine
 from fedgauge_wang2024.studies import CURVES, PERCENTS, STUDIES, Scale, Study
 from fedgauge_wang2024.workload import StepTime, measure_pace, steps_of, workloads
@@ -77,13 +77,12 @@ def _exact(results: Path) -> Iterator[StatusLine]:
     """What has one size and takes seconds or minutes."""
     for name, exhibit, command in (("fig1", "Figure 1", "figure 1"), ("sampling", "Theorem 4.5", "sampling")):
         found = len([*kept(results, name)][:1])
-        yield StatusLine(exhibit, "", found, 1, "result", 0.0, "" if found else "seconds", f"paper {command}")
+        yield StatusLine(exhibit, "", found, 0, 1, "result", 0.0, "" if found else "seconds", f"paper {command}")
     cells = [cell for place, found in kept(results, "table2") if place.name == "table2" for cell in found["cells"]]
     wanted = 12 * len(table2.WORKERS)
     there = min(len(cells), wanted)
-    yield StatusLine(
-        "Table 2", "", there, wanted, "problem", 0.0, "" if there == wanted else "minutes", "paper table 2"
-    )
+    left = "" if there == wanted else "minutes"
+    yield StatusLine("Table 2", "", there, 0, wanted, "problem", 0.0, left, "paper table 2")
 
 
 def _curves(results: Path, study: Study, timing: _Timing) -> Iterator[StatusLine]:
@@ -112,6 +111,7 @@ def _curves(results: Path, study: Study, timing: _Timing) -> Iterator[StatusLine
             _shown(figures),
             f"{study.title}, {percent}%",
             there,
+            _older(_older_runs(results, study, timing.scale, percent), there, len(cells[percent])),
             len(cells[percent]),
             "run",
             hours,
@@ -134,10 +134,9 @@ def _cells(study: Study, scale: Scale, percent: int) -> list[Cell]:
 def _runs(results: Path, study: Study, scale: Scale, cells: list[Cell]) -> _Known:
     """The finished runs of a network, in the results of figures and in the directory of runs."""
     found: dict[Any, float | None] = {}
-    figure = next(name for name, panels in CURVES.items() if study.name in {panel.study for panel in panels})
-    earlier = earlier_curves(results, figure, scale)
-    known = known_runs(earlier, study.name, study.experiment(scale).to_json())
-    found |= {name: run["seconds"] for name, run in known.items()}
+    for name in (name for name, panels in CURVES.items() if study.name in {panel.study for panel in panels}):
+        known = known_runs(earlier_curves(results, name, scale), study.name, study.experiment(scale).to_json())
+        found |= {run: held["seconds"] for run, held in known.items()}
     for cell in cells:
         if cell.name not in found:
             trace = ended_run(
@@ -146,6 +145,29 @@ def _runs(results: Path, study: Study, scale: Scale, cells: list[Cell]) -> _Know
             if trace is not None:
                 found[cell.name] = trace.seconds[-1] if trace.seconds else None
     return _Known({cell.name: found[cell.name] for cell in cells if cell.name in found})
+
+
+def _older(held: int, there: int, wanted: int) -> int:
+    """How many that results hold are not there as they are asked for, of those that are wanted."""
+    return min(max(held - there, 0), wanted - there)
+
+
+def _older_runs(results: Path, study: Study, scale: Scale, percent: int) -> int:
+    """How many runs the results of an effort have at a percentage, whatever their settings."""
+    found = 0
+    for name in (name for name, panels in CURVES.items() if study.name in {panel.study for panel in panels}):
+        for _, result in kept(results, name):
+            held = result.get("studies", {}).get(study.name)
+            if held and scale_of(result) == scale:
+                curves = [each for each in held["combinations"] if each["values"]["percent"] == percent]
+                found = max(found, sum(len(each.get("runs", ())) or held["seeds"] for each in curves))
+    return found
+
+
+def _older_cells(results: Path, study: Study, scale: Scale) -> int:
+    """How many cells the Table 1 of an effort has, whatever their settings."""
+    places = kept(results, table1_of(study.name))
+    return max([len(result.get("cells", ())) for _, result in places if scale_of(result) == scale], default=0)
 
 
 def _constants(results: Path, study: Study, timing: _Timing) -> StatusLine:
@@ -172,7 +194,8 @@ def _constants(results: Path, study: Study, timing: _Timing) -> StatusLine:
         basis = "timed here"
     model = "" if study.name == "mlp" else f" --model {study.name}"
     command = f"paper table 1{model} --effort {scale}"
-    return StatusLine("Table 1", study.title, len(found), wanted, "cell", hours, basis, command)
+    older = _older(_older_cells(results, study, scale), len(found), wanted)
+    return StatusLine("Table 1", study.title, len(found), older, wanted, "cell", hours, basis, command)
 
 
 def show(found: Mapping[str, Any]) -> None:
@@ -184,7 +207,7 @@ def show(found: Mapping[str, Any]) -> None:
         (
             line.exhibit,
             line.about,
-            f"{line.there} of {line.wanted} {line.unit}s",
+            f"{line.there} of {line.wanted}" + (f", {line.older} older" if line.older else f" {line.unit}s"),
             "" if line.there == line.wanted else f"{line.hours:.1f}" if line.hours else line.basis,
             line.basis if line.hours else "",
         )
@@ -192,6 +215,8 @@ def show(found: Mapping[str, Any]) -> None:
     ]
     title = f"Results at the effort {held.effort}"
     caption = f"{held.verdict} Kept cells of Table 1 had all cores; what was timed here is an estimate."
+    if any(line.older for line in held.lines):
+        caption += " Older ones have other settings or no single runs, and would be made again."
     console.table(title, ("in", "about", "there", "hours", "hours from"), rows, caption)
     missing = [line for line in held.lines if line.there < line.wanted]
     if missing:
