@@ -9,18 +9,27 @@ from pathlib import Path
 from typing import Literal
 
 import typer
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Page
 
 import fedgauge
 from fedgauge.cli import app
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("index", "tutorial", "guide", "theory", "howto/own-model", "reference/running", "reference/commands")
+PAGES = (
+    "index",
+    "tutorial",
+    "guide",
+    "theory",
+    "howto/own-model",
+    "reference/running",
+    "reference/commands",
+    "paper/ledger",
+)
 
 # What reaches beyond the page's right edge and cannot be scrolled to there.
 BEYOND = """() => [...document.querySelectorAll('article *')].filter(element => {
   const box = element.getBoundingClientRect();
-  if (!box.width || element.closest('.table-wrapper, pre, div.math, .headerlink')) return false;
+  if (!box.width || element.closest('.table-wrapper, pre, div.math, .headerlink, details p:has(img)')) return false;
   const formula = element.closest('.math.long');
   if (formula && getComputedStyle(formula).overflowX === 'auto') return false;
   return box.right > document.documentElement.clientWidth + 1;
@@ -66,8 +75,23 @@ def _read(browser: Browser, site: Path, *, width: int, color_scheme: Literal["li
         assert page.evaluate(PAPER) == [], name
     page.goto((site / "theory.html").as_uri())
     assert page.locator("article math").count() > 500
+    _read_ledger(page, site)
     page.close()
     assert complaints == []
+
+
+def _read_ledger(page: Page, site: Path) -> None:
+    """Its grid fits one screen, and a sign leads into the table or figure that is folded away."""
+    page.goto((site / "paper" / "ledger.html").as_uri())
+    grid = page.locator("div.ledger").bounding_box()
+    assert grid is not None
+    assert grid["y"] + grid["height"] <= 900
+    sign = page.locator("div.ledger a").last
+    claim = page.locator(f"[id='{(sign.get_attribute('href') or '')[1:]}']")
+    assert not claim.evaluate("claim => claim.closest('details').open")
+    sign.click()
+    page.wait_for_function("claim => claim.closest('details').open", arg=claim.element_handle())
+    assert page.evaluate(BEYOND) == []
 
 
 def _outside(address: str) -> bool:
