@@ -61,10 +61,8 @@ def main() -> None:
         cells.append({"federation": each.name, "truth": true, "gauge": found})
         for slowdown, prediction in pairs(cells[-1:]):
             value, steps = prediction["value"], prediction["local_steps"]
-            said = f"{1 / value:.2f}" if value else f"at least {1 / prediction['high']:.2f}"
-            print(
-                f"{each.name:<16} I {steps:>3}  truth {slowdown:5.2f}  gauge {said} ({prediction['how']})", flush=True
-            )
+            said = f"at least {1 / prediction['high']:.2f}" if prediction["limit"] else f"{1 / value:.2f}"
+            print(f"{each.name:<16} I {steps:>3}  truth {slowdown:5.2f}  gauge {said}", flush=True)
     result = {"summary": summary(cells), "cells": cells}
     print(json.dumps(result["summary"], indent=2))
     write_json(options.out / "result.json", result)

@@ -72,7 +72,7 @@ html_theme = "furo"
 html_title = f"fedgauge {release}"
 # The pages' own font for formulas is the one of the report and the explorer.
 html_static_path = ["_static", "../src/fedgauge/show/web/fonts"]
-html_css_files = ["docs.css"]
+html_css_files = ["docs.css", "ledger.css"]
 html_copy_source = False
 html_show_sphinx = False
 # Formulas are MathML, which browsers set by themselves: no page asks anybody for a script.

@@ -173,7 +173,7 @@ def against_grid(
     }
 
 
-def slower(row: dict[str, Any]) -> float:
+def slower(row: Mapping[str, Any]) -> float:
     """The time of the plan's choice over that of the best cell, by seeds that chose neither."""
     return float(row["plan_judged"] / row["best_judged"])
 
@@ -237,8 +237,8 @@ def markdown(rows: Sequence[dict[str, Any]]) -> str:
         "| --- | --- | ---: | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for row in rows:
-        cells = [row["case"], row["cost"], f"{row['best']:.3g}", _short(row["best_cell"]), ratio(row, "plan")]
-        cells += [_short(row["plan_choice"]), *(ratio(row, key) for key in ("folk", "tau", "auto"))]
+        cells = [row["case"], row["cost"], f"{row['best']:.3g}", short(row["best_cell"]), ratio(row, "plan")]
+        cells += [short(row["plan_choice"]), *(ratio(row, key) for key in ("folk", "tau", "auto"))]
         cells += [f"{row['plan_cost'] / row['best']:.1f}", f"{row['plan_steps'] / row['best_steps']:.1f}"]
         if row.get("search_cost") is None:
             cells.append("–")
@@ -249,7 +249,7 @@ def markdown(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _short(name: str) -> str:
+def short(name: str) -> str:
     """I, gamma, and eta if it is not 1."""
     steps, gamma, eta, _ = (part.partition("=")[2] for part in name.split(","))
     return f"{steps}, {gamma}" if eta == "1" else f"{steps}, {gamma}, eta {eta}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 import typer
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Page
 
 import fedgauge
 from fedgauge.cli import app
@@ -26,12 +26,13 @@ PAGES = (
     "howto/own-model",
     "reference/running",
     "reference/commands",
+    "paper/ledger",
 )
 
 # What reaches beyond the page's right edge and cannot be scrolled to there.
 BEYOND = """() => [...document.querySelectorAll('article *')].filter(element => {
   const box = element.getBoundingClientRect();
-  if (!box.width || element.closest('.table-wrapper, pre, div.math, .headerlink')) return false;
+  if (!box.width || element.closest('.table-wrapper, pre, div.math, .headerlink, details p:has(img)')) return false;
   const formula = element.closest('.math.long');
   if (formula && getComputedStyle(formula).overflowX === 'auto') return false;
   return box.right > document.documentElement.clientWidth + 1;
@@ -78,6 +79,7 @@ def _read(browser: Browser, site: Path, *, width: int, color_scheme: Literal["li
         assert page.evaluate(PAPER) == [], name
     page.goto((site / "theory" / "star.html").as_uri())
     assert page.locator("article math").count() > 100
+    _read_ledger(page, site)
     page.close()
     assert complaints == []
 
@@ -102,6 +104,20 @@ def _fits_and_can_be_read(browser: Browser, site: Path) -> None:
         page.evaluate("colour => { document.querySelector('article p').style.color = colour; }", faint)
         assert len(page.evaluate(CONTRAST)) >= 2, tone
     page.close()
+
+
+def _read_ledger(page: Page, site: Path) -> None:
+    """Its grid fits one screen, and a sign leads into the table or figure that is folded away."""
+    page.goto((site / "paper" / "ledger.html").as_uri())
+    grid = page.locator("div.ledger").bounding_box()
+    assert grid is not None
+    assert grid["y"] + grid["height"] <= 900
+    sign = page.locator("div.ledger a").last
+    claim = page.locator(f"[id='{(sign.get_attribute('href') or '')[1:]}']")
+    assert not claim.evaluate("claim => claim.closest('details').open")
+    sign.click()
+    page.wait_for_function("claim => claim.closest('details').open", arg=claim.element_handle())
+    assert page.evaluate(BEYOND) == []
 
 
 def _outside(address: str) -> bool:

@@ -77,7 +77,7 @@ def test_what_was_meant_is_suggested_once(line: str, capsys: Capture) -> None:
 
 def test_all_commands_are_there() -> None:
     names = {" ".join(path) for path in COMMANDS}
-    assert names >= {"demo", "simulate", "runs sweep", "data partition", "theory expect", "paper table2"}
+    assert names >= {"demo", "simulate", "runs sweep", "data partition", "theory expect", "paper table"}
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
@@ -372,17 +372,17 @@ def test_pictures(command: str, suffix: str, place: Path, capsys: Capture) -> No
 
 def test_table2_from_finished_cells(place: Path, capsys: Capture) -> None:
     # A whole table takes half a minute, an interrupted one goes on from its cells: here all are finished.
-    cells = place / "table" / "cells"
+    cells = place / "table" / "table2" / "cells"
     cells.mkdir(parents=True)
     for workers in (2, 5, 10):
         asked = [workers, 0, 5, table2.DIM, table2.SIGMA2, table2.TARGET]
         cell = {"workers": workers, "problem": 0, "rounds": [[100 + workers, 101 + workers]] * 9, "seconds": 1.0}
         (cells / f"cell-{workers}-0-5.json").write_text(json.dumps({"asked": asked, "cell": cell}))
-    found = answer(capsys, "paper table2 --seeds 1 --out table")
+    found = answer(capsys, "paper table 2 --seeds 1 --out table")
     assert [column["ours"]["5"]["median"] for column in found["columns"]] == [105] * 9
-    assert json.loads((place / "table" / "result.json").read_text()) == found
-    assert (place / "table" / "table2.png").read_bytes().startswith(b"\x89PNG")
-    shown = words(capsys, "paper table2 --seeds 1 --out table")
+    assert json.loads((place / "table" / "table2" / "result.json").read_text()) == found
+    assert (place / "table" / "table2" / "table2.png").read_bytes().startswith(b"\x89PNG")
+    shown = words(capsys, "paper table 2 --seeds 1 --out table")
     assert "86 ± 1.6" in shown
     assert "105" in shown
 

@@ -129,10 +129,10 @@ LINES = {
     "runs sweep fed.json --over gamma=0.1,0.2 --gamma 1 --seeds 100000 --out new": (
         "at most 100,000 runs, not 200,000",
     ),
-    "paper table2 --seeds 1000000000": ("--seeds must be at most 100,000",),
+    "paper table 2 --seeds 1000000000": ("--seeds must be at most 100,000",),
     "paper certified --seeds 1000000000": ("--seeds must be at most 100,000",),
     "paper lenses --seeds 1000000000": ("--seeds must be at most 100,000",),
-    "paper table1 --seeds 1000000000": ("--seeds must be at most 100,000",),
+    "paper table 1 --seeds 1000000000": ("--seeds must be at most 100,000",),
     "falsify --samples 1000000000": ("samples must be at most 10,000,000",),
     "theory region --points 1000000000": ("points must be at most 1,000",),
     "data get mnist --data new --url http://[::1": ("url must be an address", "'http://[::1'"),

@@ -66,8 +66,17 @@ LEDGER: dict[str, Any] = {
     "version": 1,
     "verdicts": {"reproduced": 1},
     "claims": [
-        {"claim": "a < b", "where": "Table 1", "paper": "1", "ours": "2", "scale": "smoke", "seeds": None}
-        | {"seconds": 1.0, "verdict": "reproduced", "command": "fedgauge paper table1"}
+        {
+            "claim": "a < b",
+            "short": "below",
+            "result": "table1",
+            "where": "Table 1",
+            "paper": "1",
+            "ours": "2",
+            "scale": "smoke",
+            "seeds": None,
+        }
+        | {"seconds": 1.0, "verdict": "reproduced", "command": "fedgauge paper table 1"}
     ],
 }
 
@@ -203,7 +212,7 @@ def test_the_rounds_are_shown_beside_the_papers() -> None:
 @pytest.mark.parametrize(
     ("name", "command"),
     [
-        ("fig1", "paper fig1"),
+        ("fig1", "paper figure 1"),
         ("sampling", "paper sampling"),
         ("lenses.json", "paper lenses"),
         ("../../../verification/results/falsify.json", "falsify"),

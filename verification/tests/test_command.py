@@ -80,3 +80,25 @@ def test_ctrl_c_ends_the_processes_and_keeps_what_was_found(tmp_path: Path) -> N
     assert not result["complete"]
     assert "Traceback" not in err
     assert result["rows"]
+
+
+def test_a_search_of_one_version_is_taken_into_an_earlier_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = tmp_path / "whole"
+    assert main(["falsify", "strongly-convex", *SMALL, "--keep", "0", "--out", str(whole)]) == 0
+    path = whole / "result.json"
+    before = json.loads(path.read_text())
+    spoiled = {**before, "rows": [{**row, "checks": 0} for row in before["rows"]]}
+    path.write_text(json.dumps(spoiled))
+    line = ["falsify", "strongly-convex", "--theorem-version", "printed", *SMALL, "--into", str(path)]
+    assert main(line) == 0
+    after = json.loads(path.read_text())
+    for row, old in zip(after["rows"], before["rows"], strict=True):
+        assert row == (old if row["version"] == "printed" else {**old, "checks": 0})
+    assert after["parts"] == [command_line()]
+    capsys.readouterr()
+    assert main([*line, "--seed", "1"]) == 2
+    assert "would not be about the same federations" in capsys.readouterr().err
+    assert main([*line[:-1], str(tmp_path / "none.json")]) == 2
+    assert json.loads(path.read_text()) == after

@@ -100,7 +100,7 @@ def test_panels_are_run_one_by_one_and_make_the_figure_together(data: Path, tmp_
         asked = training_curves.CurvePart(**part)
         return training_curves.run("fig2", "smoke", tmp_path, asked, data=str(data), compute=Compute(processes=1))
 
-    with pytest.raises(InputError, match=r"No run of fig2 in .* has finished at the scale smoke"):
+    with pytest.raises(InputError, match=r"No run of figure 2 in .* has finished at the scale smoke"):
         run(finished=True)
     first = run(models=("cnn",), percents=(75,))
     assert list(first["studies"]) == ["cnn"]
@@ -171,8 +171,8 @@ def test_a_figure_is_added_to_where_only_its_result_is_left(data: Path, tmp_path
 @pytest.mark.parametrize(
     ("part", "says"),
     [
-        ({"models": ("cn",)}, "fig2 has no model 'cn'; did you mean cnn"),
-        ({"percents": (25,)}, "fig2 has no panel at 25%; it has 50% and 75%"),
+        ({"models": ("cn",)}, "Figure 2 has no model 'cn'; did you mean cnn"),
+        ({"percents": (25,)}, "Figure 2 has no panel at 25%; it has 50% and 75%"),
     ],
 )
 def test_panels_that_a_figure_does_not_have_are_refused(part: Any, says: str) -> None:
@@ -319,10 +319,11 @@ def test_all_runs_what_it_can_and_names_what_it_cannot(
     assert done.exit_code == 1, done.output
     rows = json.loads(done.stdout)["claims"]
     # A smoke run has no verdict; the two that are exact have no scale.
-    told = {row["command"].split()[2] for row in rows if row["verdict"] != "not run"}
-    assert told == {"fig1", "sampling"}
+    told = {row["command"].removeprefix("fedgauge paper ") for row in rows if row["verdict"] != "not run"}
+    assert told == {"figure 1", "sampling"}
     assert "fig6 was not run: cinic10 is not in" in done.stderr
     for part in some:
-        assert (out / part.name / f"{part.picture}.png").exists() == (part.name != "fig6")
+        place = out / (f"{part.name}-smoke" if part.efforts else part.name)
+        assert (place / f"{part.picture}.png").exists() == (part.name != "fig6")
     assert (out / "ledger.md").read_text().startswith("# Ledger")
     assert _invoke("ledger", str(out)).exit_code == 0

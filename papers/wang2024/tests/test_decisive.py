@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from fedgauge_wang2024.decisive.answers import (
 from fedgauge_wang2024.decisive.cell import _first_order
 from fedgauge_wang2024.decisive.federations import SOURCES, STRENGTHS, federations
 from fedgauge_wang2024.decisive.regret import calibrate, halves, regrets, times_of
-from fedgauge_wang2024.decisive.study import concluded, run_study
+from fedgauge_wang2024.decisive.study import concluded, read_study, run_study
 
 
 @pytest.fixture(autouse=True)
@@ -288,3 +289,30 @@ def test_a_small_study_is_resumed_and_shown(
     with pytest.raises(InputError, match="no kind 'blur'"):
         run_study("digits", kinds=["blur"])
     assert main(["paper", "decisive", "--source", "fashion"]) == 2
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+RESULTS = Path(__file__).parents[1] / "results"
+
+
+def _rows(text: str) -> set[str]:
+    """The rows of all tables in Markdown, without their heads."""
+    return {
+        line for table in re.findall(r"^\| ---.*\n((?:\|.*\n)+)", text, re.MULTILINE) for line in table.splitlines()
+    }
+
+
+def test_every_row_of_the_page_is_made_from_a_kept_result() -> None:
+    made = [page.markdown(read_study(RESULTS / "decisive" / f"{name}.json")) for name in ("digits", "mnist", "cifar10")]
+    said = _rows((RESULTS / "decisive.md").read_text(encoding="utf-8"))
+    assert len(said) > 150
+    assert said <= set().union(*map(_rows, made))
+
+
+def test_the_page_of_a_kept_result_is_made_again_without_running_anything(tmp_path: Path) -> None:
+    kept = RESULTS / "decisive" / "cifar10.json"
+    assert main(["paper", "decisive", "--result", str(kept), "--out", str(tmp_path), "--json"]) == 0
+    assert (tmp_path / "decisive.md").read_text(encoding="utf-8") == page.markdown(json.loads(kept.read_text()))
+    assert json.loads((tmp_path / "decisive.json").read_text()) == json.loads(kept.read_text())
+    assert main(["paper", "decisive", "--result", str(RESULTS / "lenses.json")]) == 2

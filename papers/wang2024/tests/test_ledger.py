@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from fedgauge.base.errors import InputError
 from fedgauge.cli import main
-from fedgauge_wang2024 import glance, ledger
+from fedgauge_wang2024 import glance, ledger, ledger_page
 from fedgauge_wang2024.claims import CLAIMS
 from fedgauge_wang2024.verdicts import Claim, ResultData
 
@@ -33,27 +34,43 @@ def _verdict(claim: Claim, result: ResultData) -> str:
 
 def test_the_page_is_made_from_the_results() -> None:
     notes = ledger.notes_in(RESULTS)
-    page = ledger.page(ledger.rows(KEPT, notes), ledger.pictures_in(RESULTS), notes.page)
+    rows = ledger.rows(KEPT, notes)
+    page = ledger_page.page(rows, ledger.kept_in(RESULTS), notes.page)
     assert (RESULTS / "ledger.md").read_text(encoding="utf-8") == page
+    assert json.loads((RESULTS / "ledger.json").read_text(encoding="utf-8"))["claims"] == rows
 
 
-def test_at_a_glance_every_claim_counts_once_under_its_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+def test_at_a_glance_every_claim_has_one_sign(capsys: pytest.CaptureFixture[str]) -> None:
     rows = ledger.rows(KEPT)
-    counted = dict.fromkeys(glance.STANDINGS, 0)
-    for line in glance.lines(rows):
-        for name, number in zip(glance.STANDINGS, line.counts, strict=True):
-            counted[name] += 0 if number == "–" else int(number)
-    expected = {name: sum(row["verdict"].startswith(name) for row in rows) for name in glance.STANDINGS}
-    expected["reproduced"] -= expected["reproduced in order but not in size"]  # which begins with the same word
-    assert counted == expected
-    assert len({line[:2] for line in glance.lines(rows)}) == len(glance.lines(rows))
+    blocks = glance.blocks(rows)
+    shown = [row for block in blocks for row in block.rows]
+    assert sorted(row["claim"] for row in shown) == sorted(row["claim"] for row in rows)
+    for block in blocks:
+        for line in block.lines:
+            # What a column says at its head is what each claim in it says.
+            assert tuple(row["short"] for row in line.rows) == block.heads
+            expected = [
+                next(s for v, s in reversed(glance.SIGNS.items()) if row["verdict"].startswith(v)) for row in line.rows
+            ]
+            assert list(line.signs) == expected
     ledger.show(rows)
     assert glance.summary(rows) in " ".join(capsys.readouterr().out.split())
 
 
-def test_every_picture_of_the_page_is_there() -> None:
-    assert all((RESULTS / path).exists() for path in ledger.pictures_in(RESULTS))
-    assert len(ledger.pictures_in(RESULTS)) >= len(KEPT) - 1
+def test_the_page_leads_from_each_sign_to_its_claim_and_from_each_picture_to_its_numbers() -> None:
+    page = (RESULTS / "ledger.md").read_text(encoding="utf-8")
+    grid = page[: page.index("</div>")]
+    assert "\n\n" not in grid[grid.index("<div") :]  # an empty line would end the HTML
+    wanted = re.findall(r'href="#([^"]+)"', grid)
+    assert len(wanted) == len(CLAIMS)
+    assert sorted(wanted) == sorted(re.findall(r'<a id="([^"]+)"', page))
+    pictures = re.findall(r"\[!\[[^]]*\]\(([^)]+)\)\]\(([^)]+)\)", page)
+    assert len(pictures) >= len(KEPT)
+    for picture, numbers in pictures:
+        assert (RESULTS / picture).exists()
+        assert (RESULTS / numbers).exists()
+        assert Path(picture).parent == Path(numbers).parent
+    assert page.count("<details") == page.count("</details>") == len({claim.result for claim in CLAIMS}) + 2
 
 
 def _curves(result: Any) -> None:

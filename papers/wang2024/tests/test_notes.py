@@ -10,7 +10,7 @@ import pytest
 
 from fedgauge.base.errors import InputError
 from fedgauge.cli import main
-from fedgauge_wang2024 import ledger
+from fedgauge_wang2024 import ledger, ledger_page
 from fedgauge_wang2024.notes import FILE, Notes, read_notes
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -30,8 +30,8 @@ def test_a_reason_stands_beside_its_verdict_and_data_beside_every_claim_on_it(tm
     explained = [row for row in rows if row["reason"]]
     assert [row["claim"] for row in explained] == [FAILED["claim"]]
     assert explained[0]["verdict"] == "not reproduced"
-    page = ledger.page(rows, remark=notes.page)
-    assert "**not reproduced**, because it is hot (found by a thermometer)" in page
+    page = ledger_page.page(rows, {}, notes.page)
+    assert ", because it is hot (found by a thermometer)" in page
     assert "\nNew.\n" in page
     assert all(row["ours"].endswith("(a part)") == ("MNIST" in row["claim"]) for row in rows)
 

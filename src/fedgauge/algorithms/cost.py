@@ -142,8 +142,8 @@ class Cost(Value):
         model = federation.start(0)
         if self.parameters is not None and self.step is None:
             raise InputError(
-                f"The time of a step was not measured for a model of {self.parameters:,.0f} parameters; add step=SECONDS"
-                " to the cost."
+                f"The time of a step was not measured for a model of {self.parameters:,.0f} parameters; add"
+                " step=SECONDS to the cost."
             )
         number = model.numel() if self.parameters is None else self.parameters
         each = model.element_size() if self.precision is None else self.precision

@@ -25,6 +25,10 @@ def falsify(
     keep: Annotated[int, typer.Option(help="Violations to save for each theorem and version.")] = 5,
     jobs: Annotated[int | None, typer.Option(help="Number of processes \\[default: one per core].")] = None,
     out: Annotated[Path | None, typer.Option(help="Directory for result.json and each violation's files.")] = None,
+    into: Annotated[
+        Path | None,
+        typer.Option(help="Take the rows into this earlier result (.json), in place of those of the same versions."),
+    ] = None,
     certificates: Annotated[
         bool,
         typer.Option(
@@ -40,6 +44,8 @@ def falsify(
     json: options.Json = False,
 ) -> None:
     """Try to break the theorems: compare each with exact expectations on random quadratics and on ones found by search.
+
+    With --into, a search of one theorem or version is taken into the result of an earlier one of all.
 
     With --certificates, real reports, plans and bounds get constants that may belong to something else, and each that
     is called certified is compared with a run; the exit status is 1 if a run contradicts one.
@@ -57,8 +63,9 @@ def falsify(
     from fedgauge.show import console
     from fedgauge_verification.campaign import run
     from fedgauge_verification.replay import save
-    from fedgauge_verification.results import Falsification
+    from fedgauge_verification.results import Falsification, read_falsification, taken_in
 
+    earlier = None if into is None else read_falsification(into, samples, searches, seed)
     if out:
         options.check_directory(out)
         if (out / "result.json").exists():
@@ -91,6 +98,10 @@ def falsify(
 
         make_directories(out)
         write_json(out / "result.json", result)
+    if into and earlier is not None and outcome.complete:
+        from fedgauge.base.files import write_json
+
+        write_json(into, taken_in(earlier, result))
     if json:
         options.print_json(result)
     else:

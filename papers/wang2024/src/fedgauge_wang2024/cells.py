@@ -39,7 +39,7 @@ def run_cells(
     """Compute every cell that is neither known nor kept, and return all cells by name, in the order of the jobs."""
     found = {name: known[name] for name in jobs if name in known}
     for name, job in jobs.items():
-        if name not in found and (cell := _kept(keep, name, job.settings)) is not None:
+        if name not in found and (cell := kept(keep, name, job.settings)) is not None:
             found[name] = cell
     progress("starting", len(found), len(jobs))
     missing = {name: job.arguments for name, job in jobs.items() if name not in found}
@@ -54,7 +54,7 @@ def run_cells(
     return {name: found[name] for name in jobs}
 
 
-def _kept(keep: Path | None, name: str, settings: Any) -> Any:
+def kept(keep: Path | None, name: str, settings: Any) -> Any:
     """A cell that was kept with the same settings; None where there is none that can be read."""
     if keep is None:
         return None

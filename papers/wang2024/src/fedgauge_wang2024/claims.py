@@ -81,6 +81,7 @@ def _no_cost(result: ResultData) -> ResultCost:
 CLAIMS: tuple[Claim, ...] = (
     Claim(
         "Local models may drift far apart while their average stays near the centralised model, if L_h is small",
+        "average stays",
         "Figure 1",
         "a sketch",
         "fig1",
@@ -90,6 +91,7 @@ CLAIMS: tuple[Claim, ...] = (
     *table1_claims(),
     Claim(
         "Five local steps take a fifth of the rounds, L_h = 0",
+        "I = 5: 1/5",
         "Table 2",
         "927 : 187",
         "table2",
@@ -98,6 +100,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "Ten local steps take a tenth of the rounds, L_h = 0",
+        "I = 10: 1/10",
         "Table 2",
         "927 : 95",
         "table2",
@@ -106,6 +109,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "Only the product of eta and gamma matters, L_h = 0",
+        "only eta·gamma",
         "Table 2",
         "86 ± 1.6 four times",
         "table2",
@@ -114,6 +118,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "Five local steps beat mini-batches of five, L_h = 0",
+        "beat batches",
         "Table 2",
         "187 against 927",
         "table2",
@@ -123,6 +128,7 @@ CLAIMS: tuple[Claim, ...] = (
     *curve_claims(),
     Claim(
         "Partial participation adds an error that L_h cannot reduce (what is left of E‖∇f‖² at L_h = 0, of N = 10)",
+        "adds an error",
         "Theorem 4.5",
         "a term without L_h",
         "sampling",

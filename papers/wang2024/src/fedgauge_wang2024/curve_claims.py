@@ -168,21 +168,28 @@ def _claims(name: str, panel: Panel, where: str) -> Sequence[Claim]:
     study, cost = f"{STUDIES[panel.study].title}, {panel.percent}%", _cost(panel)
     options = f"--model {panel.study}" if len({each.study for each in FIGURES[name]}) > 1 else ""
 
-    def claim(text: str, paper: str, judge: Callable[[ResultData], Found | None]) -> Claim:
-        return Claim(f"{study}: {text}", where, paper, name, judge, cost, options)
+    def claim(text: str, short: str, paper: str, judge: Callable[[ResultData], Found | None]) -> Claim:
+        return Claim(f"{study}: {text}", short, where, paper, name, judge, cost, options)
 
     if panel.quantity == "accuracy":
         text = "the largest I ends with the highest test accuracy"
-        return (claim(text, "largest I best", _judge(panel, largest)),)
+        return (claim(text, "accuracy", "largest I best", _judge(panel, largest)),)
     return (
         claim(
             "after the same rounds, more local steps mean a lower training loss",
+            "lower loss",
             "falls with I",
             _judge(panel, every_step),
         ),
-        claim("the largest I ends with the lowest training loss", "largest I best", _judge(panel, largest)),
+        claim(
+            "the largest I ends with the lowest training loss",
+            "largest I lowest",
+            "largest I best",
+            _judge(panel, largest),
+        ),
         claim(
             "a larger I converges faster (training loss after a quarter, half and all of the rounds)",
+            "faster",
             "faster with I",
             _judge(panel, faster, _at_marks),
         ),

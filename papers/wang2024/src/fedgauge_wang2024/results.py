@@ -21,7 +21,7 @@ class CurvesFigure(Result):
     """Figures 2 to 9: one sweep for each study that the figure shows."""
 
     kind: ClassVar[str] = "figure"
-    written_by: ClassVar[str] = "paper fig2"
+    written_by: ClassVar[str] = "paper figure"
 
     figure: str
     title: str
@@ -49,7 +49,7 @@ class Table1(Result):
     """Table 1: the constants of a network as its data grows heterogeneous."""
 
     kind: ClassVar[str] = "table1"
-    written_by: ClassVar[str] = "paper table1"
+    written_by: ClassVar[str] = "paper table 1"
 
     settings: Mapping[str, Any]
     rows: tuple[ConstantsRow, ...]
@@ -98,7 +98,7 @@ class Table2(Result):
     """Table 2: rounds to a target on quadratics with a common Hessian."""
 
     kind: ClassVar[str] = "table2"
-    written_by: ClassVar[str] = "paper table2"
+    written_by: ClassVar[str] = "paper table 2"
 
     settings: Mapping[str, Any]
     columns: tuple[RoundsColumn, ...]
@@ -128,10 +128,15 @@ class Table2(Result):
 
 @dataclass(frozen=True)
 class LedgerRow(Value):
-    """A claim of the paper, and what our results say about it; a reason is written by hand."""
+    """A claim of the paper, and what our results say about it; a reason is written by hand.
+
+    ``short`` is the claim in two or three words, and ``result`` the name of the table or figure that decides it.
+    """
 
     claim: str
+    short: str
     where: str
+    result: str
     paper: str
     ours: str
     scale: str
@@ -160,11 +165,61 @@ class Ledger(Result):
 
 
 @dataclass(frozen=True)
+class StatusLine(Value):
+    """One part of the paper's results: what is there, and what the rest takes.
+
+    Attributes:
+        exhibit: the tables or figures.
+        about: the network, its data and the percentage.
+        there: how many runs, cells or problems are there.
+        older: how many of the others a result has, made with other settings or without its runs; the command makes
+            them again.
+        wanted: how many there are in all.
+        unit: what is counted.
+        hours: that the missing ones take, on one core.
+        basis: what the hours follow from; where they are 0, how long it takes in a word.
+        command: that computes what is missing.
+    """
+
+    exhibit: str
+    about: str
+    there: int
+    older: int
+    wanted: int
+    unit: str
+    hours: float
+    basis: str
+    command: str
+
+
+@dataclass(frozen=True)
+class PaperStatus(Result):
+    """Which of the paper's results are there at an effort, and how many hours the others take."""
+
+    kind: ClassVar[str] = "paper-status"
+    written_by: ClassVar[str] = "paper status"
+
+    effort: str
+    lines: tuple[StatusLine, ...]
+
+    @property
+    def verdict(self) -> str:
+        """How much is there and missing, in one sentence."""
+        missing = [line for line in self.lines if line.there < line.wanted]
+        if not missing:
+            return "Everything is there."
+        return (
+            f"{len(self.lines) - len(missing)} of {len(self.lines)} parts are whole; the others take about"
+            f" {sum(line.hours for line in missing):.1f} hours on one core."
+        )
+
+
+@dataclass(frozen=True)
 class Sketch(Result):
     """Figure 1: two workers in the plane whose models drift apart."""
 
     kind: ClassVar[str] = "sketch"
-    written_by: ClassVar[str] = "paper fig1"
+    written_by: ClassVar[str] = "paper figure 1"
 
     figure: str
     gamma: float

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -127,6 +128,10 @@ def decisive(
     seeds: Annotated[int, typer.Option(help="Number of seeds for each federation.")] = 5,
     seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
     kind: Annotated[list[str] | None, typer.Option(help="Only this kind of heterogeneity; may be repeated.")] = None,
+    result: Annotated[
+        Path | None,
+        typer.Option(help="Run nothing; make the page of this result (.json) again."),
+    ] = None,
     designed: Annotated[bool, typer.Option(help="Also federations of equal zeta, found by bisection.")] = True,
     jobs: Jobs = None,
     engine: options.Engine = None,
@@ -136,15 +141,20 @@ def decisive(
 ) -> None:
     """Does L_h decide? Many kinds of heterogeneity, the slowdown of each, and how well every lens predicts it.
 
+    With --result, the tables and the picture of a result that is there are made again.
+
     Example: fedgauge paper decisive --source digits --out results/decisive
     """
     from fedgauge.show import console
-    from fedgauge_wang2024.decisive import page, study
+    from fedgauge_wang2024.decisive import study
 
     compute = options.compute_from(jobs, engine, address)
     check(out, seeds)
+    if result is not None:
+        _conclude_decisive(study.read_study(result), out, json)
+        return
     with resumable(out), console.doing() as progress:
-        result = study.run_study(
+        made = study.run_study(
             source,
             None if data is None else str(data),
             seeds,
@@ -155,6 +165,13 @@ def decisive(
             compute=compute,
             progress=progress,
         )
+    _conclude_decisive(made, out, json)
+
+
+def _conclude_decisive(result: Mapping[str, Any], out: Path | None, json: bool) -> None:
+    """Write the study's numbers, its page and its picture, and show it."""
+    from fedgauge_wang2024.decisive import page
+
     if out:
         from fedgauge.base.files import make_directories, write_atomically, write_json
 

@@ -30,7 +30,7 @@ from fedgauge.simulation.experiment.prepare import prepare
 from fedgauge.simulation.options import HERE, Compute, Recording, StopAt
 from fedgauge.simulation.setup import Setup
 from fedgauge.values import Round
-from fedgauge_wang2024.cells import CellJob, run_cells
+from fedgauge_wang2024.cells import CellJob, kept, run_cells
 from fedgauge_wang2024.earlier import known_cell, without_place
 from fedgauge_wang2024.results import ConstantsRow, Table1
 from fedgauge_wang2024.studies import ETA, Scale, Size, Study
@@ -82,6 +82,23 @@ def experiment(study: Study, scale: Scale, percent: int, seed: int, data: str | 
     # No label of MNIST but one has a tenth of the data: at 100% a worker whose label runs out gets others.
     own = {"fill": True, **study.sizes[scale].table}
     return study.experiment(scale, data, percent=percent, seed=seed, local_steps=LOCAL_STEPS, **own)
+
+
+def settings(study: Study, scale: Scale) -> dict[str, Any]:
+    """What all cells of a table share; two scales at which a network has one size share them too."""
+    size = study.sizes[scale]
+    return {"study": study.name, "most": size.near, "rounds": size.measured, "part": size.part}
+
+
+def _asked(setting: Experiment, size: Size) -> list[Any]:
+    """Everything that a cell depends on."""
+    return [without_place(setting.to_json()), size.near, size.settles, size.measured, size.readings, size.part]
+
+
+def kept_cell(keep: Path, study: Study, scale: Scale, percent: int, seed: int) -> Any:
+    """A finished cell of a table that is not; ``None`` if it is not kept."""
+    asked = _asked(experiment(study, scale, percent, seed), study.sizes[scale])
+    return kept(keep, f"cell-{study.name}-{scale}-{percent}-{seed}", asked)
 
 
 def _cell(setting: Experiment, size: Size) -> dict[str, Any]:
@@ -234,12 +251,12 @@ def run(
     seeds = count("seeds", size.seeds if seeds is None else seeds, most=MOST_RUNS)
     most = max([seeds, *(cell["seed"] + 1 for cell in earlier["cells"])]) if earlier else seeds
     of = f"{study.name}-{scale}"
-    settings = {"study": study.name, "scale": scale, "most": size.near, "rounds": size.measured, "part": size.part}
+    shared = settings(study, scale)
     known = {
         f"cell-{of}-{percent}-{seed}": cell
         for percent in PERCENTS
         for seed in range(most)
-        if (cell := known_cell(earlier, percent, seed, experiment(study, scale, percent, seed).to_json(), **settings))
+        if (cell := known_cell(earlier, percent, seed, experiment(study, scale, percent, seed).to_json(), **shared))
         # An earlier rule may have ended its training before those of the other rows.
         and (size.settles or cell["point"]["round"] == size.near)
     }
@@ -259,7 +276,7 @@ def run(
     far = compute.engine == "ray"
     jobs = {
         name: CellJob(
-            [without_place(setting.to_json()), size.near, size.settles, size.measured, size.readings, size.part],
+            _asked(setting, size),
             (make, setting, size, far),
         )
         for name, (make, setting, size) in made.items()
@@ -279,7 +296,8 @@ def run(
     cells = [{"percent": key[0], "seed": key[1], "measured": found[name]} for name, key in names.items()]
     return Table1(
         settings={
-            **settings,
+            **shared,
+            "scale": scale,
             "seeds": 1 + max(seed for _, seed in names.values()),
             "local_steps": LOCAL_STEPS,
             "eta": ETA,

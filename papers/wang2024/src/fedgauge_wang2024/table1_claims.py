@@ -159,22 +159,24 @@ def table1_claims() -> Iterator[Claim]:
         def listed(symbol: str, printed: table1.Printed = printed) -> str:
             return ", ".join(f"{value:g}" for value, _ in printed[symbol].values())
 
-        for text, paper, judge in (
-            ("L_tilde grows with X (25, 50, 75, 100%)", listed("L_tilde"), _grows("L_tilde")),
-            ("L_h grows with X", listed("L_h"), _grows("L_h")),
-            ("L_g does not depend on X", f"{printed['L_g'][25][0]:g}", _same),
-            ("L_h is below L_tilde", "at every X", _below("L_h")),
-            ("L_g is below L_tilde", "at every X", _below("L_g")),
+        for text, short, paper, judge in (
+            ("L_tilde grows with X (25, 50, 75, 100%)", "L_tilde grows", listed("L_tilde"), _grows("L_tilde")),
+            ("L_h grows with X", "L_h grows", listed("L_h"), _grows("L_h")),
+            ("L_g does not depend on X", "L_g same", f"{printed['L_g'][25][0]:g}", _same),
+            ("L_h is below L_tilde", "L_h < L_tilde", "at every X", _below("L_h")),
+            ("L_g is below L_tilde", "L_g < L_tilde", "at every X", _below("L_g")),
             (
                 "L_h is far below L_tilde (here: at most a fifth)",
+                "L_h ≪ L_tilde",
                 _shares(small := _printed_parts(printed, "L_h")),
                 _below("L_h", part=_MUCH, printed=small),
             ),
             (
                 "L_g + L_h is not larger than L_tilde (Section 4)",
+                "L_g + L_h ≤ L_tilde",
                 _shares(_printed_parts(printed, "L_g", "L_h")),
                 _below("L_g", "L_h"),
             ),
         ):
             options = "" if name == "mlp" else f"--model {name}"
-            yield Claim(f"{study}: {text}", "Table 1", paper, result, _of_trained(judge), _cost, options)
+            yield Claim(f"{study}: {text}", short, "Table 1", paper, result, _of_trained(judge), _cost, options)

@@ -20,6 +20,7 @@ from fedgauge.show.views.comparisons import band
 from fedgauge.simulation.experiment.sweep import SeedCurve, Sweep, run_sweep, shown
 from fedgauge.simulation.options import HERE, Compute
 from fedgauge_wang2024.earlier import known_runs, without_place
+from fedgauge_wang2024.places import spelling
 from fedgauge_wang2024.results import CurvesFigure
 from fedgauge_wang2024.studies import CURVES, QUANTITIES, STUDIES, Panel, Scale, title
 
@@ -52,11 +53,13 @@ class CurvePart(NamedTuple):
         percents = list(dict.fromkeys(panel.percent for panel in panels))
         for given in self.models:
             if given not in studies:
-                raise InputError(f"{name} has no model {given!r}; {nearest(given, studies)}")
+                raise InputError(f"{spelling(name).capitalize()} has no model {given!r}; {nearest(given, studies)}")
         for percent in self.percents:
             if percent not in percents:
                 has = " and ".join(f"{known}%" for known in percents)
-                raise InputError(f"{name} has no panel at {percent}%; it has {has}, or leave percent out.")
+                raise InputError(
+                    f"{spelling(name).capitalize()} has no panel at {percent}%; it has {has}, or leave percent out."
+                )
         return [
             panel
             for panel in panels
@@ -130,7 +133,7 @@ def run(
         if made.combinations:
             found[key] = replace(made, experiment=without_place(made.experiment)).to_json()
     if not found:
-        raise InputError(f"No run of {name} in {runs} has finished at the scale {scale}; run some first.")
+        raise InputError(f"No run of {spelling(name)} in {runs} has finished at the scale {scale}; run some first.")
     return CurvesFigure.from_json({"figure": name, "title": title(name), "scale": scale, "studies": found}).to_json()
 
 

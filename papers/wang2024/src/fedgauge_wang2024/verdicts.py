@@ -63,6 +63,7 @@ class Claim:
 
     Attributes:
         text: what is claimed.
+        short: the same in two or three words, as the head of a column.
         where: in the paper.
         paper: its numbers, or the order.
         result: the name of the result that decides it, which is also that of its command and its directory.
@@ -72,6 +73,7 @@ class Claim:
     """
 
     text: str
+    short: str
     where: str
     paper: str
     result: str

@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from fedgauge.base.errors import InputError
 from fedgauge.simulation.experiment.config import Experiment
 from fedgauge_wang2024 import table1
-from fedgauge_wang2024.studies import CURVES, PERCENTS, STUDIES, Scale, Study
+from fedgauge_wang2024.studies import PERCENTS, Scale, Study
 
 _SIZES: Mapping[str, tuple[tuple[int, ...], int, int]] = {
     "mnist": ((28, 28), 60_000, 10_000),
@@ -173,45 +172,3 @@ def measure_pace(study: Study, scale: Scale, seconds: float = 5.0) -> StepTime:
             federation.gradients(first, np.arange(1))
             passes += 1
         return StepTime(step, (time.process_time() - began) / (100 * passes))
-
-
-def estimate(scale: Scale, models: tuple[str, ...] = (), seconds: float = 5.0) -> list[dict[str, Any]]:
-    """One row for each part of the experiments: the work, what a step takes here, and the hours on one core.
-
-    Args:
-        scale: how large.
-        models: which studies; by default all.
-        seconds: how long each network is timed.
-    """
-    rows = []
-    for study in STUDIES.values():
-        if study.name not in (models or STUDIES):
-            continue
-        pace = measure_pace(study, scale, seconds)
-        for work in workloads(study, scale):
-            rows.append({**asdict(work), **asdict(pace), "hours": pace.hours(work)})
-    return rows
-
-
-def show(rows: list[dict[str, Any]], scale: Scale) -> None:
-    """Print the estimate."""
-    from fedgauge.show import console
-
-    figures = {key: [name for name, panels in CURVES.items() if key in {p.study for p in panels}] for key in STUDIES}
-    cells = [
-        (
-            row["study"],
-            row["part"] if "Table" in row["part"] else f"{', '.join(figures[row['study']])} at {row['part']}",
-            f"{row['runs']}",
-            f"{row['steps']:,}",
-            f"{1000 * row['step']:.1f}",
-            f"{row['images']:,}",
-            f"{row['hours']:.1f}",
-        )
-        for row in rows
-    ]
-    head = ("model", "part", "runs", "steps", "ms/step", "images in records", "hours")
-    total = (
-        f"{sum(row['hours'] for row in rows):.0f} hours in all, on one core; curves that two figures show count once"
-    )
-    console.table(f"What the scale {scale} takes on this machine", head, cells, total)

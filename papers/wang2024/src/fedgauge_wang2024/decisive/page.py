@@ -12,6 +12,7 @@ import numpy as np
 from fedgauge.base.terminal import say
 from fedgauge.show import console, pictures
 from fedgauge_wang2024.decisive.answers import MAIN, Grid, MeasureName, grid_of
+from fedgauge_wang2024.decisive.cell import PLACES
 from fedgauge_wang2024.decisive.regret import COSTS
 from fedgauge_wang2024.lens_orders import medians, plain_ticks
 
@@ -53,24 +54,17 @@ Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
 
 def tables(result: Mapping[str, Any]) -> Iterator[Table]:
     """All tables of a study, the most important first."""
-    found, local = result["answers"], int(MAIN[0])
-    rows = [row for row in found["orders"] if row["local_steps"] == local and row["place"] in ("", MAIN[1])]
+    found, steps = result["answers"], tuple(f"I = {each}" for each in result["settings"]["local_steps"])
+    yield _orders(result)
+    along = [row for row in found["partial"] if row["place"] == MAIN[1]]
     yield (
-        f"How each lens orders federations, I = {local}, along the run: Kendall's tau with the slowdown",
-        ("lens", "all kinds mixed", "within a kind", "at equal zeta", f"right of {found['pairs']} pairs of equal zeta"),
-        [
-            (row["lens"], *(number(row.get(key)) for key in ("mixed", "within", "equal zeta", "pairs")))
-            for row in sorted(rows, key=lambda row: -row["mixed"][0])
-        ],
-    )
-    yield (
-        "What a lens adds to another one: partial tau, all kinds mixed",
-        ("lens", "given", "place", *(f"I = {each}" for each in result["settings"]["local_steps"])),
-        list(_by_steps(found["partial"], ("lens", "given", "place"), "tau")),
+        "What a lens adds to another one along the run: partial tau, all kinds mixed",
+        ("lens", "given", *steps),
+        list(_by_steps(along, ("lens", "given"), "tau")),
     )
     yield (
         "How much larger one tau is than another, all kinds mixed",
-        ("lens", "less", "place", *(f"I = {each}" for each in result["settings"]["local_steps"])),
+        ("lens", "less", "place", *steps),
         list(_by_steps(found["differences"], ("lens", "less", "place"), "difference")),
     )
     yield (
@@ -85,17 +79,52 @@ def tables(result: Mapping[str, Any]) -> Iterator[Table]:
     )
     yield (
         f"Without one kind: tau of {MAIN[3]} less that of {MAIN[2]}, along the run",
-        ("without", *(f"I = {each}" for each in result["settings"]["local_steps"])),
+        ("without", *steps),
         list(_by_steps(found["without a kind"], ("without",), "difference")),
     )
-    places: list[tuple[str, ...]] = [
-        (row["lens"], f"{row['from']} and {row['to']}", number(row["tau"])) for row in found["places"]
-    ]
-    yield ("How much a lens depends on where: tau between its values at two places", ("lens", "places", "tau"), places)
+    yield _places(result)
     yield (
         "All kinds mixed, at every place and for every number of local steps",
-        ("lens", "place", *(f"I = {each}" for each in result["settings"]["local_steps"])),
+        ("lens", "place", *steps),
         list(_by_steps(found["orders"], ("lens", "place"), "mixed")),
+    )
+
+
+def _orders(result: Mapping[str, Any]) -> Table:
+    """How each lens orders federations, along the run: mixed for every I, and otherwise for the main one."""
+    found, main = result["answers"], int(MAIN[0])
+    by: dict[str, dict[int, Mapping[str, Any]]] = {}
+    for row in found["orders"]:
+        if row["place"] in ("", MAIN[1]):
+            by.setdefault(row["lens"], {})[row["local_steps"]] = row
+    steps = result["settings"]["local_steps"]
+    keys = [key for key in ("within", "equal zeta", "pairs") if any(row[main].get(key) for row in by.values())]
+    names = {"within": "within a kind"}
+    return (
+        f"How each lens orders federations along the run: Kendall's tau with the slowdown, and {found['pairs']} pairs",
+        ("lens", *(f"mixed, I = {each}" for each in steps), *(f"{names.get(key, key)}, I = {main}" for key in keys)),
+        [
+            (lens, *(number(rows[each]["mixed"]) for each in steps), *(number(rows[main].get(key)) for key in keys))
+            for lens, rows in sorted(by.items(), key=lambda item: -item[1][main]["mixed"][0])
+        ],
+    )
+
+
+def _places(result: Mapping[str, Any]) -> Table:
+    """How much a lens depends on where it looks, for the main number of local steps."""
+    found, main = result["answers"], int(MAIN[0])
+    taus = {(row["lens"], row["place"]): row["mixed"][0] for row in found["orders"] if row["local_steps"] == main}
+    agree = {(row["lens"], row["from"], row["to"]): row["tau"][0] for row in found["places"]}
+    lenses = dict.fromkeys(row["lens"] for row in found["places"])
+    pairs = tuple(itertools.pairwise(PLACES))
+    return (
+        f"Tau at I = {main} by the place where a lens looks, and between its own values at two places",
+        ("lens", *(f"tau {each}" for each in PLACES), *(f"{one} and {other} agree" for one, other in pairs)),
+        [
+            (lens, *(f"{taus[lens, place]:.2f}" for place in PLACES), *(f"{agree[lens, *pair]:.2f}" for pair in pairs))
+            for lens in sorted(lenses, key=lambda lens: -taus[lens, MAIN[1]])
+            if all((lens, place) in taus for place in PLACES) and all((lens, *pair) in agree for pair in pairs)
+        ],
     )
 
 

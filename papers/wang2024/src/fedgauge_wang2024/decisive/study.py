@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedgauge.base.codec import parse_json
 from fedgauge.base.errors import MOST_RUNS, InputError, count, nearest
+from fedgauge.base.files import read_file
 from fedgauge.base.progress import silent
 from fedgauge.base.randomness import check_seed
 from fedgauge.base.types import Progress
@@ -18,6 +20,14 @@ from fedgauge_wang2024.decisive.cell import measure_cell
 from fedgauge_wang2024.decisive.federations import federations, source_of
 from fedgauge_wang2024.decisive.regret import regrets
 from fedgauge_wang2024.results import DecisiveStudy
+
+
+def read_study(path: Path) -> dict[str, Any]:
+    """A result of the study that is there."""
+    try:
+        return DecisiveStudy.from_json(parse_json(read_file(path))).to_json()
+    except (OSError, ValueError, KeyError, TypeError, InputError):
+        raise InputError(f"{path} is no result of 'fedgauge paper decisive'; name a file that it wrote.") from None
 
 
 def run_study(

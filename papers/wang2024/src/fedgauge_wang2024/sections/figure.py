@@ -9,6 +9,7 @@ from fedgauge.show.page.section import Heading, ReportInput, Section
 from fedgauge.show.views.comparisons import best_combination, view_of_sweep
 from fedgauge.show.views.view import View
 from fedgauge.show.web.elements import CellValue
+from fedgauge_wang2024.places import spelling
 from fedgauge_wang2024.results import CurvesFigure
 
 
@@ -35,7 +36,7 @@ def _settings(given: ReportInput) -> Mapping[str, CellValue]:
 
 def _commands(given: ReportInput) -> list[str]:
     found = given.result(CurvesFigure)
-    again = f"fedgauge paper {found.figure} --effort {found.scale} --data DIR --out again"
+    again = f"fedgauge paper {spelling(found.figure)} --effort {found.scale} --data DIR --out again"
     return ["# the figure", again]
 
 

@@ -49,7 +49,7 @@ def _commands(given: ReportInput) -> list[str]:
     model, scale = (
         shlex.quote(str(settings.get(key, usual))) for key, usual in (("study", "mlp"), ("scale", "laptop"))
     )
-    return ["# the table", f"fedgauge paper table1 --model {model} --effort {scale} --data DIR --out again"]
+    return ["# the table", f"fedgauge paper table 1 --model {model} --effort {scale} --data DIR --out again"]
 
 
 SECTION = Section(

@@ -29,7 +29,7 @@ def _settings(given: ReportInput) -> Mapping[str, CellValue]:
 
 
 def _commands(given: ReportInput) -> list[str]:
-    return ["# the table", "fedgauge paper table2 --out again"]
+    return ["# the table", "fedgauge paper table 2 --out again"]
 
 
 SECTION = Section(
