@@ -125,9 +125,14 @@ def show(made: list[dict[str, Any]]) -> None:
     ]
     console.table("The paper's claims", ("in", "claim", "paper", "ours", "verdict"), cells)
     for block in glance.blocks(made):
+        said = f"{block.title}. The paper: {block.statement}. Here: {glance.tally(block.rows)}."
+        (first, *_) = block.lines
+        if len(block.rows) == 1:
+            console.out.print(f"{first.signs[0]} {said}")
+            continue
+        console.out.print(said)
         lines = [(line.where, line.about, *line.signs) for line in block.lines]
         heads = (head.replace(" ", "\n") for head in block.heads)  # no wider than a word
-        caption = f"The paper: {block.statement}. Here: {glance.tally(block.rows)}."
-        console.table(block.title, ("in", "about", *heads), lines, caption, padding=0)
+        console.table("", ("in", "about", *heads), lines, padding=0)
     signs = ", ".join(f"{glance.SIGNS[name]} {number} {name}" for name, number in glance.counted(made).items())
     console.out.print(f"{signs}. {glance.summary(made)}")

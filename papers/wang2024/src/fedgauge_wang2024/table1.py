@@ -358,7 +358,7 @@ def _caption(result: Mapping[str, Any]) -> str:
 def show(result: Mapping[str, Any]) -> None:
     """Print the table beside the paper's, and what the answer depends on."""
     settings = result["settings"]
-    title = f"Table 1, {settings['study']}, {settings['scale']} scale"
+    title = f"Table 1, {settings['study']}, effort {settings['scale']}"
     head = (*HEAD, *_readings(result))
     console.table(title, head, list(_lines(result)), _caption(result))
     number = console.number

@@ -164,7 +164,7 @@ def show(result: Mapping[str, Any]) -> None:
                 )
             )
     head = ("study", "X", "I", "round", "quantity", "mean ± deviation")
-    console.table(f"{result['figure']}, {result['scale']} scale", head, rows)
+    console.table(f"{spelling(result['figure']).capitalize()}, effort {result['scale']}", head, rows)
 
 
 def last(each: Mapping[str, Any], quantity: str, seeds: int) -> str:
