@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -73,6 +74,15 @@ PAGES = [
     ROOT / "CONTRIBUTING.md",
     *(page for page in sorted((ROOT / "docs").rglob("*.md")) if ARCHIVED.isdisjoint(page.relative_to(ROOT).parts)),
 ]
+NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+STUDIES = sorted(
+    page
+    for place in ("docs/results", "papers/wang2024/results", "verification/results")
+    for page in (ROOT / place).glob("*.md")
+)
+PROCESS = re.compile(
+    r"another day|scratch script|looked at (?:once|afterwards|again)|by hand on|was hoped for|in a hurry|this session"
+)
 # The paper's own package is left out: its results, whose lenses have such names, are kept as they were.
 SOURCES = [
     *(ROOT / "src").rglob("*.py"),
@@ -136,6 +146,17 @@ def test_a_phrase_is_found_in_code_however_it_is_broken() -> None:
 @pytest.mark.parametrize("page", [*PAGES, *TEMPLATES], ids=lambda page: str(page.relative_to(ROOT)))
 def test_pages_are_in_plain_words(page: Path) -> None:
     assert complaints(page.name, page.read_text("utf-8")) == []
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebooks_are_in_plain_words(path: Path) -> None:
+    cells = json.loads(path.read_text("utf-8"))["cells"]
+    assert [each for cell in cells for each in complaints(path.name, "".join(cell["source"]))] == []
+
+
+@pytest.mark.parametrize("page", STUDIES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_studies_do_not_tell_how_the_work_went(page: Path) -> None:
+    assert PROCESS.findall(" ".join(page.read_text("utf-8").lower().split())) == []
 
 
 def test_docstrings_and_messages_are_in_plain_words() -> None:
