@@ -97,7 +97,7 @@ def _keep_together(app: Sphinx, doctree: nodes.document, name: str) -> None:
 def _inline(writer: Any, node: nodes.math) -> None:
     made = _mathml(node, block=False)
     # Browsers do not break formulas into lines; docs.css gives a long one a line of its own where the page is narrow.
-    long = " long" if len(_SIGN.findall(made)) > _LONG else ""
+    long = ' long" tabindex="0' if len(_SIGN.findall(made)) > _LONG else ""
     writer.body.append(f'<span class="math{long}">{made}{node.get("after", "")}</span>')
     raise nodes.SkipNode
 

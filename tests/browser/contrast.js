@@ -19,6 +19,12 @@
     }
     return layers.reduceRight((back, layer) => over(layer, back), [255, 255, 255, 1]);
   };
+  // A faded element shows what lies behind it.
+  const faded = (element) => {
+    let opacity = 1;
+    for (let each = element; each; each = each.parentElement) opacity *= parseFloat(getComputedStyle(each).opacity);
+    return opacity;
+  };
   const light = ([red, green, blue]) => [red, green, blue]
     .map((part) => part / 255)
     .map((part) => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
@@ -32,7 +38,8 @@
     known.set(element, true);
     if (!element.checkVisibility({opacityProperty: true, visibilityProperty: true})) continue;
     const style = getComputedStyle(element), back = behind(element);
-    const front = over(colour(style.color), back);
+    const [red, green, blue, alpha] = colour(style.color);
+    const front = over([red, green, blue, alpha * faded(element)], back);
     const [bright, dark] = [light(front), light(back)].sort((one, other) => other - one);
     const size = parseFloat(style.fontSize);
     const least = size >= 24 || (size >= 18.66 && style.fontWeight >= 700) ? 3 : 4.5;

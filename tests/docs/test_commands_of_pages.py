@@ -22,6 +22,7 @@ PAGES = [
     ("howto/own-model.md", "howto/own-partition.md"),
     ("howto/track.md",),
     ("howto/inspect.md",),
+    ("guide/drift.md",),
 ]
 
 
@@ -48,13 +49,14 @@ def test_pages_can_be_followed(
                 if name := NAMED.match(code):
                     Path(name[1]).write_text(code, encoding="utf-8")
                 run(code)
+                printed = capsys.readouterr().out or printed
             elif kind == "console":
                 for line in code.replace("\\\n", " ").splitlines():
                     prompt, command, *arguments = shlex.split(line)
                     assert (prompt, command) == ("$", "fedgauge"), line
                     assert main(arguments) == 0, f"{line}\n{capsys.readouterr().err}"
                 printed = capsys.readouterr().out
-            elif not code.startswith("fedgauge "):  # an output that the page shows is that of the command before
+            elif not code.startswith("fedgauge "):  # an output that the page shows is that of what came before
                 assert words(code) in words(printed)
 
 
