@@ -87,8 +87,7 @@ def interpreter(peer: Peer, environments: Path) -> Path:
     requirements = sorted((HERE / "requirements").glob(f"{peer.name}.*txt"), reverse=True)
     if not requirements:
         return Path(sys.executable)
-    constraints = ROOT / "constraints.txt"
-    wanted = hashlib.sha256(b"".join(file.read_bytes() for file in (*requirements, constraints))).hexdigest()
+    wanted = hashlib.sha256(b"".join(file.read_bytes() for file in requirements)).hexdigest()
     directory = environments / peer.name
     python, stamp = directory / "bin" / "python", directory / "installed"
     if stamp.exists() and stamp.read_text() == wanted:
@@ -96,7 +95,7 @@ def interpreter(peer: Peer, environments: Path) -> Path:
     print(f"Installing {peer.title} into {directory} …", file=sys.stderr, flush=True)
     commands = [[sys.executable, "-m", "venv", "--clear", str(directory)]]
     for file in requirements:
-        alone = ["--no-deps"] if file.name.endswith(".alone.txt") else ["--constraint", str(constraints)]
+        alone = ["--no-deps"] if file.name.endswith(".alone.txt") else []
         commands.append([str(python), "-m", "pip", "install", "--quiet", *alone, "--requirement", str(file)])
     for command in commands:
         done = subprocess.run(command, capture_output=True, text=True)
