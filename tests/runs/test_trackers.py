@@ -111,7 +111,8 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_mlflow_has_every_record_and_the_settings(run: FoundRun, files: str) -> None:
     from mlflow.tracking import MlflowClient
 
-    assert main(["runs", "export", "run", "--observer", "mlflow"]) == 0
+    again = ["simulate", "fed.json", "--gamma", "0.1", "--rounds", "3"]
+    assert main([*again, "--observer", "mlflow", "--out", "again"]) == 0
     client = MlflowClient()
     experiment = client.get_experiment_by_name("fedgauge")
     assert experiment is not None

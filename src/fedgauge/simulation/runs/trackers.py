@@ -52,8 +52,9 @@ class TensorBoard:
 
     def __call__(self, done: int, record: Round | None) -> None:
         """Write the values of a record."""
-        for name, value in values_of(record).items() if record is not None else ():
-            self._writer.add_scalar(name, value, done)
+        if record is not None:
+            for name, value in values_of(record).items():
+                self._writer.add_scalar(name, value, record.round)
 
 
 class WandbObserver:
@@ -84,7 +85,7 @@ class WandbObserver:
     def __call__(self, done: int, record: Round | None) -> None:
         """Log the values of a record."""
         if record is not None:
-            self._run.log(values_of(record), step=done)
+            self._run.log(values_of(record), step=record.round)
 
 
 class MlflowObserver:
@@ -134,7 +135,8 @@ class MlflowObserver:
         from mlflow.entities import Metric
 
         now = int(1000 * time.time())
-        self._client.log_batch(self._run, metrics=[Metric(*each, now, done) for each in values_of(record).items()])
+        metrics = [Metric(*each, now, record.round) for each in values_of(record).items()]
+        self._client.log_batch(self._run, metrics=metrics)
 
 
 def _flat(about: Mapping[str, Any], under: str = "") -> Iterator[tuple[str, str]]:
