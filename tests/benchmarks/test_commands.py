@@ -68,7 +68,7 @@ def digits(**options: Any) -> dict[str, Any]:
     return {"source": "digits", "gamma": 0.1, "workers": 3, **options}
 
 
-def test_answer_and_regret(command: Command, tmp_path: Path) -> None:
+def test_answer_and_regret_and_tasks(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from live_runs import Case
 
     one, other = (Case(digits(**scheme), steps=64) for scheme in ({"scheme": "iid"}, {"scheme": "shards", "shards": 3}))
@@ -79,6 +79,10 @@ def test_answer_and_regret(command: Command, tmp_path: Path) -> None:
     command("regret", f"--out {runs} --score {tmp_path}", SETS=cases, **small)
     found = json.loads((tmp_path / "regret.json").read_text())
     assert [row["cost"] for row in found["sets"]["fresh"]["rows"]] == [10.0]
+    monkeypatch.setattr("answer.FRESH", {})  # its goals and times are in the results, not in these runs
+    command("local_steps.tasks", f"--runs {runs} --out {tmp_path}")
+    (task,) = json.loads((tmp_path / "tasks-1.json").read_text())
+    assert (task["name"], task["track"], list(task["best"])) == ("digits b", "during", ["10"])
     command("answer", f"--out {runs}", CASES=cases, COSTS=(10.0,))
     command("answer", f"--out {runs} --score {tmp_path}", CASES=cases, COSTS=(10.0,))
     found = json.loads((tmp_path / "answer.json").read_text())
@@ -268,3 +272,17 @@ def test_probe(command: Command) -> None:
 def test_flower(command: Command) -> None:
     (row,) = json.loads(command("flower", "--parameters 1000 --workers 2 --rounds 2 --how forked --json"))["rows"]
     assert row["flower"] > 0
+
+
+def test_local_steps(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from local_steps.tasks import Task
+
+    few = [Task(track, track, digits(scheme="iid"), 64, 2.0, {"10": 40.0}) for track in ("before", "during")]
+    (tmp_path / "mine.py").write_text("def rule(setup, cost, steps):\n    return 4 if cost < 100 else 16\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    said = command("local_steps.run", "--rule mine:rule --out runs", tasks=lambda: few)
+    assert said.count("| mine:rule | 1 |") == 2
+    found = json.loads((tmp_path / "runs" / "version-1" / "before" / "before-10.json").read_text())
+    assert found["chosen"] == 4
+    assert "mine:rule" not in command("local_steps.run", "")
