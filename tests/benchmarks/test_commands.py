@@ -138,13 +138,10 @@ def test_gauge_cifar_scores_its_kept_parts(command: Command, tmp_path: Path) -> 
     kept = json.loads((ROOT.parent / "docs" / "results" / "gauge" / "numbers.json").read_text())["short, CIFAR-10"]
     for cell in kept["cells"]:
         for found in cell["gauge"]:
-            # They were kept by an earlier version, which did not write this.
-            found["efficiency"] = [{**each, "limit": False} for each in found["efficiency"]]
             (tmp_path / f"{cell['federation'].replace(' ', '-')}-5.json").write_text(json.dumps(found))
     command("gauge_cifar", f"--data {tmp_path} --out {tmp_path}")
     found = json.loads((tmp_path / "result.json").read_text())["summary"]
-    assert found["median error"] == pytest.approx(kept["summary"]["median error"])
-    assert found["cells"] == kept["summary"]["cells"]
+    assert found == pytest.approx(kept["summary"])
 
 
 def test_gauge_intervals(command: Command) -> None:
