@@ -283,3 +283,9 @@ def test_local_steps(command: Command, tmp_path: Path, monkeypatch: pytest.Monke
     found = json.loads((tmp_path / "runs" / "version-1" / "before" / "before-10.json").read_text())
     assert found["chosen"] == 4
     assert "mine:rule" not in command("local_steps.run", "")
+
+
+def test_the_tables_of_pages(command: Command) -> None:
+    """What they say is compared with the pages by tests/docs/test_result_pages.py."""
+    assert command("gauge_page", "").count("| median error of the slowdown |") == 2
+    assert command("plans.page", "").count("| quad-equal |") == 3
