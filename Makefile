@@ -21,11 +21,14 @@ BESIDE := \
 	integrations/flower[data]
 PLACES := $(foreach each,$(BESIDE),$(firstword $(subst [, ,$(each))))
 
+# Which versions are installed: those that the tests passed with last. LOCK=torch.txt takes the newest of all but torch.
+LOCK   ?= constraints.txt
+
 # Debian and Ubuntu ship Python without its venv module; it is installed where we may do so.
 SUDO   := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
 APT    := $(SUDO) apt-get -qq update && $(SUDO) apt-get -qq install -y
 
-.PHONY: demo test suite quick quick-suite test-data test-cluster test-nvflare setup chromium check lint types docs axe dist test-dist bench bench-flower bench-peers falsify clean
+.PHONY: demo test suite quick quick-suite test-data test-cluster test-nvflare setup lock chromium check lint types docs axe dist test-dist test-lowest test-container bench bench-flower bench-peers falsify clean
 
 demo: setup
 	$(BIN)/fedgauge demo --out demo
@@ -59,9 +62,9 @@ test-cluster: setup
 test-nvflare: build/nvflare/.ready
 	env -u PYTHONPATH OMP_NUM_THREADS=1 build/nvflare/bin/python -m pytest integrations/nvflare
 
-build/nvflare/.ready: pyproject.toml constraints.txt integrations/nvflare/pyproject.toml
+build/nvflare/.ready: pyproject.toml torch.txt integrations/nvflare/pyproject.toml
 	$(PYTHON) -m venv build/nvflare
-	env -u PYTHONPATH build/nvflare/bin/pip install --quiet --constraint constraints.txt --editable '.[data]' --editable integrations/nvflare pytest hypothesis
+	env -u PYTHONPATH build/nvflare/bin/pip install --quiet --constraint torch.txt --editable '.[data]' --editable integrations/nvflare pytest hypothesis
 	touch $@
 
 # The loaders on real data sets, which lie in the directory DATA as they were published.
@@ -83,17 +86,44 @@ lint: setup
 types: setup
 	$(BIN)/mypy
 
-# A wheel and a source distribution, in dist/.
+# A wheel and a source distribution of the library and of what stands beside it, in dist/.
+DISTRIBUTIONS := . $(PLACES) integrations/nvflare
 dist: setup
 	rm -rf dist
-	$(BIN)/python -m build --no-isolation --outdir dist .
+	for each in $(DISTRIBUTIONS); do $(BIN)/python -m build --no-isolation --outdir dist $$each || exit 1; done
 
-# Install the wheel into a clean environment and run the main commands of the README there; takes several minutes.
-test-dist: dist
+# Check them with twine, and try them in clean environments of every Python in PYTHONS (python3.11 python3.13, say);
+# takes several minutes for each.
+PYTHONS ?= $(PYTHON)
+test-dist: dist build/tools/.ready
+	build/tools/bin/twine check --strict dist/*
 	rm -rf build/test-dist
-	$(PYTHON) -m venv build/test-dist/venv
-	wheel=$$(echo dist/*.whl) && env -u PYTHONPATH build/test-dist/venv/bin/pip install --quiet --constraint constraints.txt "$$wheel[data]"
-	env -u PYTHONPATH build/test-dist/venv/bin/python tests/packaging/try_installed.py build/test-dist/place
+	for python in $(PYTHONS); do $$python tests/packaging/try_dist.py dist build/test-dist/$$(basename $$python) || exit 1; done
+
+build/tools/.ready:
+	$(PYTHON) -m venv build/tools
+	build/tools/bin/pip install --quiet twine uv
+	touch $@
+
+# The oldest versions that pyproject.toml allows, but for torch, and the tests of the core with them.
+LOWEST := tests/values tests/algorithms tests/theory/test_oracle.py tests/report tests/cli/test_help.py
+test-lowest: build/tools/.ready
+	rm -rf build/lowest
+	$(PYTHON) -m venv build/lowest
+	env -u PYTHONPATH build/tools/bin/uv pip install --quiet --python build/lowest/bin/python --resolution lowest-direct \
+	  --constraint torch.txt --editable '.[data,tensorboard,parquet]' 'pytest>=8.4' 'pytest-xdist>=3.6' 'hypothesis>=6.130' 'mpmath>=1.3'
+	env -u PYTHONPATH OMP_NUM_THREADS=1 build/lowest/bin/python -m pytest -q -n $$(nproc) -m 'not cluster and not slow' $(LOWEST)
+
+# What is installed here becomes what every set-up installs. For newer versions: make clean, make test LOCK=torch.txt,
+# and this.
+lock: setup
+	{ echo '# What is installed for the tests, as make lock found it after they had passed.'; \
+	  $(BIN)/pip freeze --exclude-editable | sed 's/+cpu$$//'; } > constraints.txt
+	$(if $(OWN),touch $(STAMP))
+
+# The steps of Containerfile in an empty Debian, without a container engine; needs root and debootstrap.
+test-container:
+	$(PYTHON) tests/packaging/try_container.py build/container
 
 # The documentation as pages, in build/docs; `make test` builds it too, in a directory of its own.
 docs: setup
@@ -138,12 +168,12 @@ setup:
 endif
 
 # Installs again only when what it installs has changed.
-$(STAMP): pyproject.toml constraints.txt $(PLACES:%=%/pyproject.toml)
+$(STAMP): pyproject.toml $(LOCK) $(PLACES:%=%/pyproject.toml)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedgauge needs Python 3.11 or newer; set PYTHON=…")'
 	$(PYTHON) -m venv $(VENV) || { $(APT) python3-venv && $(PYTHON) -m venv $(VENV); } \
 	  || { echo "Python cannot make a virtual environment; install python3-venv and run again."; exit 1; }
 	echo '$(CURDIR)' > $(STAMP) && touch -d @0 $(STAMP)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]' $(BESIDE:%=--editable '%')
+	$(BIN)/pip install --quiet --constraint $(LOCK) --editable '.[dev]' $(BESIDE:%=--editable '%')
 	touch $(STAMP)
 
 clean:

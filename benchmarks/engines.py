@@ -1,6 +1,6 @@
 """The cost of computing a round in other processes or on a cluster, for growing models and numbers of workers.
 
-    python benchmarks/engines.py [--turns 7] [--only wide] [--json]
+    python benchmarks/engines.py [--turns 7] [--only wide] [--local] [--json]
 
 M workers with 60 samples of 784 random numbers each, all taking part, one hidden layer, batch 20, I local steps; the
 rounds record nothing. The engines take turns, in one process per workload: this process alone, two forked processes,
@@ -8,7 +8,8 @@ and two tasks on a Ray cluster that is started on this machine. On one machine, 
 overhead is how many milliseconds per round it takes more than the two processes: the median over turns of the
 difference within a turn. It tells when a cluster is worthwhile: if this machine takes T, then k machines like it take
 T / k + overhead, which is less if T is above overhead k / (k - 1), here for k = 4. The bytes are those of the messages:
-the model and its state, which each machine is sent once, and the sums that come back from each task.
+the model and its state, which each machine is sent once, and the sums that come back from each task. With --local, no
+cluster is started.
 
 To add an engine, add an entry to CONTESTANTS: a function from the work of a federation to an engine that maps lanes.
 """
@@ -83,7 +84,7 @@ def _bytes(values: Any) -> int:
     return len(packed.content) + int(sum(array.nbytes for array in packed.arrays))
 
 
-def serve(workload: Workload, turns: int) -> None:
+def serve(workload: Workload, turns: int, contestants: list[str]) -> None:
     """Run the turns of one workload, and print milliseconds per round and bytes."""
     import torch
 
@@ -104,12 +105,13 @@ def serve(workload: Workload, turns: int) -> None:
     federation = SupervisedFederation(model.make, model.loss, x, y, shards)
     participation = fedgauge.Participation()
     work = Work(federation, fedgauge.fedavg(0.01), workload.steps, 0, federation.chunk(workload.workers))
-    times: dict[str, list[float]] = {name: [] for name in CONTESTANTS}
+    times: dict[str, list[float]] = {name: [] for name in contestants}
     with ExitStack() as stack:
         stack.enter_context(one_thread())
         loops, states = {}, {}
-        for name, make in CONTESTANTS.items():
-            loops[name] = Rounds(work, stack.enter_context(make(work)), participation, 0)
+        for name in contestants:
+            engine = stack.enter_context(CONTESTANTS[name](work))
+            loops[name] = Rounds(work, engine, participation, 0)
             states[name] = loops[name].first_state()
         rounds = 0
         for turn in range(turns + 2):
@@ -131,15 +133,16 @@ def serve(workload: Workload, turns: int) -> None:
     print(json.dumps({"times": times, "same": same, "down": down, "up": up, "placed": _bytes(work)}))
 
 
-def measured(name: str, turns: int) -> dict[str, Any]:
+def measured(name: str, turns: int, contestants: list[str]) -> dict[str, Any]:
     """The measurements of a workload in a separate process."""
     workload = WORKLOADS[name]
     command = [sys.executable, __file__, "--serve", name, "--turns", str(turns)]
+    command += ["--local"] * ("ray" not in contestants)
     found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True, timeout=600).stdout)
     times: dict[str, list[float]] = found.pop("times")
     overhead = {
         other: statistics.median(own - base for own, base in zip(times[other], times[BASE], strict=True))
-        for other in list(CONTESTANTS)[2:]
+        for other in contestants[2:]
     }
     return {
         "workload": name,
@@ -159,20 +162,22 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--only", choices=WORKLOADS)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--local", action="store_true", help="leave out the cluster")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    contestants = [name for name in CONTESTANTS if not (options.local and name == "ray")]
     if options.serve:
-        serve(WORKLOADS[options.serve], options.turns)
+        serve(WORKLOADS[options.serve], options.turns, contestants)
         return
-    rows = [measured(name, options.turns) for name in WORKLOADS if options.only in (None, name)]
+    rows = [measured(name, options.turns, contestants) for name in WORKLOADS if options.only in (None, name)]
     if options.json:
         print(json.dumps({"turns": options.turns, "tasks": TASKS, "rows": rows}))
         return
-    others = list(CONTESTANTS)[2:]
-    head = [f"{name} ms" for name in CONTESTANTS] + [f"{name} {what}" for name in others for what in ("over", "pays")]
+    others = contestants[2:]
+    head = [f"{name} ms" for name in contestants] + [f"{name} {what}" for name in others for what in ("over", "pays")]
     print(f"{'M':>5}{'d':>9}{'I':>4}" + "".join(f"{name:>18}" for name in head) + f"{'KB down':>10}{'KB up':>9}  bits")
     for row in rows:
-        cells = [f"{row['ms'][name]:.1f}" for name in CONTESTANTS]
+        cells = [f"{row['ms'][name]:.1f}" for name in contestants]
         for name in others:
             cells += [f"{row['overhead_ms'][name]:+.1f}", f"T > {row['pays_from_ms'][name]:.0f}"]
         print(

@@ -2,10 +2,10 @@
 
 Every message starts a process on its node. ``released`` uses Flower's commands as released: the process imports torch
 and Flower, and an idle SuperNode checks for messages every three seconds. ``forked`` forks the same processes from one
-that has already imported everything (tests/flower/zygote.py), and checks every 0.1 s; the rest is HTTP, files and
-tensors. This needs ``pip install 'fedgauge[dev]'``.
+that has already imported everything (integrations/flower/tests/zygote.py), and checks every 0.1 s; the rest is HTTP,
+files and tensors. This needs ``pip install 'fedgauge[dev]'``.
 
-Example: python benchmarks/flower.py --parameters 10000,1000000 --workers 2,4 --json
+    python benchmarks/flower.py --parameters 10000,1000000 --workers 2,4 --json
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def over_flower(starter: Any, place: Path, workers: int, width: int, rounds: int
     config |= {"rounds": rounds, "out": str(place / "run"), "model-option.width": width, "noise": False}
     config |= {"own.test": str(place / "0.npz"), "timeout": 600.0, "wait": 300.0}
     app = write_app(place / "app", CLIENT, SERVER, config)
-    (app / "measured" / "task.py").write_text((ROOT / "tests" / "flower" / "task.py").read_text())
+    (app / "measured" / "task.py").write_text((ROOT / "integrations" / "flower" / "tests" / "task.py").read_text())
     with Fleet(starter, place) as fleet:
         for worker in range(workers):
             fleet.node(worker, shard=str(place / f"{worker}.npz"))

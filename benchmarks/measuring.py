@@ -1,6 +1,6 @@
 """The memory needed to measure a thousand workers, beyond that of the data.
 
-    python benchmarks/measuring.py [--workers 1000] [--json]
+    python benchmarks/measuring.py [--workers 1000] [--only noise] [--json]
 
 N workers with 60 samples of 784 random numbers each, one hidden layer of 100, two processes. Each reading runs in a
 separate process, at the first model: two rounds of the trajectory, the curvature, divergence, noise and parts. Memory
@@ -85,6 +85,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", type=int, default=1000)
+    parser.add_argument("--only", nargs="+", choices=READINGS, default=READINGS, help="the readings to take")
     parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
     parser.add_argument("--one", choices=READINGS, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -92,7 +93,7 @@ def main() -> None:
         print(json.dumps(measure(options.one, options.workers)))
         return
     rows = []
-    for reading in READINGS:
+    for reading in options.only:
         command = [sys.executable, __file__, "--one", reading, "--workers", str(options.workers)]
         rows.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
     if options.json:

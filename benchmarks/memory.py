@@ -1,6 +1,6 @@
 """Peak memory above the data with a large model: training, measuring along the trajectory, and the gauge.
 
-    python benchmarks/memory.py [--parameters 25] [--workers 10]        # a few minutes
+    python benchmarks/memory.py [--parameters 25] [--workers 10] [--only gauge]        # a few minutes
 
 Each task runs in a process of its own, whose largest resident set is compared with that of a process which only makes
 the federation. The model is an MLP with two equal hidden layers; a row of N models takes N times its size.
@@ -58,14 +58,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parameters", type=float, default=25.0, help="millions of parameters")
     parser.add_argument("--workers", type=int, default=10, help="number of workers")
-    parser.add_argument("--task", choices=TASKS, help="run one task in this process, and print JSON")
+    parser.add_argument("--only", nargs="+", choices=TASKS[1:], default=TASKS[1:], help="the tasks to run")
+    parser.add_argument("--task", choices=TASKS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.task:
         print(json.dumps(_run(options.task, options.parameters, options.workers)))
         return
     sizes = ["--parameters", str(options.parameters), "--workers", str(options.workers)]
     alone = 0
-    for task in TASKS:
+    for task in (TASKS[0], *options.only):
         said = subprocess.run(
             [sys.executable, __file__, "--task", task, *sizes], check=True, capture_output=True, text=True
         )

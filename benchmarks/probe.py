@@ -1,6 +1,6 @@
 """What a probe costs in a job of two ranks over gloo: a measured round against a local step, and the share of the time.
 
-    python benchmarks/probe.py
+    python benchmarks/probe.py [--steps 16] [--rounds 200] [--models mlp cnn]
 
 Both ranks compute with one thread. The probe has two fixed batches of each rank, as large as those of the training.
 """
@@ -21,6 +21,7 @@ from torch import distributed, nn
 import fedgauge as fg
 
 CLASSES = 10
+MODELS = ("mlp", "cnn")
 
 
 def network(name: str) -> tuple[nn.Module, tuple[int, ...]]:
@@ -98,20 +99,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=16, help="local steps in a round")
     parser.add_argument("--rounds", type=int, default=200, help="rounds of a job")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS, help="the models to train")
     parser.add_argument("--rank-of", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.rank_of:
         rank(options.rank_of, options.steps, options.rounds)
         return
-    for name in ("mlp", "cnn"):
+    for name in options.models:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         usual = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
         usual |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-        again = [sys.executable, *sys.argv, "--rank-of", name]
+        again = [sys.executable, __file__, "--steps", str(options.steps), "--rounds", str(options.rounds)]
+        again += ["--rank-of", name]
         ranks = [subprocess.Popen(again, env={**usual, "RANK": str(number)}) for number in range(2)]
-        for each in ranks:
-            each.wait()
+        ends = [each.wait() for each in ranks]
+        if any(ends):
+            sys.exit(f"{name}: a rank failed.")
 
 
 if __name__ == "__main__":

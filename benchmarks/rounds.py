@@ -41,7 +41,7 @@ import fedgauge
 from fedgauge.federation.models import Model, cnn, mlp, vgg11
 from fedgauge.federation.supervised import SupervisedFederation
 
-GAMMA, BATCH = 0.01, 20
+GAMMA, BATCH, THREADS = 0.01, 20, 2
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def raw_dense(work: Workload, together: int) -> Rounds:
     step = _dense_products([part for part in work.model.make() if isinstance(part, nn.Linear)], together)  # type: ignore[attr-defined]
 
     def run(rounds: int) -> None:
-        torch.set_num_threads(2)
+        torch.set_num_threads(THREADS)
         for _ in range(rounds * work.local_steps * work.participants // together):
             step()
 
@@ -173,7 +173,7 @@ def raw_cnn(work: Workload) -> Rounds:
     dense = _dense_products([part for part in module if isinstance(part, nn.Linear)], 1, first_needs_input=True)  # type: ignore[attr-defined]
 
     def run(rounds: int) -> None:
-        torch.set_num_threads(2)
+        torch.set_num_threads(THREADS)
         for _ in range(rounds * work.local_steps * work.participants):
             for image, weight, residual, padding, wanted in held:
                 torch.conv2d(image, weight, padding=padding)
@@ -190,7 +190,7 @@ def measure(work: Workload, turns: int) -> dict[str, list[float]]:
     data = make_data(work)
     shards = [range(i * work.samples, (i + 1) * work.samples) for i in range(work.num_workers)]
     federation = SupervisedFederation(work.model.make, work.model.loss, *data, shards, batch_size=BATCH)
-    rivals: dict[str, Rounds] = {f"loop, {n} thread{'s'[: n - 1]}": loop(work, data, n) for n in (1, 2)}
+    rivals: dict[str, Rounds] = {f"loop, {n} thread{'s'[: n - 1]}": loop(work, data, n) for n in range(1, THREADS + 1)}
     if len(work.shape) == 1:
         rivals |= {f"raw, {n} per product": raw_dense(work, n) for n in (5, 10)}
     else:

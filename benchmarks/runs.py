@@ -1,6 +1,6 @@
 """How long the commands for saved runs take: one run with many records, and many runs.
 
-    python benchmarks/runs.py
+    python benchmarks/runs.py [--records 100000] [--runs 500] [--times 3]
 
 Every command is started as a user would start it, so that its time includes the start of Python.
 """
@@ -37,10 +37,10 @@ def run_of(directory: Path, rounds: int) -> list[str]:
     return ["simulate", str(directory / "experiment.toml"), "--out", str(directory), "--resume"]
 
 
-def seconds(*arguments: str) -> float:
-    """The wall time of one command, the best of three."""
+def seconds(number: int, *arguments: str) -> float:
+    """The wall time of one command, the best of a number of times."""
     times = []
-    for _ in range(3):
+    for _ in range(number):
         began = time.perf_counter()
         subprocess.run([sys.executable, "-m", "fedgauge", *arguments], check=True, capture_output=True)
         times.append(time.perf_counter() - began)
@@ -52,6 +52,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=100_000, help="number of records of the long run")
     parser.add_argument("--runs", type=int, default=500, help="number of runs with 100 records each")
+    parser.add_argument("--times", type=int, default=3, help="how often each command is run; the fastest counts")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         long, many = Path(place) / "long", Path(place) / "many"
@@ -59,10 +60,10 @@ def main() -> None:
         for number in range(options.runs):
             run_of(many / f"{number:04d}", 100)
         rows = {
-            "fedgauge --version": seconds("--version"),
-            f"runs show, {options.records} records": seconds("runs", "show", str(long)),
-            f"simulate --resume, finished, {options.records} records": seconds(*resume),
-            f"runs list, {options.runs} runs": seconds("runs", "list", str(many)),
+            "fedgauge --version": seconds(options.times, "--version"),
+            f"runs show, {options.records} records": seconds(options.times, "runs", "show", str(long)),
+            f"simulate --resume, finished, {options.records} records": seconds(options.times, *resume),
+            f"runs list, {options.runs} runs": seconds(options.times, "runs", "list", str(many)),
         }
     for name, value in rows.items():
         print(f"{name:<55}{value:6.2f} s")

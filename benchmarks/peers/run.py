@@ -1,6 +1,7 @@
 """Compare rounds of FedAvg with other federated-learning libraries, as ratios measured in one run.
 
     python benchmarks/peers/run.py [--only pfl fedjax flower fedlab fluke] [--turns 9] [--json | --markdown]
+    python benchmarks/peers/run.py --only pfl --workloads tiny --turns 2      # whether it works
 
 The workloads are mlp and many of ``benchmarks/rounds.py``. Every library is installed from PyPI, in the versions under
 ``requirements``, into its own virtual environment (``--environments``, by default ``.peers``), and runs its own FedAvg
@@ -13,7 +14,8 @@ the spread, and beside it the fastest turn, which is the one that other work on 
 
 Before the turns, every contestant runs the same number of rounds from the same model on the same data. If its loss
 falls by more or less than fedgauge's, beyond the tolerance in ``workloads.py``, it does another job and is left out.
-The tolerance allows for different random draws, but not for one local step too few.
+The tolerance allows for different random draws, but not for one local step too few. If fedgauge itself fails, there is
+nothing to compare with: no ratio is printed, and the status is 1, as it is when a peer fails.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ HERE = Path(__file__).resolve().parent
 BENCHMARKS, ROOT = HERE.parent, HERE.parents[1]
 sys.path.insert(0, str(BENCHMARKS))
 
-from peers.workloads import WORKLOADS, Workload  # noqa: E402
+from peers.workloads import TINY, WORKLOADS, Workload  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -81,12 +83,11 @@ class ContestantError(Exception):
 
 
 def interpreter(peer: Peer, environments: Path) -> Path:
-    """A peer's Python, with everything installed that its requirements name."""
-    if peer is OURSELVES:
-        return Path(sys.executable)
+    """A contestant's Python, with everything that its requirements name; without any, the one that runs this."""
     requirements = sorted((HERE / "requirements").glob(f"{peer.name}.*txt"), reverse=True)
-    constraints = ROOT / "constraints.txt"
-    wanted = hashlib.sha256(b"".join(file.read_bytes() for file in (*requirements, constraints))).hexdigest()
+    if not requirements:
+        return Path(sys.executable)
+    wanted = hashlib.sha256(b"".join(file.read_bytes() for file in requirements)).hexdigest()
     directory = environments / peer.name
     python, stamp = directory / "bin" / "python", directory / "installed"
     if stamp.exists() and stamp.read_text() == wanted:
@@ -94,7 +95,7 @@ def interpreter(peer: Peer, environments: Path) -> Path:
     print(f"Installing {peer.title} into {directory} …", file=sys.stderr, flush=True)
     commands = [[sys.executable, "-m", "venv", "--clear", str(directory)]]
     for file in requirements:
-        alone = ["--no-deps"] if file.name.endswith(".alone.txt") else ["--constraint", str(constraints)]
+        alone = ["--no-deps"] if file.name.endswith(".alone.txt") else []
         commands.append([str(python), "-m", "pip", "install", "--quiet", *alone, "--requirement", str(file)])
     for command in commands:
         done = subprocess.run(command, capture_output=True, text=True)
@@ -112,7 +113,7 @@ class Process:
         self.peer, self.variant, self.log = peer, variant, log
         log.parent.mkdir(parents=True, exist_ok=True)
         path = [str(BENCHMARKS)]
-        if peer is OURSELVES:
+        if python == Path(sys.executable):
             path += [os.environ["PYTHONPATH"]] if "PYTHONPATH" in os.environ else []
         threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(variant.threads))
         command = [str(python), "-P", "-m", f"peers.contestants.{peer.name}", work.name]
@@ -156,12 +157,14 @@ class Process:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         """Close its input, upon which the contestant ends by itself; if it does not, end it."""
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         try:
             self._process.stdin.close()
             self._process.wait(timeout=60)
         except (BrokenPipeError, subprocess.TimeoutExpired):
             self._process.kill()
             self._process.wait()
+        self._process.stdout.close()
 
 
 def fall(check: Mapping[str, float]) -> float:
@@ -185,9 +188,9 @@ def measure(work: Workload, peers: Sequence[Peer], turns: int, environments: Pat
                         raise ContestantError(f"lowers the loss {ratio:+.1%} more than fedgauge: a different job")
                     processes.append(process)
                 except ContestantError as failure:
-                    if peer is OURSELVES:
-                        raise
                     failures[f"{peer.name}, {variant.label}"] = str(failure)
+            if not processes:
+                return nothing(work, turns, failures)
         seconds: dict[Process, list[float]] = {process: [] for process in processes}
         for turn in range(turns + 1):
             for process in list(seconds):
@@ -196,10 +199,17 @@ def measure(work: Workload, peers: Sequence[Peer], turns: int, environments: Pat
                 except ContestantError as failure:
                     del seconds[process]
                     failures[f"{process.peer.name}, {process.variant.label}"] = str(failure)
+                    if process.peer is OURSELVES:
+                        return nothing(work, turns, failures)
                     continue
                 if turn:  # the first is a warm-up
                     seconds[process].append(time)
     return {"workload": work.name, "turns": turns, "failures": failures, **summary(work, seconds)}
+
+
+def nothing(work: Workload, turns: int, failures: Mapping[str, str]) -> dict[str, Any]:
+    """The result of a workload on which fedgauge failed, so that peers would be compared with each other."""
+    return {"workload": work.name, "turns": turns, "failures": failures, "rows": [], "ratios": []}
 
 
 def summary(work: Workload, seconds: Mapping[Process, list[float]]) -> dict[str, Any]:
@@ -225,7 +235,7 @@ def summary(work: Workload, seconds: Mapping[Process, list[float]]) -> dict[str,
         if not own:
             continue
         by_median, by_fastest = (min(row[key] for row in own) / rows[0][key] for key in ("ms", "fastest_ms"))
-        aim = peer.aims[work.name]
+        aim = peer.aims.get(work.name, 0.0)
         ratios.append(
             {
                 "contestant": name,
@@ -301,8 +311,8 @@ def show(results: Sequence[dict[str, Any]], markdown: bool) -> None:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=list(PEERS), default=list(PEERS), help="the peers to measure")
-    parser.add_argument("--workloads", nargs="+", choices=list(WORKLOADS), default=list(WORKLOADS))
+    parser.add_argument("--only", nargs="*", choices=list(PEERS), default=list(PEERS), help="the peers to measure")
+    parser.add_argument("--workloads", nargs="+", choices=[*WORKLOADS, TINY.name], default=list(WORKLOADS))
     parser.add_argument("--turns", type=int, default=9, help="turns of each contestant, at least 2")
     parser.add_argument("--environments", type=Path, default=ROOT / ".peers", help="where the peers are installed")
     output = parser.add_mutually_exclusive_group()
@@ -315,7 +325,8 @@ def main() -> None:
         parser.error(f"The peers' versions are chosen for Python 3.11, not {platform.python_version()}.")
     peers = [PEERS[name] for name in options.only]
     environments = options.environments.resolve()
-    results = [measure(WORKLOADS[name], peers, options.turns, environments) for name in options.workloads]
+    workloads = [{**WORKLOADS, TINY.name: TINY}[name] for name in options.workloads]
+    results = [measure(work, peers, options.turns, environments) for work in workloads]
     if options.json:
         print(json.dumps({"python": platform.python_version(), "cores": os.cpu_count(), "results": results}))
     else:

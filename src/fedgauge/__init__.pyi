@@ -100,6 +100,8 @@ from .simulation.runs.reader import find_runs as find_runs
 from .simulation.runs.reader import read_run as read_run
 from .simulation.runs.reader import read_trace as read_trace
 from .simulation.runs.saving import save_run as save_run
+from .simulation.runs.trackers import MlflowObserver as MlflowObserver
+from .simulation.runs.trackers import WandbObserver as WandbObserver
 from .simulation.setup import Setup as Setup
 from .simulation.setup import steps_of_epochs as steps_of_epochs
 from .theory import COROLLARIES as COROLLARIES

@@ -19,7 +19,7 @@ def clone(tmp_path: Path) -> Path:
     place = tmp_path / "clone"
     place.mkdir()
     beside = [path.relative_to(ROOT) for each in BESIDE for path in ROOT.glob(f"{each}/pyproject.toml")]
-    for name in (Path("Makefile"), Path("pyproject.toml"), Path("constraints.txt"), *beside):
+    for name in (Path("Makefile"), Path("pyproject.toml"), Path("constraints.txt"), Path("torch.txt"), *beside):
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, place / name)
     return place

@@ -4,13 +4,15 @@ import dataclasses
 import json
 import math
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typing_extensions import TypeAliasType
 
+from fedgauge.base.codec import decoder
 from fedgauge.base.errors import InputError
 from fedgauge.base.symbols import SIGNED, SYMBOLS
 from fedgauge.federation.participation import Participation
@@ -173,3 +175,13 @@ def test_a_trace_gives_arrays_and_a_frame() -> None:
     np.testing.assert_array_equal(frame["seconds"], [0.1, np.nan])
     with pytest.raises(InputError, match="no entry 'los'; did you mean loss"):
         trace.column("los")
+
+
+def test_arrays_are_read_through_an_alias_of_its_own_kind() -> None:
+    """As numpy's ``NDArray`` is from 2.5 on, where Python has them."""
+    number = TypeVar("number", bound=np.generic)
+    alias = TypeAliasType("alias", np.ndarray[Any, np.dtype[number]], type_params=(number,))
+    found = decoder(alias[np.float64])([1, 2], "a list")
+    assert isinstance(found, np.ndarray)
+    assert found.dtype == np.float64
+    assert found.tolist() == [1.0, 2.0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import suppress
 
 import torch
@@ -13,6 +12,9 @@ from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.values import Observer
 from peers.networks import make_network, values_of
 from peers.workloads import BATCH, GAMMA, Contestant, NoMoreTurns, Pauses
+
+ENDLESS = 10**9
+"""More rounds than all turns together have; the last turn ends the program."""
 
 
 def main() -> None:
@@ -41,7 +43,7 @@ def main() -> None:
     contestant.ready(values_of(federation.unflatten(last).values()))
     pauses = Pauses(contestant, warm_up=work.rounds)
     with suppress(NoMoreTurns):
-        simulate(sys.maxsize - 1, lambda *_: pauses.round_is_over())
+        simulate(ENDLESS, lambda *_: pauses.round_is_over())
 
 
 if __name__ == "__main__":

@@ -102,6 +102,8 @@ def _sequence(arguments: tuple[Any, ...]) -> _Alternative:
 
 def _alternative(hint: Any) -> _Alternative:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hasattr(origin, "__value__"):  # an alias of its own kind, which numpy's NDArray is from 2.5 on
+        return _alternative(origin.__value__[arguments])
     if hint in _SCALARS:
         return _SCALARS[hint]
     if origin is Literal:

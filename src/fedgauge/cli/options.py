@@ -30,7 +30,7 @@ Weights = Annotated[str | None, typer.Option(help="One weight per worker, as in 
 Observer = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="MODULE:FACTORY", help="Your own observer, which is called with every record; may be repeated."
+        metavar="NAME", help="wandb, mlflow, or MODULE:FACTORY of your own: it gets every record; may be repeated."
     ),
 ]
 Engine = Annotated[

@@ -97,7 +97,8 @@ def simulate(
             from fedgauge.simulation.loop import InterruptedRunError
             from fedgauge.simulation.options import Keep
             from fedgauge.simulation.runs.checkpoints import read_model
-            from fedgauge.simulation.runs.observers import TensorBoard, make_observer, watching
+            from fedgauge.simulation.runs.observers import make_observer, watching
+            from fedgauge.simulation.runs.trackers import TensorBoard
 
             setup = prepare(experiment)
             num_workers, parameters = setup.num_workers, setup.partition.parameters if setup.partition else None

@@ -189,8 +189,9 @@ def export(
     """
     from fedgauge.base.errors import InputError
     from fedgauge.simulation.runs.export import write_model, write_records
-    from fedgauge.simulation.runs.observers import TensorBoard, make_observer, replay, watching
+    from fedgauge.simulation.runs.observers import make_observer, replay, watching
     from fedgauge.simulation.runs.reader import find_runs, read_run
+    from fedgauge.simulation.runs.trackers import TensorBoard
     from fedgauge.values.display import counted
 
     files = to or []

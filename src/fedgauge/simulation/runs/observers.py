@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from pathlib import Path
 from typing import Any, Self
 
 from fedgauge.base.errors import InputError
 from fedgauge.base.user_code import error_context, find_user_code
 from fedgauge.simulation.runs.reader import FoundRun
+from fedgauge.simulation.runs.trackers import TRACKERS
 from fedgauge.values import Observer, Round
-
-QUANTITIES = {"loss": "loss", "accuracy": "test accuracy", "grad2": "squared gradient norm", "spread": "spread"}
-"""The entries of a record that are shown, and their names for readers."""
 
 
 def replay(run: FoundRun, observer: Observer) -> None:
@@ -52,16 +49,21 @@ def watching(observers: Sequence[Observer]) -> Iterator[Observer]:
 
 
 def make_observer(name: str, about: Mapping[str, Any]) -> Observer:
-    """Make a user's own observer from ``module:factory``.
+    """Make the observer of a tracker, or a user's own from ``module:factory``.
 
     Args:
-        name: the module and the factory in it, as for a model.
+        name: ``wandb`` or ``mlflow``, or the module and the factory in it, as for a model.
         about: the argument of the factory: the sections of the experiment, as in its file, or the settings of a run
             that was not made from an experiment.
     """
+    if name in TRACKERS:
+        with error_context(f"The observer {name} cannot be made"):
+            return _Own(name, TRACKERS[name](about))
     module, colon, factory = name.partition(":")
     if not (module and colon and factory):
-        raise InputError(f"observer must be module:factory, as in mytracker:csv, not {name!r}.")
+        raise InputError(
+            f"observer must be {', '.join(TRACKERS)} or module:factory, as in mytracker:csv, not {name!r}."
+        )
     make = find_user_code(name, "observer")
     with error_context(f"The observer {name} cannot be made"):
         observer = make(about)
@@ -93,32 +95,3 @@ class _Own:
 
     def _error_context(self, when: str) -> AbstractContextManager[None]:
         return error_context(f"The observer {self._name} failed {when}", "fix it or leave it out")
-
-
-class TensorBoard:
-    """An observer that writes TensorBoard event files."""
-
-    def __init__(self, directory: str | Path) -> None:
-        try:
-            from torch.utils.tensorboard.writer import SummaryWriter
-        except ImportError:
-            raise InputError(
-                "TensorBoard files need the package tensorboard, which is not installed; run:"
-                " pip install 'fedgauge[tensorboard]'."
-            ) from None
-        self._writer: Any = SummaryWriter(str(directory))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._writer.close()
-
-    def __call__(self, done: int, record: Round | None) -> None:
-        """Write the values of a record."""
-        if record is None:
-            return
-        values = {name: getattr(record, key) for key, name in QUANTITIES.items()}
-        for name, value in {**values, "L_h measured": record.L_h_ratio}.items():
-            if value is not None:
-                self._writer.add_scalar(name, value, record.round)
