@@ -182,7 +182,7 @@ def predictions_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
 def draw(rows: list[dict[str, Any]], fits: list[dict[str, Any]], target: Path) -> None:
     """The efficiency against H, a panel for each number of workers."""
     counts = sorted({row["workers"] for row in rows})
-    with pictures.figure(target, panels=len(counts), width=4.6 * len(counts), height=4.2) as panels:
+    with pictures.figure(target, panels=len(counts), width=4.0 * len(counts), height=3.6) as panels:
         for axes, M in zip(panels, counts, strict=True):
             here = [row for row in rows if row["workers"] == M]
             for number, (split, outer) in enumerate(sorted({(row["split"], row["outer"]) for row in here})):
