@@ -31,7 +31,8 @@ def run(code: str) -> None:
 
 
 def words(text: str) -> str:
-    return " ".join(text.split())
+    """The words of a text, however wide a terminal was when the tables in it were drawn."""
+    return " ".join(re.sub("─+", "─", text).split())
 
 
 @pytest.mark.parametrize("pages", PAGES, ids=lambda pages: Path(pages[0]).stem)
