@@ -49,7 +49,7 @@ def main() -> None:
             sys.exit(f"{name} is empty.")
     shutil.copy(Path(__file__).with_name("user_program.py"), place / "program.py")
     subprocess.run([sys.executable, "program.py"], cwd=place, check=True)
-    programs = re.findall(r"```python\n(import .*?)```", README, re.DOTALL)
+    programs = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     assert programs, "The README has no program."
     for number, program in enumerate(programs):
         path = place / f"readme{number}.py"
