@@ -25,6 +25,7 @@ _ARGUMENTS = [
     "--disable-sync",
 ]
 _WIDE = {"width": 1280, "height": 900}
+_STARTED: list[Browser] = []
 
 
 @pytest.fixture(scope="session")
@@ -35,10 +36,13 @@ def browser() -> Iterator[Browser]:
             "The tests of pages need Chromium; install it with 'apt-get install chromium' or run 'make chromium'.",
             pytrace=False,
         )
+    if _STARTED:  # by the tests of another directory in this process, where Playwright starts only once
+        yield _STARTED[0]
+        return
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=path, args=_ARGUMENTS)
-        yield started
-        started.close()
+        _STARTED.append(playwright.chromium.launch(executable_path=path, args=_ARGUMENTS))
+        yield _STARTED[0]
+        _STARTED.pop().close()
 
 
 @pytest.fixture(scope="session")

@@ -138,7 +138,7 @@ def test_a_cut_connection_is_taken_up_where_it_broke(
 def test_a_download_that_gave_up_goes_on_the_next_time(server: Server, mnist: dict[str, bytes], tmp_path: Path) -> None:
     server.cuts = 5
     with pytest.raises(
-        MachineError, match=r"the connection broke off; run the command again to resume after the [\d,]+ bytes"
+        MachineError, match=r"the connection broke off; run the command again to resume after the first [\d,]+ bytes"
     ):
         fetch("mnist", tmp_path / "data", pause=0)
     (part,) = (tmp_path / "data/MNIST/raw").iterdir()

@@ -126,7 +126,8 @@ def test_an_example_is_short_and_says_how_to_run_it(path: Path) -> None:
     assert len(text.splitlines()) <= 60
     # A Flower app is run by its directory.
     place = path.parent if (path.parent / "pyproject.toml").exists() else path
-    assert place.relative_to(ROOT).as_posix() in text
+    # What a page of the documentation shows as a file of the reader's own is run where the reader puts it.
+    assert place.relative_to(ROOT).as_posix() in text or f"python {path.name}" in text
     spec: Any = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
 

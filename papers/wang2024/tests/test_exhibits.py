@@ -15,7 +15,9 @@ from fedgauge_wang2024.exhibits import draw_stored
 ROOT = Path(__file__).parents[3]
 PAPER, DOCS = ROOT / "papers/wang2024/results", ROOT / "docs/results"
 STORED = {"mnist/result.json": PAPER, "plan/plan.json": DOCS, "sampling/result.json": PAPER}
-PICTURES = sorted([*(ROOT / "docs").rglob("*.png"), *PAPER.rglob("*.png")])
+SCREENS = {ROOT / "docs" / "results" / "demo" / f"{name}.png" for name in ("card", "report", "explorer")}
+"""Pictures of light pages, which bring their own background."""
+PICTURES = sorted({*(ROOT / "docs").rglob("*.png"), *PAPER.rglob("*.png")} - SCREENS)
 
 
 def test_sweeps_and_plans_are_drawn_beside_the_papers_figures(tmp_path: Path) -> None:

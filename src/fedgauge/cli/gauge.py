@@ -29,7 +29,7 @@ def gauge(
     goal: Annotated[
         str | None,
         typer.Option(
-            metavar="QUANTITY=VALUE", help="Compare down to this loss, as in loss=0.1 [default: where the run ends]."
+            metavar="QUANTITY=VALUE", help="Compare down to this loss, as in loss=0.1 \\[default: where the run ends]."
         ),
     ] = None,
     steps: Annotated[

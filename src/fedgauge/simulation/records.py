@@ -83,11 +83,11 @@ def choose(counts: Counts, rounds: int) -> RecordPlan:
     """The records of a run: exact in every round if that is cheap, else rarer, else of a sample.
 
     >>> choose(Counts(examples=1438, workers=10, round=2000, passes=3, tests=359, effort=7510), rounds=100)
-    Records(every=1, sample=None, tests=None, long=False)
+    RecordPlan(every=1, sample=None, tests=None, long=False)
     >>> choose(Counts(examples=50_000, workers=10, round=2000, passes=3, tests=10_000, effort=10**7), rounds=100)
-    Records(every=4, sample=60, tests=2000, long=False)
+    RecordPlan(every=4, sample=60, tests=2000, long=False)
     >>> choose(Counts(examples=50_000, workers=10, round=2000, passes=3, tests=10_000, effort=10**7), rounds=10_000)
-    Records(every=230, sample=None, tests=None, long=False)
+    RecordPlan(every=230, sample=None, tests=None, long=False)
     """
     # With this share of records, a record stands for rounds with this many times its work.
     times = (1 - SHARE) / SHARE

@@ -10,6 +10,7 @@ import typer
 
 from fedgauge.base.terminal import say
 from fedgauge.cli import options
+from fedgauge.cli.help import everyday
 from fedgauge_wang2024.writing import Jobs, check, resumable
 
 
@@ -122,6 +123,7 @@ def certified(
             say(f"Written: {out / f'{source}.json'}")
 
 
+@everyday("source", "data", "seeds", "kind", "result", "designed", "jobs", "out", "json")
 def decisive(
     source: Annotated[str, typer.Option(help="The data set: digits, mnist or cifar10.")] = "digits",
     data: options.Data = None,

@@ -70,6 +70,7 @@ class StepTime:
 def steps_of(run: Experiment) -> int:
     """The gradient steps of all workers in a run.
 
+    >>> from fedgauge_wang2024.studies import STUDIES
     >>> steps_of(STUDIES["cnn"].experiment("workstation", local_steps=5))
     10000
     """
@@ -89,6 +90,7 @@ def workloads(study: Study, scale: Scale, seeds: int | None = None) -> Iterator[
 
     For Table 1 this is the most: where it may settle, training ends earlier near convergence.
 
+    >>> from fedgauge_wang2024.studies import STUDIES
     >>> [work.steps for work in workloads(STUDIES["vgg11"], "workstation", seeds=1)][:2]
     [65000, 65000]
     """
