@@ -54,7 +54,8 @@ quick: lint
 quick-suite: setup
 	$(if $(MEMORY),TMPDIR=$(MEMORY)) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $$(nproc) --dist worksteal -m 'not cluster and not slow' $(QUICK)
 
-# A cluster of several nodes on this machine, some of which are killed; takes more than a minute.
+# What takes a minute for itself: a cluster of several nodes on this machine, some of which are killed, and a job of four
+# processes on two cores.
 test-cluster: setup
 	$(BIN)/python -m pytest -m cluster tests
 
