@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-
 from tests.docs.live_page import ROOT, free_port, program, run_program, shown_after
 
 
