@@ -91,28 +91,44 @@ class Cell:
 
 
 def cells() -> Iterator[Cell]:
-    """All cells, the most needed ones first: each question gets its first cells before any gets its last."""
+    """All cells, the most needed ones first; some come twice.
+
+    Each question gets its first cells before any gets its last: the shape in H, inside one run and with an outer step; the
+    number of workers; another seed; the outer rate; and then the other division of all that.
+    """
+    rest = ETAS[1:]
+    for each in ("role", "iid"):
+        yield from _averaging(each, 4, 0)
+    for each in ("role", "iid"):
+        yield Cell(each, 4, "mean", 0, 10)
+        yield from _outer(each, 4, ETAS[:1], 0)
+    for workers in (2, 8):
+        yield from _averaging("role", workers, 0)
+    for each in ("role", "iid"):
+        yield from _averaging(each, 4, 1)
+    yield from _outer("role", 4, rest, 0)
+    yield from (Cell(each, 4, "gradients", 1, 0) for each in SPLITS)
+    yield from _averaging("iid", 2, 0)
+    yield from _outer("role", 4, ETAS[:1], 1)
+    yield from _outer("role", 2, ETAS, 0)
+    yield from _averaging("role", 2, 1)
+    yield from _averaging("iid", 8, 0)
+    yield from _outer("iid", 4, rest, 0)
     for seed in SEEDS:
-        for split in SPLITS:
-            for steps in LOCAL_STEPS:
-                yield Cell(split, 4, "mean", steps, seed)
-        for split in SPLITS:
-            yield Cell(split, 4, "mean", 0, seed + 10)
-        for split in SPLITS:
-            for steps in OUTER_STEPS:
-                yield Cell(split, 4, f"diloco{ETAS[0]:g}", steps, seed)
-            for workers in WORKERS[1:]:
-                for steps in LOCAL_STEPS:
-                    yield Cell(split, workers, "mean", steps, seed)
         for workers in WORKERS:
-            for split in SPLITS:
-                yield Cell(split, workers, "gradients", 1, seed)
-                yield Cell(split, workers, "mean", 0, seed + 10)
-        for eta in ETAS:
-            for workers in WORKERS:
-                for split in SPLITS:
-                    for steps in OUTER_STEPS:
-                        yield Cell(split, workers, f"diloco{eta:g}", steps, seed)
+            for each in SPLITS:
+                yield from _averaging(each, workers, seed)
+                yield Cell(each, workers, "gradients", 1, seed)
+                yield Cell(each, workers, "mean", 0, seed + 10)
+                yield from _outer(each, workers, ETAS, seed)
+
+
+def _averaging(split: str, workers: int, seed: int) -> Iterator[Cell]:
+    return (Cell(split, workers, "mean", steps, seed) for steps in LOCAL_STEPS)
+
+
+def _outer(split: str, workers: int, etas: Sequence[float], seed: int) -> Iterator[Cell]:
+    return (Cell(split, workers, f"diloco{eta:g}", steps, seed) for eta in etas for steps in OUTER_STEPS)
 
 
 def gradient_adamw(beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8) -> Algorithm:
