@@ -93,8 +93,8 @@ class Cell:
 def cells() -> Iterator[Cell]:
     """All cells, the most needed ones first; some come twice.
 
-    Each question gets its first cells before any gets its last: the shape in H, inside one run and with an outer step; the
-    number of workers; another seed; the outer rate; and then the other division of all that.
+    Each question gets its first cells before any gets its last: the shape in H, inside one run and with an outer step;
+    the number of workers; another seed; the outer rate; and then the other division of all that.
     """
     rest = ETAS[1:]
     for each in ("role", "iid"):
@@ -242,8 +242,9 @@ def main() -> None:
     options = parser.parse_args()
     wanted = [cell for cell in dict.fromkeys(cells()) if options.only in cell.name]
     if options.list:
-        for cell in wanted:
-            print("there  " if (options.out / f"{cell.name}.json").exists() else "missing", cell.name)
+        there = [(options.out / f"{cell.name}.json").exists() for cell in wanted]
+        print("\n".join(f"{'there  ' if is_there else 'missing'} {cell.name}"
+                        for is_there, cell in zip(there, wanted, strict=True)))  # fmt: skip
         return
     if options.data is None:
         parser.error("Name the directory of the data sets: --data DIR.")

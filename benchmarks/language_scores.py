@@ -1,11 +1,12 @@
 """What the runs of benchmarks/language.py say: efficiency against local steps, its fit, and what predicts it.
 
-    python benchmarks/language_scores.py --runs RUNS --out docs/results/language
+    python benchmarks/language_scores.py --runs docs/results/language/runs --out docs/results/language
+    python benchmarks/language_scores.py        # the page's tables, from docs/results/language/numbers.json
 
 Whatever runs are there are scored; what is missing is named. The efficiency of H is the number of steps after which the
-reference has the loss at the end of a run with H, over the run's own; its interval is that of the last quarter of the
-run, whose records are taken as so many ends. H₀ and p of 1/(1 + (H/H₀)^p) are least squares of log E; their intervals
-come from the same fit at the beginning of that quarter.
+reference has the loss at the end of a run with H, over the run's own. Its range is that over the seeds and over the
+last quarter of each run, whose records are taken as so many ends. H₀ and p of 1/(1 + (H/H₀)^p) are least squares of
+log E over all seeds; their ranges come from the same fit to each seed alone, at the first and the last of these ends.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ from fedgauge.algorithms.live.fit import Observations, fit, model_error
 from fedgauge.base.files import write_json
 from fedgauge.base.types import Floats
 from fedgauge.show import pictures
-from language import CANDIDATES, STEPS, Cell, cells
+from language import CANDIDATES, ETAS, LOCAL_STEPS, SPLITS, STEPS, Cell, cells
 
+PLACE = "docs/results/language"
+NUMBERS = Path(__file__).parents[1] / PLACE / "numbers.json"
 LOSSES = ("loss", "held_out")
 LATE = 0.75
 """Ends of a run are its records from this part of it on."""
@@ -119,25 +122,37 @@ def best_eta(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**row, "eta": float(row["outer"].removeprefix("diloco")), "outer": "diloco"} for row in chosen]
 
 
+def groups_of(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[int, str, str], list[Mapping[str, Any]]]:
+    """The rows of each number of workers, division and outer step, in this order."""
+    groups: dict[tuple[int, str, str], list[Mapping[str, Any]]] = defaultdict(list)
+    for row in rows:
+        groups[row["workers"], row["split"], row["outer"]].append(row)
+    order = sorted(groups, key=lambda key: (key[0], SPLITS.index(key[1]), key[2] != "mean"))
+    return {key: groups[key] for key in order}
+
+
 def fits_of(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """H₀ and p of every federation and outer step with at least three numbers of local steps."""
-    by: dict[Any, list[dict[str, Any]]] = defaultdict(list)
-    for row in rows:
-        by[row["split"], row["workers"], row["outer"], row["seed"]].append(row)
-    found = []
-    for (split, workers, outer, seed), group in by.items():
+    fits = []
+    for (workers, split, outer), group in groups_of(rows).items():
         for kind in LOSSES:
             # Runs with many local steps have few records: the first and the last of these ends are common to all.
-            ends = np.array([[row[kind]["ends"][0], row[kind]["ends"][-1]] for row in group])
-            if len(group) < 3 or not np.isfinite(ends).all():
+            known = [row for row in group if np.isfinite([row[kind]["ends"][0], row[kind]["ends"][-1]]).all()]
+            if len({row["local_steps"] for row in known}) < 3:
                 continue
-            steps = [row["local_steps"] for row in group]
-            fits = [fitted(steps, values) for values in ends.T]
-            H0, p, error = fits[-1]
-            each = {"split": split, "workers": workers, "outer": outer, "seed": seed, "by": kind, "H0": H0, "p": p}
-            each |= {"H0 interval": [min(f[0] for f in fits), max(f[0] for f in fits)], "error of log E": error}
-            found.append({**each, "p interval": [min(f[1] for f in fits), max(f[1] for f in fits)]})
-    return found
+            H0, p, error = _fit(known, kind, -1)
+            seeds = [[row for row in known if row["seed"] == seed] for seed in {row["seed"] for row in known}]
+            each = [_fit(some, kind, end) for some in seeds if len(some) >= 3 for end in (0, -1)]
+            ranges = [[min(column), max(column)] for column in zip((H0, p, error), *each, strict=True)]
+            names = {"split": split, "workers": workers, "outer": outer, "by": kind, "seeds": len(seeds)}
+            found = {"H0": H0, "H0 range": ranges[0], "p": p, "p range": ranges[1], "error of log E": error}
+            fits.append({**names, **found})
+    return fits
+
+
+def _fit(rows: Iterable[Mapping[str, Any]], kind: str, end: int) -> tuple[float, float, float]:
+    pairs = [(row["local_steps"], row[kind]["ends"][end]) for row in rows]
+    return fitted(*zip(*pairs, strict=True))
 
 
 def live_of(runs: Runs) -> list[dict[str, Any]]:
@@ -179,57 +194,143 @@ def predictions_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def efficiency_of(rows: Iterable[Mapping[str, Any]], kind: str) -> tuple[float, float, float] | None:
+    """The mean over seeds of runs that are otherwise alike, and the range over seeds and ends."""
+    known = [row[kind] for row in rows]
+    if not known:
+        return None
+    values = [each["value"] for each in known]
+    return statistics.mean(values), min(each["low"] for each in known), max(each["high"] for each in known)
+
+
+def tables(numbers: Mapping[str, Any]) -> list[list[str]]:
+    """The tables of the page: efficiencies, the fits, the outer rates, and the live gauge beside whole runs."""
+    columns = LOCAL_STEPS[1:]
+    efficiency = [["efficiency", *(f"H = {H}" for H in columns), "seeds"]]
+    for key, group in groups_of(numbers["rows"]).items():
+        by_steps = [[row for row in group if row["local_steps"] == H] for H in columns]
+        seeds = {row["seed"] for row in group}
+        efficiency.append([_name(*key), *(_range(efficiency_of(rows, "loss")) for rows in by_steps), str(len(seeds))])
+    fits = [["fit by the training loss", "H₀ (range)", "p (range)", "error of log E"]]
+    for each in numbers["fits"]:
+        if each["by"] == "loss":
+            H0, p = ((each[name], *each[f"{name} range"]) for name in ("H0", "p"))
+            name = _name(each["workers"], each["split"], each["outer"])
+            fits.append([name, _range(H0, ",.0f"), _range(p), f"{each['error of log E']:.3f}"])
+    rates = [["training loss at the end", *(f"outer rate {eta:g}" for eta in sorted(ETAS))]]
+    for workers, split, steps, seed in dict.fromkeys(
+        (row["workers"], row["split"], row["local_steps"], row["seed"]) for row in numbers["rates"]
+    ):
+        losses = {
+            row["eta"]: row["loss"]
+            for row in numbers["rates"]
+            if (row["workers"], row["split"], row["local_steps"], row["seed"]) == (workers, split, steps, seed)
+        }
+        cells = [f"{losses[eta]:.3f}" if eta in losses else "–" for eta in sorted(ETAS)]
+        rates.append([f"M = {workers}, {split}, H = {steps}, seed {seed}", *cells])
+    live = [["one run that alternates between 1, 16 and 64", "estimate", "90% interval", "whole runs"]]
+    for each in numbers["live"]:
+        split, workers, _ = each["run"].split("-", 2)
+        name = f"M = {workers[1:]}, {split}, H = {each['local_steps']}"
+        ends = f"{each['low']:.2f} to {each['high']:.2f}"
+        live.append([name, f"{each['value']:.2f}", ends, f"{each['truth']:.2f}"])
+    return [_markdown(table) for table in (efficiency, fits, rates, live)]
+
+
+def _name(workers: int, split: str, outer: str) -> str:
+    """What a group of rows is called.
+
+    >>> _name(4, "iid", "mean")
+    'M = 4, iid, averaging'
+    """
+    return f"M = {workers}, {split}, {'averaging' if outer == 'mean' else 'DiLoCo'}"
+
+
+def _range(found: tuple[float, float, float] | None, form: str = ".2f") -> str:
+    """A value and its range.
+
+    >>> _range((0.771, 0.77, 0.8)), _range(None)
+    ('0.77 (0.77 to 0.80)', '–')
+    """
+    if found is None:
+        return "–"
+    value, low, high = (format(each, form) for each in found)
+    return f"{value} ({low} to {high})"
+
+
+def _markdown(table: list[list[str]]) -> list[str]:
+    lines = [f"| {' | '.join(row)} |" for row in table]
+    return [lines[0], f"| {' | '.join(['---'] * len(table[0]))} |", *lines[1:]]
+
+
 def draw(rows: list[dict[str, Any]], fits: list[dict[str, Any]], target: Path) -> None:
     """The efficiency against H, a panel for each number of workers."""
-    counts = sorted({row["workers"] for row in rows})
+    groups = groups_of(rows)
+    counts = sorted({workers for workers, _, _ in groups})
+    names = sorted({key[1:] for key in groups}, key=lambda key: (key[1] != "mean", SPLITS.index(key[0])))
     with pictures.figure(target, panels=len(counts), width=4.0 * len(counts), height=3.6) as panels:
         for axes, M in zip(panels, counts, strict=True):
-            here = [row for row in rows if row["workers"] == M]
-            for number, (split, outer) in enumerate(sorted({(row["split"], row["outer"]) for row in here})):
-                group = sorted(
-                    (row for row in here if (row["split"], row["outer"]) == (split, outer) and row["seed"] == 0),
-                    key=lambda row: row["local_steps"],
-                )
-                H, E = [row["local_steps"] for row in group], [row["loss"]["value"] for row in group]
-                low, high = [row["loss"]["low"] for row in group], [row["loss"]["high"] for row in group]
-                name = f"{split}, {'averaging' if outer == 'mean' else 'DiLoCo'}"
-                axes.fill_between(H, low, high, color=f"C{number}", alpha=0.15)
-                axes.plot(H, E, "o" if outer == "mean" else "s--", color=f"C{number}", label=name)
+            for (workers, split, outer), group in groups.items():
+                if workers != M:
+                    continue
+                colour = f"C{names.index((split, outer))}"
+                H = sorted({row["local_steps"] for row in group})
+                found = [efficiency_of([row for row in group if row["local_steps"] == each], "loss") for each in H]
+                E, low, high = zip(*(each for each in found if each), strict=True)
+                axes.fill_between(H, low, high, color=colour, alpha=0.15)
+                label = f"{split}, {'averaging' if outer == 'mean' else 'DiLoCo'}"
+                axes.plot(H, E, "o" if outer == "mean" else "s", color=colour, label=label)
                 for each in fits:
-                    key = (each["split"], each["workers"], each["outer"], each["seed"], each["by"])
-                    if key == (split, M, outer, 0, "loss"):
+                    if (each["workers"], each["split"], each["outer"], each["by"]) == (M, split, outer, "loss"):
                         fine = np.geomspace(1, max(H), 100)
-                        axes.plot(fine, 1 / (1 + (fine / each["H0"]) ** each["p"]), "-", color=f"C{number}", lw=1)
-            axes.set(xscale="log", ylim=(0, None), xlabel="local steps H", ylabel="efficiency", title=f"M = {M}")
+                        law = 1 / (1 + (fine / each["H0"]) ** each["p"])
+                        axes.plot(fine, law, "-" if outer == "mean" else "--", color=colour, lw=1)
+            axes.set(xscale="log", ylim=(0, 1.05), xlabel="local steps H", ylabel="efficiency", title=f"M = {M}")
             axes.legend()
 
 
 def main() -> None:
-    """Score, print and write."""
+    """Score, print and write; or print the tables of the numbers that are kept."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=Path, required=True, help="directory of the runs")
-    parser.add_argument("--out", type=Path, required=True, help="directory for numbers.json and the picture")
+    parser.add_argument("--runs", type=Path, help="directory of the runs")
+    parser.add_argument("--out", type=Path, help="directory for numbers.json and the picture")
     options = parser.parse_args()
-    runs, missing = read(options.runs)
+    if options.runs is None:
+        result = json.loads(NUMBERS.read_text(encoding="utf-8"))
+    else:
+        result = scored(options.runs)
+        if not result["rows"]:
+            parser.exit(1, "There is no run to score yet, with its reference; run benchmarks/language.py first.\n")
+        if options.out:
+            options.out.mkdir(parents=True, exist_ok=True)
+            write_json(options.out / "numbers.json", result)
+            draw(result["rows"], result["fits"], options.out / "language.png")
+    for table in tables(result):
+        print("\n".join(table), end="\n\n")
+
+
+def scored(place: Path) -> dict[str, Any]:
+    """The numbers of the page, from the runs in a directory."""
+    runs, missing = read(place)
     plain = rows_of(runs)
+    tuned = [row for row in plain if row["outer"].startswith("diloco")]
     rows = [row for row in plain if row["outer"] == "mean"] + best_eta(plain)
-    if not rows:
-        parser.exit(1, "There is no run to score yet, with its reference; run benchmarks/language.py first.\n")
-    fits = fits_of(rows)
-    result = {"rows": rows, "fits": fits, "live": live_of(runs), "predicts": predictions_of(rows), "missing": missing}
-    options.out.mkdir(parents=True, exist_ok=True)
-    command = "python benchmarks/language_scores.py --runs RUNS --out docs/results/language"
-    seconds = sum(run["seconds"] for run in runs.values())
-    write_json(
-        options.out / "numbers.json", {"command": command, "processor seconds of local steps": seconds, **result}
-    )
-    draw(rows, fits, options.out / "language.png")
-    for row in rows:
-        by = "  ".join(f"{kind} {row[kind]['value']:.2f} ({row[kind]['low']:.2f} to {row[kind]['high']:.2f})"
-                       for kind in LOSSES)  # fmt: skip
-        print(f"{row['cell']:26} {by}  of averaged gradients {row['of averaged gradients'] or math.nan:.2f}")
-    for name in ("fits", "live", "predicts"):
-        print(name, json.dumps(result[name], indent=1))
+    named = ("workers", "split", "local_steps", "seed")
+    return {
+        "command": f"python benchmarks/language_scores.py --runs {PLACE}/runs --out {PLACE}",
+        "processor seconds of local steps": sum(run["seconds"] for run in runs.values()),
+        "cells": len(runs),
+        "rows": rows,
+        "rates": [
+            {name: row[name] for name in named}
+            | {"eta": float(row["outer"].removeprefix("diloco")), "loss": row["final"]["loss"]}
+            for row in tuned
+        ],
+        "fits": fits_of(rows),
+        "live": live_of(runs),
+        "predicts": predictions_of(rows),
+        "missing": missing,
+    }
 
 
 if __name__ == "__main__":

@@ -10,36 +10,31 @@
     return numbers.map(Number);
   };
   const over = (front, back) => back.map((one, place) => place < 3 ? front[place] * front[3] + one * (1 - front[3]) : 1);
-  const behind = (element) => {
-    const layers = [];
-    for (let each = element; each; each = each.parentElement) {
-      const layer = colour(getComputedStyle(each).backgroundColor);
-      if (layer[3] > 0) layers.push(layer);
-      if (layer[3] === 1) break;
+  // What lies behind an element, and how faded it is, follow from its parent's: each is worked out once.
+  const known = new Map();
+  const ground = (element) => {
+    if (!element) return {back: [255, 255, 255, 1], opacity: 1};
+    if (!known.has(element)) {
+      const parent = ground(element.parentElement), style = getComputedStyle(element), own = colour(style.backgroundColor);
+      known.set(element, {back: own[3] > 0 ? over(own, parent.back) : parent.back, opacity: parent.opacity * style.opacity});
     }
-    return layers.reduceRight((back, layer) => over(layer, back), [255, 255, 255, 1]);
-  };
-  // A faded element shows what lies behind it.
-  const faded = (element) => {
-    let opacity = 1;
-    for (let each = element; each; each = each.parentElement) opacity *= parseFloat(getComputedStyle(each).opacity);
-    return opacity;
+    return known.get(element);
   };
   const light = ([red, green, blue]) => [red, green, blue]
     .map((part) => part / 255)
     .map((part) => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
     .reduce((sum, part, place) => sum + part * [0.2126, 0.7152, 0.0722][place], 0);
   const complaints = {};
-  const known = new Map();
+  const read = new Set();
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (walker.nextNode()) {
     const text = walker.currentNode.textContent.trim(), element = walker.currentNode.parentElement;
-    if (!text || known.has(element) || element.closest('script, style, noscript, svg, .headerlink, .visually-hidden')) continue;
-    known.set(element, true);
+    if (!text || read.has(element) || element.closest('script, style, noscript, svg, .headerlink, .visually-hidden')) continue;
+    read.add(element);
     if (!element.checkVisibility({opacityProperty: true, visibilityProperty: true})) continue;
-    const style = getComputedStyle(element), back = behind(element);
+    const style = getComputedStyle(element), {back, opacity} = ground(element);
     const [red, green, blue, alpha] = colour(style.color);
-    const front = over([red, green, blue, alpha * faded(element)], back);
+    const front = over([red, green, blue, alpha * opacity], back);
     const [bright, dark] = [light(front), light(back)].sort((one, other) => other - one);
     const size = parseFloat(style.fontSize);
     const least = size >= 24 || (size >= 18.66 && style.fontWeight >= 700) ? 3 : 4.5;
