@@ -3,10 +3,11 @@
     python benchmarks/language_scores.py --runs docs/results/language/runs --out docs/results/language
     python benchmarks/language_scores.py        # the page's tables, from docs/results/language/numbers.json
 
-Whatever runs are there are scored; what is missing is named. The efficiency of H is the number of steps after which the
-reference has the loss at the end of a run with H, over the run's own. Its range is that over the seeds and over the
-last quarter of each run, whose records are taken as so many ends. H₀ and p of 1/(1 + (H/H₀)^p) are least squares of
-log E over all seeds; their ranges come from the same fit to each seed alone, at the first and the last of these ends.
+Whatever runs are there are scored; what is known of others from an earlier numbers.json in OUT stays, and what is
+missing is named. The efficiency of H is the number of steps after which the reference has the loss at the end of a run
+with H, over the run's own. Its range is that over the seeds and over the last quarter of each run, whose records are
+taken as so many ends. H₀ and p of 1/(1 + (H/H₀)^p) are least squares of log E over all seeds; their ranges come from
+the same fit to each seed alone, at the first and the last of these ends.
 """
 
 from __future__ import annotations
@@ -40,16 +41,10 @@ SEEN = ("spread", "alignment", "L_h")
 Runs = Mapping[Cell, Mapping[str, Any]]
 
 
-def read(place: Path) -> tuple[Runs, list[str]]:
-    """The runs that are there, and the names of those that are not."""
-    runs, missing = {}, []
-    for cell in dict.fromkeys(cells()):
-        path = place / f"{cell.name}.json"
-        if path.exists():
-            runs[cell] = json.loads(path.read_text())
-        else:
-            missing.append(cell.name)
-    return runs, missing
+def read(place: Path) -> Runs:
+    """The runs that are there."""
+    paths = {cell: place / f"{cell.name}.json" for cell in dict.fromkeys(cells())}
+    return {cell: json.loads(path.read_text()) for cell, path in paths.items() if path.exists()}
 
 
 def column(run: Mapping[str, Any], name: str) -> Floats:
@@ -112,14 +107,17 @@ def rows_of(runs: Runs) -> list[dict[str, Any]]:
     return rows
 
 
-def best_eta(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """DiLoCo's rows, each with the rate that has the least training loss at the end."""
-    by: dict[Any, list[dict[str, Any]]] = defaultdict(list)
+def shown(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The rows of averaging, and those of DiLoCo with the outer rate that has the least training loss at the end."""
+    plain: list[Mapping[str, Any]] = []
+    tuned: dict[Any, list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
-        if row["outer"].startswith("diloco"):
-            by[row["split"], row["workers"], row["local_steps"], row["seed"]].append(row)
-    chosen = (min(group, key=lambda row: row["final"]["loss"]) for group in by.values())
-    return [{**row, "eta": float(row["outer"].removeprefix("diloco")), "outer": "diloco"} for row in chosen]
+        if row["outer"] == "mean":
+            plain.append(row)
+        else:
+            tuned[row["split"], row["workers"], row["local_steps"], row["seed"]].append(row)
+    best = (min(group, key=lambda row: row["final"]["loss"]) for group in tuned.values())
+    return plain + [{**row, "outer": "diloco"} for row in best]
 
 
 def groups_of(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[int, str, str], list[Mapping[str, Any]]]:
@@ -131,7 +129,7 @@ def groups_of(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[int, str, str], l
     return {key: groups[key] for key in order}
 
 
-def fits_of(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def fits_of(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """H₀ and p of every federation and outer step with at least three numbers of local steps."""
     fits = []
     for (workers, split, outer), group in groups_of(rows).items():
@@ -207,7 +205,7 @@ def tables(numbers: Mapping[str, Any]) -> list[list[str]]:
     """The tables of the page: efficiencies, the fits, the outer rates, and the live gauge beside whole runs."""
     columns = LOCAL_STEPS[1:]
     efficiency = [["efficiency", *(f"H = {H}" for H in columns), "seeds"]]
-    for key, group in groups_of(numbers["rows"]).items():
+    for key, group in groups_of(shown(numbers["rows"])).items():
         by_steps = [[row for row in group if row["local_steps"] == H] for H in columns]
         seeds = {row["seed"] for row in group}
         efficiency.append([_name(*key), *(_range(efficiency_of(rows, "loss")) for rows in by_steps), str(len(seeds))])
@@ -217,17 +215,15 @@ def tables(numbers: Mapping[str, Any]) -> list[list[str]]:
             H0, p = ((each[name], *each[f"{name} range"]) for name in ("H0", "p"))
             name = _name(each["workers"], each["split"], each["outer"])
             fits.append([name, _range(H0, ",.0f"), _range(p), f"{each['error of log E']:.3f}"])
-    rates = [["training loss at the end", *(f"outer rate {eta:g}" for eta in sorted(ETAS))]]
-    for workers, split, steps, seed in dict.fromkeys(
-        (row["workers"], row["split"], row["local_steps"], row["seed"]) for row in numbers["rates"]
-    ):
-        losses = {
-            row["eta"]: row["loss"]
-            for row in numbers["rates"]
-            if (row["workers"], row["split"], row["local_steps"], row["seed"]) == (workers, split, steps, seed)
-        }
-        cells = [f"{losses[eta]:.3f}" if eta in losses else "–" for eta in sorted(ETAS)]
-        rates.append([f"M = {workers}, {split}, H = {steps}, seed {seed}", *cells])
+    etas = [f"{eta:g}" for eta in sorted(ETAS)]
+    rates = [["training loss at the end", *(f"outer rate {eta}" for eta in etas)]]
+    losses: dict[str, dict[str, float]] = defaultdict(dict)
+    for row in numbers["rows"]:
+        if row["outer"] != "mean":
+            name = f"M = {row['workers']}, {row['split']}, H = {row['local_steps']}, seed {row['seed']}"
+            losses[name][row["outer"].removeprefix("diloco")] = row["final"]["loss"]
+    for name, by_eta in losses.items():
+        rates.append([name, *(f"{by_eta[eta]:.3f}" if eta in by_eta else "–" for eta in etas)])
     live = [["one run that alternates between 1, 16 and 64", "estimate", "90% interval", "whole runs"]]
     for each in numbers["live"]:
         split, workers, _ = each["run"].split("-", 2)
@@ -263,7 +259,7 @@ def _markdown(table: list[list[str]]) -> list[str]:
     return [lines[0], f"| {' | '.join(['---'] * len(table[0]))} |", *lines[1:]]
 
 
-def draw(rows: list[dict[str, Any]], fits: list[dict[str, Any]], target: Path) -> None:
+def draw(rows: Iterable[Mapping[str, Any]], fits: list[dict[str, Any]], target: Path) -> None:
     """The efficiency against H, a panel for each number of workers."""
     groups = groups_of(rows)
     counts = sorted({workers for workers, _, _ in groups})
@@ -298,38 +294,38 @@ def main() -> None:
     if options.runs is None:
         result = json.loads(NUMBERS.read_text(encoding="utf-8"))
     else:
-        result = scored(options.runs)
+        kept = options.out and options.out / NUMBERS.name
+        result = scored(options.runs, json.loads(kept.read_text()) if kept and kept.exists() else {})
         if not result["rows"]:
             parser.exit(1, "There is no run to score yet, with its reference; run benchmarks/language.py first.\n")
         if options.out:
             options.out.mkdir(parents=True, exist_ok=True)
             write_json(options.out / "numbers.json", result)
-            draw(result["rows"], result["fits"], options.out / "language.png")
+            draw(shown(result["rows"]), result["fits"], options.out / "language.png")
     for table in tables(result):
         print("\n".join(table), end="\n\n")
 
 
-def scored(place: Path) -> dict[str, Any]:
-    """The numbers of the page, from the runs in a directory."""
-    runs, missing = read(place)
-    plain = rows_of(runs)
-    tuned = [row for row in plain if row["outer"].startswith("diloco")]
-    rows = [row for row in plain if row["outer"] == "mean"] + best_eta(plain)
-    named = ("workers", "split", "local_steps", "seed")
+def scored(place: Path, known: Mapping[str, Any]) -> dict[str, Any]:
+    """The numbers of the page: of the runs in a directory, and of earlier runs as they are known."""
+    runs = read(place)
+    rows, live = rows_of(runs), live_of(runs)
+    scored_cells, read_live = {row["cell"] for row in rows}, {(each["run"], each["local_steps"]) for each in live}
+    rows += [row for row in known.get("rows", ()) if row["cell"] not in scored_cells]
+    live += [each for each in known.get("live", ()) if (each["run"], each["local_steps"]) not in read_live]
+    seconds = {**known.get("seconds", {}), **{cell.name: run["seconds"] for cell, run in runs.items()}}
+    order = {cell.name: place for place, cell in enumerate(dict.fromkeys(cells()))}
+    rows.sort(key=lambda row: order[row["cell"]])
+    first = "processor seconds of the first 24 cells"
     return {
         "command": f"python benchmarks/language_scores.py --runs {PLACE}/runs --out {PLACE}",
-        "processor seconds of local steps": sum(run["seconds"] for run in runs.values()),
-        "cells": len(runs),
+        first: known.get(first),
+        "seconds": {name: seconds[name] for name in order if name in seconds},
         "rows": rows,
-        "rates": [
-            {name: row[name] for name in named}
-            | {"eta": float(row["outer"].removeprefix("diloco")), "loss": row["final"]["loss"]}
-            for row in tuned
-        ],
-        "fits": fits_of(rows),
-        "live": live_of(runs),
+        "fits": fits_of(shown(rows)),
+        "live": live,
         "predicts": predictions_of(rows),
-        "missing": missing,
+        "missing": [name for name in order if name not in seconds],
     }
 
 
