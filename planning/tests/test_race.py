@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planning.tests.worlds import GRID, SEARCH, World, costs, worlds
+from planning.tests.worlds import GRID, SEARCH, World, costs, race, worlds
 
 from fedgauge.algorithms.cost import Cost
 from fedgauge_planning.candidates import Candidate, Trial
-from fedgauge_planning.course import Race
+from fedgauge_planning.course import Course, Race
 from fedgauge_planning.forecast import Curve
-from fedgauge_planning.race import race
 
 
 def test_winners_are_nearly_the_best_of_an_exhaustive_search_at_a_part_of_its_cost() -> None:
@@ -113,7 +112,7 @@ def test_when_time_is_up_the_most_promising_is_given() -> None:
     def runs(trials: Sequence[Trial], seconds: Sequence[float]) -> list[Curve]:
         return [World().curve(t, t.candidate.seconds(cost), s, 1e-5) for t, s in zip(trials, seconds, strict=True)]
 
-    found = race(GRID, runs, target=1e-5, first=1.0, time_is_up=lambda: next(laps))
+    found = race(Course(runs, 1e-5, None, math.inf), GRID, first=1.0, time_is_up=lambda: next(laps))
     assert found.ending == "the time for planning is up"
     assert found.winner == found.entries[0].candidate
     assert not found.standings
@@ -127,7 +126,7 @@ def test_with_no_time_at_all_the_most_promising_have_run_and_no_others() -> None
         ran.extend(trial.candidate for trial in trials)
         return [World().curve(t, t.candidate.seconds(cost), s, 1e-5) for t, s in zip(trials, seconds, strict=True)]
 
-    found = race(GRID, runs, target=1e-5, first=1.0, time_is_up=lambda: True)
+    found = race(Course(runs, 1e-5, None, math.inf), GRID, first=1.0, time_is_up=lambda: True)
     assert ran == GRID[:8]
     assert found.winner in ran
 

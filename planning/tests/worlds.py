@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from hypothesis import Phase
@@ -12,10 +13,11 @@ from hypothesis import strategies as st
 
 from fedgauge.algorithms.cost import Cost
 from fedgauge_planning.candidates import Candidate, Trial
-from fedgauge_planning.course import Pilot, Race
+from fedgauge_planning.course import Course, Pilot, Race
 from fedgauge_planning.forecast import Curve
 from fedgauge_planning.goal import HELD
-from fedgauge_planning.race import race
+from fedgauge_planning.pilots import finals
+from fedgauge_planning.race import search
 
 STEPS = (1, 2, 4, 8, 16, 32, 64, 128)
 GAMMAS = (0.01, 0.03, 0.09, 0.27, 0.81)
@@ -79,7 +81,8 @@ class World:
             return [c for c in GRID if _apart(c, leader) == 1]
 
         first = cost.round(11, 10)
-        return race(GRID, self.runs(cost, target), target=target, budget=budget, first=first, limit=limit, more=beside)
+        course = Course(self.runs(cost, target), target, budget, limit)
+        return race(course, GRID, first=first, more=beside)
 
     def times(self, cost: Cost, target: float, limit: float = 3e3) -> dict[Candidate, float]:
         """What an exhaustive search would find, with the first seed."""
@@ -88,6 +91,12 @@ class World:
             when = self.curve(Trial(c, 0), c.seconds(cost), limit, target).when(target)
             found[c] = math.inf if when is None else when
         return found
+
+
+def race(course: Course, candidates: Sequence[Candidate], seeds: int = 3, **how: Any) -> Race:
+    """A search among candidates, and its finals, as a plan makes them."""
+    ended, time_is_up = search(course, candidates, **how), how.get("time_is_up", lambda: False)
+    return finals(course, seeds, time_is_up) if course.ready else course.unreached(ended)
 
 
 def _multiples(each: float, number: int) -> tuple[float, ...]:

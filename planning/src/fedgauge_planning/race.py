@@ -16,44 +16,12 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 from fedgauge_planning.candidates import Candidate, Trial
-from fedgauge_planning.course import Course, Pilot, Race
-from fedgauge_planning.pilots import NEAR, finals
+from fedgauge_planning.course import Course
+from fedgauge_planning.pilots import NEAR
 
 _GROWTH = 1.6  # factor by which a candidate's time grows from one turn to the next
 _TOGETHER = 2  # candidates that run on at a time; the same on every machine, so that plans are the same
 _LINE = 8  # candidates that make their first run at a time
-
-
-def race(
-    candidates: Sequence[Candidate],
-    run: Pilot,
-    *,
-    target: float | None = None,
-    budget: float | None = None,
-    first: float,
-    limit: float = math.inf,
-    seeds: int = 3,
-    more: Callable[[Candidate], Sequence[Candidate]] = lambda leader: (),
-    time_is_up: Callable[[], bool] = lambda: False,
-    progress: Callable[[str, float], None] = lambda who, spent: None,
-) -> Race:
-    """Find the candidate that reaches the target soonest, or has the least error when the budget is spent.
-
-    Args:
-        candidates: the candidates, the most promising first.
-        run: function that runs trials.
-        target: the error to reach; None if there is a budget.
-        budget: seconds after which errors are compared; None if there is a target.
-        first: seconds of every candidate's first run.
-        limit: seconds after which a candidate has failed to reach the target.
-        seeds: number of seeds in the finals.
-        more: returns the neighbours of a candidate; those of the best candidate that reached the goal are always tried.
-        time_is_up: whether the time for planning is used up.
-        progress: called at every turn with the name of the leader and the seconds spent.
-    """
-    course = Course(run, target, budget, limit)
-    ended = search(course, candidates, first=first, more=more, time_is_up=time_is_up, progress=progress)
-    return finals(course, seeds, time_is_up) if course.ready else course.unreached(ended)
 
 
 def search(
@@ -65,7 +33,16 @@ def search(
     time_is_up: Callable[[], bool] = lambda: False,
     progress: Callable[[str, float], None] = lambda who, spent: None,
 ) -> str:
-    """Run candidates with one seed until one has reached the goal and no forecast is better; returns why it ended."""
+    """Run candidates with one seed until one has reached the goal and no forecast is better; returns why it ended.
+
+    Args:
+        course: the state of the search.
+        candidates: the candidates, the most promising first.
+        first: seconds of every candidate's first run.
+        more: returns the neighbours of a candidate; those of the best candidate that reached the goal are always tried.
+        time_is_up: whether the time for planning is used up.
+        progress: called at every turn with the name of the leader and the seconds spent.
+    """
     _enter(course, candidates, first, time_is_up)
     while True:
         ready = course.ready
