@@ -19,7 +19,7 @@ from fedgauge.algorithms.cost import Cost
 from fedgauge.base.errors import InputError, count, positive
 from fedgauge.federation.participation import Participation
 from fedgauge.theory import covering, find
-from fedgauge.theory.inputs import is_zero, look_up
+from fedgauge.theory.inputs import look_up
 from fedgauge.theory.rates import refuse_free_rates
 from fedgauge.theory.search import Choice, Point, Task, relaxed, solve, trace
 from fedgauge.values import Constants, Version
@@ -160,9 +160,9 @@ def _remarks(constants: Constants, choice: Choice, task: Task) -> list[str]:
     notes = []
     theorem = find(task.theorem)
     L_h, zeta = (look_up(constants, symbol) for symbol in ("L_h", "zeta2"))
-    if is_zero(L_h) and is_zero(zeta):
+    if inputs.is_zero(L_h) and inputs.is_zero(zeta):
         notes.append("The workers are identical (zeta = L_h = 0): averaging them only divides the noise.")
-    elif is_zero(L_h):
+    elif inputs.is_zero(L_h):
         notes.append("The workers share one Hessian (L_h = 0): drift cancels in the average, however large zeta is.")
     if theorem.objectives == "equal Hessians":
         notes.append(

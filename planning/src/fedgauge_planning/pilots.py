@@ -106,10 +106,10 @@ def _setup(source: Experiment | Shipped | Setup) -> tuple[Setup, torch.Tensor]:
     return _unpacked[source.digest]
 
 
-def run_pilot(job: PilotJob, directory: str) -> tuple[list[dict[str, Any]], Status]:
+def run_pilot(job: PilotJob, directory: str) -> tuple[Sequence[Round], Status]:
     """Run a trial up to a round or to its goal, and return its records so far and its status."""
     trace = _run(job, directory)
-    return [record.to_json() for record in trace.rounds], trace.status
+    return trace.rounds, trace.status
 
 
 def _run(job: PilotJob, directory: str) -> Trace:
@@ -219,8 +219,7 @@ class Pilots:
             if known is None or (known.status == "stopped" and known.end < wanted * (1 - 1e-9)):
                 jobs[trial] = self._job(trial, max(1, math.ceil(wanted / each * (1 - 1e-9))))
         for trial, (records, status) in self._results(jobs).items():
-            rounds = [Round.from_json(record) for record in records]
-            self._known[trial] = self._scale.curve(rounds, trial.candidate.seconds(self._cost), status)
+            self._known[trial] = self._scale.curve(records, trial.candidate.seconds(self._cost), status)
         # A saved run may already be longer than requested, which must not influence the race.
         return [self._known[trial].until(wanted) for trial, wanted in zip(trials, seconds, strict=True)]
 
@@ -229,11 +228,11 @@ class Pilots:
         trace = _run(self._job(trial, 1), str(self._place / trial.name))
         return trace.model, trace.rounds
 
-    def _results(self, jobs: Mapping[Trial, PilotJob]) -> dict[Trial, tuple[list[dict[str, Any]], Status]]:
+    def _results(self, jobs: Mapping[Trial, PilotJob]) -> dict[Trial, tuple[Sequence[Round], Status]]:
         # The longest first, so that no process has to wait for a long run that began late.
         order = sorted(jobs, key=lambda trial: -jobs[trial].rounds * trial.candidate.I * trial.candidate.M)
         places = {trial: self._place / trial.name for trial in order}
-        results: dict[Trial, tuple[list[dict[str, Any]], Status]] = {}
+        results: dict[Trial, tuple[Sequence[Round], Status]] = {}
         for trial, result in self._pool.map(run_pilot, {trial: (jobs[trial],) for trial in order}, places):
             results[trial] = result
             self._progress(len(results), len(jobs))

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from fedgauge.base.errors import InputError, nearest
 from fedgauge.federation.participation import Participation
 from fedgauge.theory import Theorem, find, planning_theorems
-from fedgauge.theory.inputs import Objectives, SymbolValue, is_zero, look_up
+from fedgauge.theory.inputs import Objectives, SymbolValue, look_up
 from fedgauge.values import Constants, Kind
 from fedgauge_planning.goal import Goal
 
@@ -47,6 +47,11 @@ def _say_missing(theorem: str, missing: Iterable[str]) -> str:
 def kinds(values: dict[str, SymbolValue]) -> dict[str, Kind]:
     """The kind of each constant."""
     return {symbol: item.estimate.kind for symbol, item in values.items()}
+
+
+def is_zero(item: SymbolValue | None) -> bool:
+    """Whether a constant is certainly zero; a tiny one is not, because zeta may be as large as it is small."""
+    return item is not None and item.estimate.certain and item.at("value") == 0
 
 
 def check_participation(who: Participation, num_workers: int) -> int:

@@ -204,8 +204,3 @@ def look_up(constants: Constants, symbol: str) -> SymbolValue | None:
         if estimate is not None:
             return SymbolValue(estimate, power)
     return None
-
-
-def is_zero(item: SymbolValue | None) -> bool:
-    """Whether a constant is certainly zero; a tiny one is not, because zeta may be as large as it is small."""
-    return item is not None and item.estimate.certain and item.at("value") == 0
