@@ -15,6 +15,7 @@ OWN     := $(or $(filter $(CURDIR)/%,$(HOME_OF)),$(if $(realpath $(VENV)),,new),
 
 # What stands beside the library: distributions of their own, installed from this clone like the library itself.
 BESIDE := \
+	planning \
 	papers/wang2024 \
 	verification[sdp] \
 	explorer \

@@ -26,6 +26,11 @@ _FLOWER = "integrations/flower/tests/"
 _FIRST = (f"{_FLOWER}test_servers.py", f"{_FLOWER}test_template.py", "tests/browser", "tests/packaging")
 
 
+def pytest_collection() -> None:
+    """Import the command before the modules of other distributions that it loads, and that import parts of it."""
+    import fedgauge.cli  # noqa: F401
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the longest tests, so that others run beside them and no process waits for them at the end."""
     items.sort(key=lambda item: not item.nodeid.startswith(_FIRST))

@@ -21,10 +21,11 @@ from typing import Any
 import numpy as np
 
 import fedgauge as fg
+import fedgauge_planning as fp
 from fedgauge.base.files import write_json
 from fedgauge.federation.supervised import SupervisedFederation
-from fedgauge.planning.goal import Goal
 from fedgauge.show import pictures
+from fedgauge_planning.goal import Goal
 from live_runs import Case, place_of
 from regret import LIMIT, SETS, fixed_run, fixed_runs, time_to
 
@@ -100,8 +101,8 @@ def recommended(name: str, case: Case, out: Path, plans: bool) -> dict[str, Any]
         if plans and f"plan {cost:g}" not in known:
             price = fg.Cost("given", fixed=cost, step=1.0)
             over = {"gamma": [known["gamma"]], "eta": [1.0]}
-            options = fg.PlanOptions(limit=LIMIT * case.steps * (1 + cost))
-            plan = fg.plan(setup, goal=Goal("loss", goal), cost=price, over=over, options=options, progress=None)
+            options = fp.PlanOptions(limit=LIMIT * case.steps * (1 + cost))
+            plan = fp.plan(setup, goal=Goal("loss", goal), cost=price, over=over, options=options, progress=None)
             known[f"plan {cost:g}"] = {"local_steps": plan.choice.I, "reached": plan.reached}
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, known)

@@ -25,10 +25,10 @@ import fedgauge
 from fedgauge.algorithms.cost import Cost
 from fedgauge.base.files import write_json
 from fedgauge.federation.protocols import Federation
-from fedgauge.planning.goal import Goal
 from fedgauge.show import console
 from fedgauge.simulation.experiment.config import Experiment
 from fedgauge.simulation.experiment.prepare import prepare
+from fedgauge_planning.goal import Goal
 from plans.adaptive_tau import PHI, PHI_NETWORK, adaptive_tau
 
 GRID = tuple(2**k for k in range(8))

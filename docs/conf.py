@@ -48,10 +48,7 @@ napoleon_use_ivar = True
 
 # Every reference must lead somewhere, except those that lead out of these pages: intersphinx would need the network.
 nitpicky = True
-_HOMES = (
-    "algorithms\\.adaptive_pace|base\\.randomness|federation\\.(participation|protocols|shards)"
-    "|planning|simulation|theory"
-)
+_HOMES = "algorithms\\.adaptive_pace|base\\.randomness|federation\\.(participation|protocols|shards)|simulation|theory"
 nitpick_ignore_regex = [
     (r"py:.*", r"(torch|numpy|np|npt|collections|pathlib|typing|nn)(\..*)?"),
     # Names of types, which Python resolves before Sphinx sees them, or cannot resolve at all.
@@ -61,7 +58,7 @@ nitpick_ignore_regex = [
         r"|int \| tuple\[int",
     ),
     # Parts of values that are described where the values are.
-    (r"py:class", rf"Shards|fedgauge\.({_HOMES}|measurement\.(lanczos|local|parts))(\..*)?"),
+    (r"py:class", rf"Shards|fedgauge_planning\..*|fedgauge\.({_HOMES}|measurement\.(lanczos|local|parts))(\..*)?"),
     (
         r"py:(data|mod|meth)",
         r"LENSES|SCHEMES|to_json|fedgauge\.(data\.schemes|federation\.kernels|theory\.search|base\.symbols)(\..*)?",

@@ -24,7 +24,6 @@ LAYERS = (
     "simulation",
     "measurement",
     "theory",
-    "planning",
     "show",
     "cli",
     "__main__",
@@ -38,12 +37,9 @@ WITHOUT_TORCH = (
     "simulation.runs.reader",
     "simulation.runs.export",
     "simulation.experiment.config",
-    "simulation.experiment.sweep",
     "theory.answer",
     "theory.search",
     "theory.expectation",
-    "planning.by_theory",
-    "planning.plan",
     "show.page.build",
     "show.console",
     "cli",
@@ -97,7 +93,7 @@ def test_ray_is_imported_by_one_module_when_it_is_asked_for() -> None:
     code = (
         "import sys, fedgauge as fg;"
         "fg.simulate(fg.random_quadratics(3, 2), fg.fedavg(0.1), local_steps=2, rounds=2);"
-        "import fedgauge.simulation.experiment.sweep, fedgauge.planning.pilots;"
+        "import fedgauge_planning.sweep, fedgauge_planning.pilots;"
         "import fedgauge.simulation.engines.ray_cluster;"
         "sys.exit('ray' in sys.modules)"
     )
@@ -122,7 +118,7 @@ COMPUTING_MODULES = (
     "data.schemes",
     *(f"theory.search.{name}" for name in ("solve", "trace", "relaxed", "best_gamma", "best_local_steps")),
     "show.results.background.background_of",
-    "planning.comparison.compare",
+    "theory.comparison.compare",
     "theory.answer.bound",
     "theory.evaluate",
     "theory.expectation.expect",

@@ -36,8 +36,8 @@ import numpy as np
 from fedgauge.base.errors import InputError, count, positive
 from fedgauge.base.randomness import Purpose, Streams
 from fedgauge.federation.protocols import Federation, HasLosses
-from fedgauge.planning.goal import Goal
 from fedgauge.values import Round, Value
+from fedgauge_planning.goal import Goal
 
 if TYPE_CHECKING:
     import torch

@@ -12,8 +12,8 @@ import numpy as np
 from fedgauge.algorithms.cost import Cost
 from fedgauge.data.loader import load_dataset
 from fedgauge.federation.random_quadratics import random_quadratics
-from fedgauge.planning.goal import Goal
 from fedgauge.simulation.experiment.config import Experiment
+from fedgauge_planning.goal import Goal
 
 COSTS = {
     "cross-device": Cost.parse("cross-device"),

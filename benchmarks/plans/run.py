@@ -42,10 +42,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from fedgauge import adaptive_pace, fedavg, simulate
 from fedgauge.algorithms.cost import Cost
 from fedgauge.base.files import write_json
-from fedgauge.planning.candidates import Candidate
-from fedgauge.planning.planner import PlanOptions, plan
 from fedgauge.show import console
 from fedgauge.simulation.options import Recording, StopAt
+from fedgauge_planning.candidates import Candidate
+from fedgauge_planning.planner import PlanOptions, plan
 from plans.adaptive_tau import PHI, PHI_NETWORK, adaptive_tau
 from plans.federations import CASES, COSTS, make_parts
 from plans.truth import GIVEN_UP, UNSEEN, Truth

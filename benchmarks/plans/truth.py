@@ -11,10 +11,10 @@ import numpy as np
 
 from fedgauge.algorithms.cost import Cost
 from fedgauge.federation.protocols import HasSamples
-from fedgauge.planning.candidates import Candidate, Trial
-from fedgauge.planning.forecast import Curve, Scale
-from fedgauge.planning.pilots import Pilots
 from fedgauge.simulation.experiment.prepare import prepare
+from fedgauge_planning.candidates import Candidate, Trial
+from fedgauge_planning.forecast import Curve, Scale
+from fedgauge_planning.pilots import Pilots
 from plans.federations import COSTS, Case
 
 UNSEEN = 1000

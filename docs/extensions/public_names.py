@@ -1,6 +1,7 @@
 """The public names as the reference shows them.
 
-A type in a signature links to its public name: ``fedgauge.values.Trace`` is on these pages as ``fedgauge.Trace``.
+A type in a signature links to its public name: ``fedgauge.values.Trace`` is on these pages as ``fedgauge.Trace``, and
+``fedgauge_planning.goal.Goal`` as ``fedgauge_planning.Goal``.
 """
 
 from __future__ import annotations
@@ -14,18 +15,23 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
 import fedgauge
+import fedgauge_planning
+
+_PACKAGES = (fedgauge, fedgauge_planning)
 
 
 def _resolve(app: Sphinx, env: BuildEnvironment, node: pending_xref, content: nodes.TextElement) -> nodes.Node | None:
     if node.get("refdomain") != "py":
         return None
     parts = node["reftarget"].split(".")
-    if parts[0] == "fedgauge":
-        # A method's class stands before its name.
-        own = next((place for place in range(len(parts) - 1, 0, -1) if parts[place] in fedgauge.__all__), None)
-        target = ".".join(["fedgauge", *parts[own:]]) if own else ""
-    else:
-        target = f"fedgauge.{node['reftarget']}" if parts[0] in fedgauge.__all__ else ""
+    target = ""
+    for package in _PACKAGES:
+        if parts[0] == package.__name__:
+            # A method's class stands before its name.
+            own = next((place for place in range(len(parts) - 1, 0, -1) if parts[place] in package.__all__), None)
+            target = ".".join([package.__name__, *parts[own:]]) if own else ""
+        elif parts[0] in package.__all__:
+            target = f"{package.__name__}.{node['reftarget']}"
     if not target or target == node["reftarget"]:
         return None
     domain = env.domains.python_domain

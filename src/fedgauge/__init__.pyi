@@ -75,17 +75,9 @@ from .measurement.values import Measurement as Measurement
 from .measurement.values import Reading as Reading
 from .measurement.values import WorkerEvaluation as WorkerEvaluation
 from .measurement.worker_evaluation import evaluate_workers as evaluate_workers
-from .planning.by_theory import theory_plan as theory_plan
-from .planning.goal import Goal as Goal
-from .planning.plan import Plan as Plan
-from .planning.planner import PlanOptions as PlanOptions
-from .planning.planner import plan as plan
-from .planning.theory_plan import TheoryPlan as TheoryPlan
 from .simulation.experiment.config import Experiment as Experiment
 from .simulation.experiment.prepare import execute as execute
 from .simulation.experiment.prepare import prepare as prepare
-from .simulation.experiment.sweep import Sweep as Sweep
-from .simulation.experiment.sweep import run_sweep as run_sweep
 from .simulation.experiment.user_data import PerWorker as PerWorker
 from .simulation.loop import InterruptedRunError as InterruptedRunError
 from .simulation.loop import simulate as simulate

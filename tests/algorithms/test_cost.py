@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedgauge as fg
+import fedgauge_planning as fp
 from fedgauge import Cost
 from fedgauge.base.errors import InputError
 from fedgauge.measurement.gauge.result import GaugeOptions
@@ -92,7 +93,7 @@ def test_who_counts_one_after_the_other_refuses_overlap() -> None:
     federation = fg.random_quadratics(5, 4)
     cost = Cost.parse(COMMUNICATION + ",overlap=0.5")
     with pytest.raises(InputError, match="A plan counts"):
-        fg.plan(federation, fg.fedavg(0.05), goal="loss=0.1", cost=cost)
+        fp.plan(federation, fg.fedavg(0.05), goal="loss=0.1", cost=cost)
     with pytest.raises(InputError, match="auto counts"):
         fg.adaptive_pace(cost, federation)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedgauge import InputError, fedavg, random_quadratics, simulate
-from fedgauge.planning.goal import Goal
+from fedgauge_planning.goal import Goal
 from plans.adaptive_tau import adaptive_tau, best_tau, divergence_bound, gap
 
 POSITIVE = st.floats(1e-3, 10.0)

@@ -15,14 +15,14 @@ from tests.report.made import experiment, measurement, write_measurement, write_
 from fedgauge.algorithms.cost import Cost
 from fedgauge.cli import main
 from fedgauge.federation.random_quadratics import random_quadratics
-from fedgauge.planning.goal import Goal
-from fedgauge.planning.plan import Plan
-from fedgauge.planning.planner import PlanOptions, plan
 from fedgauge.show.charts import Row, RowChart
 from fedgauge.show.page.grids import draw
 from fedgauge.show.web.writing import resource, shown
 from fedgauge.simulation.experiment.config import Experiment
 from fedgauge.values.results import sealed
+from fedgauge_planning.goal import Goal
+from fedgauge_planning.plan_result import Plan
+from fedgauge_planning.planner import PlanOptions, plan
 
 Visit = Callable[..., Page]
 Capture = pytest.CaptureFixture[str]

@@ -42,7 +42,7 @@ def test_a_report_finds_the_plan_of_the_same_experiment(place: Path, capsys: Cap
     Path("plans/fed").rename("plan")
     Path("plans/other").rename("another")
     told = answer(capsys, "report runs/first")
-    assert told["beside"] == ["gauged/gauge.json", "measured/measure.json", "plan/plan.json"]
+    assert told["beside"] == ["gauged/gauge.json", "plan/plan.json", "measured/measure.json"]
     assert "another/plan.json (for another experiment)" in words(capsys, "report runs/first")
 
 

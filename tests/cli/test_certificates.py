@@ -13,9 +13,9 @@ from safetensors.torch import save_file
 from tests.cli.command import Capture, answer
 
 from fedgauge.cli import main
-from fedgauge.planning.comparison import Comparison
 from fedgauge.show.results.background import background_of
 from fedgauge.show.results.reading import read_results
+from fedgauge.theory.comparison import Comparison
 from fedgauge.values.results import sealed
 
 DIGITS = "digits --model softmax --workers 4 --per-worker 50 --percent 50 --partition-seed 0 --local-steps 2"
@@ -40,7 +40,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def compared(run: str, measured: str = "s0/measure.json") -> Comparison:
-    found = background_of(read_results(Path(run), measure=Path(measured))).comparison
+    found = background_of(read_results(Path(run), {"measure": Path(measured)})).comparison
     assert found is not None
     return found
 

@@ -248,8 +248,8 @@ SLOW = {
     "report fed.json": "fedgauge.show.page.build",
     "simulate fed.json --gamma 0.1": "fedgauge.simulation.experiment.prepare",
     "measure fed.json --gamma 0.1": "fedgauge.simulation.experiment.prepare",
-    "plan fed.json --gamma 0.1 --goal grad2=1": "fedgauge.planning.candidates",
-    "plan fed.json --gamma 0.1 --goal grad2=1 --mode theory": "fedgauge.planning.measured_constants",
+    "plan fed.json --gamma 0.1 --goal grad2=1": "fedgauge_planning.candidates",
+    "plan fed.json --gamma 0.1 --goal grad2=1 --mode theory": "fedgauge_planning.measured_constants",
 }
 
 

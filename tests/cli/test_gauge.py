@@ -126,7 +126,7 @@ def test_the_gauge_of_another_federation_is_refused(federation: Path, tmp_path: 
     random_quadratics(4, 3, seed=9).write(tmp_path / "other.json")
     words(capsys, f"gauge {tmp_path / 'other.json'} --gamma 0.05 --steps 60 --candidates 4 --out {tmp_path / 'gauged'}")
     assert main(["report", str(run), "--gauge", str(tmp_path / "gauged" / "gauge.json")]) == 2
-    assert "The gauge is of another federation" in capsys.readouterr()[1]
+    assert "The result of 'fedgauge gauge' is of another federation" in capsys.readouterr()[1]
     (tmp_path / "bad.json").write_text(json.dumps({"kind": "gauge"}))
     assert main(["report", str(run), "--gauge", str(tmp_path / "bad.json")]) == 2
 

@@ -18,6 +18,7 @@ import pytest
 from tests.cli.command import Capture, answer
 
 import fedgauge as fg
+import fedgauge_planning as fp
 from fedgauge.base.codec import json_text, parse_json
 from fedgauge.base.files import write_atomically
 from fedgauge.cli import main
@@ -114,8 +115,8 @@ def test_json_has_no_infinity_and_no_nan(place: Path, capsys: Capture) -> None:
     assert main([*line.split(), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out, parse_constant=_strict)
     written = Path("plan/plan.json").read_text()
-    assert fg.Plan.from_json(printed).cost.bandwidth == fg.Plan.from_json(parse_json(written)).cost.bandwidth
-    assert fg.Plan.from_json(printed).cost.bandwidth == float("inf")
+    assert fp.Plan.from_json(printed).cost.bandwidth == fp.Plan.from_json(parse_json(written)).cost.bandwidth
+    assert fp.Plan.from_json(printed).cost.bandwidth == float("inf")
     json.loads(written, parse_constant=_strict)
 
 

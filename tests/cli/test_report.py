@@ -231,7 +231,11 @@ WRONG: dict[str, tuple[Callable[[], Any], str, tuple[str, ...]]] = {
     "a federation": (lambda: None, "report fed.json", ("fed.json", "neither", "hessians")),
     "no JSON": (lambda: Path("bad.json").write_text("{"), "report bad.json", ("bad.json", "JSON")),
     "a list": (lambda: Path("bad.json").write_text("[]"), "report bad.json", ("bad.json", "object")),
-    "a measurement for a plan": (lambda: None, "report run --plan measured/measure.json", ("measure.json", "Plan")),
+    "a measurement for a plan": (
+        lambda: None,
+        "report run --plan measured/measure.json",
+        ("measure.json", "fedgauge plan"),
+    ),
     "a setting of another version": (
         lambda: change("run/settings.json", lambda data: {**data, "warmup": 3}),
         "report run",

@@ -21,12 +21,10 @@ from fedgauge import (
     Compute,
     Cost,
     GaugeOptions,
-    Goal,
     InputError,
     MeasureOptions,
     Meter,
     Participation,
-    PlanOptions,
     Probe,
     Setup,
     Trace,
@@ -35,7 +33,6 @@ from fedgauge import (
     make_algorithm,
     measure,
     noise,
-    plan,
     simulate,
     with_optimiser,
 )
@@ -46,6 +43,7 @@ from fedgauge.show.page.build import build
 from fedgauge.show.results.background import background_of
 from fedgauge.show.results.reading import read_results
 from fedgauge.simulation.workers import Lane, Work
+from fedgauge_planning import Goal, PlanOptions, plan
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -208,11 +206,10 @@ def test_every_kind_of_model_is_measured_planned_and_reported(kind: str, tmp_pat
     planned = plan(setup, goal=Goal("loss", budget=4.0), cost=COST, over=over, options=LEAST)
     assert planned.choice.I in (1, 2)
     gauged = gauge(setup, options=GaugeOptions(steps=12, local_steps=[3], budget=24))
-    places = []
-    for name, result in (("measure", measured), ("plan", planned), ("gauge", gauged)):
-        places.append(tmp_path / f"{name}.json")
-        write_json(places[-1], result.to_json())
-    found = read_results(tmp_path / "run", places[0], places[1], places[2])
+    places = {result.written_by.split()[0]: tmp_path / f"{result.file}.json" for result in (measured, planned, gauged)}
+    for path, result in zip(places.values(), (measured, planned, gauged), strict=True):
+        write_json(path, result.to_json())
+    found = read_results(tmp_path / "run", places)
     page = build(found, background_of(found), "fedgauge report run")
     assert gauged.sentence.split(":")[0] in page.html
     assert page.html.count("<svg") >= 3

@@ -10,8 +10,6 @@ import pytest
 from fedgauge.algorithms import ALGORITHMS
 from fedgauge.algorithms.cost import Cost
 from fedgauge.federation.participation import Participation, Sampling
-from fedgauge.planning.by_theory import theory_plan
-from fedgauge.planning.goal import Goal
 from fedgauge.theory import THEOREMS, Theorem, covering, evaluate, planning_theorems
 from fedgauge.theory.base import Statement, at_most, over, term
 from fedgauge.theory.inputs import COLOURS, GRADIENT_NOISE, INITIAL_GAP, Objectives, Quantity, TermFacts, Values
@@ -21,6 +19,8 @@ from fedgauge_explorer.controls import CONTROLS, start
 from fedgauge_explorer.page import build
 from fedgauge_explorer.recording import record
 from fedgauge_explorer.region import contestants
+from fedgauge_planning.by_theory import theory_plan
+from fedgauge_planning.goal import Goal
 from fedgauge_verification.campaign import pairs, run
 from fedgauge_verification.problem import named
 

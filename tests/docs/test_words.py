@@ -86,6 +86,7 @@ PROCESS = re.compile(
 # The paper's own package is left out: its results, whose lenses have such names, are kept as they were.
 SOURCES = [
     *(ROOT / "src").rglob("*.py"),
+    *ROOT.glob("planning/src/**/*.py"),
     *ROOT.glob("integrations/*/src/**/*.py"),
     *ROOT.glob("verification/src/**/*.py"),
     *ROOT.glob("explorer/src/**/*.py"),

@@ -20,6 +20,7 @@ from torch.nn import functional
 from torch.utils.data import Dataset
 
 import fedgauge as fg
+import fedgauge_planning as fp
 from fedgauge.measurement.session import MeasureOptions
 
 HERE = fg.Compute(processes=1)
@@ -103,13 +104,13 @@ def gauged(of: Any) -> Any:
 
 
 def planned(of: Any) -> Any:
-    found = fg.plan(
+    found = fp.plan(
         of,
         fg.fedavg(0.1),
-        goal=fg.Goal("loss", 1.15),
+        goal=fp.Goal("loss", 1.15),
         cost=fg.Cost("given", fixed=1.0, step=0.1),
         over={"local_steps": [2], "gamma": [0.1]},
-        options=fg.PlanOptions(seeds=1, jobs=1),
+        options=fp.PlanOptions(seeds=1, jobs=1),
     )
     return [found.rounds, found.seconds]
 

@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 import fedgauge as fg
+import fedgauge_planning as fp
 from fedgauge import InputError
 from fedgauge.simulation.runs.checkpoints import given_model
 
@@ -149,21 +150,21 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "too many participants": (lambda: _simulated(participation=9), "participants must be at most 4"),
     "no participants": (lambda: _simulated(participation=0), "participation must be a whole number of at least 1"),
     "a goal that is a number": (
-        lambda: fg.plan(QUADRATIC, PLAIN, goal=0.5, cost=COST),  # type: ignore[arg-type]
+        lambda: fp.plan(QUADRATIC, PLAIN, goal=0.5, cost=COST),  # type: ignore[arg-type]
         "goal must be a Goal, or text such as 'loss=0.1', not 0.5",
     ),
-    "a goal that is misspelt": (lambda: fg.plan(QUADRATIC, PLAIN, goal="los=1", cost=COST), "did you mean loss"),
+    "a goal that is misspelt": (lambda: fp.plan(QUADRATIC, PLAIN, goal="los=1", cost=COST), "did you mean loss"),
     "a cost that is a number": (
-        lambda: fg.plan(QUADRATIC, PLAIN, goal="loss=1", cost=3.0),  # type: ignore[arg-type]
+        lambda: fp.plan(QUADRATIC, PLAIN, goal="loss=1", cost=3.0),  # type: ignore[arg-type]
         "cost must be a Cost, or text such as 'cross-device'",
     ),
-    "a cost that is misspelt": (lambda: fg.plan(QUADRATIC, PLAIN, goal="loss=1", cost="cross-devise"), "did you mean"),
+    "a cost that is misspelt": (lambda: fp.plan(QUADRATIC, PLAIN, goal="loss=1", cost="cross-devise"), "did you mean"),
     "a cost of a name alone": (lambda: fg.Cost("cross-device"), "would cost nothing; write cost='cross-device'"),
     "options as a dict": (
-        lambda: fg.plan(QUADRATIC, PLAIN, goal="loss=1", cost=COST, options={}),  # type: ignore[arg-type]
+        lambda: fp.plan(QUADRATIC, PLAIN, goal="loss=1", cost=COST, options={}),  # type: ignore[arg-type]
         "options must be PlanOptions",
     ),
-    "an unknown field": (lambda: fg.plan(QUADRATIC, PLAIN, goal="loss=1", cost=COST, setup={"steps": 3}), "'steps'"),
+    "an unknown field": (lambda: fp.plan(QUADRATIC, PLAIN, goal="loss=1", cost=COST, setup={"steps": 3}), "'steps'"),
     "the rate of an optimiser": (lambda: fg.with_optimiser(PLAIN, lr=0.1), r"gamma; give it there, as in fedavg"),
     "a parameter twice": (
         lambda: fg.with_optimiser(PLAIN, momentum=0.9, local_momentum=0.9),
@@ -207,9 +208,9 @@ def test_inputs_that_ask_for_gradients_are_taken_as_data() -> None:
 
 
 def test_texts_and_numbers_are_taken_for_goals_costs_and_participation() -> None:
-    how: dict[str, Any] = {"over": {"gamma": [0.1], "local_steps": [4]}, "options": fg.PlanOptions(jobs=1)}
-    named = fg.plan(QUADRATIC, PLAIN, goal="grad2=0.5", cost="cross-silo", **how)
-    made = fg.plan(QUADRATIC, PLAIN, goal=fg.Goal("grad2", 0.5), cost=fg.Cost.parse("cross-silo"), **how)
+    how: dict[str, Any] = {"over": {"gamma": [0.1], "local_steps": [4]}, "options": fp.PlanOptions(jobs=1)}
+    named = fp.plan(QUADRATIC, PLAIN, goal="grad2=0.5", cost="cross-silo", **how)
+    made = fp.plan(QUADRATIC, PLAIN, goal=fp.Goal("grad2", 0.5), cost=fg.Cost.parse("cross-silo"), **how)
     assert (named.scale.goal, named.cost, named.rounds) == (made.scale.goal, made.cost, made.rounds)
     assert fg.adaptive_pace("cross-silo", QUADRATIC) == fg.adaptive_pace(fg.Cost.parse("cross-silo"), QUADRATIC)
     two = fg.Participation("with-replacement", 2)

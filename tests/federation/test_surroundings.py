@@ -19,21 +19,19 @@ from fedgauge import (
     Compute,
     Cost,
     GaugeOptions,
-    Goal,
-    PlanOptions,
     SupervisedFederation,
     evaluate_workers,
     fedavg,
     federate,
     gauge,
     measure,
-    plan,
     random_quadratics,
     simulate,
 )
 from fedgauge.base.errors import InputError
 from fedgauge.base.randomness import Purpose, Streams
 from fedgauge.measurement.session import MeasureOptions
+from fedgauge_planning import Goal, PlanOptions, plan
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 WORKERS = np.arange(2)

@@ -14,6 +14,8 @@ from pathlib import Path
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
 COMMANDS = """
 fedgauge --version
+fedgauge plan --help
+fedgauge runs sweep --help
 fedgauge paper --help
 fedgauge falsify --help
 fedgauge theory explore --help

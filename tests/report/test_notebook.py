@@ -18,19 +18,20 @@ from torch import nn
 from torch.nn import functional
 
 import fedgauge as fg
+import fedgauge_planning as fp
 from fedgauge.base.symbols import SYMBOLS
 from fedgauge.data.partition import Partition
 from fedgauge.data.shifts import Shifted
 from fedgauge.measurement.certification import Certified
 from fedgauge.measurement.parts import Decomposition
 from fedgauge.measurement.values import Design, Designed
-from fedgauge.simulation.experiment.sweep import Combination, SeedCurve, SweepResult
 from fedgauge.theory.corollaries import CorollaryRates
 from fedgauge.theory.search import Tuned
 from fedgauge.values import Estimate
 from fedgauge.values.answer import StepEfficiency
 from fedgauge.values.display import Displayed
 from fedgauge_explorer import region
+from fedgauge_planning.sweep import Combination, SeedCurve, SweepResult
 
 FEDERATION = fg.random_quadratics(4, 3, hessian_spread=0.5, sigma2=0.1, seed=1)
 VALUES: dict[str, Any] = {
@@ -59,13 +60,13 @@ def made(kind: str) -> Any:
             return fg.measure(FEDERATION, algorithm, local_steps=2, options=options)
         case "plan":
             over = {"local_steps": [1, 4], "gamma": [0.1], "eta": [1.0]}
-            how: Any = {"over": over, "options": fg.PlanOptions(seeds=1, jobs=1)}
-            return fg.plan(FEDERATION, algorithm, goal=fg.Goal("grad2", 0.1), cost=cost, **how)
+            how: Any = {"over": over, "options": fp.PlanOptions(seeds=1, jobs=1)}
+            return fp.plan(FEDERATION, algorithm, goal=fp.Goal("grad2", 0.1), cost=cost, **how)
         case "theory plan":
             constants = fg.Constants(
                 tuple(Estimate.exact(name, VALUES[name], "given") for name in ("F", "sigma2", "zeta2", "L_g", "L_h"))
             )
-            return fg.theory_plan(constants, goal=fg.Goal("grad2", 0.1), cost=cost, num_workers=8)
+            return fp.theory_plan(constants, goal=fp.Goal("grad2", 0.1), cost=cost, num_workers=8)
         case "bound":
             return fg.bound("nonconvex", **VALUES)
         case "gauge":
@@ -103,7 +104,7 @@ def made(kind: str) -> Any:
             place = Path(tempfile.mkdtemp())
             FEDERATION.write(place / "federation.json")
             base = fg.Experiment.of({"source": str(place / "federation.json"), "gamma": 0.1, "rounds": 5})
-            return fg.run_sweep(fg.Sweep(base, {"local_steps": [1, 4]}), place / "runs", jobs=1, report=None)
+            return fp.run_sweep(fp.Sweep(base, {"local_steps": [1, 4]}), place / "runs", jobs=1, report=None)
         case "sweep":
             curve = SeedCurve((2.0, 1.0), (0.1, 0.2))
             each_ = Combination({"local_steps": 4}, 0, (0, 1), 1.0, curve, None, ())
@@ -140,8 +141,8 @@ KINDS: dict[str, type] = {
     "reading": fg.Reading,
     "constants": fg.Constants,
     "gauge": fg.GaugeResult,
-    "plan": fg.Plan,
-    "theory plan": fg.TheoryPlan,
+    "plan": fp.Plan,
+    "theory plan": fp.TheoryPlan,
     "bound": fg.TheoremAnswer,
     "infinite bound": fg.TheoremAnswer,
     "a theorem's bound": fg.Bound,
@@ -164,12 +165,15 @@ KINDS: dict[str, type] = {
 """How a test makes each kind of result, and its class."""
 
 
+def public_things() -> list[Any]:
+    """Everything that the library and the plans make public."""
+    return [getattr(package, name) for package in (fg, fp) for name in package.__all__]
+
+
 def test_every_public_result_is_among_them() -> None:
-    public = {
-        kind for name in fg.__all__ if isinstance(kind := getattr(fg, name), type) and issubclass(kind, Displayed)
-    }
+    public = {kind for kind in public_things() if isinstance(kind, type) and issubclass(kind, Displayed)}
     assert public <= set(KINDS.values())
-    others = {fg.Trace, fg.Measurement, fg.Reading, fg.GaugeResult, fg.Plan, fg.TheoryPlan, fg.Expectation, fg.Bound}
+    others = {fg.Trace, fg.Measurement, fg.Reading, fg.GaugeResult, fp.Plan, fp.TheoryPlan, fg.Expectation, fg.Bound}
     assert (
         others | {fg.TheoremAnswer, fg.Partition, fg.Design, fg.WorkerEvaluation, fg.FoundRun, fg.Constants} <= public
     )
@@ -189,13 +193,12 @@ NOT_RESULTS = {
 
 
 def returned_classes() -> Iterator[type]:
-    """The library's own classes among what public functions say that they return, also in a list, or with None."""
-    for name in fg.__all__:
-        if inspect.isfunction(function := getattr(fg, name)):
-            returned = get_type_hints(function).get("return")
-            for kind in (returned, *get_args(returned)):
-                if inspect.isclass(kind) and kind.__module__.startswith("fedgauge."):
-                    yield kind
+    """Our own classes among what public functions say that they return, also in a list, or with None."""
+    for function in filter(inspect.isfunction, public_things()):
+        returned = get_type_hints(function).get("return")
+        for kind in (returned, *get_args(returned)):
+            if inspect.isclass(kind) and kind.__module__.startswith(("fedgauge.", "fedgauge_planning.")):
+                yield kind
 
 
 def test_what_public_functions_return_draws_itself() -> None:

@@ -22,7 +22,7 @@ from fedgauge_wang2024.table1 import show
 
 
 def report_on(path: Path, measure: Path | None = None) -> Report:
-    found = read_results(path, measure)
+    found = read_results(path, {"measure": measure} if measure else {})
     return build(found, background_of(found))
 
 

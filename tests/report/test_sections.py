@@ -12,7 +12,7 @@ from fedgauge.base.user_code import SECTIONS as ADDED
 from fedgauge.base.user_code import plugins
 from fedgauge.show.page import sections
 from fedgauge.show.page.build import build
-from fedgauge.show.page.section import ReportInput, Section
+from fedgauge.show.page.section import ANY, ReportInput, Section
 from fedgauge.show.page.sections import SECTIONS
 from fedgauge.show.results.reading import RESULTS, RUN, read_results
 
@@ -40,7 +40,7 @@ def test_every_section_is_listed_once() -> None:
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.name)
 def test_a_section_registers_for_kinds_that_there_are(section: Section) -> None:
     assert section.title
-    assert set(section.kinds) <= {RUN, *RESULTS}
+    assert set(section.kinds) <= {RUN, ANY, *RESULTS}
     assert section.kinds or section.heading is None
 
 

@@ -9,8 +9,8 @@ import torch
 
 import fedgauge as fg
 from fedgauge.measurement.session import MeasureOptions
-from fedgauge.planning.comparison import Comparison, compare
 from fedgauge.simulation.runs.reader import read_run
+from fedgauge.theory.comparison import Comparison, compare
 from fedgauge.values import Constants
 
 FEDERATION = fg.random_quadratics(3, 2, hessian_spread=0.0, sigma2=0.1)

@@ -26,19 +26,20 @@ from tests.cli.command import start
 from tests.federation.networks import federation
 from tests.grouped import grouped
 
-from fedgauge import Cost, Experiment, Goal, fedavg, prepare, random_quadratics, scaffold, simulate
+from fedgauge import Cost, Experiment, fedavg, prepare, random_quadratics, scaffold, simulate
 from fedgauge.base.errors import InputError, MachineError
 from fedgauge.cli import main
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.protocols import Federation
 from fedgauge.measurement.passes import Meter
-from fedgauge.planning.candidates import Candidate, Trial
-from fedgauge.planning.forecast import Scale
-from fedgauge.planning.pilots import Pilots
 from fedgauge.simulation.engines import ray_cluster
 from fedgauge.simulation.experiment.jobs import make_pool
-from fedgauge.simulation.experiment.sweep import Sweep, run_sweep
 from fedgauge.simulation.options import Compute
+from fedgauge_planning import Goal
+from fedgauge_planning.candidates import Candidate, Trial
+from fedgauge_planning.forecast import Scale
+from fedgauge_planning.pilots import Pilots
+from fedgauge_planning.sweep import Sweep, run_sweep
 
 QUADRATIC = random_quadratics(20, 6, sigma2=0.1, seed=3)
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}

@@ -167,8 +167,8 @@ def test_a_sampled_ratio_proves_nothing_and_bounds_are_not_compared_with_it(tmp_
     of = federation(samples=200)
     trace = simulate(of, fedavg(0.1), local_steps=3, rounds=2, record=Recording(sample=4), keep=tmp_path / "run")
     assert exceeded(trace.rounds, {"L_h": 1e-9, "L_g": 1e-9, "L_tilde": 1e-9}) == []
-    from fedgauge.planning.comparison import compare
     from fedgauge.simulation.runs.reader import read_run
+    from fedgauge.theory.comparison import compare
     from fedgauge.values import Constants, Estimate
 
     known = Constants(

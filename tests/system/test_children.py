@@ -22,6 +22,7 @@ from pathlib import Path
 import torch
 from torch import nn
 import fedgauge as fg
+import fedgauge_planning as fp
 
 print("the script runs")
 RATE = 0.1
@@ -46,13 +47,13 @@ algorithm = fg.fedavg(gamma=RATE)
 found = []
 for number in (1, 2):
     trace = fg.simulate(federation, algorithm, local_steps=4, rounds=3, compute=fg.Compute(processes=number))
-    plan = fg.plan(
-        federation, algorithm, goal=fg.Goal("loss", 0.6), cost=fg.Cost("given", fixed=1.0, step=0.1),
-        over={"local_steps": [2, 4], "gamma": [0.3, 0.9]}, options=fg.PlanOptions(jobs=number),
+    plan = fp.plan(
+        federation, algorithm, goal=fp.Goal("loss", 0.6), cost=fg.Cost("given", fixed=1.0, step=0.1),
+        over={"local_steps": [2, 4], "gamma": [0.3, 0.9]}, options=fp.PlanOptions(jobs=number),
     )
     fg.random_quadratics(4, 3, sigma2=0.1, seed=1).write("fed.json")
     base = fg.Experiment.of({"source": "fed.json", "gamma": 0.1, "rounds": 5})
-    sweep = fg.run_sweep(fg.Sweep(base, {"local_steps": [1, 2]}), Path(f"sweep-{number}"), jobs=number)
+    sweep = fp.run_sweep(fp.Sweep(base, {"local_steps": [1, 2]}), Path(f"sweep-{number}"), jobs=number)
     losses = [each["loss"] for each in sweep.to_json()["combinations"]]
     found.append([trace.losses.tolist(), plan.to_json()["race"]["entries"], losses])
 Path("found.json").write_text(json.dumps(found))

@@ -13,13 +13,14 @@ from torch import nn
 
 from fedgauge import QuadraticFederation, SupervisedFederation, certify, fedadam, fedavg
 from fedgauge.base.errors import InputError
-from fedgauge.planning.theorem_inputs import is_zero, look_up
 from fedgauge.simulation.loop import simulate
 from fedgauge.theory import evaluate, find
 from fedgauge.theory.answer import bound
 from fedgauge.theory.arguments import collect, read_values
 from fedgauge.theory.expectation import expect
+from fedgauge.theory.inputs import look_up
 from fedgauge.values import SETTINGS, Constants, Estimate, Kind, Scope, Subject, Version, is_safe
+from fedgauge_planning.theorem_inputs import is_zero
 
 
 def test_only_an_exact_setting_is_safe() -> None:

@@ -6,7 +6,7 @@ import importlib
 import site
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import entry_points
@@ -42,7 +42,7 @@ def is_user_code(module: str | None) -> bool:
     if module is None or module == "__main__":
         return True
     package = module.partition(".")[0]
-    if package == "fedgauge" or package in sys.stdlib_module_names:
+    if package == "fedgauge" or package.startswith("fedgauge_") or package in sys.stdlib_module_names:
         return False
     for name in (package, module):
         file = getattr(sys.modules.get(name), "__file__", None)
@@ -122,9 +122,21 @@ COMMANDS = "fedgauge.commands"
 """The group of functions and typer groups that become commands of ``fedgauge``, each under its entry's name, such as
 ``new``, or ``theory.explore`` for a command in the group ``theory``."""
 RESULTS = "fedgauge.results"
-"""The group of tuples of :class:`~fedgauge.values.Result` types, which reports can read."""
+"""The group of tuples of :class:`~fedgauge.values.Result` types, which reports can read; their modules register the
+views of these types."""
 SECTIONS = "fedgauge.sections"
-"""The group of tuples of sections, which reports show behind those on plans and sweeps."""
+"""The group of tuples of sections, which reports show too."""
+ELSEWHERE: Mapping[str, tuple[str, ...]] = {
+    "fedgauge-planning": ("plan", "runs sweep", "theory-plan", "sweep"),
+    "fedgauge-wang2024": (
+        *("paper", "certified-bounds", "table1", "table2", "ledger", "figure", "sketch", "sampling"),
+        *("lens-study", "decisive-study"),
+    ),
+    "fedgauge-verification": ("falsify", "theory worst-case", "falsification"),
+    "fedgauge-explorer": ("theory explore", "theory region"),
+    "fedgauge-flower": ("new",),
+}
+"""The commands and the kinds of results that come with other distributions of ours."""
 
 
 @cache
@@ -135,3 +147,12 @@ def plugins(group: str) -> dict[str, Any]:
     []
     """
     return {entry.name: entry.load() for entry in sorted(entry_points(group=group), key=lambda entry: entry.name)}
+
+
+def remedy(name: str) -> str:
+    """How to get a command or a kind of result that another distribution brings; empty where none does.
+
+    >>> remedy("theory region"), remedy("theory bound")
+    ('install it: pip install fedgauge-explorer.', '')
+    """
+    return next((f"install it: pip install {each}." for each, names in ELSEWHERE.items() if name in names), "")

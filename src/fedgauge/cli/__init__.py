@@ -26,7 +26,6 @@ from fedgauge.cli import (
     gauge,
     inspection,
     measure,
-    plan,
     report,
     run,
     runs,
@@ -52,9 +51,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (run.demo, gauge.gauge, run.simulate, measure.measure, plan.plan, report.report):
+for command in (run.demo, gauge.gauge, run.simulate, measure.measure, report.report):
     app.command()(command)
-for command in (runs.evaluate, inspection.inspect, runs.sweep):
+for command in (runs.evaluate, inspection.inspect):
     runs.app.command()(command)
 data.app.command()(data.design)
 for command in (

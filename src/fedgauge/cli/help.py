@@ -13,6 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from fedgauge.base.errors import InputError
 from fedgauge.base.terminal import say
+from fedgauge.base.user_code import remedy
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _WHOLE = "fedgauge.help-all"
@@ -105,4 +106,7 @@ class CommandGroup(TyperGroup):
         places = [f"'{ctx.command_path} {name} {args[0]}'" for name, inside in groups.items() if args[0] in inside]
         if places and args[0] not in self.commands:
             raise InputError(f"There is no command '{ctx.command_path} {args[0]}'; use {' or '.join(places)}.")
+        missing = remedy(" ".join([*ctx.command_path.split()[1:], args[0]]))
+        if missing and args[0] not in self.commands:
+            raise InputError(f"The command '{ctx.command_path} {args[0]}' comes with another package; {missing}")
         return super().resolve_command(ctx, args)

@@ -67,7 +67,9 @@ def report(
         from fedgauge.show.results.beside import add_beside
         from fedgauge.show.results.reading import read_results
 
-        beside = add_beside(read_results(source, measure, plan, gauge, evaluation))
+        named = {"measure": measure, "plan": plan, "gauge": gauge, "runs evaluate": evaluation}
+        given = {command: path for command, path in named.items() if path}
+        beside = add_beside(read_results(source, given))
         made = build(beside.found, background_of(beside.found), command_line())
     write_page(place, made.html)
     if json:

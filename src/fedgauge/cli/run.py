@@ -178,7 +178,7 @@ def demo(
     files = {"--measure": constants, "--gauge": gauge, "--out": out / "report.html"}
     options_shown = [part for name, path in files.items() for part in (name, str(path))]
     command = shlex.join(["fedgauge", "report", str(best), *options_shown])
-    results = read_results(best, constants, gauge=gauge)
+    results = read_results(best, {"measure": constants, "gauge": gauge})
     write_page(out / "report.html", build(results, background_of(results), command).html)
     if json:
         options.print_json(result)

@@ -1,19 +1,16 @@
-"""Commands for runs: list, show, compare, check, export and evaluate saved ones, and make many at once."""
+"""Commands for saved runs: list, show, compare, check, export and evaluate them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedgauge.base.terminal import command_line, say
+from fedgauge.base.terminal import say
 from fedgauge.cli import options
-from fedgauge.cli.experiments import experiment_from, experiment_of, takes_experiment
-from fedgauge.cli.help import everyday
-from fedgauge.simulation.experiment.config import Experiment
+from fedgauge.cli.experiments import experiment_from, experiment_of
 
 if TYPE_CHECKING:
     from fedgauge.simulation.runs.reader import FoundRun
@@ -24,7 +21,7 @@ app = typer.Typer(name="runs", no_args_is_help=True)
 
 @app.callback()
 def _group() -> None:
-    """Show, compare, check, export and evaluate saved runs, inspect saved models, or make many runs at once.
+    """Show, compare, check, export and evaluate saved runs, and inspect saved models.
 
     Example: fedgauge runs list
     """
@@ -278,55 +275,3 @@ def evaluate(
     console.show(view(evaluation))
     if out:
         say(f"Written: {out}")
-
-
-@everyday("over", "seeds", "gamma", "model", "local_steps", "rounds", "workers", "percent", "out", "jobs", "json")
-@takes_experiment
-def sweep(
-    experiment: Experiment,
-    over: Annotated[list[str] | None, options.over("Run with several values of a key of the experiment")] = None,
-    seeds: Annotated[int, typer.Option(help="Number of seeds, counted up from --seed.")] = 1,
-    out: Annotated[
-        Path | None, typer.Option(help="Directory for the runs, the pictures and result.json; required.")
-    ] = None,
-    jobs: Annotated[int | None, typer.Option(help="Number of runs at the same time \\[default: one per core].")] = None,
-    json: options.Json = False,
-) -> None:
-    """Run an experiment for every combination of values and every seed.
-
-    Every run is saved in OUT/runs, so repeating the same command resumes an interrupted sweep. There is a picture for
-    each combination of all keys except the first, with a line for each value of the first.
-
-    Example: fedgauge runs sweep experiment.toml --over local_steps=1,5,20 --over percent=50,75 --seeds 5 --out swept
-    """
-    from fedgauge.base.errors import InputError, InterruptedCommandError, count
-
-    if out is None:
-        raise InputError("sweep needs --out, the directory for its runs; name a new one.")
-    options.check_directory(out)
-    options.allow_user_modules()
-    if jobs is not None:
-        count("jobs", jobs)
-    values = options.values_over(over or [])
-    from fedgauge.show import console, files
-    from fedgauge.show.views.comparisons import view_of_sweep
-    from fedgauge.simulation.experiment.sweep import Sweep, run_sweep
-
-    planned = Sweep(experiment, values, seeds)
-    with console.progress() as bar:
-        task = bar.add_task("starting", total=None)
-
-        def progress(done: int, total: int, ended: int) -> None:
-            runs = f"{ended} of {len(planned.cells)} runs, rounds"
-            bar.update(task, completed=done, total=total, description=runs)
-
-        result = run_sweep(planned, out / "runs", jobs, progress)
-    if result is None:
-        raise InterruptedCommandError(f"Interrupted; repeat the same command to resume the runs in {out}.")
-    result = replace(result, command=command_line())
-    written = files.save(result, out)
-    if json:
-        options.print_json(result.to_json())
-    else:
-        console.show(view_of_sweep(result))
-        say("Written: " + ", ".join(map(str, written)))

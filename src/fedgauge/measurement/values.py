@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from fedgauge.base.errors import InputError
 from fedgauge.simulation.experiment.config import Experiment
-from fedgauge.values import Constants, Estimate, Result, Scope, Value
+from fedgauge.values import Constants, Estimate, Origin, Result, Scope, Value
 from fedgauge.values.answer import StepEfficiency
 from fedgauge.values.display import Displayed
 
@@ -86,6 +86,8 @@ class Measurement(Result, Displayed):
 
     kind: ClassVar[str] = "measurement"
     written_by: ClassVar[str] = "measure"
+    file: ClassVar[str] = "measure"
+    lies_beside: ClassVar[bool] = True
     is_sealed: ClassVar[bool] = True
     derived_names: ClassVar[tuple[str, ...]] = ("constants",)
 
@@ -112,6 +114,11 @@ class Measurement(Result, Displayed):
                 if held is None or _rank(estimate) < _rank(held):
                     chosen[estimate.symbol] = estimate
         return Constants(tuple(chosen.values()))
+
+    @property
+    def origin(self) -> Origin:
+        """The federation that was measured."""
+        return Origin(self.settings.get("federation"), experiment=self.settings.get("experiment"))
 
     def reading(self, name: str) -> Reading | None:
         """The reading with that name, or None if it was not taken."""
@@ -188,6 +195,7 @@ class Design(Result, Displayed):
 
     kind: ClassVar[str] = "design"
     written_by: ClassVar[str] = "data design --out"
+    file: ClassVar[str] = "design"
 
     settings: Mapping[str, Any]
     zeta: float
@@ -227,6 +235,11 @@ class WorkerEvaluation(Result, Displayed):
             held = getattr(self, name)
             if not self.losses or (held is not None and len(held) != len(self.losses)):
                 raise InputError(f"{name} must have one entry for each of the {len(self.losses)} workers' losses.")
+
+    @property
+    def origin(self) -> Origin:
+        """The federation whose workers were evaluated."""
+        return Origin(self.federation)
 
     def _columns(self) -> dict[str, tuple[tuple[float, ...], bool]]:
         """What there is, and whether more of it is worse."""

@@ -8,39 +8,24 @@ from pathlib import Path
 import numpy as np
 
 from fedgauge.base.files import make_directories, write_atomically, write_json
-from fedgauge.measurement.gauge.result import GaugeResult
 from fedgauge.measurement.values import Design, Measurement
-from fedgauge.planning.plan import Plan
-from fedgauge.planning.theory_plan import TheoryPlan
 from fedgauge.show.charts import HeatMap
 from fedgauge.show.pictures import draw
 from fedgauge.show.views import view
-from fedgauge.show.views.comparisons import sweep_charts
-from fedgauge.simulation.experiment.sweep import SweepResult
 from fedgauge.values import Result
-
-_NAMES: dict[type[Result], str] = {
-    GaugeResult: "gauge",
-    Measurement: "measure",
-    Plan: "plan",
-    TheoryPlan: "theory",
-    Design: "design",
-    SweepResult: "result",
-}
-"""The files of each kind of result, without their suffix."""
 
 
 def write(result: Result, directory: Path) -> Path:
     """Write a result as JSON alone; return the file."""
     make_directories(directory)
-    path = directory / f"{_NAMES[type(result)]}.json"
+    path = directory / f"{result.file}.json"
     write_json(path, result.to_json())
     return path
 
 
 def draw_result(result: Result, directory: Path) -> Path:
     """Draw a result beside its file; return the picture."""
-    path, shown = directory / f"{_NAMES[type(result)]}.png", view(result)
+    path, shown = directory / f"{result.file}.png", view(result)
     draw(shown.charts, path, shown.columns)
     return path
 
@@ -84,32 +69,3 @@ def _(design: Design, directory: Path) -> list[Path]:
             paths.append(directory / f"{each.kind}.toml")
             write_atomically(paths[-1], each.to_toml().encode())
     return paths
-
-
-@save.register
-def _(sweep: SweepResult, directory: Path) -> list[Path]:
-    return [write(sweep, directory), *draw_sweep(sweep, directory)]
-
-
-def draw_sweep(sweep: SweepResult, directory: Path) -> list[Path]:
-    """Draw the curves of a sweep: a picture for each combination of all keys but the first."""
-    paths = []
-    for key, charts in sweep_charts(sweep).items():
-        paths.append(directory / f"{key or 'curves'}.png")
-        draw(charts, paths[-1])
-    return paths
-
-
-def write_plan(plan: Plan, directory: Path) -> None:
-    """Write plan.json and, if there is something to run, plan.toml."""
-    write(plan, directory)
-    if plan.toml:
-        write_atomically(directory / "plan.toml", plan.toml.encode())
-    else:
-        # One from an earlier plan would not be this one's.
-        (directory / "plan.toml").unlink(missing_ok=True)
-
-
-def draw_plan(plan: Plan, directory: Path) -> list[Path]:
-    """Draw plan.png and, if there is a plan by theory, theory.png."""
-    return [draw_result(each, directory) for each in (plan, plan.theory) if each]

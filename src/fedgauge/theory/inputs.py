@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from fedgauge.base.errors import InputError, nearest
 from fedgauge.base.types import Floats
-from fedgauge.values import Kind
+from fedgauge.values import Constants, Estimate, Kind
 
 Values = dict[str, Floats]
 
@@ -163,3 +163,44 @@ class Counterexample:
     hessians: tuple[Any, ...]
     start: tuple[float, ...]
     settings: Mapping[str, float]
+
+
+# -- from measured constants -------------------------------------------------------------------------------------------
+
+
+End = Literal["value", "best", "worst"]
+# For each symbol, the constants that can supply it, and the power to which each is raised. The proofs use the mean of
+# zeta over workers.
+_STANDS: dict[str, tuple[tuple[str, int], ...]] = {
+    "sigma2": (("sigma2", 1), ("sigma", 2)),
+    "zeta2": (("zeta2", 1), ("zeta", 2), ("zeta_rms", 2)),
+    "L_h_rms": (("L_h_rms", 1), ("L_h_paper", 1)),
+}
+
+
+class SymbolValue(NamedTuple):
+    """The value of a theorem's symbol: an estimate, and the power to which it is raised."""
+
+    estimate: Estimate
+    power: int
+
+    def at(self, end: End) -> float:
+        """The value, or the end of its interval at which a bound is smaller (best) or larger (worst)."""
+        if end == "value":
+            return float(self.estimate.value) ** self.power
+        # A bound grows with every constant except mu.
+        low = (end == "best") != (self.estimate.symbol == "mu")
+        return float(self.estimate.low if low else self.estimate.high) ** self.power
+
+
+def look_up(constants: Constants, symbol: str) -> SymbolValue | None:
+    """Find the constant that supplies a theorem's symbol; None if there is none.
+
+    >>> look_up(Constants((Estimate("sigma", 2.0, 1.0, 3.0, "sample", "batches"),)), "sigma2").at("worst")
+    9.0
+    """
+    for name, power in _STANDS.get(symbol, ((symbol, 1),)):
+        estimate = constants.get(name)
+        if estimate is not None:
+            return SymbolValue(estimate, power)
+    return None

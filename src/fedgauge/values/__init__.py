@@ -9,7 +9,7 @@ from fedgauge.base.codec import Value
 from fedgauge.base.types import Array
 from fedgauge.values.bounds import Bound, Condition, Inequality, Number, Source, Term, Version
 from fedgauge.values.estimates import SETTINGS, Constants, Estimate, Kind, Scope, Subject, initial_gap, is_safe
-from fedgauge.values.results import Result
+from fedgauge.values.results import Origin, Result
 from fedgauge.values.traces import Observer, Round, Status, Trace
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Kind",
     "Number",
     "Observer",
+    "Origin",
     "Result",
     "Round",
     "Scope",

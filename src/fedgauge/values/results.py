@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from fedgauge.base.codec import Value
 from fedgauge.base.errors import InputError
@@ -48,6 +48,20 @@ def check_seal(data: Mapping[str, Any], name: str) -> None:
         raise AlteredError(f"{name} has changed since fedgauge wrote it: its contents do not fit its digest.")
 
 
+class Origin(NamedTuple):
+    """What a result is about, as far as it says so: by this a report tells whether it belongs to a run.
+
+    Attributes:
+        federation: the digest of the federation.
+        algorithm: the name of the algorithm; None if the result holds for every algorithm.
+        experiment: the experiment, as a JSON object of sections.
+    """
+
+    federation: str | None = None
+    algorithm: str | None = None
+    experiment: Mapping[str, Any] | None = None
+
+
 @dataclass(frozen=True)
 class Result(Value):
     """A value that is written to its own file.
@@ -56,6 +70,8 @@ class Result(Value):
         kind: the name of this kind of result in its files; report sections are registered by it.
         version: the version of the file format.
         written_by: the command that writes such files, without the word fedgauge.
+        file: the name of such files, without their suffix.
+        lies_beside: whether a report on a run looks for such a file in the directories around the run.
         is_sealed: whether such files hold a digest of their contents, without which they are not read.
         derived_names: entries that :meth:`derived` adds for readers of the file, and that are not read back.
 
@@ -75,6 +91,8 @@ class Result(Value):
     kind: ClassVar[str]
     version: ClassVar[int] = 1
     written_by: ClassVar[str]
+    file: ClassVar[str] = "result"
+    lies_beside: ClassVar[bool] = False
     is_sealed: ClassVar[bool] = False
     derived_names: ClassVar[tuple[str, ...]] = ()
 
@@ -88,6 +106,11 @@ class Result(Value):
         derived = dict(zip(self.derived_names, self.derived(), strict=True))
         entries = {**self.heading(), **super().to_json(), **derived}
         return sealed(entries) if self.is_sealed else entries
+
+    @property
+    def origin(self) -> Origin:
+        """What the result is about; nothing, unless a kind of result says more."""
+        return Origin()
 
     def derived(self) -> tuple[Any, ...]:
         """What readers of the file want to know beyond its fields, in the order of ``derived_names``."""

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-import fedgauge.planning.comparison
 import fedgauge.theory.answer
+import fedgauge.theory.comparison
 import fedgauge.values.bounds
 import fedgauge.values.estimates
 from fedgauge.cli import main
@@ -22,8 +22,8 @@ TRIALS = 14
 def _blind(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compare no digests; and let no report compare its run with the constants, which notices most of what follows."""
     monkeypatch.setattr(fedgauge.values.estimates, "misfit", lambda *_: None)
-    monkeypatch.setattr(fedgauge.planning.comparison, "refuted", lambda *_: ())
-    monkeypatch.setattr(fedgauge.planning.comparison, "_surpassed", lambda *_: ())
+    monkeypatch.setattr(fedgauge.theory.comparison, "refuted", lambda *_: ())
+    monkeypatch.setattr(fedgauge.theory.comparison, "_surpassed", lambda *_: ())
 
 
 def test_certificates_are_many_and_true() -> None:

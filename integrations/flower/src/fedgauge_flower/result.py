@@ -16,13 +16,13 @@ from fedgauge.base.files import write_json
 from fedgauge.federation.participation import Participation
 from fedgauge.measurement.trajectory import readings
 from fedgauge.measurement.values import Measurement, Reading
-from fedgauge.planning.by_theory import theory_plan
-from fedgauge.planning.goal import Goal
-from fedgauge.planning.theory_plan import TheoryPlan
 from fedgauge.simulation.runs.manifest import add_to_manifest
 from fedgauge.simulation.runs.reader import read_json, read_trace
 from fedgauge.values import Estimate, Scope, Trace, initial_gap
 from fedgauge_flower.noise import Noise
+from fedgauge_planning.by_theory import theory_plan
+from fedgauge_planning.goal import Goal
+from fedgauge_planning.theory_result import TheoryPlan
 
 _NOISE = (
     "How far a stochastic gradient is from its mean, at the last model and along the run, for the batch size in use."

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from fedgauge.simulation.experiment.sweep import over_seeds
+from fedgauge_planning.sweep import over_seeds
 from fedgauge_wang2024 import training_curves
 from fedgauge_wang2024.studies import FIGURES, STUDIES, Panel
 from fedgauge_wang2024.trained import guess_loss, is_trained

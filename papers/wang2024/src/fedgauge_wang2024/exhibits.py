@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 from fedgauge.base.errors import InputError
 from fedgauge.base.progress import silent
 from fedgauge.base.types import Progress
-from fedgauge.planning.plan import Plan
-from fedgauge.show import files
 from fedgauge.show.results.reading import kind_of
-from fedgauge.simulation.experiment.sweep import SweepResult
 from fedgauge.simulation.options import HERE, Compute
+from fedgauge_planning.files import draw_plan, draw_sweep
+from fedgauge_planning.plan_result import Plan
+from fedgauge_planning.sweep import SweepResult
 from fedgauge_wang2024 import lens_orders, sampling, sketch, table1, table2, training_curves
 from fedgauge_wang2024.earlier import known_runs, read_earlier
 from fedgauge_wang2024.places import kept, place_of, places
@@ -194,9 +194,9 @@ def draw_stored(results: Path) -> Iterator[Path]:
             elif path.name == "lenses.json":
                 yield _picture(lens_orders, data, results / "lenses.png")
             elif kind_of(data) is SweepResult:
-                yield from files.draw_sweep(SweepResult.from_json(data), path.parent)
+                yield from draw_sweep(SweepResult.from_json(data), path.parent)
             elif kind_of(data) is Plan:
-                yield from files.draw_plan(Plan.from_json(data), path.parent)
+                yield from draw_plan(Plan.from_json(data), path.parent)
         except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
             raise InputError(f"{path} is damaged, or another version wrote it; write it again.") from None
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from fedgauge.base.errors import InputError
-from fedgauge.simulation.experiment.sweep import SweepResult
 from fedgauge.theory import find
 from fedgauge.values import Constants, Estimate, Result, Value
+from fedgauge_planning.sweep import SweepResult
 
 
 @dataclass(frozen=True)

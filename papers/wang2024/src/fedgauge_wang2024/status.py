@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from fedgauge.base.progress import silent
 from fedgauge.base.types import Progress
 from fedgauge.simulation.experiment.jobs import ended_run
-from fedgauge.simulation.experiment.sweep import Cell, Sweep
+from fedgauge_planning.sweep import Cell, Sweep
 from fedgauge_wang2024 import table1, table2
 from fedgauge_wang2024.earlier import known_cell, known_runs
 from fedgauge_wang2024.exhibits import earlier_curves, earlier_table, table1_of

@@ -16,9 +16,9 @@ from fedgauge.base.progress import silent
 from fedgauge.base.types import Progress
 from fedgauge.show import console, pictures
 from fedgauge.show.charts import LineChart
-from fedgauge.show.views.comparisons import band
-from fedgauge.simulation.experiment.sweep import SeedCurve, Sweep, run_sweep, shown
 from fedgauge.simulation.options import HERE, Compute
+from fedgauge_planning.sweep import SeedCurve, Sweep, run_sweep, shown
+from fedgauge_planning.sweep_views import band
 from fedgauge_wang2024.earlier import known_runs, without_place
 from fedgauge_wang2024.places import spelling
 from fedgauge_wang2024.results import CurvesFigure

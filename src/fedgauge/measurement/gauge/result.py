@@ -12,7 +12,7 @@ from fedgauge.base.errors import count
 from fedgauge.measurement.gauge.cause import Cause
 from fedgauge.values.answer import Answer, StepEfficiency
 from fedgauge.values.display import Displayed
-from fedgauge.values.results import Result
+from fedgauge.values.results import Origin, Result
 
 AROUND = 512
 """Steps of the run around one model, or more for many local steps."""
@@ -112,7 +112,7 @@ class GaugeResult(Result, Displayed):
         rate: how the rate was chosen; None if it was given.
     """
 
-    kind, written_by, is_sealed = "gauge", "gauge --out", True
+    kind, written_by, file, lies_beside, is_sealed = "gauge", "gauge --out", "gauge", True, True
     derived_names = ("sentence", "recommended")
 
     answer: Answer
@@ -126,6 +126,12 @@ class GaugeResult(Result, Displayed):
     cause: Cause | None = None
     base: Mapping[str, Any] | None = None
     rate: RateSearch | None = None
+
+    @property
+    def origin(self) -> Origin:
+        """The federation and the algorithm that were gauged."""
+        algorithm = (self.settings.get("algorithm") or {}).get("name")
+        return Origin(self.settings.get("federation"), algorithm, self.settings.get("experiment"))
 
     @property
     def efficiency(self) -> tuple[StepEfficiency, ...]:

@@ -18,6 +18,8 @@ from fedgauge.show.web.elements import STANDINGS, CellValue, html_facts, html_ta
 from fedgauge.values import Result
 
 Kind = TypeVar("Kind", bound=Result)
+ANY = "any"
+"""Stands for every kind of result."""
 _BESIDE = 5  # the most columns of a table that stands beside charts, if its cells are not brief
 _VIEW = """\
 {% if standing %}{{ standing_line(standing) }}{% endif %}
@@ -47,6 +49,7 @@ class Heading:
         summary: what a reader wants to know next, below the headline; nothing by default.
         card: the answer to how many local steps, with which a report begins that has one; None by default.
         goes_first: whether its card goes before those of other results.
+        files: what to run next, by the names of files; by default, the experiment behind the result.
     """
 
     noun: str
@@ -56,6 +59,7 @@ class Heading:
     summary: Callable[[ReportInput], str] = lambda _: ""
     card: Callable[[ReportInput], View | None] = lambda _: None
     goes_first: bool = False
+    files: Callable[[ReportInput], Mapping[str, str]] | None = None
 
 
 @dataclass(frozen=True)
@@ -101,11 +105,13 @@ class Section:
     Attributes:
         name: its address on the page.
         title: its heading.
-        kinds: it is shown where the report has a result of one of these kinds; always, if there are none.
+        kinds: it is shown where the report has a result of one of these kinds, which may be :data:`ANY`; always, if
+            there are none.
         show: the view of what it shows, or what its template is given; None where there is nothing to show.
         template: jinja2, which may call the elements of :mod:`fedgauge.show.web.elements`; that of a view by default.
         heading: what a report that is mainly about the first of the kinds says at its beginning and its end.
         is_last_beside_run: whether it comes after all others where the report is about a run.
+        after: for a section of another distribution, the name of the library's section that it follows.
     """
 
     name: str
@@ -115,10 +121,11 @@ class Section:
     template: str = _VIEW
     heading: Heading | None = None
     is_last_beside_run: bool = False
+    after: str = "rounds"
 
     def render(self, given: ReportInput) -> RenderedSection | None:
         """The section as HTML; None where there is nothing to show."""
-        if self.kinds and not set(self.kinds) & set(given.results.kinds):
+        if self.kinds and not set(self.kinds) & {ANY, *given.results.kinds}:
             return None
         content = self.show(given)
         if content is None:

@@ -5,16 +5,15 @@ All of it is computed here, before anything is rendered, and handed to the repor
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from fedgauge.base.errors import InputError, MachineError
-from fedgauge.planning.comparison import Comparison, compare
-from fedgauge.show.results.reading import FoundResults
+from fedgauge.show.results.reading import RUN, FoundResults
 from fedgauge.simulation.experiment.config import Experiment
 from fedgauge.simulation.runs.reader import FoundRun
+from fedgauge.theory.comparison import Comparison, compare
 from fedgauge.values import Constants, Estimate
 
 if TYPE_CHECKING:
@@ -71,7 +70,6 @@ def background_of(results: FoundResults) -> Background:
     if workers is None and results.measurement:  # which is of the same federation, or it would have been refused
         workers = results.measurement.settings.get("workers")
     comparison = None
-    # A plan's constants belong to the plan's experiment, which need not be the run's.
     constants = results.measurement.constants if results.measurement else None
     if results.run and constants:
         try:
@@ -88,20 +86,16 @@ def background_of(results: FoundResults) -> Background:
 
 
 def _experiment(results: FoundResults) -> Experiment | None:
-    """The experiment that was run, measured, planned, gauged or swept, in that order."""
-    sources: dict[str, Mapping[str, Any] | None] = {
-        f"{results.path}: experiment.toml": results.run.experiment if results.run else None,
-        "The measurement": results.measurement.settings.get("experiment") if results.measurement else None,
-        "The plan": results.plan.experiment if results.plan else None,
-        "The gauge": results.by_kind["gauge"].settings.get("experiment") if "gauge" in results.by_kind else None,
-        results.path: results.by_kind["sweep"].experiment if "sweep" in results.by_kind else None,
-    }
-    for name, data in sources.items():
+    """The experiment that was run, or else the one behind the first result that has one."""
+    for kind in results.kinds:
+        found = results.by_kind[kind]
+        data = found.experiment if kind == RUN else found.origin.experiment
         if data:
             try:
                 return Experiment.from_json(data)
             except InputError as error:
-                raise InputError(f"{name} does not fit this version of fedgauge: {error}") from None
+                where = f"{results.path}: experiment.toml" if kind == RUN else f"The {kind}"
+                raise InputError(f"{where} does not fit this version of fedgauge: {error}") from None
     return None
 
 

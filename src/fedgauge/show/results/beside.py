@@ -1,4 +1,4 @@
-"""Finds the gauge, the measurement and the plan that belong to a run, in the directories around it."""
+"""Finds the results that belong to a run, such as its gauge and its measurement, in the directories around it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from fedgauge.base.errors import InputError
-from fedgauge.measurement.gauge.result import GaugeResult
 from fedgauge.measurement.values import Measurement
-from fedgauge.planning.plan import Plan
-from fedgauge.show.results.reading import FoundResults, read_results
+from fedgauge.show.results.reading import RESULTS, FoundResults, read_results
 from fedgauge.simulation.experiment.config import Experiment
 from fedgauge.simulation.runs.reader import FoundRun
-
-_FILES = {GaugeResult.kind: "gauge.json", Measurement.kind: "measure.json", Plan.kind: "plan.json"}
+from fedgauge.values import Origin
 
 
 @dataclass(frozen=True)
@@ -51,15 +48,17 @@ def add_beside(results: FoundResults) -> Beside:
     run, used, left_out = results.run, [], {}
     if run is None:
         return Beside(results)
-    for kind, name in _FILES.items():
+    for kind in (kind for kind, made in RESULTS.items() if made.lies_beside and kind not in results.by_kind):
         fitting: list[tuple[bool, Path, Any]] = []
-        for path in _places(Path(run.path), name) if kind not in results.by_kind else ():
+        for path in _places(Path(run.path), f"{RESULTS[kind].file}.json"):
             try:
                 result = read_results(path).by_kind[kind]
             except (InputError, KeyError):
                 left_out[path] = "not readable as a result of this version"
                 continue
-            why = _stranger(run, result)
+            if result.origin == Origin():
+                continue  # nothing says what it belongs to
+            why = _stranger(run, result.origin)
             if why:
                 left_out[path] = why
             else:
@@ -79,19 +78,17 @@ def _places(run: Path, name: str) -> Iterator[Path]:
         yield from (path / name for path in (parent, *near) if (path / name).is_file())
 
 
-def _stranger(run: FoundRun, result: Any) -> str:
+def _stranger(run: FoundRun, origin: Origin) -> str:
     """Why a result does not belong to a run; empty if it does."""
-    if isinstance(result, Plan):
-        try:
-            same = run.experiment and _federation(run.experiment) == _federation(result.experiment)
-        except InputError:
-            same = False
-        return "" if same else "for another experiment"
-    if result.settings.get("federation") != run.settings.get("federation"):
-        return "of another federation"
-    # A gauge is about one algorithm; constants belong to the federation.
-    names = [settings.get("algorithm", {}).get("name") for settings in (run.settings, result.settings)]
-    return "of another algorithm" if isinstance(result, GaugeResult) and names[0] != names[1] else ""
+    if origin.federation:
+        if origin.federation != run.settings.get("federation"):
+            return "of another federation"
+        return "of another algorithm" if origin.algorithm not in (None, run.settings["algorithm"]["name"]) else ""
+    try:
+        same = run.experiment and origin.experiment and _federation(run.experiment) == _federation(origin.experiment)
+    except InputError:
+        same = False
+    return "" if same else "for another experiment"
 
 
 def _federation(data: Mapping[str, Any]) -> tuple[Any, ...]:

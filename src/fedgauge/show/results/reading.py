@@ -1,4 +1,4 @@
-"""Reads the files that a report is about: a run, a measurement, a plan, a sweep, or a result of ``reproduce``.
+"""Reads the files that a report is about: a run, a measurement, or another result.
 
 Nothing is computed here beyond checking that what a file holds fits together.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -16,16 +17,13 @@ from fedgauge.base.codec import parse_json
 from fedgauge.base.errors import InputError, nearest
 from fedgauge.base.files import read_file, read_json_input
 from fedgauge.base.user_code import RESULTS as ADDED
-from fedgauge.base.user_code import plugins
+from fedgauge.base.user_code import plugins, remedy
 from fedgauge.measurement.gauge.result import GaugeResult
 from fedgauge.measurement.inspection_result import Inspection
 from fedgauge.measurement.live.probe_result import ProbeResult
 from fedgauge.measurement.parts import Decomposition, Parts
 from fedgauge.measurement.values import Design, Measurement, WorkerEvaluation
-from fedgauge.planning.plan import Plan
-from fedgauge.planning.theory_plan import TheoryPlan
 from fedgauge.show.views import view
-from fedgauge.simulation.experiment.sweep import SweepResult
 from fedgauge.simulation.runs.reader import FoundRun, read_run, source_of
 from fedgauge.simulation.settings import Settings
 from fedgauge.values import Result, Round
@@ -33,8 +31,6 @@ from fedgauge.values.results import AlteredError
 
 RUN = "run"
 """The kind of a run's directory, which is no single file."""
-_FILES = ("gauge.json", "measure.json", "plan.json", "theory.json")
-"""Results that may lie beside a run."""
 _ALONE = ("result.json", "digits.json", "mnist.json", "ledger.json")
 """Results that lie in a directory of their own."""
 _KINDS: Mapping[str, tuple[type, ...]] = {
@@ -71,43 +67,21 @@ class FoundResults:
         """The measurement."""
         return cast("Measurement | None", self.by_kind.get(Measurement.kind))
 
-    @property
-    def plan(self) -> Plan | None:
-        """The plan by trial."""
-        return cast("Plan | None", self.by_kind.get(Plan.kind))
-
     def adding(self, kind: str, result: Any) -> FoundResults:
         """The same with one more result."""
         return replace(self, by_kind={**self.by_kind, kind: result})
 
 
-def read_results(
-    path: Path,
-    measure: Path | None = None,
-    plan: Path | None = None,
-    gauge: Path | None = None,
-    workers: Path | None = None,
-) -> FoundResults:
+def read_results(path: Path, named: Mapping[str, Path] = MappingProxyType({})) -> FoundResults:
     """Read what is at a path, and the files that are named beside it.
 
     Args:
-        path: the directory of a run, a measurement, a plan or another result, or one of their JSON files.
-        measure: a measurement's JSON file.
-        plan: the JSON file of a plan, by trial or by theory.
-        gauge: a gauge's JSON file.
-        workers: the JSON file of an evaluation by worker.
+        path: the directory of a run, a measurement or another result, or one of their JSON files.
+        named: JSON files, by the commands that wrote them.
     """
     results = _in_directory(path) if path.is_dir() else _with(FoundResults(str(path)), path)
-    if measure:
-        results = results.adding(Measurement.kind, _decode(Measurement, measure, _read(measure)))
-    if plan:
-        data = _read(plan)
-        kind: type[Result] = TheoryPlan if kind_of(data) is TheoryPlan else Plan
-        results = results.adding(kind.kind, _decode(kind, plan, data))
-    if gauge:
-        results = results.adding(GaugeResult.kind, _decode(GaugeResult, gauge, _read(gauge)))
-    if workers:
-        results = results.adding(WorkerEvaluation.kind, _decode(WorkerEvaluation, workers, _read(workers)))
+    for command, file in named.items():
+        results = _with(results, file, command)
     _check_same(results)
     return results
 
@@ -116,29 +90,34 @@ def _in_directory(path: Path) -> FoundResults:
     results = FoundResults(str(path))
     if (path / "settings.json").is_file():
         results = results.adding(RUN, _run(path))
-    for name in _FILES if results.run else (*_FILES, *_ALONE):
+    beside = [f"{kind.file}.json" for kind in RESULTS.values() if kind.lies_beside]
+    for name in beside if results.run else (*beside, *_ALONE):
         if (path / name).is_file():
             results = _with(results, path / name)
     if not results.by_kind:
         raise InputError(
-            f"{path} holds nothing to report: none of settings.json (a run), gauge.json, measure.json, plan.json,"
-            " theory.json, ledger.json and the result.json of a sweep, a figure or a table; name a directory with one."
+            f"{path} holds nothing to report: none of settings.json (a run), {', '.join(beside)}, ledger.json and the"
+            " result.json of a sweep, a figure or a table; name a directory with one."
         )
     return results
 
 
-def _with(results: FoundResults, path: Path) -> FoundResults:
+def _with(results: FoundResults, path: Path, command: str = "") -> FoundResults:
+    """Add what a file holds, which a command must have written if one is named."""
     data = _read(path)
     try:
         kind = kind_of(data)
     except InputError as error:
-        raise InputError(_misfit(path, error)) from None
+        missing = remedy(str(data["kind"]))
+        raise InputError(f"{path} is read by another package; {missing}" if missing else _misfit(path, error)) from None
     if kind is None:
         held = ", ".join(list(data)[:4]) or "nothing"
         raise InputError(
             f"{path} is neither a measurement nor a plan nor any other result of fedgauge (it holds {held}); name a"
             " file that 'fedgauge measure', 'plan', 'runs sweep' or 'paper' wrote."
         )
+    if not kind.written_by.startswith(command):
+        raise InputError(f"{path} is the result of 'fedgauge {kind.written_by}'; name one of 'fedgauge {command}'.")
     return results.adding(kind.kind, _decode(kind, path, data))
 
 
@@ -155,10 +134,10 @@ def _decode(kind: type[Result], path: Path, data: Mapping[str, Any]) -> Any:
         made = kind.from_json(data)
         if isinstance(made, Measurement):
             parts_of(made)
-        elif isinstance(made, Plan):
-            _check_plan(made)
-        # What a view shows has to be there.
-        view(made)
+        # What a view shows has to be there, of a result inside another too.
+        for each in (made, *vars(made).values()):
+            if isinstance(each, Result):
+                view(each)
     except AlteredError:
         raise InputError(
             f"{path} has changed since fedgauge wrote it: its contents do not fit its digest; write it again with"
@@ -187,17 +166,6 @@ def parts_of(measurement: Measurement) -> tuple[Parts, ...]:
         if not part.squares.size or not all(np.isfinite(held).all() and (held >= 0).all() for held in numbers):
             raise InputError("The parts of a constant must be finite numbers of at least 0, for one worker or more.")
     return parts
-
-
-def _check_plan(plan: Plan) -> None:
-    """Check that what a plan derives from its parts can be derived."""
-    if plan.choice.I not in [terms.I for terms in plan.terms]:
-        raise InputError("Plan.terms must have an entry for the choice.")
-    if plan.choice not in [entry.candidate for entry in plan.race.entries]:
-        raise InputError("Plan.race.entries must have an entry for the choice.")
-    _ = plan.toml
-    if plan.theory:
-        view(plan.theory)
 
 
 # -- runs --------------------------------------------------------------------------------------------------------
@@ -258,28 +226,28 @@ def _check_records(path: Path, sound: int) -> None:
 
 
 def _check_same(results: FoundResults) -> None:
-    """Refuse constants, gauges and plans of one federation beside a run on another."""
-    run, plan = results.run, results.plan
-    if run and plan and run.experiment:
-        # A file may have been named from another place.
-        mine, planned = (Path(source_of(held)).name for held in (run.experiment, plan.experiment))
-        if mine != planned:
-            raise InputError(
-                f"The plan is for {planned}, and the run in {run.path} is on {mine}; name a plan for the same data."
-            )
-    gauged, evaluated = (results.by_kind.get(each.kind) for each in (GaugeResult, WorkerEvaluation))
-    others = (
-        ("measurement", results.measurement and results.measurement.settings.get("federation"), "measure", ""),
-        ("gauge", gauged and gauged.settings.get("federation"), "gauge", "/experiment.toml"),
-        ("evaluation by worker", evaluated and evaluated.federation, "runs evaluate", ""),
-    )
-    for name, measured, command, file in others:
-        ran = run.settings.get("federation") if run else None
-        if run and ran and measured and ran != measured:
-            raise InputError(
-                f"The {name} is of another federation than the run in {run.path}; {command} this one with"
-                f" 'fedgauge {command} {run.path}{file} --out DIR'."
-            )
+    """Refuse what is about one federation beside a run on another."""
+    run = results.run
+    if run is None:
+        return
+    for kind in results.kinds[1:]:
+        result = results.by_kind[kind]
+        origin = result.origin
+        if origin.federation:
+            if run.settings.get("federation") not in (None, origin.federation):
+                command = result.written_by.removesuffix(" --out")
+                raise InputError(
+                    f"The result of 'fedgauge {command}' is of another federation than the run in {run.path}; make one"
+                    f" for this run with 'fedgauge {command} {run.path} --out DIR'."
+                )
+        elif origin.experiment and run.experiment:
+            # A file may have been named from another place.
+            mine, other = (Path(source_of(held)).name for held in (run.experiment, origin.experiment))
+            if mine != other:
+                raise InputError(
+                    f"The {kind} is for {other}, and the run in {run.path} is on {mine}; name a {kind} for the same"
+                    " data."
+                )
 
 
 @dataclass(frozen=True)
@@ -302,16 +270,13 @@ RESULTS: Mapping[str, type[Result]] = {
     result.kind: result
     for result in (
         GaugeResult,
-        Plan,
-        SweepResult,
-        TheoryPlan,
+        *(result for added in plugins(ADDED).values() for result in added),
         Measurement,
         Design,
         WorkerEvaluation,
         Inspection,
         ProbeResult,
         DemoResult,
-        *(result for added in plugins(ADDED).values() for result in added),
     )
 }
 """Kinds by name. A report on several results is named after the first of them in this order."""
@@ -320,8 +285,8 @@ RESULTS: Mapping[str, type[Result]] = {
 def kind_of(data: Mapping[str, Any]) -> type[Result] | None:
     """The kind of a file's content, as it says itself.
 
-    >>> kind_of({"kind": "plan"}).__name__, kind_of({"a": 1})
-    ('Plan', None)
+    >>> kind_of({"kind": "gauge"}).__name__, kind_of({"a": 1})
+    ('GaugeResult', None)
     """
     if "kind" not in data:
         return None

@@ -10,7 +10,6 @@ from fedgauge.show.views import (
     inspections,
     measurements,
     partitions,
-    plans,
     probes,
     runs,
 )
@@ -26,7 +25,6 @@ __all__ = [
     "inspections",
     "measurements",
     "partitions",
-    "plans",
     "probes",
     "runs",
     "view",

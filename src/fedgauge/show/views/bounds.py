@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from fedgauge.planning.comparison import Comparison
 from fedgauge.show.charts import LineChart, Mark, Row, RowChart, Series, StackedChart, StackLayer, Style
 from fedgauge.show.views.runs import some
 from fedgauge.show.views.view import (
@@ -26,6 +25,7 @@ from fedgauge.show.views.view import (
 from fedgauge.show.web.writing import shown
 from fedgauge.theory.answer import Other, TheoremAnswer
 from fedgauge.theory.base import Theorem
+from fedgauge.theory.comparison import Comparison
 from fedgauge.theory.corollaries import CorollaryRates
 from fedgauge.theory.expectation import Expectation
 from fedgauge.theory.search import Tuned

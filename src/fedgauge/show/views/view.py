@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from fedgauge.base.user_code import RESULTS, plugins
 from fedgauge.show.charts import Picture
 from fedgauge.show.web.writing import distance, percent
 from fedgauge.values import Bound, Condition, Estimate
@@ -182,7 +183,9 @@ def view(result: object) -> View:
         from fedgauge.show.views.measurements import view_of_certified
 
         return view_of_certified(result)  # type: ignore[arg-type]
-    return View((repr(result),))
+    plugins(RESULTS)  # what other distributions add comes with its views
+    added = view.dispatch(type(result))
+    return View((repr(result),)) if added is view.dispatch(object) else added(result)
 
 
 # -- tables that several kinds of result have ------------------------------------------------------------------------

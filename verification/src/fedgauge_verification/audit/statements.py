@@ -12,8 +12,6 @@ import numpy as np
 
 from fedgauge.algorithms.cost import Cost
 from fedgauge.base.errors import InputError
-from fedgauge.planning.goal import Goal
-from fedgauge.planning.measured_constants import theory_of
 from fedgauge.show.results.background import background_of
 from fedgauge.show.results.reading import read_results
 from fedgauge.simulation.experiment.prepare import execute
@@ -22,6 +20,8 @@ from fedgauge.theory import find, planning_theorems
 from fedgauge.theory.answer import TheoremAnswer, bound
 from fedgauge.theory.arguments import collect
 from fedgauge.values import Version
+from fedgauge_planning.goal import Goal
+from fedgauge_planning.measured_constants import theory_of
 from fedgauge_verification.audit.cases import AuditCase
 
 _MOST_STEPS = {True: 5000, False: 300}
@@ -71,7 +71,7 @@ def by_report(file: Path, about: AuditCase, settings: tuple[float, int, int], pl
     gamma, I, R = settings  # noqa: E741
     changed = about.experiment.changed({"gamma": gamma, "local_steps": I, "rounds": R})
     execute(changed, keep=Keep(place), start=about.start)
-    found = background_of(read_results(place, measure=file)).comparison
+    found = background_of(read_results(place, {"measure": file})).comparison
     if found is None:
         return []
     run = (gamma, 1.0, I, R)

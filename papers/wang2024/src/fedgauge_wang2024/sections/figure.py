@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from fedgauge.show.page.section import Heading, ReportInput, Section
-from fedgauge.show.views.comparisons import best_combination, view_of_sweep
 from fedgauge.show.views.view import View
 from fedgauge.show.web.elements import CellValue
+from fedgauge_planning.sweep_views import best_combination, view_of_sweep
 from fedgauge_wang2024.places import spelling
 from fedgauge_wang2024.results import CurvesFigure
 

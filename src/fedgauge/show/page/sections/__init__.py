@@ -10,20 +10,18 @@ from fedgauge.base.user_code import plugins
 from fedgauge.show.page.section import Section
 from fedgauge.show.page.sections import results, runs
 
-SECTIONS: tuple[Section, ...] = (
+_OWN = (
     runs.ROUNDS,
-    results.PLAN,
-    results.SWEEP,
-    *(section for added in plugins(ADDED).values() for section in added),
     runs.WORKERS,
     results.GAUGE,
     runs.FEDERATION,
     results.ORIGINS,
     results.CONSTANTS,
     results.BOUND,
-    results.CERTIFICATE,
     runs.SETTINGS,
     runs.COMMANDS,
 )
+_ADDED: tuple[Section, ...] = tuple(section for added in plugins(ADDED).values() for section in added)
+SECTIONS = tuple(each for own in _OWN for each in (own, *(one for one in _ADDED if one.after == own.name)))
 """In the order in which the page shows them: what happened, how much of the work counts and why, the theory, and how to
 make all of it again. The last one ends every report."""

@@ -1,4 +1,4 @@
-"""What a report says of other results: plans, sweeps, gauges, measured constants, and what the theory makes of them."""
+"""What a report says of gauges and of measured constants, and what the theory makes of them."""
 
 from __future__ import annotations
 
@@ -9,78 +9,12 @@ from typing import Any
 
 from fedgauge.measurement.gauge.result import GaugeResult
 from fedgauge.measurement.values import Measurement
-from fedgauge.planning.plan import Plan
-from fedgauge.planning.theory_plan import TheoryPlan
-from fedgauge.show.page.section import Heading, ReportInput, Section, answer, shown
-from fedgauge.show.results.reading import RUN
-from fedgauge.show.views.answers import view_of_answer
+from fedgauge.show.page.section import ANY, Heading, ReportInput, Section, answer
 from fedgauge.show.views.bounds import view_of_comparison
 from fedgauge.show.views.gauges import view_of_gauge
 from fedgauge.show.views.measurements import parts_of, view_of_measurement, view_of_parts
-from fedgauge.show.views.plans import race_of, view_of_theory
 from fedgauge.show.views.view import View
 from fedgauge.show.web.elements import CellValue
-from fedgauge.simulation.experiment.sweep import SweepResult
-from fedgauge.simulation.experiment.sweep import shown as plain_value
-
-# -- the plan ----------------------------------------------------------------------------------------------------------
-
-
-def _plan_card(given: ReportInput) -> View | None:
-    answer = given.result(Plan).answer
-    return view_of_answer(answer) if answer else None
-
-
-def _plan_settings(given: ReportInput) -> Mapping[str, CellValue]:
-    plan = given.result(Plan)
-    return {
-        "goal": plan.goal.words,
-        "cost": plan.cost.name,
-        "I from": ", ".join(map(str, plan.space.local_steps)),
-        "γ from": ", ".join(f"{g:g}" for g in plan.space.gammas),
-        "η from": ", ".join(f"{e:g}" for e in plan.space.etas),
-        "M from": ", ".join(map(str, plan.space.participants)),
-    }
-
-
-def _plan_commands(given: ReportInput) -> list[str]:
-    if not given.result(Plan).toml:
-        return []
-    return ["# what was planned, from plan.toml below", "fedgauge simulate plan.toml --out planned"]
-
-
-PLAN = Section(
-    "plan",
-    "The plan and its race",
-    ("plan",),
-    lambda given: race_of(given.result(Plan)),
-    heading=Heading("plan", lambda given: given.result(Plan).verdict, _plan_settings, _plan_commands, card=_plan_card),
-    is_last_beside_run=True,
-)
-
-
-# -- the sweep ---------------------------------------------------------------------------------------------------------
-
-
-def _sweep_settings(given: ReportInput) -> Mapping[str, CellValue]:
-    swept = given.result(SweepResult)
-    over = {key: ", ".join(map(plain_value, values)) for key, values in swept.over.items()}
-    return {**over, "seeds": swept.seeds, "combinations": len(swept.combinations)}
-
-
-def _sweep_commands(given: ReportInput) -> list[str]:
-    command = given.result(SweepResult).command
-    return ["# the sweep", command] if command else []
-
-
-SWEEP = Section(
-    "sweep",
-    "The sweep",
-    ("sweep",),
-    shown(SweepResult),
-    heading=Heading("sweep", answer(SweepResult), _sweep_settings, _sweep_commands),
-)
-
 
 # -- how the answer was measured ---------------------------------------------------------------------------------------
 
@@ -106,7 +40,7 @@ def _gauge_settings(given: ReportInput) -> Mapping[str, CellValue]:
 GAUGE = Section(
     "gauge",
     "How the answer was measured",
-    (GaugeResult.kind, RUN, Plan.kind),
+    (GaugeResult.kind, ANY),
     _gauge_view,
     heading=Heading("gauge", answer(GaugeResult), _gauge_settings, card=_gauge_card, goes_first=True),
 )
@@ -186,26 +120,3 @@ def _bound_view(given: ReportInput) -> View | None:
 
 
 BOUND = Section("bound", "Bound against reality", ("run",), _bound_view)
-
-
-# -- what a theorem certifies for the goal of a plan -------------------------------------------------------------------
-
-
-def _certificate_view(given: ReportInput) -> View | None:
-    plan = given.results.by_kind.get(TheoryPlan.kind) or (given.results.plan.theory if given.results.plan else None)
-    return view_of_theory(plan) if plan else None
-
-
-def _certificate_settings(given: ReportInput) -> Mapping[str, CellValue]:
-    plan = given.result(TheoryPlan)
-    return {"goal": plan.goal.words, "cost": plan.cost.name, "participants M": plan.M}
-
-
-CERTIFICATE = Section(
-    "certificate",
-    "What the theory certifies",
-    ("theory-plan", "plan"),
-    _certificate_view,
-    heading=Heading("plan by theory", answer(TheoryPlan), _certificate_settings),
-    is_last_beside_run=True,
-)

@@ -168,7 +168,7 @@ def _federation_view(given: ReportInput) -> View | None:
     return View(facts=entries, charts=charts, notes=remarks)
 
 
-FEDERATION = Section("federation", "The federation", ("run", "gauge", "measurement", "plan", "sweep"), _federation_view)
+FEDERATION = Section("federation", "The federation", (), _federation_view)
 
 
 # -- the settings ------------------------------------------------------------------------------------------------------
@@ -194,10 +194,8 @@ _COMMANDS_TEMPLATE = """\
 def _commands_view(given: ReportInput) -> Mapping[str, Any]:
     results, experiment = given.results, given.background.experiment
     lines = [line for heading in given.headings for line in heading.commands(given)]
-    files = []
-    if results.plan and results.plan.toml:
-        files.append(("plan.toml", results.plan.toml))
-    if experiment and (results.run or not results.plan):
+    files = [file for heading in given.headings if heading.files for file in heading.files(given).items()]
+    if experiment and (results.run or not any(heading.files for heading in given.headings)):
         files.append(("experiment.toml", experiment.to_toml()))
     environment = dict(results.run.environment) if results.run else {}
     held = environment.pop("versions", {})

@@ -1,1 +1,0 @@
-"""How many local steps, which rates, and the evidence."""
