@@ -127,6 +127,16 @@ SECTIONS = "fedgauge.sections"
 """The group of tuples of sections, which reports show behind those on plans and sweeps."""
 
 
+ENGINES = "fedgauge.engines"
+"""The group of functions that join a cluster (see :mod:`fedgauge.simulation.engines.cluster`), each under its name as
+an engine, such as ``ray``."""
+
+
+def plugin_names(group: str) -> list[str]:
+    """The names of what the installed packages offer in a group, none of which is loaded."""
+    return sorted(entry_points(group=group).names)
+
+
 @cache
 def plugins(group: str) -> dict[str, Any]:
     """Load what the installed packages offer in a group, by name and in the order of names.

@@ -34,7 +34,10 @@ Observer = Annotated[
     ),
 ]
 Engine = Annotated[
-    str | None, typer.Option(help="Where to compute: local (this machine) or ray (a Ray cluster) \\[default: local].")
+    str | None,
+    typer.Option(
+        help="Where to compute: local (this machine) or ray (a Ray cluster, with fedgauge-ray) \\[default: local]."
+    ),
 ]
 Address = Annotated[
     str | None,
