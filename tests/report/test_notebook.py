@@ -23,7 +23,6 @@ from fedgauge.data.partition import Partition
 from fedgauge.data.shifts import Shifted
 from fedgauge.measurement.certification import Certified
 from fedgauge.measurement.parts import Decomposition
-from fedgauge.measurement.values import Design, Designed
 from fedgauge.simulation.experiment.sweep import Combination, SeedCurve, SweepResult
 from fedgauge.theory.corollaries import CorollaryRates
 from fedgauge.theory.search import Tuned
@@ -31,6 +30,7 @@ from fedgauge.values import Estimate
 from fedgauge.values.answer import StepEfficiency
 from fedgauge.values.display import Displayed
 from fedgauge_explorer import region
+from fedgauge_wang2024.design_result import Design, Designed
 
 FEDERATION = fg.random_quadratics(4, 3, hessian_spread=0.5, sigma2=0.1, seed=1)
 VALUES: dict[str, Any] = {
@@ -147,7 +147,7 @@ KINDS: dict[str, type] = {
     "a theorem's bound": fg.Bound,
     "partition": fg.Partition,
     "workers": fg.WorkerEvaluation,
-    "design": fg.Design,
+    "design": Design,
     "sweep": SweepResult,
     "sweep that was run": SweepResult,
     "certified": Certified,
@@ -170,9 +170,7 @@ def test_every_public_result_is_among_them() -> None:
     }
     assert public <= set(KINDS.values())
     others = {fg.Trace, fg.Measurement, fg.Reading, fg.GaugeResult, fg.Plan, fg.TheoryPlan, fg.Expectation, fg.Bound}
-    assert (
-        others | {fg.TheoremAnswer, fg.Partition, fg.Design, fg.WorkerEvaluation, fg.FoundRun, fg.Constants} <= public
-    )
+    assert others | {fg.TheoremAnswer, fg.Partition, fg.WorkerEvaluation, fg.FoundRun, fg.Constants} <= public
 
 
 NOT_RESULTS = {

@@ -127,6 +127,9 @@ SECTIONS = "fedgauge.sections"
 """The group of tuples of sections, which reports show behind those on plans and sweeps."""
 
 
+READINGS = "fedgauge.readings"
+"""The group of functions of a :class:`~fedgauge.measurement.session.Session` that measure, each under the name that
+``--readings`` takes."""
 ENGINES = "fedgauge.engines"
 """The group of functions that join a cluster (see :mod:`fedgauge.simulation.engines.cluster`), each under its name as
 an engine, such as ``ray``."""

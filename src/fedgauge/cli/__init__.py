@@ -56,7 +56,6 @@ for command in (run.demo, gauge.gauge, run.simulate, measure.measure, plan.plan,
     app.command()(command)
 for command in (runs.evaluate, inspection.inspect, runs.sweep):
     runs.app.command()(command)
-data.app.command()(data.design)
 for command in (
     theory.generate,
     theory.constants,

@@ -22,12 +22,11 @@ from fedgauge.base.randomness import Purpose, Streams
 from fedgauge.base.threads import one_thread
 from fedgauge.base.types import Floats
 from fedgauge.federation.participation import Cohort, Participation
-from fedgauge.federation.protocols import Federation, HasSamples, Indices
+from fedgauge.federation.protocols import Federation, HasCurvature, HasSamples, Indices, curvature_of
 from fedgauge.measurement.lanczos import Ritz, keep_worst, largest
-from fedgauge.measurement.lane_probes import Probes
 from fedgauge.simulation.engines.local import Engine, Method, make_engine, map_lanes
 from fedgauge.simulation.options import HERE, Compute
-from fedgauge.simulation.workers import Lane, Remembering, is_large, lanes, total
+from fedgauge.simulation.workers import Lane, LaneWork, Remembering, is_large, lanes, total
 
 _ROWS_BYTES = 2**27
 """The bytes of rows, one per worker, that may be kept until their mean is known; beyond it they are computed twice."""
@@ -50,8 +49,17 @@ class Distances(NamedTuple):
     norms: list[float]
 
 
-class Passes(Probes):
+class Passes(LaneWork):
     """The computations that a lane of workers can do, one chunk of rows at a time."""
+
+    def __init__(self, federation: Federation, chunk: int, seed: int) -> None:
+        super().__init__(federation, chunk)
+        self.seed = seed
+
+    @property
+    def curved(self) -> HasCurvature:
+        """The federation's products with Hessians; an error is raised if it has none."""
+        return curvature_of(self.federation)
 
     def distances(self, lane: Lane, model: torch.Tensor, centre: torch.Tensor) -> Distances:
         """How far each worker's gradient at the model is from ``centre``."""

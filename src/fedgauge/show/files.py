@@ -9,7 +9,7 @@ import numpy as np
 
 from fedgauge.base.files import make_directories, write_atomically, write_json
 from fedgauge.measurement.gauge.result import GaugeResult
-from fedgauge.measurement.values import Design, Measurement
+from fedgauge.measurement.values import Measurement
 from fedgauge.planning.plan import Plan
 from fedgauge.planning.theory_plan import TheoryPlan
 from fedgauge.show.charts import HeatMap
@@ -24,7 +24,6 @@ _NAMES: dict[type[Result], str] = {
     Measurement: "measure",
     Plan: "plan",
     TheoryPlan: "theory",
-    Design: "design",
     SweepResult: "result",
 }
 """The files of each kind of result, without their suffix."""
@@ -72,17 +71,6 @@ def _(measurement: Measurement, directory: Path) -> list[Path]:
     if worst:
         paths.append(directory / "directions.safetensors")
         write_atomically(paths[-1], save_tensors(worst))
-    return paths
-
-
-@save.register
-def _(design: Design, directory: Path) -> list[Path]:
-    """With an experiment file for every federation that has the wanted zeta_rms."""
-    paths = [write(design, directory)]
-    for each in design.federations:
-        if each.reached:
-            paths.append(directory / f"{each.kind}.toml")
-            write_atomically(paths[-1], each.to_toml().encode())
     return paths
 
 

@@ -21,7 +21,7 @@ from fedgauge.measurement.gauge.result import GaugeResult
 from fedgauge.measurement.inspection_result import Inspection
 from fedgauge.measurement.live.probe_result import ProbeResult
 from fedgauge.measurement.parts import Decomposition, Parts
-from fedgauge.measurement.values import Design, Measurement, WorkerEvaluation
+from fedgauge.measurement.values import Measurement, WorkerEvaluation
 from fedgauge.planning.plan import Plan
 from fedgauge.planning.theory_plan import TheoryPlan
 from fedgauge.show.views import view
@@ -306,7 +306,6 @@ RESULTS: Mapping[str, type[Result]] = {
         SweepResult,
         TheoryPlan,
         Measurement,
-        Design,
         WorkerEvaluation,
         Inspection,
         ProbeResult,
