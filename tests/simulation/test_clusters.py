@@ -73,13 +73,19 @@ def test_a_cluster_that_is_installed_computes_rounds_and_jobs(desk: None, tmp_pa
     assert joined == [("here", 3), (None, None), (None, None)]
 
 
-def test_a_cluster_that_is_not_installed_is_named_when_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_that_is_not_installed_is_named_when_it_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("fedgauge.simulation.engines.cluster.plugins", lambda group: {})
     words = r"^engine = ray needs fedgauge-ray, which is not installed; run: pip install fedgauge-ray\.$"
     with pytest.raises(InputError, match=words):
         simulate(QUADRATIC, fedavg(0.1), local_steps=1, rounds=1, compute=Compute(engine="ray"))
     with pytest.raises(InputError, match=words), make_pool(Compute(engine="ray")):
         pass
+    QUADRATIC.write(tmp_path / "fed.json")
+    assert main(["simulate", str(tmp_path / "fed.json"), "--gamma", "0.1", "--engine", "ray"]) == 2
+    said = "fedgauge: --engine ray needs fedgauge-ray, which is not installed; run: pip install fedgauge-ray.\n"
+    assert capsys.readouterr() == ("", said)
     # An experiment that ran there can be read here.
     assert Experiment.of({"source": "digits", "gamma": 0.1, "engine": "ray"}).run.engine == "ray"
 
