@@ -89,21 +89,22 @@ class Passes(LaneWork):
     def products(self, lane: Lane, model: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
         """Each worker's Hessian times one vector, one row per worker."""
         products = [
-            self._times(model, vector.expand(len(part.workers), -1), part.workers) for part, _ in self._parts(lane)
+            self._times(model, vector.expand(len(part.workers), -1), part.workers)
+            for part, _ in lane.chunks(self.chunk)
         ]
         return torch.cat(products)
 
     def contract(self, lane: Lane, model: torch.Tensor) -> torch.Tensor:
         """Weighted sum of each worker's Hessian times its own row of the lane's memory."""
         total = _zeros(model)
-        for (workers, _, weights), rows in self._parts(lane):
+        for (workers, _, weights), rows in lane.chunks(self.chunk):
             total += torch.from_numpy(weights).to(model.device) @ self._times(model, rows["rows"], workers).double()
         return total
 
     def deviate(self, lane: Lane, model: torch.Tensor, vector: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
         """Weighted sum of H_i (H_i v - ``mean``), with both products in one go, so that no rows are kept."""
         total = _zeros(model)
-        for (workers, _, weights), _ in self._parts(lane):
+        for (workers, _, weights), _ in lane.chunks(self.chunk):
             rows = self._times(model, vector.expand(len(workers), -1), workers).double() - mean
             total += torch.from_numpy(weights).to(model.device) @ self._times(model, rows, workers).double()
         return total
@@ -122,9 +123,6 @@ class Passes(LaneWork):
 
             keep_worst(worst, worker, largest(product, len(model), tolerance, streams.at(worker=worker + 1)))
         return worst
-
-    def _parts(self, lane: Lane) -> Any:
-        return lane.chunks(self.chunk)
 
     def _times(self, model: torch.Tensor, rows: torch.Tensor, workers: npt.NDArray[np.int64]) -> torch.Tensor:
         return self.curved.hessian_products(model.expand(len(workers), -1), rows.to(model.dtype), workers)
