@@ -19,7 +19,8 @@ BESIDE := \
 	papers/wang2024 \
 	verification[sdp] \
 	explorer \
-	integrations/flower[data]
+	integrations/flower[data] \
+	integrations/ray
 PLACES := $(foreach each,$(BESIDE),$(firstword $(subst [, ,$(each))))
 
 # Which versions are installed: those that the tests passed with last. LOCK=torch.txt takes the newest of all but torch.
@@ -58,7 +59,7 @@ quick-suite: setup
 # What takes a minute for itself: a cluster of several nodes on this machine, some of which are killed, and a job of four
 # processes on two cores.
 test-cluster: setup
-	$(BIN)/python -m pytest -m cluster tests
+	$(BIN)/python -m pytest -m cluster tests integrations/ray/tests
 
 # The integration with NVFlare, in an environment of its own, and a job in NVFlare's simulator; takes a few minutes.
 test-nvflare: build/nvflare/.ready

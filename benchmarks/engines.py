@@ -67,9 +67,10 @@ def _processes(work: Any) -> Any:
 
 
 def _ray(work: Any) -> Any:
-    from fedgauge.simulation.engines.ray_cluster import OnRay
+    from fedgauge.simulation.engines.local import make_engine
+    from fedgauge.simulation.options import Compute
 
-    return OnRay(work, TASKS, None)
+    return make_engine(work, Compute(TASKS, "ray"))
 
 
 # In the order in which they are started: processes are forked before the cluster starts its threads.
@@ -78,7 +79,7 @@ BASE = "two processes"
 
 
 def _bytes(values: Any) -> int:
-    from fedgauge.simulation.engines.ray_cluster import pack
+    from fedgauge_ray.cluster import pack
 
     packed = pack(values)
     return len(packed.content) + int(sum(array.nbytes for array in packed.arrays))

@@ -16,9 +16,9 @@ from typing import Any
 
 from fedgauge import Experiment, GaugeOptions, gauge
 from fedgauge.base.files import write_json
-from fedgauge.measurement.equal_zeta import with_kind
 from fedgauge.simulation.experiment.prepare import prepare
 from fedgauge_wang2024.decisive.federations import federations, source_of
+from fedgauge_wang2024.equal_zeta import with_kind
 from gauge import pairs, summary
 
 STUDY = Path(__file__).parents[1] / "papers" / "wang2024" / "results" / "decisive" / "cifar10.json"

@@ -47,8 +47,6 @@ from .federation.supervised import SupervisedFederation as SupervisedFederation
 from .measurement.certification import certify as certify
 from .measurement.curvature import curvature as curvature
 from .measurement.decomposition import decompose as decompose
-from .measurement.design import DesignOptions as DesignOptions
-from .measurement.design import design as design
 from .measurement.divergence import divergence as divergence
 from .measurement.gauge.gauge import gauge as gauge
 from .measurement.gauge.result import GaugeOptions as GaugeOptions
@@ -56,7 +54,6 @@ from .measurement.gauge.result import GaugeResult as GaugeResult
 from .measurement.gauge.result import RateSearch as RateSearch
 from .measurement.inspection import inspect_models as inspect_models
 from .measurement.inspection_result import Inspection as Inspection
-from .measurement.lenses import lenses as lenses
 from .measurement.live.probe import Probe as Probe
 from .measurement.live.probe_result import ProbedRound as ProbedRound
 from .measurement.live.probe_result import ProbeResult as ProbeResult
@@ -70,7 +67,6 @@ from .measurement.session import MeasureOptions as MeasureOptions
 from .measurement.session import measure as measure
 from .measurement.trajectory import near_convergence as near_convergence
 from .measurement.trajectory import trajectory as trajectory
-from .measurement.values import Design as Design
 from .measurement.values import Measurement as Measurement
 from .measurement.values import Reading as Reading
 from .measurement.values import WorkerEvaluation as WorkerEvaluation

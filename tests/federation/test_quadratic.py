@@ -14,7 +14,7 @@ from tests.strategies import federations
 
 from fedgauge.base.errors import InputError
 from fedgauge.base.randomness import Purpose, Streams
-from fedgauge.federation.quadratic import QuadraticFederation, phi, varphi
+from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.federation.random_quadratics import random_quadratics
 
 
@@ -188,13 +188,6 @@ def test_zeta_is_the_distance_of_the_gradients(federation: QuadraticFederation, 
         gradients = federation.gradients(point.expand(federation.num_workers, -1), everyone(federation))
         distances = (gradients - gradients.mean(dim=0)).norm(dim=1)
         np.testing.assert_allclose(row, distances.numpy(), rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize(("kappa", "k"), [(0.0, 4), (0.5, 4), (1.0, 4), (1.3, 6), (2.0, 3), (1.0 + 1e-9, 7)])
-def test_phi_is_the_sum_that_the_paper_closes(kappa: float, k: int) -> None:
-    assert phi(kappa, k) == pytest.approx(sum(varphi(kappa) ** (2 * j) for j in range(k)))
-    if kappa > 1.01:
-        assert phi(kappa, k) == pytest.approx((kappa ** (2 * k) - 1) / (kappa**2 - 1))
 
 
 def test_kappa_counts_a_zero_hessian_as_one() -> None:

@@ -24,7 +24,6 @@ from fedgauge.data.partition import Partition
 from fedgauge.data.shifts import Shifted
 from fedgauge.measurement.certification import Certified
 from fedgauge.measurement.parts import Decomposition
-from fedgauge.measurement.values import Design, Designed
 from fedgauge.theory.corollaries import CorollaryRates
 from fedgauge.theory.search import Tuned
 from fedgauge.values import Estimate
@@ -32,6 +31,7 @@ from fedgauge.values.answer import StepEfficiency
 from fedgauge.values.display import Displayed
 from fedgauge_explorer import region
 from fedgauge_planning.sweep import Combination, SeedCurve, SweepResult
+from fedgauge_wang2024.design_result import Design, Designed
 
 FEDERATION = fg.random_quadratics(4, 3, hessian_spread=0.5, sigma2=0.1, seed=1)
 VALUES: dict[str, Any] = {
@@ -148,7 +148,7 @@ KINDS: dict[str, type] = {
     "a theorem's bound": fg.Bound,
     "partition": fg.Partition,
     "workers": fg.WorkerEvaluation,
-    "design": fg.Design,
+    "design": Design,
     "sweep": SweepResult,
     "sweep that was run": SweepResult,
     "certified": Certified,
@@ -174,9 +174,7 @@ def test_every_public_result_is_among_them() -> None:
     public = {kind for kind in public_things() if isinstance(kind, type) and issubclass(kind, Displayed)}
     assert public <= set(KINDS.values())
     others = {fg.Trace, fg.Measurement, fg.Reading, fg.GaugeResult, fp.Plan, fp.TheoryPlan, fg.Expectation, fg.Bound}
-    assert (
-        others | {fg.TheoremAnswer, fg.Partition, fg.Design, fg.WorkerEvaluation, fg.FoundRun, fg.Constants} <= public
-    )
+    assert others | {fg.TheoremAnswer, fg.Partition, fg.WorkerEvaluation, fg.FoundRun, fg.Constants} <= public
 
 
 NOT_RESULTS = {

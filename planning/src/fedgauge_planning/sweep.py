@@ -225,7 +225,7 @@ def _run_all(
         compute: where; its ``processes`` is the number of runs at once, by default one per core.
         report: called with the number of rounds that all runs together have done.
     """
-    here, at_once = compute.engine != "ray", compute.processes
+    here, at_once = not compute.on_cluster, compute.processes
     if here:
         if len(cells) == 1 and at_once != 1:
             cells = [_with_all_processes(cells[0], at_once)]
@@ -292,7 +292,7 @@ def run_sweep(
 ) -> SweepResult | None:
     """Run every cell that is not finished in ``out``, and summarise all of them.
 
-    The runs are computed on a cluster if the experiment's engine is ray.
+    The runs are computed on a cluster if the experiment's engine is one.
 
     Args:
         sweep: the sweep to run.

@@ -139,6 +139,19 @@ ELSEWHERE: Mapping[str, tuple[str, ...]] = {
 """The commands and the kinds of results that come with other distributions of ours."""
 
 
+READINGS = "fedgauge.readings"
+"""The group of functions of a :class:`~fedgauge.measurement.session.Session` that measure, each under the name that
+``--readings`` takes."""
+ENGINES = "fedgauge.engines"
+"""The group of functions that join a cluster (see :mod:`fedgauge.simulation.engines.cluster`), each under its name as
+an engine, such as ``ray``."""
+
+
+def plugin_names(group: str) -> list[str]:
+    """The names of what the installed packages offer in a group, none of which is loaded."""
+    return sorted(entry_points(group=group).names)
+
+
 @cache
 def plugins(group: str) -> dict[str, Any]:
     """Load what the installed packages offer in a group, by name and in the order of names.

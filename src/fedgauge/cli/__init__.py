@@ -55,7 +55,6 @@ for command in (run.demo, gauge.gauge, run.simulate, measure.measure, report.rep
     app.command()(command)
 for command in (runs.evaluate, inspection.inspect):
     runs.app.command()(command)
-data.app.command()(data.design)
 for command in (
     theory.generate,
     theory.constants,

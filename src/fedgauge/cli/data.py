@@ -1,4 +1,4 @@
-"""Commands for data: list, get, partition and design."""
+"""Commands for data: list, get and partition."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import typer
 
 from fedgauge.base.terminal import say
 from fedgauge.cli import options
-from fedgauge.cli.experiments import takes_experiment, takes_keys
+from fedgauge.cli.experiments import takes_keys
 from fedgauge.cli.help import everyday
-from fedgauge.simulation.experiment.config import Experiment
 
 app = typer.Typer(name="data", no_args_is_help=True)
 _KEYS = (
@@ -171,74 +170,3 @@ def partition(
 
 def _words(text: str) -> str:
     return text.replace("=", " ")
-
-
-@everyday("kind", "zeta", "gamma", "model", "workers", "rounds", "out", "json")
-@takes_experiment
-def design(
-    experiment: Experiment,
-    kind: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A kind of heterogeneity: label (the paper's partition) or a shift; may be repeated"
-            " \\[default: label, mixing and swap]."
-        ),
-    ] = None,
-    zeta: Annotated[
-        float | None,
-        typer.Option(
-            help="The zeta_rms that all federations get \\[default: 0.9 of the largest that every kind reaches]."
-        ),
-    ] = None,
-    along: Annotated[
-        str,
-        typer.Option(
-            help="Where zeta_rms is made equal: at models common to all federations (the first, and three along the"
-            " pooled run without the kinds), or along each one's own pooled run.",
-            metavar="common|own",
-        ),
-    ] = "common",
-    steps: Annotated[
-        int | None,
-        typer.Option(help="Steps of a pooled run \\[default: rounds times local steps]."),
-    ] = None,
-    tolerance: Annotated[float, typer.Option(help="Relative difference from that zeta_rms that is allowed.")] = 0.01,
-    curvature: Annotated[
-        bool, typer.Option(help="Measure L_h and L_tilde from Hessians, which takes long for large models.")
-    ] = True,
-    out: Annotated[
-        Path | None, typer.Option(help="Directory for design.json and one experiment file per federation.")
-    ] = None,
-    json: options.Json = False,
-) -> None:
-    """Make federations of equal zeta_rms that differ in kind, and show what L_h, L_tilde and the gauge are there.
-
-    The strength of each kind is found by bisection. A pooled run has one local step per round, so that all workers stay
-    together.
-
-    Example: fedgauge data design digits --scheme iid --gamma 0.1 --kind label --kind rotation --kind swap --out equal
-    Example: fedgauge gauge equal/rotation.toml
-    """
-    from fedgauge.show import console
-
-    if out:
-        options.check_directory(out)
-    options.allow_user_modules()
-    with console.steps() as progress:
-        from fedgauge.measurement.design import DesignOptions
-        from fedgauge.measurement.design import design as make
-        from fedgauge.measurement.equal_zeta import Bisection
-
-        chosen = DesignOptions(zeta, along, steps, Bisection(tolerance), curvature)  # type: ignore[arg-type]
-        kinds = tuple(kind) if kind else ("label", "mixing", "swap")
-        result = make(experiment, kinds, options=chosen, progress=progress)
-    from fedgauge.show import files
-    from fedgauge.show.views import view
-
-    written = files.save(result, out) if out else []
-    if json:
-        options.print_json(result.to_json())
-    else:
-        console.show(view(result))
-        if written:
-            say("Written: " + ", ".join(map(str, written)))

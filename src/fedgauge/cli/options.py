@@ -7,14 +7,11 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from fedgauge.base.codec import json_text
-
-if TYPE_CHECKING:
-    from fedgauge.simulation.options import Compute
 
 FederationFile = Annotated[Path, typer.Argument(help="The JSON file of a quadratic federation.")]
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run.")]
@@ -31,15 +28,6 @@ Observer = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME", help="wandb, mlflow, or MODULE:FACTORY of your own: it gets every record; may be repeated."
-    ),
-]
-Engine = Annotated[
-    str | None, typer.Option(help="Where to compute: local (this machine) or ray (a Ray cluster) \\[default: local].")
-]
-Address = Annotated[
-    str | None,
-    typer.Option(
-        help="Address of the cluster: HOST:PORT or auto \\[default: $RAY_ADDRESS, or a cluster started here]."
     ),
 ]
 _WITH_OPTIONS = ("local_steps", "gamma_schedule", "eta_schedule")
@@ -157,11 +145,3 @@ def seconds(name: str, text: str, other: str = "") -> float:
         examples = f"60s, 5m, 1h {other}" if other else "60s, 5m or 1h"
         raise InputError(f"--{name} must be a time{' or passes' if other else ''}, as in {examples}, not {text!r}.")
     return float(match[1]) * _UNITS[match[2]]
-
-
-def compute_from(jobs: int | None, engine: str | None, address: str | None) -> Compute:
-    """Where to compute, with this many jobs at once."""
-    from fedgauge.base.errors import count
-    from fedgauge.simulation.options import Compute
-
-    return Compute(None if jobs is None else count("jobs", jobs), engine or "local", address)

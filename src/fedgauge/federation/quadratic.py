@@ -77,15 +77,6 @@ def varphi(kappa: float) -> float:
     return max(1.0, kappa)
 
 
-def phi(kappa: float, k: int) -> float:
-    """Sum of the first k even powers of varphi; its value at kappa = 1 is the limit k, where the paper has 0/0.
-
-    >>> phi(1.0, 5), phi(2.0, 2)
-    (5.0, 5.0)
-    """
-    return float(np.sum(varphi(kappa) ** (2.0 * np.arange(k))))
-
-
 class QuadraticFederation:
     """A federation of quadratics with additive gradient noise.
 

@@ -20,10 +20,11 @@ from fedgauge.base.errors import InputError
 from fedgauge.base.randomness import Purpose, Streams
 from fedgauge.base.threads import undisturbed
 from fedgauge.base.types import Floats
-from fedgauge.federation.protocols import HasModule, Rows
+from fedgauge.federation.protocols import HasModule, Indices, Rows
 from fedgauge.measurement.lanczos import largest
 from fedgauge.measurement.parts import Decomposition, Parts
 from fedgauge.measurement.passes import Meter, Passes
+from fedgauge.simulation.workers import Lane
 
 
 def blocks(federation: Rows) -> list[tuple[str, int]]:
@@ -68,12 +69,10 @@ def decompose(
         )
     names, starts = zip(*blocks(meter.federation), strict=True)
     _, gradient = meter.evaluate(model)
-    zeta = _parts(
-        meter, "zeta_rms", names, meter.ask("gradient passes", 1, Passes.gradient_parts, model, gradient, starts)
-    )
+    zeta = _parts(meter, "zeta_rms", names, meter.ask("gradient passes", 1, _gradient_parts, model, gradient, starts))
     along = torch.from_numpy(direction / np.linalg.norm(direction)).to(model)
     centre = meter.hessian(model, along)
-    parts = meter.ask("Hessian passes", 1, Passes.hessian_parts, model, along, centre, starts)
+    parts = meter.ask("Hessian passes", 1, _hessian_parts, model, along, centre, starts)
     return Decomposition((zeta, _parts(meter, "L_h", names, parts)), method)
 
 
@@ -96,3 +95,34 @@ def _parts(meter: Meter, name: str, names: Sequence[str], answers: Sequence[tupl
     for workers, block_squares in answers:
         squares[workers] = block_squares
     return Parts(name, tuple(names), meter.shares, squares)
+
+
+def _gradient_parts(
+    passes: Passes, lane: Lane, model: torch.Tensor, centre: torch.Tensor, starts: Sequence[int]
+) -> tuple[Indices, Floats]:
+    """Squared distance of each worker's gradient from ``centre``, one number per block of parameters."""
+    squares = []
+    for (workers, _, _), _ in lane.chunks(passes.chunk):
+        rows = passes.federation.gradients(model.expand(len(workers), -1), workers)
+        squares.append(_by_block(rows.double() - centre, starts))
+    return lane.cohort.workers, np.concatenate(squares)
+
+
+def _hessian_parts(
+    passes: Passes, lane: Lane, model: torch.Tensor, vector: torch.Tensor, centre: torch.Tensor, starts: Sequence[int]
+) -> tuple[Indices, Floats]:
+    """Squared distance of each worker's Hessian-vector product from ``centre``, one number per block."""
+    squares = []
+    for (workers, _, _), _ in lane.chunks(passes.chunk):
+        size = len(workers)
+        rows = passes.curved.hessian_products(model.expand(size, -1), vector.expand(size, -1), workers)
+        squares.append(_by_block(rows.double() - centre, starts))
+    return lane.cohort.workers, np.concatenate(squares)
+
+
+def _by_block(rows: torch.Tensor, starts: Sequence[int]) -> Floats:
+    """Sums of squares over blocks of consecutive columns, each from its own start to the next."""
+    ends = [*starts[1:], rows.shape[1]]
+    parts = [rows[:, first:last].square().sum(dim=1) for first, last in zip(starts, ends, strict=True)]
+    squares: Floats = torch.stack(parts, dim=1).cpu().numpy()
+    return squares

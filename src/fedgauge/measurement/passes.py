@@ -22,12 +22,11 @@ from fedgauge.base.randomness import Purpose, Streams
 from fedgauge.base.threads import one_thread
 from fedgauge.base.types import Floats
 from fedgauge.federation.participation import Cohort, Participation
-from fedgauge.federation.protocols import Federation, HasSamples, Indices
+from fedgauge.federation.protocols import Federation, HasCurvature, HasSamples, Indices, curvature_of
 from fedgauge.measurement.lanczos import Ritz, keep_worst, largest
-from fedgauge.measurement.lane_probes import Probes
 from fedgauge.simulation.engines.local import Engine, Method, make_engine, map_lanes
 from fedgauge.simulation.options import HERE, Compute
-from fedgauge.simulation.workers import Lane, Remembering, is_large, lanes, total
+from fedgauge.simulation.workers import Lane, LaneWork, Remembering, is_large, lanes, total
 
 _ROWS_BYTES = 2**27
 """The bytes of rows, one per worker, that may be kept until their mean is known; beyond it they are computed twice."""
@@ -50,8 +49,17 @@ class Distances(NamedTuple):
     norms: list[float]
 
 
-class Passes(Probes):
+class Passes(LaneWork):
     """The computations that a lane of workers can do, one chunk of rows at a time."""
+
+    def __init__(self, federation: Federation, chunk: int, seed: int) -> None:
+        super().__init__(federation, chunk)
+        self.seed = seed
+
+    @property
+    def curved(self) -> HasCurvature:
+        """The federation's products with Hessians; an error is raised if it has none."""
+        return curvature_of(self.federation)
 
     def distances(self, lane: Lane, model: torch.Tensor, centre: torch.Tensor) -> Distances:
         """How far each worker's gradient at the model is from ``centre``."""
@@ -81,21 +89,22 @@ class Passes(Probes):
     def products(self, lane: Lane, model: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
         """Each worker's Hessian times one vector, one row per worker."""
         products = [
-            self._times(model, vector.expand(len(part.workers), -1), part.workers) for part, _ in self._parts(lane)
+            self._times(model, vector.expand(len(part.workers), -1), part.workers)
+            for part, _ in lane.chunks(self.chunk)
         ]
         return torch.cat(products)
 
     def contract(self, lane: Lane, model: torch.Tensor) -> torch.Tensor:
         """Weighted sum of each worker's Hessian times its own row of the lane's memory."""
         total = _zeros(model)
-        for (workers, _, weights), rows in self._parts(lane):
+        for (workers, _, weights), rows in lane.chunks(self.chunk):
             total += torch.from_numpy(weights).to(model.device) @ self._times(model, rows["rows"], workers).double()
         return total
 
     def deviate(self, lane: Lane, model: torch.Tensor, vector: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
         """Weighted sum of H_i (H_i v - ``mean``), with both products in one go, so that no rows are kept."""
         total = _zeros(model)
-        for (workers, _, weights), _ in self._parts(lane):
+        for (workers, _, weights), _ in lane.chunks(self.chunk):
             rows = self._times(model, vector.expand(len(workers), -1), workers).double() - mean
             total += torch.from_numpy(weights).to(model.device) @ self._times(model, rows, workers).double()
         return total
@@ -114,9 +123,6 @@ class Passes(Probes):
 
             keep_worst(worst, worker, largest(product, len(model), tolerance, streams.at(worker=worker + 1)))
         return worst
-
-    def _parts(self, lane: Lane) -> Any:
-        return lane.chunks(self.chunk)
 
     def _times(self, model: torch.Tensor, rows: torch.Tensor, workers: npt.NDArray[np.int64]) -> torch.Tensor:
         return self.curved.hessian_products(model.expand(len(workers), -1), rows.to(model.dtype), workers)

@@ -9,12 +9,13 @@ from typing import Any, cast
 
 import torch
 
-from fedgauge.algorithms import is_plain
 from fedgauge.algorithms.base import Algorithm
 from fedgauge.base.errors import InputError, count, nearest
 from fedgauge.base.progress import reported
 from fedgauge.base.threads import undisturbed
 from fedgauge.base.types import Progress, ProgressOption
+from fedgauge.base.user_code import READINGS as ADDED
+from fedgauge.base.user_code import plugins
 from fedgauge.federation.identity import check_model
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.protocols import Federation, HasStatistics
@@ -26,7 +27,6 @@ from fedgauge.measurement.decomposition import decompose
 from fedgauge.measurement.divergence import divergence
 from fedgauge.measurement.gauge.gauge import gauge_reading
 from fedgauge.measurement.gram import layer
-from fedgauge.measurement.lenses import lenses
 from fedgauge.measurement.local_steps import LocalSteps
 from fedgauge.measurement.noise import noise
 from fedgauge.measurement.passes import Meter, OutOfBudgetError, why_ended
@@ -69,8 +69,8 @@ class MeasureOptions:
 
     def __post_init__(self) -> None:
         for name in self.readings:
-            if name not in READINGS:
-                raise InputError(f"There is no reading {name!r}; {nearest(name, READINGS)}")
+            if name not in readings():
+                raise InputError(f"There is no reading {name!r}; {nearest(name, readings())}")
         for name in ("rounds", "seeds", "most"):
             count(name, getattr(self, name))
         if not 0 < self.fall < 1:
@@ -200,21 +200,6 @@ def _sampled(session: Session) -> Iterable[Reading]:
         yield sampled_deviation(session.meter, session.model, session.local_steps, size=part)
 
 
-def _lenses(session: Session) -> Iterable[Reading]:
-    setup, steps = session.setup, session.setup.fixed_steps
-    # Lenses of local models are about plain SGD.
-    equal = steps if isinstance(steps, int) and is_plain(setup.algorithm.parameters) else None
-    yield lenses(
-        session.meter,
-        session.model,
-        gamma=setup.algorithm.parameters.get("gamma") if equal else None,
-        local_steps=equal,
-        partition=setup.partition,
-        labels=setup.dataset.train_labels if setup.dataset and setup.dataset.has_labels else None,
-        tolerance=session.options.tolerance,
-    )
-
-
 def _parts(session: Session) -> Iterable[Reading]:
     """Where zeta and L_h come from; the direction of L_h is that of the curvature reading, if it was taken."""
     curved = next((reading for reading in session.taken if "L_h" in reading.directions), None)
@@ -245,10 +230,16 @@ READINGS: Mapping[str, Callable[[Session], Iterable[Reading]]] = {
     "divergence": _divergence,
     "noise": _noise,
     "parts": _parts,
-    "lenses": _lenses,
     "sampled": _sampled,
     "gauge": _gauge,
 }
+
+
+def readings() -> Mapping[str, Callable[[Session], Iterable[Reading]]]:
+    """All readings: those above, and what the installed packages add under their entries' names."""
+    return {**READINGS, **plugins(ADDED)}
+
+
 USUAL = ("divergence", "noise", "trajectory", "curvature", "parts")
 """The usual readings, cheap ones first, so that a small budget or Ctrl-C still leaves most of them."""
 
@@ -401,7 +392,7 @@ def _take(session: Session, point: dict[str, Any], keep: Callable[[], None]) -> 
     try:
         for name in session.options.readings:
             try:
-                for reading in READINGS[name](session):
+                for reading in readings()[name](session):
                     session.taken.append(reading)
                     if not reading.complete:
                         return False

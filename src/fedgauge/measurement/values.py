@@ -1,4 +1,4 @@
-"""What measuring returns, as values that are read without torch: readings, evaluations of workers, and designs."""
+"""What measuring returns, as values that are read without torch: readings, and evaluations of workers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgauge.base.errors import InputError
-from fedgauge.simulation.experiment.config import Experiment
 from fedgauge.values import Constants, Estimate, Origin, Result, Scope, Value
-from fedgauge.values.answer import StepEfficiency
 from fedgauge.values.display import Displayed
 
 Directions = Mapping[str, npt.NDArray[np.float64]]
@@ -29,7 +27,8 @@ class Reading(Value, Displayed):
         name: the name of the reading.
         meaning: what its numbers mean, in one sentence.
         estimates: the constants, each symbol once.
-        details: the data behind the estimates, such as rounds and single workers' values.
+        details: the data behind the estimates, such as rounds and single workers' values; and ``table``, the title of a
+            table of their own for estimates that are no constants of a bound.
         notes: remarks for the reader, such as why a constant is missing.
         directions: the worst directions found, by symbol; not part of the JSON.
         complete: whether all of the reading was measured.
@@ -144,64 +143,6 @@ def whole(measured: Measured) -> Measured:
     if not measured.complete:
         raise KeyboardInterrupt
     return measured
-
-
-@dataclass(frozen=True)
-class Designed(Value):
-    """One federation of a design.
-
-    Attributes:
-        kind: its kind of heterogeneity.
-        strength: from 0 to 1.
-        zeta_rms: over the models at which federations were made alike.
-        reached: whether that is the wanted value, up to the tolerance.
-        zeta_first: zeta_rms at the first model.
-        zeta_own: zeta_rms over models along the federation's own pooled run.
-        L_h_seen: the ratio in one round of local steps from the middle of its own pooled run.
-        L_h: from the Hessians there; None if they were not wanted.
-        L_tilde: as L_h.
-        efficiency: of the local steps, by the gauge.
-        experiment: the sections of its experiment.
-    """
-
-    kind: str
-    strength: float
-    zeta_rms: float
-    reached: bool
-    zeta_first: float
-    zeta_own: float
-    L_h_seen: float | None
-    L_h: float | None
-    L_tilde: float | None
-    efficiency: StepEfficiency
-    experiment: Mapping[str, Any]
-
-    def to_toml(self) -> str:
-        """The text of its experiment file."""
-        return Experiment.from_json(self.experiment).to_toml()
-
-
-@dataclass(frozen=True)
-class Design(Result, Displayed):
-    """Federations that were made alike in zeta_rms.
-
-    Attributes:
-        settings: the experiment without the kinds, and how the federations were searched.
-        zeta: the wanted zeta_rms.
-        plain: zeta_rms of the experiment without any of the kinds, over the same models.
-        local_steps: I, of the gauge and of the L_h measured in rounds.
-        federations: one for each kind.
-    """
-
-    kind: ClassVar[str] = "design"
-    written_by: ClassVar[str] = "data design --out"
-    file: ClassVar[str] = "design"
-
-    settings: Mapping[str, Any]
-    zeta: float
-    plain: float
-    local_steps: int
-    federations: tuple[Designed, ...]
 
 
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)

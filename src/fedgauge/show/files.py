@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from fedgauge.base.files import make_directories, write_atomically, write_json
-from fedgauge.measurement.values import Design, Measurement
+from fedgauge.measurement.values import Measurement
 from fedgauge.show.charts import HeatMap
 from fedgauge.show.pictures import draw
 from fedgauge.show.views import view
@@ -57,15 +57,4 @@ def _(measurement: Measurement, directory: Path) -> list[Path]:
     if worst:
         paths.append(directory / "directions.safetensors")
         write_atomically(paths[-1], save_tensors(worst))
-    return paths
-
-
-@save.register
-def _(design: Design, directory: Path) -> list[Path]:
-    """With an experiment file for every federation that has the wanted zeta_rms."""
-    paths = [write(design, directory)]
-    for each in design.federations:
-        if each.reached:
-            paths.append(directory / f"{each.kind}.toml")
-            write_atomically(paths[-1], each.to_toml().encode())
     return paths

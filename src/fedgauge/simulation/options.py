@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from fedgauge.base.errors import InputError, count, nearest, non_negative
+from fedgauge.base.user_code import ENGINES, plugin_names
 
 if TYPE_CHECKING:
     import torch
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from fedgauge.values import Observer, Round  # which imports numpy; the command's help does not wait for it
 
 
-ENGINES = ("local", "ray")
+PUBLISHED = {"ray": "fedgauge-ray"}
+"""The clusters that there are beside this machine, and the distributions that bring them."""
 
 
 def check_engine(name: str | None, address: str | None = None) -> None:
@@ -28,9 +30,11 @@ def check_engine(name: str | None, address: str | None = None) -> None:
     Traceback (most recent call last):
     fedgauge.base.errors.InputError: There is no engine 'rey'; did you mean ray?
     """
-    if name not in (*ENGINES, None):
-        raise InputError(f"There is no engine {name!r}; {nearest(str(name), ENGINES)}")
-    if address is not None and name != "ray":
+    here = name in ("local", None)
+    if not (here or name in PUBLISHED or name in plugin_names(ENGINES)):
+        names = dict.fromkeys(["local", *PUBLISHED, *plugin_names(ENGINES)])
+        raise InputError(f"There is no engine {name!r}; {nearest(str(name), names)}")
+    if address is not None and here:
         raise InputError(f"address = {address} names a cluster, which needs engine = ray; set the engine too.")
 
 
@@ -64,7 +68,7 @@ class Compute:
     Attributes:
         processes: how many processes share the work. By default, one per core for networks and only this process for
             quadratics; on a cluster, one task per core.
-        engine: ``local``; ``ray`` for a Ray cluster (``pip install 'fedgauge[ray]'``); or a function that makes another
+        engine: ``local``; ``ray`` for a Ray cluster (``pip install fedgauge-ray``); or a function that makes another
             engine for the work.
         address: HOST:PORT of the cluster. By default, one is started here for the run and stopped afterwards.
         chunk: how many workers' models are held at once; by default, what the federation computes fastest. It groups
@@ -85,6 +89,11 @@ class Compute:
                 object.__setattr__(self, name, count(name, getattr(self, name)))
         if isinstance(self.engine, str):
             check_engine(self.engine, self.address)
+
+    @property
+    def on_cluster(self) -> bool:
+        """Whether a cluster computes it, which runs jobs side by side on its machines."""
+        return isinstance(self.engine, str) and self.engine != "local"
 
     def with_processes(self, processes: int | None) -> Self:
         """The same options with another number of processes."""

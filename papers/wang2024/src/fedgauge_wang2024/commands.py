@@ -12,7 +12,7 @@ from fedgauge.cli import options
 from fedgauge.cli.help import everyday
 from fedgauge_wang2024 import studies, study_commands
 from fedgauge_wang2024.places import RESULTS
-from fedgauge_wang2024.writing import Jobs, check, conclude, resumable, write
+from fedgauge_wang2024.writing import Address, Engine, Jobs, check, compute_from, conclude, resumable, write
 
 if TYPE_CHECKING:
     from fedgauge_wang2024.exhibits import Exhibit
@@ -81,7 +81,7 @@ def _make(
     from fedgauge_wang2024.training_curves import ALL
 
     check(out, part.seeds if part else None)
-    compute = options.compute_from(*where)
+    compute = compute_from(*where)
     with resumable(out), console.doing() as progress:
         place = str(data) if data else None
         asked = Request(out, effort or "laptop", place, compute, progress, part or ALL, **others)
@@ -104,8 +104,8 @@ def figure(
     out: Out = RESULTS,
     runs: Runs = None,
     jobs: Jobs = None,
-    engine: options.Engine = None,
-    address: options.Address = None,
+    engine: Engine = None,
+    address: Address = None,
     json: options.Json = False,
 ) -> None:
     """A figure: the curves of several numbers of local steps, or, as Figure 1, a sketch.
@@ -137,8 +137,8 @@ def linear(
     out: Out = RESULTS,
     runs: Runs = None,
     jobs: Jobs = None,
-    engine: options.Engine = None,
-    address: options.Address = None,
+    engine: Engine = None,
+    address: Address = None,
     json: options.Json = False,
 ) -> None:
     """Linear regression on MNIST, which the paper names and has no figure of.
@@ -191,8 +191,8 @@ def table(
     data: options.Data = None,
     out: Out = RESULTS,
     jobs: Jobs = None,
-    engine: options.Engine = None,
-    address: options.Address = None,
+    engine: Engine = None,
+    address: Address = None,
     json: options.Json = False,
 ) -> None:
     """Table 1, the constants of a network as its data grows heterogeneous, or Table 2, rounds on quadratics.
@@ -240,8 +240,8 @@ def everything(
     data: options.Data = None,
     out: Out = RESULTS,
     jobs: Jobs = None,
-    engine: options.Engine = None,
-    address: options.Address = None,
+    engine: Engine = None,
+    address: Address = None,
     json: options.Json = False,
 ) -> None:
     """Compute every table and figure, then the ledger.
@@ -256,7 +256,7 @@ def everything(
     from fedgauge_wang2024 import exhibits
 
     check(out)
-    compute = options.compute_from(jobs, engine, address)
+    compute = compute_from(jobs, engine, address)
     failed: dict[str, str] = {}
     with resumable(out), console.doing() as progress:
         asked = exhibits.Request(out, effort or "laptop", str(data) if data else None, compute, progress)

@@ -195,9 +195,9 @@ def _looked(shared: PartitionedProblem, seed: int, settings: Mapping[str, Any]) 
     import torch
 
     from fedgauge.measurement.curvature import curvature
-    from fedgauge.measurement.lenses import LENSES, lenses
     from fedgauge.measurement.passes import Meter
     from fedgauge.measurement.values import whole
+    from fedgauge_wang2024.lens_reading import LENSES, lenses
 
     rounds, weights = settings["measured_at"], shared.partition.weights
     trace = _train(shared, seed, settings, 1, rounds, rounds)

@@ -14,6 +14,7 @@ from fedgauge.base.errors import InputError
 from fedgauge.theory import find
 from fedgauge.values import Constants, Estimate, Result, Value
 from fedgauge_planning.sweep import SweepResult
+from fedgauge_wang2024.design_result import Design
 
 
 @dataclass(frozen=True)
@@ -346,5 +347,16 @@ class CertifiedBounds(Result):
         )
 
 
-RESULTS = (CertifiedBounds, Table1, Table2, Ledger, CurvesFigure, Sketch, SamplingResult, LensStudy, DecisiveStudy)
+RESULTS = (
+    CertifiedBounds,
+    Table1,
+    Table2,
+    Ledger,
+    CurvesFigure,
+    Sketch,
+    SamplingResult,
+    LensStudy,
+    DecisiveStudy,
+    Design,
+)
 """What reports can read."""

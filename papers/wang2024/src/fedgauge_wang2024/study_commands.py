@@ -11,7 +11,7 @@ import typer
 from fedgauge.base.terminal import say
 from fedgauge.cli import options
 from fedgauge.cli.help import everyday
-from fedgauge_wang2024.writing import Jobs, check, resumable
+from fedgauge_wang2024.writing import Address, Engine, Jobs, check, compute_from, resumable
 
 
 def lenses(
@@ -23,8 +23,8 @@ def lenses(
         str, typer.Option(metavar="QUANTITY=VALUE", help="The training loss to reach, as in loss=0.3.")
     ] = "loss=0.3",
     jobs: Jobs = None,
-    engine: options.Engine = None,
-    address: options.Address = None,
+    engine: Engine = None,
+    address: Address = None,
     out: Annotated[
         Path | None, typer.Option(help="Directory for lenses.md, lenses.json, lenses.png and finished cells.")
     ] = None,
@@ -42,7 +42,7 @@ def lenses(
 
     if source not in ("mnist", "digits"):
         raise InputError(f"source must be mnist or digits, not {source!r}; the rates are set for these.")
-    compute = options.compute_from(jobs, engine, address)
+    compute = compute_from(jobs, engine, address)
     target = positive("The goal", read_goal(goal) or 0.0)
     if out:
         options.check_directory(out)
@@ -83,8 +83,8 @@ def certified(
         list[int] | None, typer.Option(help="Local steps I; may be repeated \\[default: 1, 4, 16].")
     ] = None,
     jobs: Jobs = None,
-    engine: options.Engine = None,
-    address: options.Address = None,
+    engine: Engine = None,
+    address: Address = None,
     out: Annotated[Path | None, typer.Option(help="Directory for the result and finished lines.")] = None,
     json: options.Json = False,
 ) -> None:
@@ -95,7 +95,7 @@ def certified(
     from fedgauge.show import console
     from fedgauge_wang2024 import certified_bounds as table
 
-    compute = options.compute_from(jobs, engine, address)
+    compute = compute_from(jobs, engine, address)
     if out:
         options.check_directory(out)
     with resumable(out), console.doing() as progress:
@@ -136,8 +136,8 @@ def decisive(
     ] = None,
     designed: Annotated[bool, typer.Option(help="Also federations of equal zeta, found by bisection.")] = True,
     jobs: Jobs = None,
-    engine: options.Engine = None,
-    address: options.Address = None,
+    engine: Engine = None,
+    address: Address = None,
     out: Annotated[Path | None, typer.Option(help="Directory for the result, its picture and finished cells.")] = None,
     json: options.Json = False,
 ) -> None:
@@ -150,7 +150,7 @@ def decisive(
     from fedgauge.show import console
     from fedgauge_wang2024.decisive import study
 
-    compute = options.compute_from(jobs, engine, address)
+    compute = compute_from(jobs, engine, address)
     check(out, seeds)
     if result is not None:
         _conclude_decisive(study.read_study(result), out, json)

@@ -236,7 +236,7 @@ def run(
         data: directory of data.
         keep: directory where finished cells are kept, so that an interrupted command can be resumed.
         progress: called with the cell that was measured last, the number of cells done and of all cells.
-        compute: where: on this machine one cell after another, each on all cores; on a Ray cluster all side by side.
+        compute: where: on this machine one cell after another, each on all cores; on a cluster all side by side.
         percents: which rows of the table to measure; by default all.
         earlier: an earlier result; what it has is not measured again.
     """
@@ -273,7 +273,7 @@ def run(
         made[f"dependence-{of}"] = (_dependence, experiment(study, scale, VARIED_PERCENT, 0, data), size)
         if earlier is not None and known and earlier.get("dependence"):
             known[f"dependence-{of}"] = earlier["dependence"]
-    far = compute.engine == "ray"
+    far = compute.on_cluster
     jobs = {
         name: CellJob(
             _asked(setting, size),

@@ -5,14 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedgauge.base.terminal import say
 from fedgauge.cli import options
 
+if TYPE_CHECKING:
+    from fedgauge.simulation.options import Compute
+
 Jobs = Annotated[int | None, typer.Option(help="Number of processes \\[default: one per core].")]
+Engine = Annotated[
+    str | None,
+    typer.Option(
+        help="Where to compute: local (this machine) or ray (a Ray cluster, with fedgauge-ray) \\[default: local]."
+    ),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        help="Address of the cluster: HOST:PORT or auto \\[default: $RAY_ADDRESS, or a cluster started here]."
+    ),
+]
 
 
 def conclude(table: Any, result: dict[str, Any], out: Path | None, name: str, json: bool) -> None:
@@ -57,3 +72,11 @@ def check(out: Path | None, seeds: int | None = None) -> None:
         count("seeds", seeds, most=MOST_RUNS)
     if out:
         options.check_directory(out)
+
+
+def compute_from(jobs: int | None, engine: str | None, address: str | None) -> Compute:
+    """Where to compute, with this many jobs at once."""
+    from fedgauge.base.errors import count
+    from fedgauge.simulation.options import Compute
+
+    return Compute(None if jobs is None else count("jobs", jobs), engine or "local", address)

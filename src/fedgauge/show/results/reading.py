@@ -22,7 +22,7 @@ from fedgauge.measurement.gauge.result import GaugeResult
 from fedgauge.measurement.inspection_result import Inspection
 from fedgauge.measurement.live.probe_result import ProbeResult
 from fedgauge.measurement.parts import Decomposition, Parts
-from fedgauge.measurement.values import Design, Measurement, WorkerEvaluation
+from fedgauge.measurement.values import Measurement, WorkerEvaluation
 from fedgauge.show.views import view
 from fedgauge.simulation.runs.reader import FoundRun, read_run, source_of
 from fedgauge.simulation.settings import Settings
@@ -272,7 +272,6 @@ RESULTS: Mapping[str, type[Result]] = {
         GaugeResult,
         *(result for added in plugins(ADDED).values() for result in added),
         Measurement,
-        Design,
         WorkerEvaluation,
         Inspection,
         ProbeResult,

@@ -41,7 +41,7 @@ def view_of_measurement(measurement: Measurement, parts: bool = True) -> View:
         (e.symbol, reading, e, colour % 8)
         for colour, reading in enumerate(taken)
         for e in reading.estimates
-        if reading.name != "lenses"
+        if "table" not in reading.details
     ]
     by_reading = RowChart(
         "constants",
@@ -51,9 +51,9 @@ def view_of_measurement(measurement: Measurement, parts: bool = True) -> View:
         note="What happened along a trajectory can only lie below what is possible.",
     )
     tables = [estimates_table(measurement.constants.values(), "The constants for a bound")]
-    tables += [_by_reading([r for r in taken if r.name != "lenses"])]
-    lenses, known = measurement.reading("lenses"), parts_of(measurement) if parts else None
-    tables += [estimates_table(lenses.estimates, "Other lenses")] if lenses and lenses.estimates else []
+    tables += [_by_reading([r for r in taken if "table" not in r.details])]
+    tables += [estimates_table(r.estimates, r.details["table"]) for r in taken if "table" in r.details]
+    known = parts_of(measurement) if parts else None
     charts = [chart for chart in (by_reading, _over_rounds(measurement)) if chart.drawn]
     shown = view_of_parts(known) if known else View()
     point = measurement.point

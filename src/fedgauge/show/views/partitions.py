@@ -1,4 +1,4 @@
-"""How data is divided among workers, shifts, designed federations, and data sets."""
+"""How data is divided among workers, shifts, and data sets."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import numpy as np
 from fedgauge.data.catalogue import Status
 from fedgauge.data.dataset import Dataset
 from fedgauge.data.partition import Indices, Partition
-from fedgauge.measurement.values import Design
-from fedgauge.show.charts import HeatMap, LineChart, Row, RowChart, Series, Tiles
-from fedgauge.show.views.view import Cell, Share, Table, View, number, view
+from fedgauge.show.charts import HeatMap, LineChart, Series, Tiles
+from fedgauge.show.views.view import Cell, Share, Table, View, view
 from fedgauge.values.display import counted
 
 _MOST_WORKERS, _MOST_LABELS, _MOST_COLUMNS = 20, 12, 200
@@ -125,40 +124,3 @@ def _shortly(path: str | None, place: Path) -> str | None:
     if path is None:
         return None
     return str(Path(path).relative_to(place)) if Path(path).is_relative_to(place) else path
-
-
-# -- federations of equal heterogeneity ------------------------------------------------------------------------------
-
-
-@view.register
-def view_of_design(design: Design) -> View:
-    """Federations of equal zeta_rms side by side."""
-    along = {"common": "at models common to all", "own": "along each one's own pooled run"}
-    where = along.get(design.settings.get("along", ""), "")
-    heads = ("kind", "strength", "zeta_rms", "first", "own run", "L_h", "L_h measured", "L_tilde", "E")
-    rows = []
-    for each in design.federations:
-        numbers = (each.zeta_rms, each.zeta_first, each.zeta_own, each.L_h, each.L_h_seen, each.L_tilde)
-        rows.append((each.kind, each.strength, *numbers, each.efficiency.share))
-    steps = counted(design.local_steps, "local step")
-    notes = [
-        f"Without these kinds zeta_rms is {number(design.plain)}. Beside it: zeta_rms at the first model and along each"
-        " one's own pooled run, and L_h, L_h measured and L_tilde in the middle of that run. E is the efficiency of"
-        f" {steps} per round, by the gauge."
-    ]
-    notes += [
-        f"{each.kind} does not have this zeta_rms: the nearest is {number(each.zeta_rms)}, at strength"
-        f" {each.strength:.4g}."
-        for each in design.federations
-        if not each.reached
-    ]
-    zetas = [Row(each.kind, "zeta_rms", each.zeta_rms, each.zeta_rms, each.zeta_rms) for each in design.federations]
-    shares = [(each.kind, each.efficiency.value) for each in design.federations]
-    effects = [Row(kind, "efficiency", value, value, value, 4) for kind, value in shares]
-    title = f"Federations of zeta_rms {number(design.zeta)}"
-    charts = [
-        RowChart("zeta", zetas, f"{title}, which was wanted", "zeta_rms", bars=True),
-        RowChart("efficiency", effects, f"Efficiency of {steps}", "efficiency", bars=True),
-    ]
-    sentence = f"{counted(len(design.federations), 'federation')} of zeta_rms {number(design.zeta)}, {where}."
-    return View((sentence,), tables=(Table(heads, rows, title),), charts=charts, notes=notes)

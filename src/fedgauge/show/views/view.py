@@ -18,13 +18,13 @@ def number(value: float | None) -> str:
     return "–" if value is None else f"{value:.4g}"
 
 
-def brief_name(name: str, most: int = 34) -> str:
+def brief_name(name: str) -> str:
     """Both ends of a long name, by which layers and files are known.
 
     >>> brief_name("transformer.h.11.attention.query.weight")
     'transformer.h.11…tion.query.weight'
     """
-    return name if len(name) <= most else f"{name[: most // 2 - 1]}…{name[-(most // 2) :]}"
+    return name if len(name) <= 34 else f"{name[:16]}…{name[-17:]}"
 
 
 class Written(NamedTuple):

@@ -1,1 +1,1 @@
-"""Where the workers' part of a round is computed: in this process, in several processes or on a Ray cluster."""
+"""Where the workers' part of a round is computed: in this process, in several processes or on a cluster."""

@@ -282,11 +282,10 @@ def make_engine(work: LaneWork, compute: Compute) -> Engine:
     """
     if not isinstance(compute.engine, str):
         return compute.engine(work)
-    if compute.engine == "ray":
-        # Imported here, so that Ray is needed only by those who use it.
-        from fedgauge.simulation.engines.ray_cluster import OnRay
+    if compute.on_cluster:
+        from fedgauge.simulation.engines.cluster import OnCluster
 
-        return OnRay(work, compute.processes, compute.address)
+        return OnCluster(work, compute)
     processes = work.federation.processes if compute.processes is None else compute.processes
     number = processes if processes is not None else (os.cpu_count() or 1)
     if number == 1:

@@ -70,8 +70,8 @@ def make_pool(compute: Compute = HERE, report: Report = lambda steps: None) -> P
     ...     dict(pool.map(pow, {"a": (2, 3), "b": (3, 2)}))
     {'a': 8, 'b': 9}
     """
-    if compute.engine == "ray":
-        return ClusterPool(compute.processes, compute.address, report)
+    if compute.on_cluster:
+        return ClusterPool(compute, report)
     number = compute.processes or os.cpu_count() or 1
     return InProcess(report) if number == 1 else ProcessPool(number, report)
 
@@ -224,15 +224,15 @@ def _run_far(
 class ClusterPool:
     """A pool that runs jobs as tasks of a cluster, one per core; a lost job is run again."""
 
-    def __init__(self, jobs: int | None, address: str | None, report: Report = lambda steps: None) -> None:
-        self._jobs, self._address, self._report, self._done = jobs, address, report, 0
+    def __init__(self, compute: Compute, report: Report = lambda steps: None) -> None:
+        self._compute, self._report, self._done = compute, report, 0
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
         # Imported here, so that reading results need not wait for torch.
-        from fedgauge.simulation.engines.ray_cluster import join
+        from fedgauge.simulation.engines.cluster import join
 
-        self._cluster = self._stack.enter_context(join(self._address, self._jobs))
+        self._cluster = self._stack.enter_context(join(self._compute))
         return self
 
     def __exit__(self, *failure: Any) -> None:
@@ -246,7 +246,7 @@ class ClusterPool:
         pending: dict[Any, Key] = {}
         while True:
             # Machines may join and leave. Some jobs always wait, so that a free core gets one at once.
-            room = (self._jobs or 2 * self._cluster.cpus) - len(pending)
+            room = (self._compute.processes or 2 * self._cluster.cpus) - len(pending)
             for _, (key, job) in zip(range(room), waiting, strict=False):
                 files = _files(directories[key]) if directories else None
                 pending[self._cluster.submit(_run_far, function, job, files)] = key

@@ -221,8 +221,8 @@ class RunSection:
     processes: int | None = _key(
         "Number of processes that compute a round [default: one per core; one for quadratics]."
     )
-    engine: Literal["local", "ray"] | None = _key(
-        "Where to compute: local (this machine) or ray (a Ray cluster) [default: local]."
+    engine: str | None = _key(
+        "Where to compute: local (this machine) or ray (a Ray cluster, with fedgauge-ray) [default: local]."
     )
     address: str | None = _key(
         "Address of the cluster: HOST:PORT or auto [default: $RAY_ADDRESS, or a cluster started on this machine]."

@@ -14,12 +14,10 @@ from fedgauge.base.errors import InputError
 from fedgauge.base.randomness import Purpose, Streams
 from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.measurement.curvature import curvature
-from fedgauge.measurement.equal_zeta import PARTS, Bisection, pooled_models, with_kind, zeta_over
 from fedgauge.measurement.gauge.curves import BaseCurve, crossing
 from fedgauge.measurement.gauge.gauge import gauge
 from fedgauge.measurement.gauge.result import GaugeOptions
 from fedgauge.measurement.gauge.runner import Runner
-from fedgauge.measurement.lenses import LENSES, lenses
 from fedgauge.measurement.passes import Meter, Passes
 from fedgauge.measurement.values import whole
 from fedgauge.simulation.experiment.config import Experiment
@@ -27,6 +25,8 @@ from fedgauge.simulation.experiment.prepare import prepare
 from fedgauge.simulation.runs.checkpoints import State
 from fedgauge.simulation.setup import Setup
 from fedgauge.simulation.workers import Lane
+from fedgauge_wang2024.equal_zeta import PARTS, Bisection, pooled_models, with_kind, zeta_over
+from fedgauge_wang2024.lens_reading import LENSES, lenses
 
 PLACES = ("first", "along", "end")
 """Where lenses look: the first model, along the pooled run, and at its end."""

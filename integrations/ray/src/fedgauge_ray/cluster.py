@@ -1,4 +1,4 @@
-"""A Ray cluster: joining or starting one, sending it values and tasks, and the engine on it; no other module uses Ray.
+"""A Ray cluster: joining or starting one, and sending it values and tasks; no other module uses Ray.
 
 Arrays are sent beside the message. The samples of a federation are then read in place, from one copy in each machine's
 object store. All other arrays are copied, because the store is read-only.
@@ -20,18 +20,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from importlib.metadata import version
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from fedgauge.base.errors import InputError, MachineError
-from fedgauge.base.reaper import reaped
 from fedgauge.federation.shards import ShardedData
-from fedgauge.simulation.engines.local import Method
-from fedgauge.simulation.workers import LaneWork
+from fedgauge.simulation.engines.cluster import Cluster
+from fedgauge_ray.reaper import reaped
 
-INSTALL = "pip install 'fedgauge[ray]'"
 _LEAST = (2, 55)
 """The oldest release of Ray that works."""
 _TRIES = 8
@@ -174,18 +172,16 @@ _joined: str | None = None
 
 
 def _import() -> Any:
-    """Import Ray; refuse a missing or too old release."""
+    """Import Ray; refuse a release that is too old."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # This will be Ray's own default; until then, Ray warns at every start unless it is set.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    try:
-        import ray
-    except ImportError:
-        raise InputError(f"engine = ray needs the package ray, which is not installed; run: {INSTALL}.") from None
+    import ray
+
     numbers = re.match(r"(\d+)\.(\d+)", ray.__version__)
     if numbers is None or tuple(map(int, numbers.groups())) < _LEAST:
         least = ".".join(map(str, _LEAST))
-        raise InputError(f"Ray {ray.__version__} is too old; install {least} or newer: {INSTALL}.")
+        raise InputError(f"Ray {ray.__version__} is too old; run: pip install 'ray>={least}'.")
     return ray
 
 
@@ -229,7 +225,7 @@ def join(address: str | None, cpus: int | None = None) -> Iterator[Cluster]:
     if ray.is_initialized():
         if address != _joined:
             _check_same(ray, address)
-        yield Cluster(ray)
+        yield RayCluster(ray)
         return
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None or address == "local":
@@ -249,7 +245,7 @@ def join(address: str | None, cpus: int | None = None) -> Iterator[Cluster]:
             # If this process is killed, nobody else ends the cluster's processes.
             stack.enter_context(reaped(os.path.basename(started.address_info["session_dir"])))
         try:
-            yield Cluster(ray)
+            yield RayCluster(ray)
         finally:
             _joined = None
             ray.shutdown()  # a cluster that was running before keeps running
@@ -290,14 +286,11 @@ def _not_joined(address: str | None, message: str) -> Exception:
     )
 
 
-class Cluster:
-    """Runs functions of modules as tasks; a lost task is run again on any machine that has room.
+class RayCluster:
+    """What :class:`~fedgauge.simulation.engines.cluster.Cluster` asks for, with Ray's tasks.
 
     Tasks whose results are no longer needed end when the cluster is left. They are not cancelled: Ray 2.60 ends the
     whole program if a task ends at the very moment at which it is cancelled.
-
-    Attributes:
-        cpus: the number of tasks that can run at once.
     """
 
     def __init__(self, ray: Any) -> None:
@@ -306,7 +299,7 @@ class Cluster:
 
     @property
     def cpus(self) -> int:
-        """The number of tasks that can currently run at once."""
+        """The number of cores of the machines that are now in the cluster."""
         return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
 
     def place(self, value: Any) -> Any:
@@ -314,14 +307,7 @@ class Cluster:
         return self._ray.put(pack(value))
 
     def submit(self, function: Callable[..., Any], *arguments: Any, placed: Any = None, shared: Any = None) -> Any:
-        """Start a task.
-
-        Args:
-            function: function to call; the values of ``placed`` and ``shared``, if any, are its first arguments.
-            *arguments: further arguments of the function.
-            placed: what :meth:`place` returned for a value that a process keeps for its next task.
-            shared: what :meth:`place` returned for a value that a process does not keep.
-        """
+        """Start a task, which begins like the process that submits it."""
         name = placed.hex() if placed is not None else ""
         return self._task.remote(name, placed, shared, pack((self._home, function, arguments)))
 
@@ -343,53 +329,3 @@ class Cluster:
         if error is not None:
             raise error
         return answer
-
-
-def _lanes(work: LaneWork, arguments: tuple[Any, ...], method: Method, lanes: Sequence[Any]) -> list[Any]:
-    return [method(work, lane, *arguments) for lane in lanes]
-
-
-class OnRay:
-    """Tasks on a Ray cluster, in processes with one thread each.
-
-    Args:
-        work: what the tasks run; it is sent once, and a process that runs a task keeps it for the next one.
-        number: the largest number of tasks at once; by default, one per core of the cluster.
-        address: address of the cluster; by default, one is started here, and stopped at the end.
-    """
-
-    def __init__(self, work: LaneWork, number: int | None, address: str | None) -> None:
-        device = work.federation.start(0).device.type
-        if device != "cpu":
-            raise InputError(f"engine = ray computes on the CPU, not on {device}; leave out either device or engine.")
-        with ExitStack() as stack:
-            self._cluster: Cluster = stack.enter_context(join(address, number))
-            self._number = number or self._cluster.cpus
-            self._work = self._cluster.place(work)
-            # If the work cannot be sent, the cluster is left here; otherwise, at the end of the run.
-            self._stack = stack.pop_all()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *failure: Any) -> None:
-        del self._work
-        self._stack.__exit__(*failure)
-
-    @property
-    def width(self) -> int:
-        """How many lanes are computed at once."""
-        return self._number
-
-    def map(self, method: Method, lanes: Sequence[Any], *arguments: Any) -> list[Any]:
-        """Deal the lanes to tasks and put their answers back in order; a lost task is run again."""
-        shared = self._cluster.place(arguments)
-        number = min(self._number, len(lanes))
-        tasks = [
-            self._cluster.submit(_lanes, method, list(lanes[index::number]), placed=self._work, shared=shared)
-            for index in range(number)
-        ]
-        results: list[Any] = [None] * len(lanes)
-        for index in range(number):
-            results[index::number] = self._cluster.result(tasks[index])
-        return results

@@ -11,11 +11,11 @@ import torch
 from fedgauge.base.types import Floats
 from fedgauge.data.dataset import Labels
 from fedgauge.data.partition import Partition
-from fedgauge.measurement.divergence import label_distances
 from fedgauge.measurement.lanczos import Ritz
-from fedgauge.measurement.lane_probes import Errors, Steps
-from fedgauge.measurement.passes import Meter, Passes
+from fedgauge.measurement.passes import Meter
 from fedgauge.simulation.workers import Spread
+from fedgauge_wang2024.label_distances import label_distances
+from fedgauge_wang2024.lens_passes import Errors, Steps, joint_gradient, local_errors, local_spread, offsets
 
 Needs = Literal["gradients", "local models", "Hessians", "labels"]
 
@@ -71,11 +71,11 @@ class Context:
         """One round of local steps."""
         steps = self.stepping
         whole = Spread()
-        for part in self.meter.ask(self._kind, steps.number, Passes.local_spread, self.model, steps):
+        for part in self.meter.ask(self._kind, steps.number, local_spread, self.model, steps):
             whole.add(part)
         assert whole.mean is not None
         arguments = (self.model, whole.mean, steps)
-        parts: list[Errors] = self.meter.ask(self._kind, steps.number, Passes.local_errors, *arguments)
+        parts: list[Errors] = self.meter.ask(self._kind, steps.number, local_errors, *arguments)
         self.meter.cost["gradient passes"] += 2
         mean = sum((part.mean for part in parts[1:]), start=parts[0].mean)
         errors = Errors(mean, sum(part.squares for part in parts), max(part.steepest for part in parts))
@@ -86,7 +86,7 @@ class Context:
         """The model after the same steps taken together."""
         steps, model = self.stepping, self.model.double()
         for step in range(steps.number):
-            parts = self.meter.ask(self._kind, 1, Passes.joint_gradient, model.to(self.model.dtype), steps, step)
+            parts = self.meter.ask(self._kind, 1, joint_gradient, model.to(self.model.dtype), steps, step)
             model = model - steps.gamma * sum(parts[1:], start=parts[0])
         return model
 
@@ -94,7 +94,7 @@ class Context:
     def offsets(self) -> list[Ritz]:
         """The largest absolute eigenvalue of every H_i - H, in order of worker."""
         shares = self.meter.shares
-        parts = self.meter.ask("Hessian passes", 0, Passes.offsets, self.model, shares, self.tolerance)
+        parts = self.meter.ask("Hessian passes", 0, offsets, self.model, shares, self.tolerance)
         by_worker = dict(pair for part in parts for pair in part)
         self.meter.cost["Hessian passes"] += sum(ritz.products for ritz in by_worker.values())
         return [by_worker[worker] for worker in range(len(shares))]

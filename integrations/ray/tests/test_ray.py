@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -32,7 +33,6 @@ from fedgauge.cli import main
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.protocols import Federation
 from fedgauge.measurement.passes import Meter
-from fedgauge.simulation.engines import ray_cluster
 from fedgauge.simulation.experiment.jobs import make_pool
 from fedgauge.simulation.options import Compute
 from fedgauge_planning import Goal
@@ -40,6 +40,7 @@ from fedgauge_planning.candidates import Candidate, Trial
 from fedgauge_planning.forecast import Scale
 from fedgauge_planning.pilots import Pilots
 from fedgauge_planning.sweep import Sweep, run_sweep
+from fedgauge_ray import cluster as ray_cluster
 
 QUADRATIC = random_quadratics(20, 6, sigma2=0.1, seed=3)
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
@@ -337,29 +338,19 @@ def test_what_is_no_address_is_refused(address: str) -> None:
         ray_cluster.check_address(address)
 
 
-def test_the_extra_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(InputError, match=r"not installed; run: pip install 'fedgauge\[ray\]'\."):
-        simulate(QUADRATIC, fedavg(0.1), local_steps=1, rounds=1, compute=Compute(engine="ray"))
-
-
 def test_a_release_that_does_not_fit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     old = types.ModuleType("ray")
     old.__version__ = "2.9.3"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "ray", old)
-    with pytest.raises(InputError, match=r"Ray 2\.9\.3 is too old; install 2\.55 or newer: pip install"):
+    with pytest.raises(InputError, match=r"Ray 2\.9\.3 is too old; run: pip install 'ray>=2\.55'\."):
         simulate(QUADRATIC, fedavg(0.1), local_steps=1, rounds=1, compute=Compute(engine="ray"))
 
 
-@pytest.mark.parametrize(
-    ("how", "words"),
-    [
-        ({"engine": "rey"}, "no engine 'rey'; did you mean ray"),
-        ({"address": "head:1"}, "needs engine = ray; set the engine too"),
-    ],
-)
-def test_engines_that_there_are_not(how: dict[str, Any], words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        simulate(QUADRATIC, fedavg(0.1), local_steps=1, rounds=1, **grouped(**how))
-    with pytest.raises(InputError, match=r"run.engine|set the engine too"):
-        Experiment.of({"source": "digits", "gamma": 0.1, **how})
+def test_ray_itself_is_imported_when_a_cluster_is_joined() -> None:
+    code = (
+        "import sys, fedgauge as fg;"
+        "fg.simulate(fg.random_quadratics(3, 2), fg.fedavg(0.1), local_steps=2, rounds=2);"
+        "import fedgauge.simulation.experiment.sweep, fedgauge_ray.cluster;"
+        "sys.exit('ray' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -20,15 +20,15 @@ from fedgauge.base.progress import reported
 from fedgauge.base.threads import undisturbed
 from fedgauge.base.types import Progress, ProgressOption
 from fedgauge.measurement.curvature import curvature
-from fedgauge.measurement.equal_zeta import KINDS, PARTS, Along, Bisection, pooled_models, with_kind, zeta_over
 from fedgauge.measurement.gauge.gauge import gauge
 from fedgauge.measurement.gauge.result import GaugeOptions
-from fedgauge.measurement.lenses import lenses
 from fedgauge.measurement.passes import Meter
-from fedgauge.measurement.values import Design, Designed
 from fedgauge.simulation.experiment.config import Experiment
 from fedgauge.simulation.experiment.prepare import prepare
 from fedgauge.simulation.setup import Setup
+from fedgauge_wang2024.design_result import Design, Designed
+from fedgauge_wang2024.equal_zeta import KINDS, PARTS, Along, Bisection, pooled_models, with_kind, zeta_over
+from fedgauge_wang2024.lens_reading import lenses
 
 _BELOW = 0.9
 """The default zeta_rms, as a fraction of the largest that every kind reaches."""

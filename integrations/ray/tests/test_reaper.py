@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from fedgauge.base.reaper import reaped
+from fedgauge_ray.reaper import reaped
 
 # Begins a family: a process with the word on its command line, whose child has neither the word nor a parent for long.
 _FAMILY = """
 import os, subprocess, sys, time
-from fedgauge.base.reaper import reaped
+from fedgauge_ray.reaper import reaped
 with reaped({word!r}):
     middle = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']).wait()"
     subprocess.Popen([sys.executable, "-c", middle, {word!r}])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,16 +19,18 @@ from tests.strategies import federations
 from fedgauge.base.errors import InputError
 from fedgauge.base.randomness import Purpose, Streams
 from fedgauge.base.symbols import SYMBOLS
+from fedgauge.cli import main
 from fedgauge.data.schemes import iid
 from fedgauge.federation.protocols import Federation
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.federation.random_quadratics import random_quadratics
 from fedgauge.measurement.curvature import curvature
-from fedgauge.measurement.lane_probes import ROUND
-from fedgauge.measurement.lenses import LENSES, lenses
 from fedgauge.measurement.passes import Meter, OutOfBudgetError
-from fedgauge.measurement.values import Reading
+from fedgauge.measurement.values import Measurement, Reading
+from fedgauge.show.views.measurements import view_of_measurement
 from fedgauge.simulation.options import Compute
+from fedgauge_wang2024.lens_passes import ROUND
+from fedgauge_wang2024.lens_reading import LENSES, lenses
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 GAMMA, STEPS = 0.1, 4
@@ -231,6 +235,22 @@ def test_what_cannot_be_shown_is_said() -> None:
     assert sum("gradient is zero" in note for note in reading.notes) == 2
     assert sum("local models agree" in note for note in reading.notes) == 3
     assert sum("partition and labels" in note for note in reading.notes) == 3
+
+
+def test_the_command_takes_them_and_shows_them_in_a_table_of_their_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    random_quadratics(4, 3, hessian_spread=0.5, linear_spread=2.0).write(tmp_path / "fed.json")
+    line = ["measure", str(tmp_path / "fed.json"), "--gamma", "0.1", "--local-steps", "4", "--most", "2"]
+    assert main([*line, "--readings", "divergence,lenses", "--out", str(tmp_path / "measured")]) == 0
+    capsys.readouterr()
+    measured = Measurement.from_json(json.loads((tmp_path / "measured" / "measure.json").read_text()))
+    found = measured.reading("lenses")
+    assert found is not None
+    assert {"B", "rho", "alpha_h", "delta"} <= set(values(found))
+    tables = {table.title: table for table in view_of_measurement(measured).tables}
+    assert tables["By reading"].heads == ("symbol", "divergence")
+    assert len(tables["Other lenses"].rows) == len(found.estimates)
 
 
 def test_bad_input_is_one_sentence() -> None:

@@ -23,21 +23,25 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
+from fedgauge.algorithms import is_plain
 from fedgauge.base.errors import InputError, count, nearest, positive
 from fedgauge.base.threads import undisturbed
 from fedgauge.data.dataset import Labels
 from fedgauge.data.partition import Partition
-from fedgauge.measurement.context import Context, Needs
-from fedgauge.measurement.lane_probes import Steps
 from fedgauge.measurement.passes import Meter, OutOfBudgetError, why_ended
 from fedgauge.measurement.values import Reading
 from fedgauge.values import Estimate
 from fedgauge.values.display import counted
+from fedgauge_wang2024.lens_context import Context, Needs
+from fedgauge_wang2024.lens_passes import Steps
+
+if TYPE_CHECKING:
+    from fedgauge.measurement.session import Session
 
 MEANING = "Measures of heterogeneity from the literature at this one model, each by its own definition."
 
@@ -294,9 +298,9 @@ def _counted(meter: Meter, lens: Lens, context: Context) -> Estimate | Missing:
 
 
 def _details(context: Context) -> dict[str, Any]:
-    """The data behind the numbers; only what was computed."""
+    """The data behind the numbers, as far as it was computed, and the title of their table."""
     known = vars(context)
-    details: dict[str, Any] = {}
+    details: dict[str, Any] = {"table": "Other lenses"}
     if "gradients" in known:
         details["grad2"] = context.grad2
     if "local" in known:
@@ -310,3 +314,19 @@ def _details(context: Context) -> dict[str, Any]:
             for name, (each, mean, worst) in context.distances.items()
         }
     return details
+
+
+def reading(session: Session) -> Iterable[Reading]:
+    """The reading ``lenses`` of ``fedgauge measure``."""
+    setup, steps = session.setup, session.setup.fixed_steps
+    # Lenses of local models are about plain SGD.
+    equal = steps if isinstance(steps, int) and is_plain(setup.algorithm.parameters) else None
+    yield lenses(
+        session.meter,
+        session.model,
+        gamma=setup.algorithm.parameters.get("gamma") if equal else None,
+        local_steps=equal,
+        partition=setup.partition,
+        labels=setup.dataset.train_labels if setup.dataset and setup.dataset.has_labels else None,
+        tolerance=session.options.tolerance,
+    )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fedgauge.base.errors import InputError
 from fedgauge.data.partition import Partition
 from fedgauge.data.schemes import dirichlet, iid, shards
-from fedgauge.measurement.divergence import DISTANCES, label_distances
+from fedgauge_wang2024.label_distances import DISTANCES, label_distances
 
 
 @st.composite

@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 import fedgauge as fg
 from fedgauge.base.errors import InputError
 from fedgauge.cli import main
-from fedgauge.measurement.design import DesignOptions, design
-from fedgauge.measurement.equal_zeta import PARTS, Bisection, pooled_models, with_kind, zeta_over
-from fedgauge.measurement.values import Design
 from fedgauge.simulation.experiment.config import Experiment
+from fedgauge_wang2024 import Design, DesignOptions, design
+from fedgauge_wang2024.equal_zeta import PARTS, Bisection, pooled_models, with_kind, zeta_over
 
 PLAIN = Experiment.of(
     {"source": "digits", "model": "softmax", "gamma": 0.1, "scheme": "iid", "workers": 4, "rounds": 10, "processes": 1}
