@@ -16,7 +16,11 @@ settings.load_profile("fedgauge")
 
 # Run by a test in a process of its own, as collecting its doctests would import torchft in all; and what a test adds to
 # a copy of the sources.
-collect_ignore = ["tests/algorithms/torchft_peer.py", "tests/additions"]
+collect_ignore = [
+    "tests/algorithms/torchft_peer.py",
+    "tests/algorithms/torchft_fragments.py",
+    "tests/additions",
+]
 # NVFlare has an environment of its own: make test-nvflare.
 if find_spec("nvflare") is None:
     collect_ignore.append("integrations/nvflare")
