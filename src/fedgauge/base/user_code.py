@@ -42,7 +42,7 @@ def is_user_code(module: str | None) -> bool:
     if module is None or module == "__main__":
         return True
     package = module.partition(".")[0]
-    if package == "fedgauge" or package.startswith("fedgauge_") or package in sys.stdlib_module_names:
+    if package == "fedgauge" or package in sys.stdlib_module_names:
         return False
     for name in (package, module):
         file = getattr(sys.modules.get(name), "__file__", None)
