@@ -130,15 +130,13 @@ ELSEWHERE: Mapping[str, tuple[str, ...]] = {
     "fedgauge-planning": ("plan", "runs sweep", "theory-plan", "sweep"),
     "fedgauge-wang2024": (
         *("paper", "certified-bounds", "table1", "table2", "ledger", "figure", "sketch", "sampling"),
-        *("lens-study", "decisive-study"),
+        *("lens-study", "decisive-study", "data design", "design"),
     ),
     "fedgauge-verification": ("falsify", "theory worst-case", "falsification"),
     "fedgauge-explorer": ("theory explore", "theory region"),
     "fedgauge-flower": ("new",),
 }
 """The commands and the kinds of results that come with other distributions of ours."""
-
-
 READINGS = "fedgauge.readings"
 """The group of functions of a :class:`~fedgauge.measurement.session.Session` that measure, each under the name that
 ``--readings`` takes."""
