@@ -16,11 +16,10 @@ from tests.cli.command import snapshot, start, without_progress
 from fedgauge import random_quadratics
 from fedgauge.base.errors import InputError
 from fedgauge.cli import main
-from fedgauge.simulation.experiment import jobs
 from fedgauge.simulation.experiment.config import Experiment
 from fedgauge.simulation.options import Compute
 from fedgauge.simulation.runs.reader import find_runs, read_run
-from fedgauge_planning import sweep
+from fedgauge_planning import jobs, sweep
 from fedgauge_planning.sweep import Sweep, SweepResult, run_sweep
 
 CONFIG = """

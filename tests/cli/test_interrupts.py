@@ -9,7 +9,8 @@ import pytest
 from tests.cli.command import Capture
 
 from fedgauge.cli import main
-from fedgauge.simulation.experiment import jobs, prepare
+from fedgauge.simulation.experiment import prepare
+from fedgauge_planning import jobs
 
 
 def ctrl_c(*_: Any, **__: Any) -> Any:

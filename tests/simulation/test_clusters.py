@@ -15,8 +15,8 @@ from fedgauge.base import user_code
 from fedgauge.base.errors import InputError
 from fedgauge.cli import main
 from fedgauge.simulation.engines.cluster import Cluster
-from fedgauge.simulation.experiment.jobs import make_pool
 from fedgauge.simulation.options import Compute
+from fedgauge_planning.jobs import make_pool
 
 QUADRATIC = random_quadratics(20, 6, sigma2=0.1, seed=3)
 joined: list[tuple[str | None, int | None]] = []

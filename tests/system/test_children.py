@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fedgauge.base.errors import MachineError
-from fedgauge.simulation.experiment.jobs import ProcessPool
+from fedgauge_planning.jobs import ProcessPool
 
 # A script as a beginner writes it: no guard, and everything of its own is defined in it.
 SCRIPT = """
@@ -72,7 +72,7 @@ def test_a_script_without_a_guard_runs_once_with_the_same_bits(tmp_path: Path) -
 POOL = """
 import os, time
 from pathlib import Path
-from fedgauge.simulation.experiment.jobs import ProcessPool
+from fedgauge_planning.jobs import ProcessPool
 
 def job(number):
     Path(f"pid-{number}").write_text(str(os.getpid()))

@@ -17,9 +17,9 @@ from tests.cli.command import snapshot
 from fedgauge import fedavg, random_quadratics, simulate
 from fedgauge.base.files import open_file, read_file, regular, write_atomically, write_json
 from fedgauge.cli import main
-from fedgauge.simulation.experiment.jobs import _files
 from fedgauge_flower.fleet import write_event
 from fedgauge_flower.noise import Noise
+from fedgauge_planning.jobs import _files
 from fedgauge_wang2024.cells import CellJob, run_cells
 
 FOREIGN = b"somebody else's\n"
@@ -217,7 +217,7 @@ def test_everything_else_in_a_directory_of_results_too(what: str, place: Path) -
 
 
 def test_a_cell_behind_a_pipe_is_computed_again(place: Path) -> None:
-    from fedgauge.simulation.experiment.jobs import InProcess
+    from fedgauge_planning.jobs import InProcess
 
     os.mkfifo(place / "cell.json")
     with within(10):

@@ -33,11 +33,11 @@ from fedgauge.cli import main
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.protocols import Federation
 from fedgauge.measurement.passes import Meter
-from fedgauge.simulation.experiment.jobs import make_pool
 from fedgauge.simulation.options import Compute
 from fedgauge_planning import Goal
 from fedgauge_planning.candidates import Candidate, Trial
 from fedgauge_planning.forecast import Scale
+from fedgauge_planning.jobs import make_pool
 from fedgauge_planning.pilots import Pilots
 from fedgauge_planning.sweep import Sweep, run_sweep
 from fedgauge_ray import cluster as ray_cluster

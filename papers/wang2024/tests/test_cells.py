@@ -11,9 +11,9 @@ import torch
 
 from fedgauge import Cost, Experiment, QuadraticFederation, random_quadratics
 from fedgauge.federation.protocols import Indices
-from fedgauge.simulation.experiment.jobs import make_pool
 from fedgauge.simulation.options import Compute
 from fedgauge_planning import Goal
+from fedgauge_planning.jobs import make_pool
 from fedgauge_planning.planner import PlanOptions, plan
 from fedgauge_wang2024 import table2
 from fedgauge_wang2024.cells import CellJob, run_cells

@@ -30,7 +30,6 @@ from fedgauge.algorithms.cost import Cost
 from fedgauge.base.errors import InputError
 from fedgauge.federation.protocols import HasSamples
 from fedgauge.simulation.experiment.config import Experiment
-from fedgauge.simulation.experiment.jobs import make_pool
 from fedgauge.simulation.experiment.prepare import prepare
 from fedgauge.simulation.loop import simulate
 from fedgauge.simulation.options import HERE, Compute, Keep, Recording, StopAt
@@ -40,6 +39,7 @@ from fedgauge_planning.candidates import Candidate, Trial
 from fedgauge_planning.course import Course, Race, Standing
 from fedgauge_planning.forecast import Curve, Scale
 from fedgauge_planning.goal import HELD, Goal
+from fedgauge_planning.jobs import make_pool
 
 _OFTEN = 16  # largest number of local steps between records
 _FOREVER = 10**9  # number of rounds of a pilot, which is paused or reaches its goal long before

@@ -23,12 +23,12 @@ import numpy as np
 from fedgauge.base.errors import MOST_RUNS, InputError, count, nearest
 from fedgauge.base.progress import reported
 from fedgauge.base.threads import undisturbed
-from fedgauge.simulation.experiment.config import Experiment
-from fedgauge.simulation.experiment.jobs import ended_run, make_pool, progress
+from fedgauge.simulation.experiment.config import Experiment, ended_run
 from fedgauge.simulation.experiment.sections import keys
 from fedgauge.simulation.options import Compute
 from fedgauge.values import Origin, Result, Round, Trace, Value
 from fedgauge.values.display import Displayed
+from fedgauge_planning.jobs import make_pool, progress
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,7 @@ def _ended(experiment: Experiment, out: Path) -> Trace | None:
     # What a data set in files holds is only known once it is loaded.
     if not experiment.data.name.endswith((".json", "digits", "text")):
         return None
-    from fedgauge.simulation.experiment.jobs import ended_run
+    from fedgauge.simulation.experiment.config import ended_run
 
     return ended_run(experiment, out)
 

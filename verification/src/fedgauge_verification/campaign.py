@@ -13,10 +13,10 @@ import numpy as np
 
 from fedgauge.base.errors import InputError, count, nearest
 from fedgauge.base.randomness import check_seed
-from fedgauge.simulation.experiment.jobs import make_pool
 from fedgauge.simulation.options import Compute
 from fedgauge.theory import THEOREMS, find
 from fedgauge.values import Value, Version
+from fedgauge_planning.jobs import make_pool
 from fedgauge_verification.check import FORMS
 from fedgauge_verification.piecewise import covers
 from fedgauge_verification.strategies import Case, SearchFindings, climb, replayable, sample, sample_piecewise

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from fedgauge.base.codec import parse_json
 from fedgauge.base.files import make_directories, read_file, write_json
 from fedgauge.base.types import Progress
-from fedgauge.simulation.experiment.jobs import Pool
+from fedgauge_planning.jobs import Pool
 
 """Called with the cell that is done, how many cells are done, and how many there are."""
 

@@ -20,12 +20,12 @@ from fedgauge.base.errors import MOST_RUNS, InputError, count, nearest
 from fedgauge.base.progress import silent
 from fedgauge.base.types import Progress
 from fedgauge.show import console
-from fedgauge.simulation.experiment.jobs import make_pool
 from fedgauge.simulation.options import HERE, Compute, Recording
 from fedgauge.theory import find
 from fedgauge.theory.answer import bound
 from fedgauge.theory.search import best_gamma
 from fedgauge.values import Kind, Version
+from fedgauge_planning.jobs import make_pool
 from fedgauge_wang2024.cells import CellJob, run_cells
 from fedgauge_wang2024.results import CertifiedBounds
 

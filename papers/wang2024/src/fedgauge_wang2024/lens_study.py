@@ -32,8 +32,8 @@ from fedgauge.data.partition import Partition
 from fedgauge.data.scaling import standardise
 from fedgauge.data.schemes import SCHEMES
 from fedgauge.federation.participation import Participation
-from fedgauge.simulation.experiment.jobs import make_pool
 from fedgauge.simulation.options import HERE, NEVER, Compute, Recording, StopAt
+from fedgauge_planning.jobs import make_pool
 from fedgauge_wang2024.cells import CellJob, run_cells
 from fedgauge_wang2024.lens_orders import orders
 from fedgauge_wang2024.results import LensStudy

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from fedgauge.base.progress import silent
 from fedgauge.base.types import Progress
-from fedgauge.simulation.experiment.jobs import ended_run
+from fedgauge.simulation.experiment.config import ended_run
 from fedgauge_planning.sweep import Cell, Sweep
 from fedgauge_wang2024 import table1, table2
 from fedgauge_wang2024.earlier import known_cell, known_runs

@@ -24,12 +24,12 @@ from fedgauge.base.progress import silent
 from fedgauge.base.types import Progress
 from fedgauge.show import console, pictures
 from fedgauge.simulation.experiment.config import Experiment
-from fedgauge.simulation.experiment.jobs import make_pool
-from fedgauge.simulation.experiment.jobs import progress as took
 from fedgauge.simulation.experiment.prepare import prepare
 from fedgauge.simulation.options import HERE, Compute, Recording, StopAt
 from fedgauge.simulation.setup import Setup
 from fedgauge.values import Round
+from fedgauge_planning.jobs import make_pool
+from fedgauge_planning.jobs import progress as took
 from fedgauge_wang2024.cells import CellJob, kept, run_cells
 from fedgauge_wang2024.earlier import known_cell, without_place
 from fedgauge_wang2024.results import ConstantsRow, Table1

@@ -22,8 +22,8 @@ from fedgauge.base.randomness import Purpose, Streams, check_seed
 from fedgauge.base.types import Progress
 from fedgauge.federation.quadratic import QuadraticFederation
 from fedgauge.show import console, pictures
-from fedgauge.simulation.experiment.jobs import make_pool
 from fedgauge.simulation.options import HERE, Compute, StopAt
+from fedgauge_planning.jobs import make_pool
 from fedgauge_wang2024.cells import CellJob, run_cells
 from fedgauge_wang2024.results import RoundsColumn, Table2
 

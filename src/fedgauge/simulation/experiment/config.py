@@ -40,6 +40,7 @@ from fedgauge.simulation.experiment.sections import (
     keys,
 )
 from fedgauge.simulation.runs.manifest import verified
+from fedgauge.values import Trace
 
 
 @dataclass(frozen=True)
@@ -222,3 +223,34 @@ def _section(section: str, content: Mapping[str, Any]) -> Any:
             name: options[name] for name in dict.fromkeys((*(name for name in keys_here if name in options), *options))
         }
     return kind(**values)
+
+
+def ended_run(experiment: Experiment, directory: Path, *, with_any_data: bool = False) -> Trace | None:
+    """The run in a directory if it has ended and is a run of this experiment.
+
+    An experiment that names no directory of data may be given the one of the run, with ``with_any_data``.
+
+    None says that only :func:`~fedgauge.execute` can decide: data or code may have changed under the same name,
+    or the run began from a model that is not part of the experiment.
+    """
+    name, names = experiment.data.name, f"{experiment.data.name} {experiment.model.name} {experiment.algorithm.name}"
+    if name.endswith(".npz") or ":" in names or not (directory / "result.json").exists():
+        return None
+    # Imported here, so that reading an experiment does not read runs.
+    from fedgauge.simulation.runs.reader import read_trace
+
+    try:
+        saved = Experiment.read(directory / "experiment.toml")
+        if with_any_data and experiment.data.dir is None:
+            experiment = experiment.changed({"data": saved.data.dir})
+        if saved != experiment:
+            return None
+        trace = read_trace(directory)
+        if name.endswith(".json"):
+            from fedgauge.federation.quadratic import QuadraticFederation
+
+            if QuadraticFederation.read(name).digest != trace.settings.get("federation"):
+                return None
+    except InputError:
+        return None
+    return None if "start" in trace.settings else trace

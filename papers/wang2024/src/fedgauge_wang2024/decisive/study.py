@@ -12,8 +12,8 @@ from fedgauge.base.files import read_file
 from fedgauge.base.progress import silent
 from fedgauge.base.randomness import check_seed
 from fedgauge.base.types import Progress
-from fedgauge.simulation.experiment.jobs import make_pool
 from fedgauge.simulation.options import HERE, Compute
+from fedgauge_planning.jobs import make_pool
 from fedgauge_wang2024.cells import CellJob, run_cells
 from fedgauge_wang2024.decisive.answers import answers, grid_of
 from fedgauge_wang2024.decisive.cell import measure_cell

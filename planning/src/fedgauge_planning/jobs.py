@@ -18,13 +18,11 @@ from pathlib import Path
 from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
 from fedgauge.base import processes as children
-from fedgauge.base.errors import InputError, MachineError
+from fedgauge.base.errors import MachineError
 from fedgauge.base.files import make_directories, read_file, write_atomically
 from fedgauge.base.interrupts import held_back
 from fedgauge.base.processes import Child, Message
-from fedgauge.simulation.experiment.config import Experiment
 from fedgauge.simulation.options import HERE, Compute
-from fedgauge.values import Trace
 
 Key = TypeVar("Key")
 Jobs: TypeAlias = Mapping[Key, tuple[Any, ...]]
@@ -260,33 +258,3 @@ class ClusterPool:
             self._done += steps
             self._report(self._done)
             yield key, result
-
-
-def ended_run(experiment: Experiment, directory: Path, *, with_any_data: bool = False) -> Trace | None:
-    """The run in a directory if it has ended and is a run of this experiment.
-
-    An experiment that names no directory of data may be given the one of the run, with ``with_any_data``.
-
-    None says that only :func:`~fedgauge.execute` can decide: data or code may have changed under the same name,
-    or the run began from a model that is not part of the experiment.
-    """
-    name, names = experiment.data.name, f"{experiment.data.name} {experiment.model.name} {experiment.algorithm.name}"
-    if name.endswith(".npz") or ":" in names or not (directory / "result.json").exists():
-        return None
-    from fedgauge.simulation.runs.reader import read_trace
-
-    try:
-        saved = Experiment.read(directory / "experiment.toml")
-        if with_any_data and experiment.data.dir is None:
-            experiment = experiment.changed({"data": saved.data.dir})
-        if saved != experiment:
-            return None
-        trace = read_trace(directory)
-        if name.endswith(".json"):
-            from fedgauge.federation.quadratic import QuadraticFederation
-
-            if QuadraticFederation.read(name).digest != trace.settings.get("federation"):
-                return None
-    except InputError:
-        return None
-    return None if "start" in trace.settings else trace

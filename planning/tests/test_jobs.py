@@ -24,7 +24,7 @@ SCRIPT = """
 import sys, time
 from pathlib import Path
 import helpers
-from fedgauge.simulation.experiment.jobs import ProcessPool
+from fedgauge_planning.jobs import ProcessPool
 
 def job(kind):
     if kind == "quick":
