@@ -30,7 +30,7 @@ LOCK   ?= constraints.txt
 SUDO   := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
 APT    := $(SUDO) apt-get -qq update && $(SUDO) apt-get -qq install -y
 
-.PHONY: demo test suite quick quick-suite test-data test-cluster test-nvflare setup lock chromium check lint types docs axe dist test-dist test-lowest test-container bench bench-flower bench-peers falsify clean
+.PHONY: demo test suite quick quick-suite test-data test-long test-nvflare setup lock chromium check lint types docs axe dist test-dist test-lowest test-container bench bench-flower bench-peers falsify clean
 
 demo: setup
 	$(BIN)/fedgauge demo --out demo
@@ -38,9 +38,9 @@ demo: setup
 # Many tests write small files and wait for them to be on the disk; they are kept in memory where there is enough.
 MEMORY := $(shell df --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 4000000 { print "/dev/shm" }')
 
-# Tests of servers and browsers wait, which one process more than there are cores makes use of. Every core is taken, so
+# Tests of servers and browsers wait, which two processes more than there are cores make use of. Every core is taken, so
 # that torch's threads would only wait for each other. Types are checked beside the first tests, which wait most.
-TESTERS := $(shell expr $$(nproc) + 1)
+TESTERS := $(shell expr $$(nproc) + 2)
 test: lint chromium
 	@$(MAKE) --no-print-directory --jobs 2 types suite
 
@@ -54,12 +54,12 @@ quick: lint
 	@$(MAKE) --no-print-directory --jobs 2 types quick-suite
 
 quick-suite: setup
-	$(if $(MEMORY),TMPDIR=$(MEMORY)) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $$(nproc) --dist worksteal -m 'not cluster and not slow' $(QUICK)
+	$(if $(MEMORY),TMPDIR=$(MEMORY)) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $$(nproc) --dist worksteal -m 'not long and not slow' $(QUICK)
 
-# What takes a minute for itself: a cluster of several nodes on this machine, some of which are killed, and a job of four
-# processes on two cores.
-test-cluster: setup
-	$(BIN)/python -m pytest -m cluster tests integrations/ray/tests
+# What takes a minute for itself: a cluster of several nodes on this machine, some of which are killed, jobs of replicas that
+# fail and join, everything on another device, and a user's program checked with the types of the wheel.
+test-long: setup
+	$(BIN)/python -m pytest -m long tests integrations/ray/tests
 
 # The integration with NVFlare, in an environment of its own, and a job in NVFlare's simulator; takes a few minutes.
 test-nvflare: build/nvflare/.ready
@@ -115,7 +115,7 @@ test-lowest: build/tools/.ready
 	$(PYTHON) -m venv build/lowest
 	env -u PYTHONPATH build/tools/bin/uv pip install --quiet --python build/lowest/bin/python --resolution lowest-direct \
 	  --constraint torch.txt --editable '.[data,tensorboard,parquet]' --editable planning 'pytest>=8.4' 'pytest-xdist>=3.6' 'hypothesis>=6.130' 'mpmath>=1.3'
-	env -u PYTHONPATH OMP_NUM_THREADS=1 build/lowest/bin/python -m pytest -q -n $$(nproc) -m 'not cluster and not slow' $(LOWEST)
+	env -u PYTHONPATH OMP_NUM_THREADS=1 build/lowest/bin/python -m pytest -q -n $$(nproc) -m 'not long and not slow' $(LOWEST)
 
 # What is installed here becomes what every set-up installs. For newer versions: make clean, make test LOCK=torch.txt,
 # and this.

@@ -20,7 +20,7 @@ def test_three_lines_in_a_loop_have_an_answer_and_a_picture(tmp_path: Path) -> N
     assert (tmp_path / "answer.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.cluster
+@pytest.mark.long
 def test_a_job_of_four_processes_has_the_answer_that_the_page_shows_for_another_text(tmp_path: Path) -> None:
     printed = run_program("transformer.py", tmp_path, "--port", free_port())
     # The same sentences with other numbers, as this text is another one.

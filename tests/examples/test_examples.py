@@ -110,6 +110,7 @@ def test_the_answer_is_that_of_one_process(name: str, world: int, noting: dict[s
     assert_agree(printed, alone(world))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("diloco", [False, True], ids=["local-sgd", "diloco"])
 def test_replicas_of_torchft_answer_as_one_process(diloco: bool, noting: dict[str, str]) -> None:
     path = str(ROOT / "examples" / "torchft_replicas.py")
@@ -277,6 +278,7 @@ print("agreed")
 """
 
 
+@pytest.mark.long
 def test_replicas_that_fail_or_join_agree(tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(FAILING)
     assert "agreed" in run(sys.executable, str(tmp_path / "job.py"))

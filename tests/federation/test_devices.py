@@ -19,7 +19,7 @@ from fedgauge.base.threads import separate_generator
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_everything_runs_on_another_device_as_on_the_cpu() -> None:
     env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "tests.federation.distant_runs"]

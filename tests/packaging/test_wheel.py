@@ -85,6 +85,7 @@ def check(python: Path, *programs: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 def test_a_users_program_is_checked_against_the_types_of_the_installed_package(installed: Path, tmp_path: Path) -> None:
     right, wrong = tmp_path / "right.py", tmp_path / "wrong.py"
     right.write_text(Path(__file__).with_name("user_program.py").read_text())

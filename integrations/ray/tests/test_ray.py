@@ -98,7 +98,7 @@ def _refuse(_: int) -> None:
     raise InputError("one is too many; take none.")
 
 
-@pytest.mark.cluster
+@pytest.mark.long
 def test_a_cluster_gives_the_local_engines_bits_while_nodes_come_and_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
 ) -> None:
@@ -138,7 +138,7 @@ def test_a_cluster_gives_the_local_engines_bits_while_nodes_come_and_go(
     assert two == one
 
 
-@pytest.mark.cluster
+@pytest.mark.long
 def test_an_algorithm_of_ones_own_runs_on_a_cluster_as_it_is(monkeypatch: pytest.MonkeyPatch, one_thread: None) -> None:
     import ray
 
@@ -259,7 +259,7 @@ def test_without_an_address_a_cluster_is_started_and_stopped(
     assert json.loads(capsys.readouterr().out) == found
 
 
-@pytest.mark.cluster
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_cluster_ends_with_the_command_that_started_it(number: int, tmp_path: Path) -> None:
     QUADRATIC.write(tmp_path / "fed.json")

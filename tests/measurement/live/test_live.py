@@ -185,12 +185,12 @@ def test_a_resumed_gauge_has_the_answer_that_it_had() -> None:
 
 @settings(max_examples=25)
 @given(
-    losses=st.lists(st.floats(1e-300, 1e300), min_size=30, max_size=60),
+    losses=st.lists(st.floats(1e-300, 1e300), min_size=20, max_size=40),
     repeated=st.booleans(),
     cost=st.sampled_from([None, 0.0, 10.0, 1e9]),
 )
 def test_no_losses_whatever_stop_the_job(losses: list[float], repeated: bool, cost: float | None) -> None:
-    live = LiveGauge(4, 400, cost=cost, candidates=(1, 4), explore=1.0)
+    live = LiveGauge(4, 240, cost=cost, candidates=(1, 4), explore=1.0)
     for loss in [losses[0]] * len(losses) if repeated else losses:
         live.record(loss)
     assert live.local_steps in (1, 4)
@@ -209,7 +209,7 @@ def test_the_loss_after_a_round_that_was_cut_short_is_left_out_and_its_steps_cou
 
 
 def test_the_state_stays_small_however_long_the_job_runs() -> None:
-    live = LiveGauge(4, 400_000, candidates=(1, 4), explore=1.0, commit=False)
+    live = LiveGauge(4, 100_000, candidates=(1, 4), explore=1.0, commit=False)
     Run({1: 1.0, 4: 0.9}).finish(live)
     state = live.state_dict()
     assert len(state["records"]["losses"]) <= MOST

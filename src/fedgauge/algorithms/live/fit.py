@@ -41,6 +41,8 @@ _ALIKE = 0.95
 """The correlation of neighbouring records is not taken to be more than this."""
 _DRAWS = 200
 """Draws from the posterior, from which errors are computed."""
+_EYE = np.eye(KNOTS + 4)
+"""The coefficients of each spline by itself."""
 _WIDTH = 0.02
 """The step of the differences from which the curvature of the posterior is computed."""
 
@@ -180,12 +182,12 @@ class _Model:
 def _splines(at: Floats, low: float, high: float) -> Floats:
     """The cubic splines at some places; beyond the ends they go on as straight lines."""
     knots = np.concatenate([[low] * 3, np.linspace(low, high, KNOTS + 2), [high] * 3])
-    inside = np.clip(at, low, high)
-    rows: Floats = np.asarray(BSpline.design_matrix(inside, knots, 3).toarray())
+    inside, splines = np.clip(at, low, high), BSpline.construct_fast(knots, _EYE, 3)
+    rows: Floats = splines(inside)
     beyond, step = at - inside, (high - low) * 1e-4
     for end, move, outside in ((low, step, beyond < 0), (high, -step, beyond > 0)):
         if outside.any():
-            near = BSpline.design_matrix(np.array([end, end + move]), knots, 3).toarray()
+            near = splines(np.array([end, end + move]))
             rows[outside] += beyond[outside, None] * (near[1] - near[0]) / move
     return rows
 
