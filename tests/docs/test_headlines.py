@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+import language_scores
 from plans.federations import CASES
 
 ROOT = Path(__file__).parents[2]
@@ -104,6 +105,14 @@ def averaged() -> tuple[int, int]:
     return sum(own < min(others) for own, *others in zip(mean, reset, held, strict=True)), len(mean)
 
 
+def of_language_models(*cells: tuple[int, str, str, int]) -> tuple[int, ...]:
+    """The percent of the work that counts, by workers, division, outer step and local steps; over all seeds."""
+    rows = language_scores.shown(kept("language/numbers.json")["rows"])
+    names = ("workers", "split", "outer", "local_steps")
+    found = ([row for row in rows if tuple(row[name] for name in names) == cell] for cell in cells)
+    return tuple(round(100 * (language_scores.efficiency_of(each, "loss") or (0.0,))[0]) for each in found)
+
+
 def test_a_round_takes_a_quarter_of_the_time_of_other_libraries() -> None:
     times: dict[tuple[str, str], float] = {}
     for workload, library, time in rows("speed.md", r"^\| (mlp|many) \| ([\w-]+) \| \d \w+ \| ([\d.]+) \|"):
@@ -124,6 +133,22 @@ class Headline(NamedTuple):
 
 
 HEADLINES = (
+    Headline(
+        r"AdamW: of the work, (\d+)% counts when models are averaged after 4 local steps, (\d+)% after 16, (\d+)% after 64"
+        r" and (\d+)% after 256",
+        ("docs/results/language.md",),
+        lambda: of_language_models(*((4, "role", "mean", steps) for steps in (4, 16, 64, 256))),
+    ),
+    Headline(
+        r"four workers, AdamW: (\d+)% of the work counts with 16 local steps, (\d+)% with 256",
+        ("docs/results/index.md",),
+        lambda: of_language_models((4, "role", "mean", 16), (4, "role", "mean", 256)),
+    ),
+    Headline(
+        r"With 64 local steps, two workers keep (\d+)%, and eight (\d+)%",
+        ("docs/results/language.md",),
+        lambda: of_language_models((2, "role", "mean", 64), (8, "role", "mean", 64)),
+    ),
     Headline(r"up to (\d+) times sharper on digits \(median (\d+)\)", ("README.md",), sharpness),
     Headline(
         r"Of (\d+) plans on (?:10 )?federations that it was not developed on, (?:three costs and two seeds, )?(\d+)",

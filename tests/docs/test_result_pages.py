@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import gauge_page
+import language_scores
 from fedgauge_verification.campaign import Row
 from fedgauge_verification.tables import cells
 from gauge import summary
@@ -58,6 +59,25 @@ def test_rows_of_new_plans_take_the_place_of_the_same_ones() -> None:
     # With a grid of its own, the best is no longer that of the page.
     found = plan_page.taken_in(numbers, [{**row, "ending": "", "search_cost": 3.0}])
     assert next(each for each in found["rows"] if each["steps"] == 7)["truth"] == "here"
+
+
+# -- language models ---------------------------------------------------------------------------------------------------
+
+
+def test_the_tables_of_language_models_are_those_of_the_kept_numbers() -> None:
+    said = (RESULTS / "language.md").read_text(encoding="utf-8").splitlines()
+    for made in language_scores.tables(kept("language")):
+        place = said.index(made[0])
+        assert said[place : place + len(made)] == made
+        assert not said[place + len(made)].startswith("|")
+
+
+def test_language_models_keep_what_is_known_when_nothing_new_is_there(tmp_path: Path) -> None:
+    numbers = kept("language")
+    found = language_scores.scored(tmp_path, numbers)
+    assert {name: found[name] for name in ("rows", "live", "missing")} == {
+        name: numbers[name] for name in ("rows", "live", "missing")
+    }
 
 
 # -- the gauge ---------------------------------------------------------------------------------------------------------
