@@ -134,8 +134,8 @@ class Headline(NamedTuple):
 
 HEADLINES = (
     Headline(
-        r"AdamW: of the work, (\d+)% counts when models are averaged after 4 local steps, (\d+)% after 16, (\d+)% after 64"
-        r" and (\d+)% after 256",
+        r"AdamW: of the work, (\d+)% counts when models are averaged after 4 local steps, (\d+)% after 16,"
+        r" (\d+)% after 64 and (\d+)% after 256",
         ("docs/results/language.md",),
         lambda: of_language_models(*((4, "role", "mean", steps) for steps in (4, 16, 64, 256))),
     ),
