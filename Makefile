@@ -108,13 +108,16 @@ build/tools/.ready:
 	build/tools/bin/pip install --quiet twine uv
 	touch $@
 
-# The oldest versions that pyproject.toml allows, but for torch, and the tests of the core with them.
+# The oldest versions that pyproject.toml allows, but for torch, and the tests of the core with them. The oldest matplotlib
+# calls functions that pyparsing warns of since 3.3.
 LOWEST := tests/values tests/algorithms tests/theory/test_oracle.py tests/report tests/cli/test_help.py
 test-lowest: build/tools/.ready
 	rm -rf build/lowest
 	$(PYTHON) -m venv build/lowest
 	env -u PYTHONPATH build/tools/bin/uv pip install --quiet --python build/lowest/bin/python --resolution lowest-direct \
-	  --constraint torch.txt --editable '.[data,tensorboard,parquet]' --editable planning 'pytest>=8.4' 'pytest-xdist>=3.6' 'hypothesis>=6.130' 'mpmath>=1.3'
+	  --constraint torch.txt --editable '.[data,tensorboard,parquet]' \
+	  $(foreach each,$(filter-out integrations/%,$(PLACES)),--editable $(each)) \
+	  'pytest>=8.4' 'pytest-xdist>=3.6' 'hypothesis>=6.130' 'mpmath>=1.3' 'ipython>=8.20' 'pandas>=2.1' 'pyparsing<3.3'
 	env -u PYTHONPATH OMP_NUM_THREADS=1 build/lowest/bin/python -m pytest -q -n $$(nproc) -m 'not long and not slow' $(LOWEST)
 
 # What is installed here becomes what every set-up installs. For newer versions: make clean, make test LOCK=torch.txt,
