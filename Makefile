@@ -117,7 +117,7 @@ test-lowest: build/tools/.ready
 	env -u PYTHONPATH build/tools/bin/uv pip install --quiet --python build/lowest/bin/python --resolution lowest-direct \
 	  --constraint torch.txt --editable '.[data,tensorboard,parquet]' \
 	  $(foreach each,$(filter-out integrations/%,$(PLACES)),--editable $(each)) \
-	  'pytest>=8.4' 'pytest-xdist>=3.6' 'hypothesis>=6.130' 'mpmath>=1.3' 'ipython>=8.20' 'pandas>=2.1' 'pyparsing<3.3'
+	  'pytest>=8.4' 'pytest-xdist>=3.6' 'hypothesis>=6.130' 'mpmath>=1.3' 'ipython>=8.20' 'pandas>=2.1' 'pyparsing>=3.1,<3.3'
 	env -u PYTHONPATH OMP_NUM_THREADS=1 build/lowest/bin/python -m pytest -q -n $$(nproc) -m 'not long and not slow' $(LOWEST)
 
 # What is installed here becomes what every set-up installs. For newer versions: make clean, make test LOCK=torch.txt,
