@@ -1,4 +1,4 @@
-"""Commands for data: list, get and partition."""
+"""Commands for data: partition, beside those that other distributions add."""
 
 from __future__ import annotations
 
@@ -37,63 +37,6 @@ def _group() -> None:
 
     Example: fedgauge data list
     """
-
-
-@app.command("list")
-def list_(data: options.Data = None, json: options.Json = False) -> None:
-    """Show which data sets are here and where, compare their checksums, and say what is missing.
-
-    Example: fedgauge data list --data datasets
-    """
-    from fedgauge.data.catalogue import ENTRIES, data_directory, status
-    from fedgauge.show import console
-
-    rows = []
-    with console.progress() as bar:
-        for name in bar.track(ENTRIES, description="checksums"):
-            rows.append(status(name, data))
-    if json:
-        options.print_json({"data": str(data_directory(data)), "datasets": [each.to_json() for each in rows]})
-    else:
-        from fedgauge.show.views.partitions import data_view
-
-        console.show(data_view(rows, data_directory(data)))
-
-
-@app.command()
-def get(
-    name: Annotated[str, typer.Argument(help="The data set; see 'fedgauge data list'.")],
-    data: options.Data = None,
-    url: Annotated[
-        str | None, typer.Option(help="Address of the folder to download from \\[default: the publisher's].")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace files that differ from the published ones.")] = False,
-    json: options.Json = False,
-) -> None:
-    """Download the published files of a data set; an interrupted download is resumed.
-
-    Example: fedgauge data get mnist --data datasets
-    """
-    from fedgauge.data.catalogue import data_directory
-    from fedgauge.data.fetch import fetch
-    from fedgauge.show import console
-
-    options.check_directory(data_directory(data), "data")
-    with console.download_progress() as bar:
-        tasks: dict[str, object] = {}
-
-        def progress(file: str, here: int, total: int | None) -> None:
-            if file not in tasks:
-                tasks[file] = bar.add_task(file, total=total)
-            bar.update(tasks[file], completed=here, total=total)  # type: ignore[arg-type]
-
-        written = fetch(name, data, url=url, force=force, progress=progress)
-    if json:
-        options.print_json({"name": name, "written": [str(path) for path in written]})
-    elif written:
-        say("Written: " + ", ".join(str(path) for path in written))
-    else:
-        say(f"{name} is complete in {data_directory(data)}.")
 
 
 @app.command()
