@@ -13,35 +13,22 @@ from fedgauge.cli.experiments import takes_keys
 from fedgauge.cli.help import everyday
 
 app = typer.Typer(name="data", no_args_is_help=True)
-_KEYS = (
-    "scheme",
-    "workers",
-    "percent",
-    "divide_by",
-    "labels_per_worker",
-    "per_worker",
-    "fill",
-    "alpha",
-    "least",
-    "shards",
-    "grouping",
-    "context",
-    "shift",
-    "seed",
-)
 
 
 @app.callback()
 def _group() -> None:
-    """Find and fetch data sets, and divide them among workers.
+    """Divide data sets among workers; with fedgauge-datasets, also find and fetch published ones.
 
-    Example: fedgauge data list
+    Example: fedgauge data partition digits
     """
 
 
 @app.command()
 @everyday("scheme", "workers", "percent", "divide_by", "alpha", "shards", "shift", "seed", "plot", "out", "json")
-@takes_keys(*_KEYS)
+@takes_keys(
+    *("scheme", "workers", "percent", "divide_by", "labels_per_worker", "per_worker", "fill", "alpha", "least"),
+    *("shards", "grouping", "context", "shift", "seed"),
+)
 def partition(
     values: dict[str, Any],
     name: Annotated[str, typer.Argument(help="A data set (see 'fedgauge data list') or an .npz file.")] = "digits",
@@ -87,9 +74,8 @@ def partition(
     settings = ", ".join(
         f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in made.parameters.items()
     )
-    heading = ", ".join(
-        [f"{dataset.name}: {scheme}", *map(_words, spell_shifts(shifts)), f"{made.num_workers} workers"]
-    )
+    changes = [text.replace("=", " ") for text in spell_shifts(shifts)]
+    heading = ", ".join([f"{dataset.name}: {scheme}", *changes, f"{made.num_workers} workers"])
     title = heading + (f" ({settings})" if settings else "")
     if out:
         made.write(out)
@@ -101,15 +87,11 @@ def partition(
     if json:
         summary = {key: value for key, value in made.to_json().items() if key != "indices"}
         shape = {"num_workers": made.num_workers, "dropped": made.dropped}
-        changes = {"shift": shifts, "changes": {kind: list(words) for kind, words in shifted.words.items()}}
+        change = {"shift": shifts, "changes": {kind: list(words) for kind, words in shifted.words.items()}}
         counted = {"labels": list(names), "label_counts": counts.tolist()}
-        options.print_json({"dataset": dataset.name, **summary, **shape, **(changes if shifts else {}), **counted})
+        options.print_json({"dataset": dataset.name, **summary, **shape, **(change if shifts else {}), **counted})
     else:
         console.show(labels_view(title, made, counts, names, shifted.words))
         written = [str(path) for path in (out, plot) if path]
         if written:
             say("Written: " + ", ".join(written))
-
-
-def _words(text: str) -> str:
-    return text.replace("=", " ")

@@ -43,19 +43,12 @@ def get(
 
     Example: fedgauge data get mnist --data datasets
     """
-    from fedgauge.show import console
     from fedgauge_datasets.catalogue import data_directory
     from fedgauge_datasets.fetch import fetch
+    from fedgauge_datasets.views import download_progress
 
     options.check_directory(data_directory(data), "data")
-    with console.download_progress() as bar:
-        tasks: dict[str, object] = {}
-
-        def progress(file: str, here: int, total: int | None) -> None:
-            if file not in tasks:
-                tasks[file] = bar.add_task(file, total=total)
-            bar.update(tasks[file], completed=here, total=total)  # type: ignore[arg-type]
-
+    with download_progress() as progress:
         written = fetch(name, data, url=url, force=force, progress=progress)
     if json:
         options.print_json({"name": name, "written": [str(path) for path in written]})

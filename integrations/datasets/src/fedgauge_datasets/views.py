@@ -1,10 +1,23 @@
-"""What ``fedgauge data list`` shows: which data sets are here, and where."""
+"""What the commands show: which data sets are here, and how far downloads are."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+from fedgauge.base import bars
+from fedgauge.base.types import Progress
+from fedgauge.show import console
 from fedgauge.show.views.view import Table, View
 from fedgauge_datasets.catalogue import Status
 
@@ -30,3 +43,25 @@ def _shortly(path: str | None, place: Path) -> str | None:
     if path is None:
         return None
     return str(Path(path).relative_to(place)) if Path(path).is_relative_to(place) else path
+
+
+@contextmanager
+def download_progress() -> Iterator[Progress]:
+    """A bar for each file, in bytes."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+    )
+    with bars.shown(console.err, *columns) as bar:
+        tasks: dict[str, TaskID] = {}
+
+        def step(file: str, here: int, total: int | None) -> None:
+            if file not in tasks:
+                tasks[file] = bar.add_task(file, total=total)
+            bar.update(tasks[file], completed=here, total=total)
+
+        yield step
