@@ -19,6 +19,7 @@ BESIDE := \
 	papers/wang2024 \
 	verification[sdp] \
 	explorer \
+	integrations/datasets \
 	integrations/flower[data] \
 	integrations/ray
 PLACES := $(foreach each,$(BESIDE),$(firstword $(subst [, ,$(each))))
@@ -73,7 +74,7 @@ build/nvflare/.ready: pyproject.toml torch.txt integrations/nvflare/pyproject.to
 # The loaders on real data sets, which lie in the directory DATA as they were published.
 test-data: setup
 	@test -n "$(DATA)" || { echo "Name the directory of the data: make test-data DATA=DIR"; exit 2; }
-	FEDGAUGE_TEST_DATA="$(abspath $(DATA))" $(BIN)/python -m pytest tests/data_real
+	FEDGAUGE_TEST_DATA="$(abspath $(DATA))" $(BIN)/python -m pytest integrations/datasets/tests/data_real
 
 # The tests of pages drive Debian's Chromium.
 chromium:
@@ -116,7 +117,7 @@ test-lowest: build/tools/.ready
 	$(PYTHON) -m venv build/lowest
 	env -u PYTHONPATH build/tools/bin/uv pip install --quiet --python build/lowest/bin/python --resolution lowest-direct \
 	  --constraint torch.txt --editable '.[data,tensorboard,parquet]' \
-	  $(foreach each,$(filter-out integrations/%,$(PLACES)),--editable $(each)) \
+	  $(foreach each,$(filter-out integrations/flower integrations/ray,$(PLACES)),--editable $(each)) \
 	  'pytest>=8.4' 'pytest-xdist>=3.6' 'hypothesis>=6.130' 'mpmath>=1.3' 'ipython>=8.20' 'pandas>=2.1' 'pyparsing>=3.1,<3.3'
 	env -u PYTHONPATH OMP_NUM_THREADS=1 build/lowest/bin/python -m pytest -q -n $$(nproc) -m 'not long and not slow' $(LOWEST)
 

@@ -24,6 +24,7 @@ from size import entered_files
 from tests.additions.changes import (
     ADDITIONS,
     ALGORITHM,
+    DATA_SET,
     FAST_PATH,
     INTEGRATION,
     MEASURE,
@@ -60,7 +61,7 @@ def tree(tmp_path: Path) -> Path:
     """A copy of what an addition changes."""
     root = tmp_path / "tree"
     # Compiled files are copied with the dates of their sources, so that nothing is compiled again.
-    for name in ("src", "tests", "docs/reference"):
+    for name in ("src", "tests", "docs/reference", "integrations/datasets/src", "integrations/datasets/tests"):
         shutil.copytree(ROOT / name, root / name)
     beside = (
         path
@@ -102,6 +103,19 @@ def tried(tree: Path, code: str, *places: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(run(tree, "-c", code, places=places).splitlines()[-1])
     assert Path(found["source"]).is_relative_to(tree)
     return found
+
+
+def installed(place: Path) -> Path:
+    """Where Python finds the entry points of a distribution: what pip writes, without installing anything."""
+    made = tomllib.loads((place / "pyproject.toml").read_text("utf-8"))["project"]
+    facts = place / "installed" / f"{made['name'].replace('-', '_')}-{made['version']}.dist-info"
+    facts.mkdir(parents=True)
+    (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {made['name']}\nVersion: {made['version']}\n")
+    entries = configparser.ConfigParser()
+    entries.read_dict(made["entry-points"])
+    with (facts / "entry_points.txt").open("w") as file:
+        entries.write(file)
+    return facts.parent
 
 
 TAKEN_UP: dict[str, tuple[int, list[str]]] = {
@@ -321,19 +335,30 @@ with contextlib.redirect_stderr(io.StringIO()):
     assert any(said.startswith("path linear: ") for said in found["heard"])
 
 
+def test_a_data_set(tree: Path) -> None:
+    DATA_SET.make(tree)
+    place = tree / "integrations" / "datasets"
+    found = tried(
+        tree,
+        """
+from integrations.datasets.tests import made
+arrays = made.mnist(pathlib.Path("files/KMNIST/raw"))
+read = fg.load_dataset("kmnist", "files").train_inputs[:, 0]
+found["right"] = bool((read == arrays["train-images-idx3-ubyte"]).all())
+found["listed"] = json.loads(command("data list --data files --json"))["datasets"]
+found["counts"] = json.loads(command("data partition kmnist --data files --workers 2 --json"))["sizes"]
+""",
+        installed(place),
+        place / "src",
+    )
+    assert found["right"]
+    assert {each["name"]: each["state"] for each in found["listed"]}["kmnist"] == "other"
+    assert found["counts"] == [20, 20]
+
+
 def test_an_integration(tree: Path) -> None:
     INTEGRATION.make(tree)
     place = tree / "integrations" / "markdown"
-    # What pip writes where a distribution is installed; nothing is installed here.
-    made = tomllib.loads((place / "pyproject.toml").read_text("utf-8"))["project"]
-    installed = tree / "installed"
-    facts = installed / f"fedgauge_markdown-{made['version']}.dist-info"
-    facts.mkdir(parents=True)
-    (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {made['name']}\nVersion: {made['version']}\n")
-    entries = configparser.ConfigParser()
-    entries.read_dict(made["entry-points"])
-    with (facts / "entry_points.txt").open("w") as file:
-        entries.write(file)
     found = tried(
         tree,
         """
@@ -343,7 +368,7 @@ found["said"] = command("markdown run")
 found["losses"] = [record.loss for record in fg.read_run("run").rounds]
 found["help"] = command("--help")
 """,
-        installed,
+        installed(place),
         place / "src",
     )
     head, _, *rows = found["said"].splitlines()

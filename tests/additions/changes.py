@@ -172,6 +172,42 @@ FAST_PATH = Addition(
         ),
     },
 )
+DATA_SET = Addition(
+    "A data set",
+    "data_set",
+    "kmnist",
+    {
+        "integrations/datasets/src/fedgauge_datasets/catalogue.py": (
+            (
+                '        Entry("text", "20 documents, generated"),',
+                """\
+        Entry(
+            "kmnist",
+            "70,000 hiragana of 28x28",
+            ("KMNIST/raw",),
+            {
+                "train-images-idx3-ubyte.gz": "bdb82020997e1d708af4cf47b453dcf7",
+                "train-labels-idx1-ubyte.gz": "e144d726b3acfaa3e44228e80efcd344",
+                "t10k-images-idx3-ubyte.gz": "5c965bf0a639b31b8f53240b1b52f4d7",
+                "t10k-labels-idx1-ubyte.gz": "7320c461ea6c1c855c0b718fb2a4b134",
+            },
+            url="http://codh.rois.ac.jp/kmnist/dataset/kmnist",
+            classes=tuple("おきすつなはまやれを"),
+        ),""",
+            ),
+        ),
+        "integrations/datasets/pyproject.toml": (
+            ('shakespeare = "fedgauge_datasets.reading:read"', 'kmnist = "fedgauge_datasets.reading:read"'),
+        ),
+        "src/fedgauge/data/loader.py": (('    "fashion-mnist",', '    "kmnist",'),),
+        "docs/reference/datasets.md": (
+            (
+                "| `qmnist` | MNIST with the id `writer` | MNIST's files and `qmnist-train-labels-idx2-int.gz` |",
+                "| `kmnist` | 60,000 + 10,000 hiragana of 28×28 | `KMNIST/raw/` |",
+            ),
+        ),
+    },
+)
 INTEGRATION = Addition(
     "An integration",
     "integration",
@@ -181,4 +217,4 @@ INTEGRATION = Addition(
         "pyproject.toml": (('    "integrations/flower/src",', '    "integrations/markdown/src",'),),
     },
 )
-ADDITIONS = (ALGORITHM, THEOREM, MEASURE, SECTION, FAST_PATH, INTEGRATION)
+ADDITIONS = (ALGORITHM, THEOREM, MEASURE, SECTION, FAST_PATH, DATA_SET, INTEGRATION)

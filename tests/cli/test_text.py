@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.cli.command import Capture, answer, words
+from tests.cli.command import Capture, answer
 
 SMALL = (
     "--scheme id --workers 4 --model transformer --model-option width=8 --model-option heads=2 --model-option layers=1"
@@ -27,7 +27,3 @@ def test_the_gauge_reads_it(capsys: Capture) -> None:
     found = answer(capsys, f"gauge text {SMALL} --gamma 0.3 --steps 8 --candidates 2 --json")
     assert [each["local_steps"] for each in found["answer"]["efficiency"]] == [1, 2]
     assert found["losses"][-1] < found["losses"][0]
-
-
-def test_the_data_set_is_listed(capsys: Capture) -> None:
-    assert "20 documents, generated" in words(capsys, "data list")

@@ -7,15 +7,19 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tests.data import made
 
 from fedgauge.base.errors import InputError
 from fedgauge.data.dataset import Dataset, from_torch, read_npz
 from fedgauge.data.scaling import measure, standardise
 
 
+def pictures_and_labels() -> tuple[Any, Any]:
+    """Twenty pictures and their classes."""
+    return np.random.default_rng(0).integers(0, 256, (20, 4, 4), np.uint8), (np.arange(20) % 10).astype(np.uint8)
+
+
 def dataset(**changes: Any) -> Dataset:
-    images, labels = made.digits(20, 0)
+    images, labels = pictures_and_labels()
     given = {
         "name": "made",
         "train_inputs": images[:, None],
@@ -112,7 +116,7 @@ def test_a_constant_channel_and_an_unknown_scaling_are_refused() -> None:
 
 
 def test_npz_with_and_without_a_test_set(tmp_path: Path) -> None:
-    images, labels = made.digits(20, 0)
+    images, labels = pictures_and_labels()
     np.savez(tmp_path / "four.npz", x_train=images, y_train=labels, x_test=images[:3], y_test=labels[:3], writer=labels)
     four = read_npz(tmp_path / "four.npz")
     assert (four.name, four.num_train, four.num_test, four.num_classes, list(four.ids)) == (

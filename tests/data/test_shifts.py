@@ -250,7 +250,7 @@ def test_a_wrong_shift_is_refused(text: str) -> None:
 def test_the_help_names_every_kind() -> None:
     said = next(key.help for key in keys() if key.option == "shift")
     assert all(name in said for name in SHIFTS)
-    assert all(shift.says.endswith((".", ";")) for shift in SHIFTS.values())
+    assert all((shift.change.__doc__ or "").splitlines()[0].endswith((".", ";")) for shift in SHIFTS.values())
     assert len({shift.code for shift in SHIFTS.values()}) == len(SHIFTS)
 
 

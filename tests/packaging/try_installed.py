@@ -20,6 +20,7 @@ fedgauge paper --help
 fedgauge falsify --help
 fedgauge theory explore --help
 fedgauge new --help
+fedgauge data list
 fedgauge demo --out demo
 fedgauge simulate digits --model mlp --percent 50 --gamma 0.1 --eta 2 --local-steps 20 --rounds 20 --out runs/first
 fedgauge simulate runs/first/experiment.toml --local-steps 1 --out runs/I1

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.data import made
+from integrations.datasets.tests import made
 from typer.testing import CliRunner
 
 from fedgauge.base.errors import InputError

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from integrations.datasets.tests import made
 from tests.cli.command import Capture, answer, words
-from tests.data import made
 
 from fedgauge.simulation.options import Compute
 from fedgauge_wang2024 import exhibits

@@ -135,11 +135,15 @@ ELSEWHERE: Mapping[str, tuple[str, ...]] = {
     "fedgauge-verification": ("falsify", "theory worst-case", "falsification"),
     "fedgauge-explorer": ("theory explore", "theory region"),
     "fedgauge-flower": ("new",),
+    "fedgauge-datasets": ("data list", "data get"),
 }
 """The commands and the kinds of results that come with other distributions of ours."""
 READINGS = "fedgauge.readings"
 """The group of functions of a :class:`~fedgauge.measurement.session.Session` that measure, each under the name that
 ``--readings`` takes."""
+DATASETS = "fedgauge.datasets"
+"""The group of functions that read data sets, each under the name of its data set; they are called with the arguments
+of :func:`~fedgauge.data.loader.load_dataset`, in their order, and return a :class:`~fedgauge.data.dataset.Dataset`."""
 ENGINES = "fedgauge.engines"
 """The group of functions that join a cluster (see :mod:`fedgauge.simulation.engines.cluster`), each under its name as
 an engine, such as ``ray``."""

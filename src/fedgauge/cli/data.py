@@ -1,4 +1,4 @@
-"""Commands for data: list, get and partition."""
+"""Commands for data: partition, beside those that other distributions add."""
 
 from __future__ import annotations
 
@@ -13,92 +13,22 @@ from fedgauge.cli.experiments import takes_keys
 from fedgauge.cli.help import everyday
 
 app = typer.Typer(name="data", no_args_is_help=True)
-_KEYS = (
-    "scheme",
-    "workers",
-    "percent",
-    "divide_by",
-    "labels_per_worker",
-    "per_worker",
-    "fill",
-    "alpha",
-    "least",
-    "shards",
-    "grouping",
-    "context",
-    "shift",
-    "seed",
-)
 
 
 @app.callback()
 def _group() -> None:
-    """Find and fetch data sets, and divide them among workers.
+    """Divide data sets among workers; with fedgauge-datasets, also find and fetch published ones.
 
-    Example: fedgauge data list
+    Example: fedgauge data partition digits
     """
-
-
-@app.command("list")
-def list_(data: options.Data = None, json: options.Json = False) -> None:
-    """Show which data sets are here and where, compare their checksums, and say what is missing.
-
-    Example: fedgauge data list --data datasets
-    """
-    from fedgauge.data.catalogue import ENTRIES, data_directory, status
-    from fedgauge.show import console
-
-    rows = []
-    with console.progress() as bar:
-        for name in bar.track(ENTRIES, description="checksums"):
-            rows.append(status(name, data))
-    if json:
-        options.print_json({"data": str(data_directory(data)), "datasets": [each.to_json() for each in rows]})
-    else:
-        from fedgauge.show.views.partitions import data_view
-
-        console.show(data_view(rows, data_directory(data)))
-
-
-@app.command()
-def get(
-    name: Annotated[str, typer.Argument(help="The data set; see 'fedgauge data list'.")],
-    data: options.Data = None,
-    url: Annotated[
-        str | None, typer.Option(help="Address of the folder to download from \\[default: the publisher's].")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace files that differ from the published ones.")] = False,
-    json: options.Json = False,
-) -> None:
-    """Download the published files of a data set; an interrupted download is resumed.
-
-    Example: fedgauge data get mnist --data datasets
-    """
-    from fedgauge.data.catalogue import data_directory
-    from fedgauge.data.fetch import fetch
-    from fedgauge.show import console
-
-    options.check_directory(data_directory(data), "data")
-    with console.download_progress() as bar:
-        tasks: dict[str, object] = {}
-
-        def progress(file: str, here: int, total: int | None) -> None:
-            if file not in tasks:
-                tasks[file] = bar.add_task(file, total=total)
-            bar.update(tasks[file], completed=here, total=total)  # type: ignore[arg-type]
-
-        written = fetch(name, data, url=url, force=force, progress=progress)
-    if json:
-        options.print_json({"name": name, "written": [str(path) for path in written]})
-    elif written:
-        say("Written: " + ", ".join(str(path) for path in written))
-    else:
-        say(f"{name} is complete in {data_directory(data)}.")
 
 
 @app.command()
 @everyday("scheme", "workers", "percent", "divide_by", "alpha", "shards", "shift", "seed", "plot", "out", "json")
-@takes_keys(*_KEYS)
+@takes_keys(
+    *("scheme", "workers", "percent", "divide_by", "labels_per_worker", "per_worker", "fill", "alpha", "least"),
+    *("shards", "grouping", "context", "shift", "seed"),
+)
 def partition(
     values: dict[str, Any],
     name: Annotated[str, typer.Argument(help="A data set (see 'fedgauge data list') or an .npz file.")] = "digits",
@@ -144,9 +74,8 @@ def partition(
     settings = ", ".join(
         f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in made.parameters.items()
     )
-    heading = ", ".join(
-        [f"{dataset.name}: {scheme}", *map(_words, spell_shifts(shifts)), f"{made.num_workers} workers"]
-    )
+    changes = [text.replace("=", " ") for text in spell_shifts(shifts)]
+    heading = ", ".join([f"{dataset.name}: {scheme}", *changes, f"{made.num_workers} workers"])
     title = heading + (f" ({settings})" if settings else "")
     if out:
         made.write(out)
@@ -158,15 +87,11 @@ def partition(
     if json:
         summary = {key: value for key, value in made.to_json().items() if key != "indices"}
         shape = {"num_workers": made.num_workers, "dropped": made.dropped}
-        changes = {"shift": shifts, "changes": {kind: list(words) for kind, words in shifted.words.items()}}
+        change = {"shift": shifts, "changes": {kind: list(words) for kind, words in shifted.words.items()}}
         counted = {"labels": list(names), "label_counts": counts.tolist()}
-        options.print_json({"dataset": dataset.name, **summary, **shape, **(changes if shifts else {}), **counted})
+        options.print_json({"dataset": dataset.name, **summary, **shape, **(change if shifts else {}), **counted})
     else:
         console.show(labels_view(title, made, counts, names, shifted.words))
         written = [str(path) for path in (out, plot) if path]
         if written:
             say("Written: " + ", ".join(written))
-
-
-def _words(text: str) -> str:
-    return text.replace("=", " ")

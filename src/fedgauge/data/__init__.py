@@ -1,1 +1,1 @@
-"""Data sets, where they are found and fetched, and how they are divided among workers."""
+"""Data sets, how they are divided among workers, and how workers' examples differ."""

@@ -97,14 +97,6 @@ def check_unpacked(path: Path, packed: int, unpacked: int) -> None:
         )
 
 
-class DamagedFileError(InputError):
-    """A file whose content does not follow its format."""
-
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(f"{path} cannot be read: {reason}; replace the file.")
-        self.path, self.reason = path, reason
-
-
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """Inputs and labels for training and for testing; the arrays are read-only.
@@ -292,7 +284,8 @@ def read_npz(path: str | Path) -> Dataset:
     except OSError as error:
         raise InputError(f"Cannot read {path}: {error.strerror}; name an .npz file.") from None
     except Exception as error:  # zipfile, zlib and numpy each raise their own exceptions for damaged files
-        raise DamagedFileError(path, f"not an .npz file of plain arrays ({_first_line(error)})") from None
+        reason = f"not an .npz file of plain arrays ({_first_line(error)})"
+        raise InputError(f"{path} cannot be read: {reason}; replace the file.") from None
     if {"x_train", "y_train", "x_test", "y_test"} <= set(arrays):
         x, y, x_test, y_test = (arrays.pop(name) for name in ("x_train", "y_train", "x_test", "y_test"))
     elif {"x", "y"} <= set(arrays):

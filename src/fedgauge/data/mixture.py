@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from fedgauge.base.errors import InputError, count
 from fedgauge.base.randomness import Purpose, Streams
@@ -70,9 +69,7 @@ def paper(
             f"per_worker must be at most {len(labels) // num_workers}, so that {num_workers} workers can share"
             f" {len(labels)} examples, not {n}."
         )
-    own_labels = np.arange(num_workers * labels_per_worker).reshape(num_workers, -1) % len(supply)
-    wanted = _wanted(own_labels, n, percent)
-    demand = np.bincount(own_labels.ravel(), wanted.ravel(), minlength=len(supply)).astype(np.int64)
+    own_labels, wanted, demand = _wanted(len(supply), num_workers, n, percent, labels_per_worker)
     if (demand > supply).any():
         if not fill_up:
             raise _impossible(np.unique(labels), supply, demand, num_workers, n, percent, labels_per_worker)
@@ -112,17 +109,16 @@ def _percent(given: float) -> float:
     return float(given)
 
 
-def _wanted(own_labels: npt.NDArray[np.int64], n: int, percent: float) -> Indices:
-    """How many examples of each of its own labels each worker takes."""
-    k = own_labels.shape[1]
+def _wanted(num_labels: int, num_workers: int, n: int, percent: float, k: int) -> tuple[Indices, Indices, Indices]:
+    """Each worker's own labels, how many examples of each it takes, and how many of each label all of them take."""
+    own_labels = np.arange(num_workers * k).reshape(num_workers, -1) % num_labels
     total = int(np.floor(n * percent / 100 + 0.5))
-    return np.broadcast_to(total // k + (np.arange(k) < total % k), own_labels.shape).astype(np.int64)
+    wanted = np.broadcast_to(total // k + (np.arange(k) < total % k), own_labels.shape).astype(np.int64)
+    return own_labels, wanted, np.bincount(own_labels.ravel(), wanted.ravel(), minlength=num_labels).astype(np.int64)
 
 
 def _fits(supply: Indices, num_workers: int, n: int, percent: float, k: int) -> bool:
-    own_labels = np.arange(num_workers * k).reshape(num_workers, -1) % len(supply)
-    demand = np.bincount(own_labels.ravel(), _wanted(own_labels, n, percent).ravel(), minlength=len(supply))
-    return bool((demand <= supply).all())
+    return bool((_wanted(len(supply), num_workers, n, percent, k)[2] <= supply).all())
 
 
 def _impossible(

@@ -179,11 +179,6 @@ class Shift(NamedTuple):
     needs: Needs
     change: Callable[[Array, ShiftedWorker], Changed]
 
-    @property
-    def says(self) -> str:
-        """What it does, in one line."""
-        return (self.change.__doc__ or "").splitlines()[0]
-
 
 _ROWS = (
     Shift("rotation", 1, "covariate", "images", rotation),

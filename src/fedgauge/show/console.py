@@ -13,12 +13,9 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
-    DownloadColumn,
     Progress,
     ProgressColumn,
     TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
 )
 from rich.segment import Segment
 from rich.table import Column
@@ -178,21 +175,6 @@ def run_progress() -> Iterator[Callable[[str, int], Observer]]:
             return observer
 
         yield begin
-
-
-@contextmanager
-def download_progress() -> Iterator[Progress]:
-    """A bar for each download, in bytes."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("left"),
-    )
-    with bars.shown(err, *columns) as bar:
-        yield bar
 
 
 # -- views -----------------------------------------------------------------------------------------------------------

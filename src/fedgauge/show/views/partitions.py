@@ -1,13 +1,11 @@
-"""How data is divided among workers, shifts, and data sets."""
+"""How data is divided among workers, and what shifts do to it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 
-from fedgauge.data.catalogue import Status
 from fedgauge.data.dataset import Dataset
 from fedgauge.data.partition import Indices, Partition
 from fedgauge.show.charts import HeatMap, LineChart, Series, Tiles
@@ -98,29 +96,3 @@ def examples_of(plain: Dataset, shifted: Dataset, partition: Partition) -> Tiles
             if plain.has_labels and shifted.train_labels[chosen] != plain.train_labels[chosen]:
                 labels[worker][column] = plain.classes[int(shifted.train_labels[chosen])]
     return Tiles("examples", tiles, labels, "Examples; a changed label is written in", "worker")
-
-
-# -- data sets -------------------------------------------------------------------------------------------------------
-
-
-def data_view(statuses: Sequence[Status], place: Path) -> View:
-    """Which data sets were found, and where, and how to get those that are missing."""
-    states = {"ready": "ready", "other": "not as published", "incomplete": "incomplete", "missing": "missing"}
-    rows = [(s.name, states[s.state], _shortly(s.place, place), s.title) for s in statuses]
-    notes = []
-    for status in statuses:
-        for file in status.files:
-            if file.state == "differs":
-                ours = f"{file.path} has MD5 {file.md5_found}"
-                notes.append(f"{status.name}: {ours}, but the published file has {file.md5}")
-        if status.remedy:
-            what = "to get the published files, " if status.state == "other" else ""
-            notes.append(f"{status.name}: {what}{status.remedy}")
-    return View(tables=(Table(("name", "state", "where", "what"), rows, f"Data sets in {place}"),), notes=notes)
-
-
-def _shortly(path: str | None, place: Path) -> str | None:
-    """A path relative to the data directory, if it lies in there."""
-    if path is None:
-        return None
-    return str(Path(path).relative_to(place)) if Path(path).is_relative_to(place) else path

@@ -15,7 +15,8 @@ from fedgauge.base.errors import InputError
 from fedgauge.base.files import open_named
 from fedgauge.base.progress import silent
 from fedgauge.base.types import Array, Progress
-from fedgauge.data.dataset import DamagedFileError, Dataset, Labels, check_unpacked
+from fedgauge.data.dataset import Dataset, Labels, check_unpacked
+from fedgauge_datasets.catalogue import DamagedFileError
 
 _TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _GZIP = b"\x1f\x8b"
@@ -134,10 +135,8 @@ def _pictures(folder: Path, classes: tuple[str, ...]) -> tuple[list[Path], Label
 def _read_pictures(
     paths: list[Path], shape: tuple[int, ...] | None, done: int, total: int, progress: Progress
 ) -> Array:
-    try:
-        from PIL import Image
-    except ImportError:
-        raise InputError("Reading pictures needs pillow; run: pip install 'fedgauge[data]'.") from None
+    from PIL import Image
+
     images: Array | None = None
     for index, path in enumerate(paths):
         try:

@@ -18,12 +18,19 @@ from typing import Literal
 
 from fedgauge.base.errors import InputError, nearest
 from fedgauge.base.files import open_named
-from fedgauge.data.cifar import CIFAR10_CLASSES
 from fedgauge.values import Value
 
 State = Literal["ready", "other", "incomplete", "missing"]
 FileState = Literal["published", "differs", "unpacked", "missing"]
 _MOST_AT_ONCE = 2**20
+
+
+class DamagedFileError(InputError):
+    """A file whose content does not follow its format."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path} cannot be read: {reason}; replace the file.")
+        self.path, self.reason = path, reason
 
 
 @dataclass(frozen=True)
@@ -69,11 +76,12 @@ _MNIST = {
     "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
 }
 _DIGITS = tuple("0123456789")
+CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 ENTRIES: Mapping[str, Entry] = {
     entry.name: entry
     for entry in (
-        Entry("digits", "1,797 digits of 8x8", classes=_DIGITS),
+        Entry("digits", "1,797 digits of 8x8"),
         Entry("text", "20 documents, generated"),
         Entry(
             "shakespeare",

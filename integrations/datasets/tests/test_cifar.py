@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.data import made
+from integrations.datasets.tests import made
 
 from fedgauge.base.errors import InputError
-from fedgauge.data.cifar import read_cifar10, read_cifar100, read_pickle
+from fedgauge_datasets.cifar import read_cifar10, read_cifar100, read_pickle
 
 
 def files(folder: Path) -> dict[str, Path]:

@@ -6,20 +6,23 @@ import dataclasses
 import gzip
 import hashlib
 import pickle
+import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.data import made
+from integrations.datasets.tests import made
 
 from fedgauge.base.errors import InputError
-from fedgauge.data import catalogue, loader
-from fedgauge.data.catalogue import ENTRIES, Status, data_directory, status
-from fedgauge.data.images import read_idx
-from fedgauge.data.loader import load_dataset
+from fedgauge.base.user_code import DATASETS
+from fedgauge.data.loader import PUBLISHED, load_dataset
+from fedgauge_datasets import catalogue
+from fedgauge_datasets.catalogue import ENTRIES, Status, data_directory, status
+from fedgauge_datasets.images import read_idx
 
 
 @pytest.fixture(autouse=True)
@@ -110,6 +113,18 @@ def test_cifar_and_cinic_are_found(tmp_path: Path) -> None:
     }
 
 
+def test_the_library_knows_what_the_catalogue_has() -> None:
+    brought = {
+        each.name for each in entry_points(group=DATASETS) if each.dist and each.dist.name == "fedgauge-datasets"
+    }
+    assert brought == {*PUBLISHED} == {*ENTRIES} - {"digits", "text"}
+
+
+def test_data_sets_are_read_without_torch() -> None:
+    code = "import sys, fedgauge_datasets.reading; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 def test_a_directory_that_is_none_and_a_name_that_is_none_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"data must be a directory, not .*none'"):
         load_dataset("mnist", tmp_path / "none")
@@ -124,36 +139,6 @@ def test_status_goes_to_json_and_back(tmp_path: Path) -> None:
     assert found.state == "incomplete"
     assert [file.state for file in found.files] == ["differs"] * 3 + ["missing"]
     assert Status.from_json(found.to_json()) == found
-
-
-def test_digits_are_split_once_and_for_all() -> None:
-    digits = load_dataset("digits")
-    assert (digits.num_train, digits.num_test, digits.peak) == (1438, 359, 16.0)
-    assert np.bincount(np.concatenate([digits.train_labels, digits.test_labels])).sum() == 1797
-    assert digits.train_inputs.max() == 16
-
-
-@pytest.mark.parametrize("known", [True, False], ids=["its file", "its loader"])
-def test_digits_are_scikit_learns_wherever_it_keeps_them(known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sklearn.datasets import load_digits
-
-    theirs = load_digits()
-    if not known:
-        monkeypatch.setattr(loader, "find_spec", lambda name: None)
-    else:
-        monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    ours, test = load_dataset("digits"), np.arange(len(theirs.target)) % 5 == 4
-    assert np.array_equal(ours.train_inputs[:, 0], theirs.images[~test])
-    assert np.array_equal(ours.test_inputs[:, 0], theirs.images[test])
-    assert np.array_equal(ours.train_labels, theirs.target[~test])
-    assert np.array_equal(ours.test_labels, theirs.target[test])
-
-
-def test_without_scikit_learn_the_way_to_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("sklearn", "sklearn.datasets"):
-        monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(InputError, match=r"run: pip install 'fedgauge\[data\]'\.$"):
-        load_dataset("digits")
 
 
 IMAGES, LABELS = "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"

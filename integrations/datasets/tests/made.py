@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedgauge.data.cifar import CIFAR10_CLASSES
+from fedgauge_datasets.catalogue import CIFAR10_CLASSES
 
 
 def idx(array: Any) -> bytes:

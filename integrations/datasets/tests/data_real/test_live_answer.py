@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.docs.live_page import free_port, run_program, shown_after
 
-from fedgauge.data.catalogue import status
+from fedgauge_datasets.catalogue import status
 
 
 def test_the_page_shows_the_answer_on_the_real_text(tmp_path: Path) -> None:

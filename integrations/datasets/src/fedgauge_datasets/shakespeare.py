@@ -21,7 +21,8 @@ import numpy as np
 from fedgauge.base.errors import InputError, count
 from fedgauge.base.files import open_named
 from fedgauge.base.types import Array
-from fedgauge.data.dataset import DamagedFileError, Dataset, Labels
+from fedgauge.data.dataset import Dataset, Labels
+from fedgauge_datasets.catalogue import DamagedFileError
 
 CONTEXT = 64
 """Characters in an example, if none are given."""

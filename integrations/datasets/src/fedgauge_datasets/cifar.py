@@ -19,9 +19,9 @@ import numpy as np
 
 from fedgauge.base.files import read_named
 from fedgauge.base.types import Array
-from fedgauge.data.dataset import DamagedFileError, Dataset, Labels
+from fedgauge.data.dataset import Dataset, Labels
+from fedgauge_datasets.catalogue import CIFAR10_CLASSES, DamagedFileError
 
-CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 _SIDE, _CHANNELS = 32, 3
 _NUMBERS = re.compile(r"[<>|=]?[iuf][1248]")
 

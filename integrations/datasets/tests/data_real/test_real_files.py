@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from fedgauge.base.errors import InputError
-from fedgauge.data.catalogue import status
 from fedgauge.data.dataset import Dataset
 from fedgauge.data.loader import load_dataset
 from fedgauge.data.scaling import measure, standardise
 from fedgauge.data.schemes import make_partition
+from fedgauge_datasets.catalogue import status
 
 DATA = Path(os.environ["FEDGAUGE_TEST_DATA"])
 

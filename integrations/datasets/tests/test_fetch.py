@@ -15,14 +15,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from tests.data import made
+from integrations.datasets.tests import made
 
 from fedgauge.base.errors import InputError, MachineError
 from fedgauge.cli import main
-from fedgauge.data import catalogue
-from fedgauge.data.catalogue import ENTRIES
-from fedgauge.data.fetch import fetch
 from fedgauge.data.loader import load_dataset
+from fedgauge_datasets import catalogue
+from fedgauge_datasets.catalogue import ENTRIES
+from fedgauge_datasets.fetch import fetch
 
 
 def md5(content: bytes) -> str:

@@ -23,8 +23,8 @@ from fedgauge.base.errors import InputError, MachineError
 from fedgauge.base.files import UNFINISHED, make_directories, move, open_file
 from fedgauge.base.progress import silent
 from fedgauge.base.types import Progress
-from fedgauge.data import catalogue
-from fedgauge.data.catalogue import Entry, md5_of
+from fedgauge_datasets import catalogue
+from fedgauge_datasets.catalogue import Entry, md5_of
 
 """Called with a file's name, the bytes downloaded so far and, if the server says so, how many there are."""
 
