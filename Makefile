@@ -19,6 +19,7 @@ BESIDE := \
 	papers/wang2024 \
 	verification[sdp] \
 	explorer \
+	inspection \
 	integrations/flower[data] \
 	integrations/ray
 PLACES := $(foreach each,$(BESIDE),$(firstword $(subst [, ,$(each))))
@@ -114,7 +115,7 @@ test-lowest: build/tools/.ready
 	rm -rf build/lowest
 	$(PYTHON) -m venv build/lowest
 	env -u PYTHONPATH build/tools/bin/uv pip install --quiet --python build/lowest/bin/python --resolution lowest-direct \
-	  --constraint torch.txt --editable '.[data,tensorboard,parquet]' --editable planning 'pytest>=8.4' 'pytest-xdist>=3.6' 'hypothesis>=6.130' 'mpmath>=1.3'
+	  --constraint torch.txt --editable '.[data,tensorboard,parquet]' --editable planning --editable verification --editable inspection 'pytest>=8.4' 'pytest-xdist>=3.6' 'hypothesis>=6.130' 'mpmath>=1.3'
 	env -u PYTHONPATH OMP_NUM_THREADS=1 build/lowest/bin/python -m pytest -q -n $$(nproc) -m 'not cluster and not slow' $(LOWEST)
 
 # What is installed here becomes what every set-up installs. For newer versions: make clean, make test LOCK=torch.txt,

@@ -52,8 +52,6 @@ from .measurement.gauge.gauge import gauge as gauge
 from .measurement.gauge.result import GaugeOptions as GaugeOptions
 from .measurement.gauge.result import GaugeResult as GaugeResult
 from .measurement.gauge.result import RateSearch as RateSearch
-from .measurement.inspection import inspect_models as inspect_models
-from .measurement.inspection_result import Inspection as Inspection
 from .measurement.live.probe import Probe as Probe
 from .measurement.live.probe_result import ProbedRound as ProbedRound
 from .measurement.live.probe_result import ProbeResult as ProbeResult

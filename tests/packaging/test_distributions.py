@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from tests.packaging import try_container
 
 ROOT = Path(__file__).resolve().parents[2]
-PLACES = ("planning", "papers/*", "verification", "explorer", "integrations/*")
+PLACES = ("planning", "papers/*", "verification", "explorer", "inspection", "integrations/*")
 BESIDE = sorted(path.parent for each in PLACES for path in ROOT.glob(f"{each}/pyproject.toml"))
 NAMES = [str(path.relative_to(ROOT)) for path in BESIDE]
 
@@ -62,7 +62,7 @@ def test_the_container_installs_what_is_there() -> None:
     (copied,) = (value.split()[1] for name, value in steps if name == "COPY")
     named = [each for name, value in steps if name == "RUN" for each in re.findall(rf"{copied}/([\w./]+)", value)]
     assert sorted(named) == sorted({*named})
-    assert len(named) == 5
+    assert len(named) == 6
     assert all((ROOT / each).exists() for each in named)
 
 

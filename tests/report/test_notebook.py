@@ -29,6 +29,7 @@ from fedgauge.theory.search import Tuned
 from fedgauge.values import Estimate
 from fedgauge.values.answer import StepEfficiency
 from fedgauge.values.display import Displayed
+from fedgauge_inspection import Inspection, inspect_models
 from fedgauge_explorer import region
 from fedgauge_planning.sweep import Combination, SeedCurve, SweepResult
 from fedgauge_wang2024.design_result import Design, Designed
@@ -114,7 +115,7 @@ def made(kind: str) -> Any:
             return fg.Answer(entries, "synchronous training", cost=10.0, using=4)
         case "inspection":
             weight = torch.zeros(3)
-            return fg.inspect_models({"w": weight}, [{"w": weight + 1}, {"w": weight + torch.arange(3.0)}])
+            return inspect_models({"w": weight}, [{"w": weight + 1}, {"w": weight + torch.arange(3.0)}])
         case "probe":
             probe = fg.Probe(lambda model, batch: model(batch).square().mean(), [torch.eye(2)], start=nn.Linear(2, 1))
             local = nn.Linear(2, 1)
@@ -157,7 +158,7 @@ KINDS: dict[str, type] = {
     "best local steps": Tuned,
     "corollary": CorollaryRates,
     "answer": fg.Answer,
-    "inspection": fg.Inspection,
+    "inspection": Inspection,
     "probe": fg.ProbeResult,
     "found run": fg.FoundRun,
     "region": region.Region,

@@ -134,6 +134,7 @@ ELSEWHERE: Mapping[str, tuple[str, ...]] = {
     ),
     "fedgauge-verification": ("falsify", "theory worst-case", "falsification"),
     "fedgauge-explorer": ("theory explore", "theory region"),
+    "fedgauge-inspection": ("runs inspect", "inspection"),
     "fedgauge-flower": ("new",),
 }
 """The commands and the kinds of results that come with other distributions of ours."""
