@@ -44,7 +44,6 @@ from .federation.protocols import Federation as Federation
 from .federation.quadratic import QuadraticFederation as QuadraticFederation
 from .federation.random_quadratics import random_quadratics as random_quadratics
 from .federation.supervised import SupervisedFederation as SupervisedFederation
-from .measurement.certification import certify as certify
 from .measurement.curvature import curvature as curvature
 from .measurement.decomposition import decompose as decompose
 from .measurement.divergence import divergence as divergence

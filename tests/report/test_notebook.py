@@ -22,16 +22,16 @@ import fedgauge_planning as fp
 from fedgauge.base.symbols import SYMBOLS
 from fedgauge.data.partition import Partition
 from fedgauge.data.shifts import Shifted
-from fedgauge.measurement.certification import Certified
 from fedgauge.measurement.parts import Decomposition
 from fedgauge.theory.corollaries import CorollaryRates
 from fedgauge.theory.search import Tuned
 from fedgauge.values import Estimate
 from fedgauge.values.answer import StepEfficiency
 from fedgauge.values.display import Displayed
-from fedgauge_inspection import Inspection, inspect_models
 from fedgauge_explorer import region
+from fedgauge_inspection import Inspection, inspect_models
 from fedgauge_planning.sweep import Combination, SeedCurve, SweepResult
+from fedgauge_verification import Certified, certify
 from fedgauge_wang2024.design_result import Design, Designed
 
 FEDERATION = fg.random_quadratics(4, 3, hessian_spread=0.5, sigma2=0.1, seed=1)
@@ -90,7 +90,7 @@ def made(kind: str) -> Any:
             each = Designed("labels", 0.5, 1.0, True, 1.0, 1.1, 0.2, None, None, StepEfficiency(4, 0.8, 0.7, 0.9), {})
             return Design({"along": "common"}, 1.0, 0.1, 4, (each,))
         case "certified":
-            return fg.certify(softmax_regression())
+            return certify(softmax_regression())
         case "decomposition":
             with fg.Meter(FEDERATION) as meter:
                 return fg.decompose(meter, FEDERATION.start(0))
