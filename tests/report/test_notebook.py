@@ -115,9 +115,7 @@ def made(kind: str) -> Any:
             return fg.Answer(entries, "synchronous training", cost=10.0, using=4)
         case "inspection":
             weight = torch.zeros(3)
-            return fi.inspect_models(
-                {"w": weight}, [{"w": weight + 1}, {"w": weight + torch.arange(3.0)}]
-            )
+            return fi.inspect_models({"w": weight}, [{"w": weight + 1}, {"w": weight + torch.arange(3.0)}])
         case "probe":
             probe = fg.Probe(lambda model, batch: model(batch).square().mean(), [torch.eye(2)], start=nn.Linear(2, 1))
             local = nn.Linear(2, 1)
@@ -202,17 +200,13 @@ def returned_classes() -> Iterator[type]:
     for function in filter(inspect.isfunction, public_things()):
         returned = get_type_hints(function).get("return")
         for kind in (returned, *get_args(returned)):
-            if inspect.isclass(kind) and kind.__module__.startswith(
-                tuple(f"{package.__name__}." for package in PACKAGES)
-            ):
+            if inspect.isclass(kind) and kind.__module__.startswith(places):
                 yield kind
 
 
 def test_what_public_functions_return_draws_itself() -> None:
     assert set(returned_classes()) - NOT_RESULTS == set(KINDS.values()) & set(returned_classes())
-    assert {SweepResult, fv.Certified, Decomposition, Tuned, CorollaryRates} <= set(
-        returned_classes()
-    )
+    assert {SweepResult, fv.Certified, Decomposition, Tuned, CorollaryRates} <= set(returned_classes())
 
 
 @pytest.mark.parametrize("kind", KINDS)
