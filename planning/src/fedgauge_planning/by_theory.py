@@ -21,9 +21,10 @@ from fedgauge.federation.participation import Participation
 from fedgauge.theory import covering, find
 from fedgauge.theory.inputs import look_up
 from fedgauge.theory.rates import refuse_free_rates
-from fedgauge.theory.search import Choice, Point, Task, relaxed, solve, trace
+from fedgauge.theory.search import Choice, Task, solve
 from fedgauge.values import Constants, Version
 from fedgauge_planning import theorem_inputs as inputs
+from fedgauge_planning.curve import Point, relaxed, trace
 from fedgauge_planning.goal import Goal
 from fedgauge_planning.theory_result import End, Practice, TheoryPlan
 
