@@ -19,6 +19,7 @@ BESIDE := \
 	papers/wang2024 \
 	verification[sdp] \
 	explorer \
+	inspection \
 	integrations/datasets \
 	integrations/flower[data] \
 	integrations/ray

@@ -34,7 +34,7 @@ from tests.additions.changes import (
 )
 
 ROOT = Path(__file__).resolve().parents[1]
-BESIDE = ("planning", "papers/*", "verification", "explorer", "integrations/*")
+BESIDE = ("planning", "papers/*", "verification", "explorer", "inspection", "integrations/*")
 PAGE = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 every_addition = pytest.mark.parametrize("addition", ADDITIONS, ids=lambda addition: addition.folder)
 
@@ -65,7 +65,7 @@ def tree(tmp_path: Path) -> Path:
         shutil.copytree(ROOT / name, root / name)
     beside = (
         path
-        for each in ("planning", "papers", "verification", "explorer", "integrations")
+        for each in ("planning", "papers", "verification", "explorer", "inspection", "integrations")
         for path in (ROOT / each).rglob("pyproject.toml")
     )
     single = (

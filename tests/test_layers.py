@@ -100,7 +100,7 @@ COMPUTING_MODULES = (
     "federation",
     "data.loader",
     "data.schemes",
-    *(f"theory.search.{name}" for name in ("solve", "trace", "relaxed", "best_gamma", "best_local_steps")),
+    *(f"theory.search.{name}" for name in ("solve", "best_gamma", "best_local_steps")),
     "show.results.background.background_of",
     "theory.comparison.compare",
     "theory.answer.bound",

@@ -15,9 +15,11 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
 import fedgauge
+import fedgauge_inspection
 import fedgauge_planning
+import fedgauge_verification
 
-_PACKAGES = (fedgauge, fedgauge_planning)
+_PACKAGES = (fedgauge, fedgauge_inspection, fedgauge_planning, fedgauge_verification)
 
 
 def _resolve(app: Sphinx, env: BuildEnvironment, node: pending_xref, content: nodes.TextElement) -> nodes.Node | None:

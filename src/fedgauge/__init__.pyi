@@ -44,7 +44,6 @@ from .federation.protocols import Federation as Federation
 from .federation.quadratic import QuadraticFederation as QuadraticFederation
 from .federation.random_quadratics import random_quadratics as random_quadratics
 from .federation.supervised import SupervisedFederation as SupervisedFederation
-from .measurement.certification import certify as certify
 from .measurement.curvature import curvature as curvature
 from .measurement.decomposition import decompose as decompose
 from .measurement.divergence import divergence as divergence
@@ -52,8 +51,6 @@ from .measurement.gauge.gauge import gauge as gauge
 from .measurement.gauge.result import GaugeOptions as GaugeOptions
 from .measurement.gauge.result import GaugeResult as GaugeResult
 from .measurement.gauge.result import RateSearch as RateSearch
-from .measurement.inspection import inspect_models as inspect_models
-from .measurement.inspection_result import Inspection as Inspection
 from .measurement.live.probe import Probe as Probe
 from .measurement.live.probe_result import ProbedRound as ProbedRound
 from .measurement.live.probe_result import ProbeResult as ProbeResult

@@ -131,7 +131,7 @@ MEASURE = Addition(
     {
         "src/fedgauge/measurement/session.py": (
             (
-                "from fedgauge.measurement.certification import certify",
+                "from fedgauge.measurement.curvature import curvature",
                 "from fedgauge.measurement.conflict import conflict",
             ),
             ('    "noise": _noise,', '    "conflict": lambda session: [conflict(session.meter, session.model)],'),

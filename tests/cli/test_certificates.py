@@ -13,9 +13,11 @@ from safetensors.torch import save_file
 from tests.cli.command import Capture, answer
 
 from fedgauge.cli import main
+from fedgauge.measurement import session
 from fedgauge.show.results.background import background_of
 from fedgauge.show.results.reading import read_results
 from fedgauge.theory.comparison import Comparison
+from fedgauge.values import initial_gap
 from fedgauge.values.results import sealed
 
 DIGITS = "digits --model softmax --workers 4 --per-worker 50 --percent 50 --partition-seed 0 --local-steps 2"
@@ -179,6 +181,23 @@ def test_a_measurement_of_a_run_is_about_its_own_first_model(place: Path, capsys
     Path("own.json").write_text(json.dumps(told))
     found = compared("far", "own.json")
     assert (found.answer.standing, found.notes) == ("certified", ())
+
+
+def test_without_what_proves_them_a_report_and_a_plan_say_what_to_install(
+    place: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F is then the first loss at most, as f is never negative."""
+    monkeypatch.setattr(session, "plugins", lambda group: {})
+    found = background_of(read_results(Path("far"), {"measure": Path("s0/measure.json")}))
+    assert found.comparison
+    assert found.comparison.constants["F"].method == initial_gap(1.0, 0.0).method
+    assert session.UNPROVED in found.notes
+    assert session.UNPROVED.endswith("install it: pip install fedgauge-verification.")
+    assert session.UNPROVED not in background_of(read_results(Path("near"), {"measure": Path("s0/measure.json")})).notes
+    plan = f"plan {DIGITS} {RATE} --mode theory --goal grad2=0.1 --cost cross-device --values s0/measure.json"
+    same, other = answer(capsys, plan), answer(capsys, f"{plan} --seed 3")
+    assert session.UNPROVED in other["notes"]
+    assert session.UNPROVED not in same["notes"]
 
 
 def test_a_plan_for_another_seed_gets_its_own_gap(place: Path, capsys: Capture) -> None:

@@ -8,13 +8,14 @@ import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from fedgauge.base.user_code import COMMANDS, ELSEWHERE, RESULTS
+from fedgauge.base.user_code import COMMANDS, ELSEWHERE, READINGS, RESULTS
 
 BROUGHT = {
     **{each.name.replace(".", " "): each.dist.name for each in entry_points(group=COMMANDS) if each.dist},
     **{kind.kind: each.dist.name for each in entry_points(group=RESULTS) if each.dist for kind in each.load()},
+    **{f"reading {each.name}": each.dist.name for each in entry_points(group=READINGS) if each.dist},
 }
-"""The commands and the kinds of results of all installed distributions."""
+"""The commands, the kinds of results and the readings of all installed distributions."""
 
 # As where nothing else is installed: each line is a command, and what becomes of it is printed.
 ALONE = """
@@ -50,6 +51,24 @@ def test_without_them_one_sentence_says_what_to_install(tmp_path: Path) -> None:
             f"fedgauge: The command 'fedgauge {name}' comes with another package; install it: pip install"
             f" {BROUGHT[name]}."
         )
+
+
+def test_the_library_alone_certifies_quadratics_and_says_what_other_readings_need(tmp_path: Path) -> None:
+    first, second, third, fourth, fifth = alone(
+        tmp_path,
+        "theory generate fed.json --workers 3 --dim 2",
+        "measure fed.json --gamma 0.1 --readings certified",
+        "measure digits --model softmax --gamma 0.1 --most 1 --readings certified",
+        "measure digits --model softmax --gamma 0.1 --most 1 --readings divergence --json",
+        "measure fed.json --gamma 0.1 --readings lenses",
+    )
+    assert (first[0], second[0], third[0], fourth[0], fifth[0]) == (0, 0, 2, 0, 2)
+    assert "Exact to rounding" in second[1]
+    needed = "are proved by another package; install it: pip install fedgauge-verification."
+    assert f"fedgauge: The constants of a model {needed}" in third[1]
+    assert fifth[1] == (
+        "fedgauge: The reading 'lenses' comes with another package; install it: pip install fedgauge-wang2024."
+    )
 
 
 def test_the_library_alone_reports_a_run_and_says_what_a_plan_needs(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from fedgauge.algorithms import ALGORITHMS
 from fedgauge.algorithms.cost import Cost
 from fedgauge.federation.participation import Participation, Sampling
-from fedgauge.theory import THEOREMS, Theorem, covering, evaluate, planning_theorems
+from fedgauge.theory import THEOREMS, Theorem, covering, evaluate
 from fedgauge.theory.base import Statement, at_most, over, term
 from fedgauge.theory.inputs import COLOURS, GRADIENT_NOISE, INITIAL_GAP, Objectives, Quantity, TermFacts, Values
 from fedgauge.theory.search import best_gamma, best_local_steps
@@ -129,7 +129,6 @@ def test_a_counterexample_is_one_of_the_theorem_s_runs(name: str) -> None:
 
 
 def test_theorems_are_found_by_their_facts() -> None:
-    assert {theorem.algorithm for theorem in planning_theorems()} == {"fedavg"}
     assert covering("fedavg", measure="loss", objectives="strongly convex") is THEOREMS["strongly-convex"]
     assert covering("scaffold") is None
     roles = contestants()

@@ -17,12 +17,13 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from fedgauge import Compute, Keep, SupervisedFederation, certify, fedavg, federate, measure, scaffold, simulate
+from fedgauge import Compute, Keep, SupervisedFederation, fedavg, federate, measure, scaffold, simulate
 from fedgauge.base.errors import InputError
 from fedgauge.base.randomness import Purpose, Streams
 from fedgauge.federation.modes import AUGMENTED, RANDOM, UNEVEN
 from fedgauge.measurement.session import MeasureOptions
 from fedgauge.simulation.options import StopAt
+from fedgauge_verification import certify
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -15,8 +15,9 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from fedgauge import Compute, SupervisedFederation, certify, fedavg, federate, simulate
+from fedgauge import Compute, SupervisedFederation, fedavg, federate, simulate
 from fedgauge.base.errors import InputError
+from fedgauge_verification import certify
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 GENERATOR = torch.Generator().manual_seed(0)

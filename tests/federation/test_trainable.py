@@ -15,12 +15,13 @@ from tests.federation.adapters import lora
 from tests.federation.networks import data, federation
 from torch import nn
 
-from fedgauge import ALGORITHMS, Compute, Keep, SupervisedFederation, certify, fedavg, measure, simulate
+from fedgauge import ALGORITHMS, Compute, Keep, SupervisedFederation, fedavg, measure, simulate
 from fedgauge.algorithms import make_algorithm
 from fedgauge.base.errors import InputError
 from fedgauge.federation.flat import fixed, flatten, trainable
 from fedgauge.measurement.session import MeasureOptions
 from fedgauge.simulation.runs.checkpoints import read_model
+from fedgauge_verification import certify
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from tests.packaging import try_container
 
 ROOT = Path(__file__).resolve().parents[2]
-PLACES = ("planning", "papers/*", "verification", "explorer", "integrations/*")
+PLACES = ("planning", "papers/*", "verification", "explorer", "inspection", "integrations/*")
 BESIDE = sorted(path.parent for each in PLACES for path in ROOT.glob(f"{each}/pyproject.toml"))
 NAMES = [str(path.relative_to(ROOT)) for path in BESIDE]
 

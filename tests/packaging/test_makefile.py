@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-BESIDE = ("planning", "papers/*", "verification", "explorer", "integrations/*")
+BESIDE = ("planning", "papers/*", "verification", "explorer", "inspection", "integrations/*")
 
 
 @pytest.fixture

@@ -18,11 +18,12 @@ from torch import nn
 from torch.nn import functional
 
 import fedgauge as fg
+import fedgauge_inspection as fi
 import fedgauge_planning as fp
+import fedgauge_verification as fv
 from fedgauge.base.symbols import SYMBOLS
 from fedgauge.data.partition import Partition
 from fedgauge.data.shifts import Shifted
-from fedgauge.measurement.certification import Certified
 from fedgauge.measurement.parts import Decomposition
 from fedgauge.theory.corollaries import CorollaryRates
 from fedgauge.theory.search import Tuned
@@ -89,7 +90,7 @@ def made(kind: str) -> Any:
             each = Designed("labels", 0.5, 1.0, True, 1.0, 1.1, 0.2, None, None, StepEfficiency(4, 0.8, 0.7, 0.9), {})
             return Design({"along": "common"}, 1.0, 0.1, 4, (each,))
         case "certified":
-            return fg.certify(softmax_regression())
+            return fv.certify(softmax_regression())
         case "decomposition":
             with fg.Meter(FEDERATION) as meter:
                 return fg.decompose(meter, FEDERATION.start(0))
@@ -114,7 +115,7 @@ def made(kind: str) -> Any:
             return fg.Answer(entries, "synchronous training", cost=10.0, using=4)
         case "inspection":
             weight = torch.zeros(3)
-            return fg.inspect_models({"w": weight}, [{"w": weight + 1}, {"w": weight + torch.arange(3.0)}])
+            return fi.inspect_models({"w": weight}, [{"w": weight + 1}, {"w": weight + torch.arange(3.0)}])
         case "probe":
             probe = fg.Probe(lambda model, batch: model(batch).square().mean(), [torch.eye(2)], start=nn.Linear(2, 1))
             local = nn.Linear(2, 1)
@@ -151,13 +152,13 @@ KINDS: dict[str, type] = {
     "design": Design,
     "sweep": SweepResult,
     "sweep that was run": SweepResult,
-    "certified": Certified,
+    "certified": fv.Certified,
     "decomposition": Decomposition,
     "best rate": Tuned,
     "best local steps": Tuned,
     "corollary": CorollaryRates,
     "answer": fg.Answer,
-    "inspection": fg.Inspection,
+    "inspection": fi.Inspection,
     "probe": fg.ProbeResult,
     "found run": fg.FoundRun,
     "region": region.Region,
@@ -165,9 +166,12 @@ KINDS: dict[str, type] = {
 """How a test makes each kind of result, and its class."""
 
 
+PACKAGES = (fg, fi, fp, fv)
+
+
 def public_things() -> list[Any]:
-    """Everything that the library and the plans make public."""
-    return [getattr(package, name) for package in (fg, fp) for name in package.__all__]
+    """Everything that these packages make public."""
+    return [getattr(package, name) for package in PACKAGES for name in package.__all__]
 
 
 def test_every_public_result_is_among_them() -> None:
@@ -192,16 +196,17 @@ NOT_RESULTS = {
 
 def returned_classes() -> Iterator[type]:
     """Our own classes among what public functions say that they return, also in a list, or with None."""
+    places = tuple(f"{package.__name__}." for package in PACKAGES)
     for function in filter(inspect.isfunction, public_things()):
         returned = get_type_hints(function).get("return")
         for kind in (returned, *get_args(returned)):
-            if inspect.isclass(kind) and kind.__module__.startswith(("fedgauge.", "fedgauge_planning.")):
+            if inspect.isclass(kind) and kind.__module__.startswith(places):
                 yield kind
 
 
 def test_what_public_functions_return_draws_itself() -> None:
     assert set(returned_classes()) - NOT_RESULTS == set(KINDS.values()) & set(returned_classes())
-    assert {SweepResult, Certified, Decomposition, Tuned, CorollaryRates} <= set(returned_classes())
+    assert {SweepResult, fv.Certified, Decomposition, Tuned, CorollaryRates} <= set(returned_classes())
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedgauge import QuadraticFederation, SupervisedFederation, certify, fedadam, fedavg
+from fedgauge import QuadraticFederation, SupervisedFederation, fedadam, fedavg
 from fedgauge.base.errors import InputError
 from fedgauge.simulation.loop import simulate
 from fedgauge.theory import evaluate, find
@@ -21,6 +21,7 @@ from fedgauge.theory.expectation import expect
 from fedgauge.theory.inputs import look_up
 from fedgauge.values import SETTINGS, Constants, Estimate, Kind, Scope, Subject, Version, is_safe
 from fedgauge_planning.theorem_inputs import is_zero
+from fedgauge_verification import certify
 
 
 def test_only_an_exact_setting_is_safe() -> None:

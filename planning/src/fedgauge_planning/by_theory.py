@@ -21,9 +21,10 @@ from fedgauge.federation.participation import Participation
 from fedgauge.theory import covering, find
 from fedgauge.theory.inputs import look_up
 from fedgauge.theory.rates import refuse_free_rates
-from fedgauge.theory.search import Choice, Point, Task, relaxed, solve, trace
+from fedgauge.theory.search import Choice, Task, solve
 from fedgauge.values import Constants, Version
 from fedgauge_planning import theorem_inputs as inputs
+from fedgauge_planning.curve import Point, relaxed, trace
 from fedgauge_planning.goal import Goal
 from fedgauge_planning.theory_result import End, Practice, TheoryPlan
 
@@ -56,9 +57,10 @@ def theory_plan(
             default, all workers take part with equal weights; a number M means M draws with replacement.
         eta: the global rate; None to let the plan choose it, which needs ``gamma_min``.
         gamma_min: the smallest gamma to consider.
-        theorem: one of :func:`~fedgauge.theory.planning_theorems`. By default, the one that applies: ``partial`` if
-            workers are drawn with replacement, even M = N of them, and ``partial-shared`` and ``partial-without`` for
-            the other ways to draw; ``equal-hessians`` if L_h is certainly 0 and eta is 1; and ``nonconvex`` otherwise.
+        theorem: one of :func:`~fedgauge_planning.theorem_inputs.planning_theorems`. By default, the one that applies:
+            ``partial`` if workers are drawn with replacement, even M = N of them, and ``partial-shared`` and
+            ``partial-without`` for the other ways to draw; ``equal-hessians`` if L_h is certainly 0 and eta is 1; and
+            ``nonconvex`` otherwise.
         version: by default ``star`` if the theorem has that version, otherwise ``corrected``; others to compare.
         practice: the I, gamma and eta in use, to compare with the conditions.
         cap: the largest number of local steps to consider.

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
 
 from fedgauge.algorithms import is_plain
 from fedgauge.algorithms.cost import Cost
 from fedgauge.base.errors import InputError
 from fedgauge.federation.quadratic import QuadraticFederation
-from fedgauge.federation.supervised import SupervisedFederation
-from fedgauge.measurement.certification import gap_at
-from fedgauge.measurement.session import MeasureOptions, measure
+from fedgauge.measurement.session import UNPROVED, MeasureOptions, measure, prover
 from fedgauge.measurement.values import Measurement, whole
 from fedgauge.simulation.experiment.config import Experiment
 from fedgauge.simulation.experiment.prepare import prepare
@@ -62,11 +59,16 @@ def with_gap(constants: Constants, setup: Setup, loss: float) -> Constants:
 
 def _proved_gap(constants: Constants, setup: Setup) -> Estimate | None:
     """F at the run's first model from a proved f*, for one pass over the data; None where f* is not proved."""
+    least, prove = _proved_minimum(constants, setup), prover()
+    return prove.gap_at(setup.federation, setup.first_model, least) if least and prove else None
+
+
+def _proved_minimum(constants: Constants, setup: Setup) -> Estimate | None:
+    """The f* that was proved for a federation other than quadratics, if there is one."""
     least = constants.get("f_star")
-    if least is None or least.kind not in ("exact", "lower") or not least.scope:
+    if isinstance(setup.federation, QuadraticFederation) or least is None or least.kind not in ("exact", "lower"):
         return None
-    fits = least.scope.federation == setup.federation.digest
-    return gap_at(cast(SupervisedFederation, setup.federation), setup.first_model, least) if fits else None
+    return least if least.scope and least.scope.federation == setup.federation.digest else None
 
 
 def theory_of(
@@ -98,9 +100,11 @@ def theory_of(
     if values:
         check_federation(values, federation.digest, experiment.data.name, setup.participation.shares)
     measured = at_start(setup)
-    constants, notes = (read_estimates(values) if values else measured.constants).fitted(setup.subject)
-    constants = with_gap(constants, setup, float(measured.point["loss"]))
+    fitted, notes = (read_estimates(values) if values else measured.constants).fitted(setup.subject)
+    constants = with_gap(fitted, setup, float(measured.point["loss"]))
     notes = tuple(note.replace("F counts as assumed, because it", _RECOMPUTED) for note in notes)
+    if constants is not fitted and _proved_minimum(fitted, setup) and not prover():
+        notes = (*notes, UNPROVED)
     assert rates.gamma is not None  # an experiment has one
     eta = rates.parameters.get("eta", 1.0)
     return theory_plan(

@@ -19,10 +19,11 @@ from fedgauge.show.views.view import (
     view,
 )
 from fedgauge.theory import find
-from fedgauge.theory.search import Choice, Point
+from fedgauge.theory.search import Choice
 from fedgauge.values.display import lasting, short, whole
 from fedgauge_planning.candidates import Candidate
 from fedgauge_planning.course import RaceEntry
+from fedgauge_planning.curve import Point
 from fedgauge_planning.plan_result import Plan
 from fedgauge_planning.theory_result import TheoryPlan
 

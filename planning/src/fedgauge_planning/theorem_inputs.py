@@ -6,12 +6,21 @@ from collections.abc import Iterable
 
 from fedgauge.base.errors import InputError, nearest
 from fedgauge.federation.participation import Participation
-from fedgauge.theory import Theorem, find, planning_theorems
+from fedgauge.theory import THEOREMS, Theorem, find
 from fedgauge.theory.inputs import Objectives, SymbolValue, look_up
 from fedgauge.values import Constants, Kind
 from fedgauge_planning.goal import Goal
 
 _CHOSEN = ("I", "R", "gamma", "eta")
+
+
+def planning_theorems() -> tuple[Theorem, ...]:
+    """Return the theorems that can plan FedAvg: their bounds have a form whose best rate can be searched.
+
+    >>> print(*(theorem.name for theorem in planning_theorems()))
+    nonconvex partial equal-hessians quadratic strongly-convex partial-shared partial-without
+    """
+    return tuple(one for one in THEOREMS.values() if one.rate_shape is not None and one.algorithm == "fedavg")
 
 
 def collect(constants: Constants, theorem: str, version: str = "corrected") -> dict[str, SymbolValue]:

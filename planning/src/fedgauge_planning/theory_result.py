@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 
 from fedgauge.algorithms.cost import Cost
 from fedgauge.theory.answer import TheoremAnswer, bound
-from fedgauge.theory.search import Choice, Point
+from fedgauge.theory.search import Choice
 from fedgauge.values import Condition, Kind, Result, Value
 from fedgauge.values.display import Displayed, compare, lasting, rounds, short, whole
+from fedgauge_planning.curve import Point
 from fedgauge_planning.goal import Goal
 
 

@@ -207,15 +207,15 @@ PRESETS: Mapping[str, Mapping[str, float]] = {
 }
 
 
-def step_seconds(federation: Federation, steps: int = 50, turns: int = 5) -> float:
-    """The time of one worker's local step on one core of this machine: the median of several trials."""
+def step_seconds(federation: Federation) -> float:
+    """The time of one worker's local step on one core of this machine: the median of five trials."""
     from fedgauge.base.threads import one_thread
 
-    worker, none = np.array([0]), np.array([0])
+    worker, none, steps = np.array([0]), np.array([0]), 50
     streams, seconds = Streams(0, Purpose.MEASURE), []
     with one_thread():
         model = federation.start(0).unsqueeze(0)
-        for turn in range(turns + 1):
+        for turn in range(6):  # the first warms up
             began = time.perf_counter()
             federation.local_sgd(model, worker, federation.draws(streams, turn, worker, none, steps), 0.0)
             seconds.append((time.perf_counter() - began) / steps)

@@ -130,17 +130,18 @@ ELSEWHERE: Mapping[str, tuple[str, ...]] = {
     "fedgauge-planning": ("plan", "runs sweep", "theory-plan", "sweep"),
     "fedgauge-wang2024": (
         *("paper", "certified-bounds", "table1", "table2", "ledger", "figure", "sketch", "sampling"),
-        *("lens-study", "decisive-study", "data design", "design"),
+        *("lens-study", "decisive-study", "data design", "design", "reading lenses"),
     ),
-    "fedgauge-verification": ("falsify", "theory worst-case", "falsification"),
+    "fedgauge-verification": ("falsify", "theory worst-case", "falsification", "reading certified"),
     "fedgauge-explorer": ("theory explore", "theory region"),
+    "fedgauge-inspection": ("runs inspect", "inspection"),
     "fedgauge-flower": ("new",),
     "fedgauge-datasets": ("data list", "data get"),
 }
-"""The commands and the kinds of results that come with other distributions of ours."""
+"""The commands, the kinds of results and the readings that come with other distributions of ours."""
 READINGS = "fedgauge.readings"
 """The group of functions of a :class:`~fedgauge.measurement.session.Session` that measure, each under the name that
-``--readings`` takes."""
+``--readings`` takes; ``certified`` is a :class:`~fedgauge.measurement.session.Prover`."""
 DATASETS = "fedgauge.datasets"
 """The group of functions that read data sets, each under the name of its data set; they are called with the arguments
 of :func:`~fedgauge.data.loader.load_dataset`, in their order, and return a :class:`~fedgauge.data.dataset.Dataset`."""
@@ -165,7 +166,7 @@ def plugins(group: str) -> dict[str, Any]:
 
 
 def remedy(name: str) -> str:
-    """How to get a command or a kind of result that another distribution brings; empty where none does.
+    """How to get a command, a kind of result or a reading that another distribution brings; empty where none does.
 
     >>> remedy("theory region"), remedy("theory bound")
     ('install it: pip install fedgauge-explorer.', '')

@@ -24,7 +24,6 @@ from fedgauge.base.user_code import COMMANDS, plugins
 from fedgauge.cli import (
     data,
     gauge,
-    inspection,
     measure,
     report,
     run,
@@ -53,8 +52,7 @@ app = typer.Typer(
 )
 for command in (run.demo, gauge.gauge, run.simulate, measure.measure, report.report):
     app.command()(command)
-for command in (runs.evaluate, inspection.inspect):
-    runs.app.command()(command)
+runs.app.command()(runs.evaluate)
 for command in (
     theory.generate,
     theory.constants,

@@ -21,7 +21,7 @@ app = typer.Typer(name="runs", no_args_is_help=True)
 
 @app.callback()
 def _group() -> None:
-    """Show, compare, check, export and evaluate saved runs, and inspect saved models.
+    """Show, compare, check, export and evaluate saved runs.
 
     Example: fedgauge runs list
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, Protocol
 
 import torch
 
@@ -15,18 +15,15 @@ from fedgauge.base.progress import reported
 from fedgauge.base.threads import undisturbed
 from fedgauge.base.types import Progress, ProgressOption
 from fedgauge.base.user_code import READINGS as ADDED
-from fedgauge.base.user_code import plugins
+from fedgauge.base.user_code import plugins, remedy
 from fedgauge.federation.identity import check_model
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.protocols import Federation, HasStatistics
 from fedgauge.federation.quadratic import QuadraticFederation
-from fedgauge.federation.supervised import SupervisedFederation
-from fedgauge.measurement.certification import certify
 from fedgauge.measurement.curvature import curvature
 from fedgauge.measurement.decomposition import decompose
 from fedgauge.measurement.divergence import divergence
 from fedgauge.measurement.gauge.gauge import gauge_reading
-from fedgauge.measurement.gram import layer
 from fedgauge.measurement.local_steps import LocalSteps
 from fedgauge.measurement.noise import noise
 from fedgauge.measurement.passes import Meter, OutOfBudgetError, why_ended
@@ -70,6 +67,9 @@ class MeasureOptions:
     def __post_init__(self) -> None:
         for name in self.readings:
             if name not in readings():
+                missing = remedy(f"reading {name}")
+                if missing:
+                    raise InputError(f"The reading {name!r} comes with another package; {missing}")
                 raise InputError(f"There is no reading {name!r}; {nearest(name, readings())}")
         for name in ("rounds", "seeds", "most"):
             count(name, getattr(self, name))
@@ -110,26 +110,46 @@ class Session:
         return lambda done, _: self.progress(what, done, total)
 
 
+class Prover(Protocol):
+    """What proves the constants of a model from its data: the reading ``certified`` that another package adds."""
+
+    def __call__(self, session: Session) -> Iterable[Reading]:
+        """Take the reading."""
+        ...
+
+    def covers(self, federation: Federation) -> bool:
+        """Whether the constants of a federation can be proved."""
+        ...
+
+    def gap_at(self, federation: Federation, start: torch.Tensor, least: Estimate) -> Estimate:
+        """Prove F at a first model, given f_star of the same federation as it was proved."""
+        ...
+
+
+def prover() -> Prover | None:
+    """What proves the constants of a model, if it is installed."""
+    found: Prover | None = plugins(ADDED).get("certified")
+    return found
+
+
+UNPROVED = f"F is not proved for this run's first model, which takes another package; {remedy('reading certified')}"
+"""What is said where f_star was proved, and nothing that is installed proves F from it."""
+
+
 def _certified(session: Session) -> Iterable[Reading]:
-    """Constants that hold at every model: known from a quadratic's matrices, or proved from a convex model's data."""
-    federation = session.setup.federation
-    if session.setup.participation.weights is not None:
+    """Constants that hold at every model: known from a quadratic's matrices, or proved from a model's data."""
+    federation, setup = session.setup.federation, session.setup
+    if setup.participation.weights is not None:
         raise InputError("Constants can be certified only for workers with equal weights; leave out the weights.")
     if isinstance(federation, QuadraticFederation):
         meaning = "Exact to rounding: from a quadratic's matrices (f*, F and d0 for the run's first model)."
-        start = session.setup.first_model.numpy()
-        exact = _of_seed((*federation.constants().values(), *federation.constants_at(start).values()), session.setup)
-        yield Reading("certified", meaning, exact)
-        return
-    if not isinstance(federation, SupervisedFederation):
-        raise InputError("Only quadratics, linear and softmax regression can be certified; choose another reading.")
-    session.progress("certified", 0, None)
-    certified = certify(federation, start=session.setup.first_model)
-    meaning = (
-        "Proved from the data for every model (F and d0 for the run's first model); bounds from these are certified."
-    )
-    estimates = _of_seed(certified.constants.estimates, session.setup)
-    yield Reading("certified", meaning, estimates, {"loss": certified.loss, "gap": certified.gap})
+        exact = (*federation.constants().values(), *federation.constants_at(setup.first_model.numpy()).values())
+        taken: Iterable[Reading] = [Reading("certified", meaning, exact)]
+    elif prove := prover():
+        taken = prove(session)
+    else:
+        raise InputError(f"The constants of a model are proved by another package; {remedy('reading certified')}")
+    yield from (replace(reading, estimates=_of_seed(reading.estimates, setup)) for reading in taken)
 
 
 def _of_seed(estimates: Iterable[Estimate], setup: Setup) -> tuple[Estimate, ...]:
@@ -144,12 +164,9 @@ def _of_seed(estimates: Iterable[Estimate], setup: Setup) -> tuple[Estimate, ...
 
 def _default(federation: Federation) -> tuple[str, ...]:
     """The readings that are taken by default."""
-    try:
-        if not isinstance(federation, QuadraticFederation):
-            layer(cast(SupervisedFederation, federation))
-    except (InputError, AttributeError):
-        return USUAL
-    return ("certified", *USUAL)
+    prove = prover()
+    certain = isinstance(federation, QuadraticFederation) or (prove is not None and prove.covers(federation))
+    return ("certified", *USUAL) if certain else USUAL
 
 
 def _trajectory(session: Session) -> Iterable[Reading]:
@@ -237,7 +254,7 @@ READINGS: Mapping[str, Callable[[Session], Iterable[Reading]]] = {
 
 def readings() -> Mapping[str, Callable[[Session], Iterable[Reading]]]:
     """All readings: those above, and what the installed packages add under their entries' names."""
-    return {**READINGS, **plugins(ADDED)}
+    return {**plugins(ADDED), **READINGS}
 
 
 USUAL = ("divergence", "noise", "trajectory", "curvature", "parts")

@@ -58,7 +58,6 @@ __all__ = [
     "evaluate",
     "find",
     "local_beats_minibatch",
-    "planning_theorems",
 ]
 
 
@@ -96,17 +95,6 @@ def covering(
         if (theorem.algorithm, theorem.sampling, theorem.objectives, theorem.quantity.measure) == wanted:
             return theorem
     return None
-
-
-def planning_theorems(algorithm: str = "fedavg") -> tuple[Theorem, ...]:
-    """Return the theorems that can plan an algorithm: their bounds have a form whose best rate can be searched.
-
-    >>> print(*(theorem.name for theorem in planning_theorems()))
-    nonconvex partial equal-hessians quadratic strongly-convex partial-shared partial-without
-    """
-    return tuple(
-        theorem for theorem in THEOREMS.values() if theorem.rate_shape is not None and theorem.algorithm == algorithm
-    )
 
 
 def evaluate(

@@ -27,7 +27,6 @@ from fedgauge.values.display import Displayed
 
 _DENSE = 20  # where the rate is searched: every I up to this is tried, and this many per factor of e beyond
 _TIE = 1e-12  # costs that differ by less count as equal, and the fewest local steps are chosen among equals
-_POINTS = 60  # points of the curve that is drawn
 
 
 @dataclass(frozen=True)
@@ -77,22 +76,6 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Point(Value):
-    """The best for one number of local steps: rounds, seconds, gamma, and the terms of the bound."""
-
-    I: int  # noqa: E741
-    R: float
-    gamma: float
-    seconds: float
-    terms: tuple[float, ...]
-
-    @property
-    def bound(self) -> float:
-        """The sum of the terms."""
-        return float(sum(self.terms))
-
-
-@dataclass(frozen=True)
 class Choice(Value):
     """What one theorem chooses.
 
@@ -124,7 +107,8 @@ def _affordable(task: Task, steps: Floats) -> Floats | None:
     return np.asarray(np.floor(task.budget / task.seconds(steps) * (1 + _TIE)))
 
 
-def _candidates(task: Task) -> npt.NDArray[Any]:
+def candidate_steps(task: Task) -> npt.NDArray[Any]:
+    """Return the local steps I to consider."""
     most = task.cap
     if task.budget is not None:
         communication, step = float(task.seconds(0)), task.cost.step or 0.0
@@ -148,7 +132,7 @@ def _tune(task: Task, steps: Floats, rounds: Floats | None = None) -> BestRate:
     return best_rate(task.free, steps, rounds=rounds, target=task.target)
 
 
-def _height(task: Task, steps: Floats, whole: bool = True) -> tuple[BestRate, Floats]:
+def height_of(task: Task, steps: Floats, whole: bool = True) -> tuple[BestRate, Floats]:
     """Return what is to be least, for each I: the seconds to the target, or the bound within the budget."""
     tuned = _tune(task, steps, _affordable(task, steps))
     if task.target is None:
@@ -159,27 +143,14 @@ def _height(task: Task, steps: Floats, whole: bool = True) -> tuple[BestRate, Fl
 
 def _search(task: Task) -> tuple[Floats, Floats]:
     """Return candidates for I and their heights; where I was thinned out, all between the best one's neighbours."""
-    steps = _candidates(task)
-    height = _height(task, steps)[1]
+    steps = candidate_steps(task)
+    height = height_of(task, steps)[1]
     at = int(np.argmin(height))
     between: npt.NDArray[Any] = np.arange(steps[max(at - 1, 0)], steps[min(at + 1, len(steps) - 1)] + 1)
     if task.candidates is None and np.isfinite(height[at]) and np.setdiff1d(between, steps).size:
         steps = between
-        height = _height(task, steps)[1]
+        height = height_of(task, steps)[1]
     return steps, height
-
-
-def relaxed(task: Task, near: int) -> float:
-    """Return the least cost (or bound) near some I with fractional rounds, which changes smoothly with the constants.
-
-    >>> cost = Cost("given", fixed=1.0, step=0.1)
-    >>> values = dict(F=1, N=8, sigma2=0, L_g=1)
-    >>> round(relaxed(Task("minibatch", "corrected", values, cost, 8, target=0.03), near=1), 4)  # 66.67 rounds of 1.1 s
-    73.3333
-    """
-    last = int(_candidates(task)[-1])
-    steps = np.unique(np.clip(np.geomspace(near / 2, 2 * near, 33).round().astype(int), 1, last))
-    return float(_height(task, steps, whole=False)[1].min())
 
 
 def solve(task: Task) -> Choice:
@@ -230,21 +201,6 @@ def _failed(probe: Bound) -> list[Condition]:
 
 def _say_conditions(conditions: list[Condition]) -> str:
     return " and ".join(f"{condition.name} <= {condition.formula}" for condition in conditions)
-
-
-def trace(task: Task, choice: Choice) -> tuple[Point, ...]:
-    """Return the best plan for some numbers of local steps, the chosen one included, where the goal is reached."""
-    steps = _candidates(task)
-    most = min(int(steps[-1]), max(32, 16 * choice.I))
-    some = np.unique(np.append(np.geomspace(1, most, _POINTS).round().astype(int), choice.I))
-    tuned, _ = _height(task, some)
-    keep = np.isfinite(tuned.total)
-    some, rate, rounds = some[keep], tuned.rate[keep], np.maximum(np.ceil(tuned.rounds[keep]), 1.0)
-    terms = np.array([np.broadcast_to(term.value, some.shape) for term in task.free.bound(some, rate, rounds).terms]).T
-    seconds = rounds * task.seconds(some)
-    gamma = rate if task.eta is not None else np.full(some.shape, task.gamma_min)
-    rows = zip(some.tolist(), rounds.tolist(), gamma.tolist(), seconds.tolist(), terms.tolist(), strict=True)
-    return tuple(Point(i, R, g, s, tuple(t)) for i, R, g, s, t in rows)
 
 
 # -- tuning --------------------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """Certified bounds on real data: softmax regression, whose constants are proved, set beside runs.
 
-Five theorems are evaluated at the constants that :func:`fedgauge.certify` proves, with the rate that makes each bound
-least, and FedAvg (or mini-batch SGD, or momentum) is run at that rate with many seeds. The rates of the paper's own
-experiments are far outside its conditions.
+Five theorems are evaluated at the constants that :func:`fedgauge_verification.certify` proves, with the rate that makes
+each bound least, and FedAvg (or mini-batch SGD, or momentum) is run at that rate with many seeds. The rates of the
+paper's own experiments are far outside its conditions.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ def run(
 
 
 def _constants(source: str, data: str | None, percent: int) -> dict[str, Any]:
-    from fedgauge.measurement.certification import certify
+    from fedgauge_verification import certify
 
     found = certify(federation(source, data, percent))
     values, kinds = found.theorem_values()

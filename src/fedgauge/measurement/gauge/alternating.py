@@ -42,19 +42,20 @@ def candidates_for(steps: int, wanted: Sequence[int] | None) -> tuple[int, ...]:
     return fitting[-1] if fitting else ()
 
 
-def schedule(candidates: Sequence[int], steps: int, turn: int = 0, least: float | None = None) -> Iterator[int]:
+def schedule(candidates: Sequence[int], steps: int, turn: int = 0) -> Iterator[int]:
     """The local steps of every round, in blocks that grow with the run, for at most so many steps.
+
+    The shortest block has the steps of two rounds of the largest number.
 
     Args:
         candidates: the numbers of local steps.
         steps: of each worker, in all.
         turn: the rotation with which the blocks begin.
-        least: the steps of the shortest block; by default, two rounds of the largest number.
 
     >>> list(schedule((1, 4), 24))
     [1, 1, 1, 1, 1, 1, 1, 1, 4, 4, 4, 4]
     """
-    done, shortest = 0, ROUNDS * candidates[-1] if least is None else least
+    done, shortest = 0, ROUNDS * candidates[-1]
     for each in balanced(candidates, turn):
         for _ in range(max(int(max(shortest, GROWTH * done)) // each, 1)):
             if done + each > steps:

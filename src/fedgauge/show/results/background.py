@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from fedgauge.base.errors import InputError, MachineError
 from fedgauge.show.results.reading import RUN, FoundResults
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from fedgauge.federation.protocols import Federation
     from fedgauge.federation.quadratic import QuadraticFederation
-    from fedgauge.federation.supervised import SupervisedFederation
 
 _REGRESSION = ("softmax", "linear")
 """The models whose f* can be proved."""
@@ -58,7 +57,8 @@ class Background:
 def background_of(results: FoundResults) -> Background:
     """Work out the experiment, how its data is divided, and the theorem that covers the run."""
     experiment = _experiment(results)
-    labels, workers, notes = None, None, []
+    labels, workers = None, None
+    notes: list[str] = []
     if experiment is not None:
         try:
             if experiment.data.is_quadratic:
@@ -79,7 +79,7 @@ def background_of(results: FoundResults) -> Background:
                     "The constants were measured with unequal weights of the workers, for which no report"
                     " evaluates the theorems; measure with equal weights."
                 )
-            comparison = compare(run, constants, workers, lambda known: _gap(experiment, run, known))
+            comparison = compare(run, constants, workers, lambda known: _gap(experiment, run, known, notes))
         except InputError as error:
             notes.append(f"There is no bound to set beside the run: {error}")
     return Background(experiment, labels, workers, comparison, tuple(notes))
@@ -109,7 +109,7 @@ def _quadratics(experiment: Experiment, run: FoundRun | None) -> QuadraticFedera
     return federation
 
 
-def _gap(experiment: Experiment | None, run: FoundRun, known: Constants) -> Estimate | None:
+def _gap(experiment: Experiment | None, run: FoundRun, known: Constants, notes: list[str]) -> Estimate | None:
     """F of a run, proved for its first model: always for quadratics, and from a proved f* for regression."""
     least = known.get("f_star")
     if experiment is None:
@@ -120,20 +120,24 @@ def _gap(experiment: Experiment | None, run: FoundRun, known: Constants) -> Esti
             return federation.constants_at(_start(run, federation).numpy())["F"]
         # A model of one's own is not imported to write a report.
         if experiment.model.name in _REGRESSION and least and least.scope and least.kind in ("exact", "lower"):
-            return _gap_of_regression(experiment, run, least)
+            return _gap_of_regression(experiment, run, least, notes)
     except (InputError, MachineError):
         pass
     return None
 
 
-def _gap_of_regression(experiment: Experiment, run: FoundRun, least: Estimate) -> Estimate | None:
-    from fedgauge.measurement.certification import gap_at
+def _gap_of_regression(experiment: Experiment, run: FoundRun, least: Estimate, notes: list[str]) -> Estimate | None:
+    from fedgauge.measurement.session import UNPROVED, prover
     from fedgauge.simulation.experiment.prepare import prepare
 
+    prove = prover()
+    if prove is None:
+        notes.append(UNPROVED)
+        return None
     federation = prepare(experiment).federation
     if federation.digest != run.settings.get("federation"):
         return None
-    return gap_at(cast("SupervisedFederation", federation), _start(run, federation), least)
+    return prove.gap_at(federation, _start(run, federation), least)
 
 
 def _start(run: FoundRun, federation: Federation) -> torch.Tensor:

@@ -19,7 +19,6 @@ from fedgauge.base.files import read_file, read_json_input
 from fedgauge.base.user_code import RESULTS as ADDED
 from fedgauge.base.user_code import plugins, remedy
 from fedgauge.measurement.gauge.result import GaugeResult
-from fedgauge.measurement.inspection_result import Inspection
 from fedgauge.measurement.live.probe_result import ProbeResult
 from fedgauge.measurement.parts import Decomposition, Parts
 from fedgauge.measurement.values import Measurement, WorkerEvaluation
@@ -273,7 +272,6 @@ RESULTS: Mapping[str, type[Result]] = {
         *(result for added in plugins(ADDED).values() for result in added),
         Measurement,
         WorkerEvaluation,
-        Inspection,
         ProbeResult,
         DemoResult,
     )

@@ -1,10 +1,9 @@
-"""What was measured of a federation: constants, where they come from, what is certified, and the workers one by one."""
+"""What was measured of a federation: constants, where they come from, and the workers one by one."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from fedgauge.measurement.parts import Decomposition, Parts
 from fedgauge.measurement.values import Measurement, Reading, WorkerEvaluation
@@ -23,10 +22,6 @@ from fedgauge.show.views.view import (
 )
 from fedgauge.values import Constants, Estimate
 from fedgauge.values.display import counted, short
-
-if TYPE_CHECKING:
-    # Comes with torch, which nothing else here waits for.
-    from fedgauge.measurement.certification import Certified
 
 MOST_WORKERS = 200
 """The columns of a heat map that a screen still tells apart."""
@@ -228,18 +223,6 @@ def parts_chart(part: Parts) -> HeatMap:
         share=True,
         marked=[largest.index(worker) for worker in part.outliers if worker in largest],
     )
-
-
-def view_of_certified(certified: Certified) -> View:
-    """What is certified, and how near its model is to the minimiser."""
-    near = f"at most {short(certified.gap)} above" if math.isfinite(certified.gap) else "no known distance above"
-    sentence = (
-        f"Constants of {counted(certified.num_workers, 'worker')}, proved from the data. At the model that is saved,"
-        f" f = {short(certified.loss)}, {near} its minimum."
-    )
-    held = certified.constants.values()
-    charts = (estimates_chart(held, "certified constants"),)
-    return View((sentence,), tables=(estimates_table(held),), charts=charts)
 
 
 # -- how well a model serves each worker -------------------------------------------------------------------------------

@@ -178,11 +178,6 @@ class View:
 @functools.singledispatch
 def view(result: object) -> View:
     """What a result says, and what there is to see of it."""
-    if type(result).__name__ == "Certified":
-        # The class comes with torch, which nothing else here waits for.
-        from fedgauge.show.views.measurements import view_of_certified
-
-        return view_of_certified(result)  # type: ignore[arg-type]
     plugins(RESULTS)  # what other distributions add comes with its views
     added = view.dispatch(type(result))
     return View((repr(result),)) if added is view.dispatch(object) else added(result)

@@ -16,12 +16,13 @@ from fedgauge.show.results.background import background_of
 from fedgauge.show.results.reading import read_results
 from fedgauge.simulation.experiment.prepare import execute
 from fedgauge.simulation.options import Keep
-from fedgauge.theory import find, planning_theorems
+from fedgauge.theory import find
 from fedgauge.theory.answer import TheoremAnswer, bound
 from fedgauge.theory.arguments import collect
 from fedgauge.values import Version
 from fedgauge_planning.goal import Goal
 from fedgauge_planning.measured_constants import theory_of
+from fedgauge_planning.theorem_inputs import planning_theorems
 from fedgauge_verification.audit.cases import AuditCase
 
 _MOST_STEPS = {True: 5000, False: 300}

@@ -7,11 +7,11 @@ docs/theory/softmax.md. With these constants, a theorem is a certified statement
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch.nn import functional
 
@@ -20,54 +20,18 @@ from fedgauge.base.progress import reported
 from fedgauge.base.threads import one_thread, undisturbed
 from fedgauge.base.types import Floats, ProgressOption
 from fedgauge.federation.identity import check_model, digest_of
+from fedgauge.federation.protocols import Federation
 from fedgauge.federation.supervised import SupervisedFederation
-from fedgauge.measurement import regression, softmax
-from fedgauge.measurement.gram import LinearDesign
-from fedgauge.values import Constants, Estimate, Kind, Scope, Subject, Value, initial_gap
-from fedgauge.values.display import Displayed
+from fedgauge.measurement.values import Reading
+from fedgauge.values import Constants, Estimate, Scope, initial_gap
+from fedgauge_verification import regression, softmax
+from fedgauge_verification.certified import Certified
+from fedgauge_verification.gram import LinearDesign, layer
+
+if TYPE_CHECKING:
+    from fedgauge.measurement.session import Session
 
 _EPS = float(np.finfo(np.float64).eps)
-
-
-@dataclass(frozen=True, eq=False)
-class Certified(Value, Displayed):
-    """The certified constants of a federation, and a model near the minimiser of f.
-
-    Attributes:
-        num_workers: the number N of workers.
-        constants: the constants, each with its interval; ``value`` is the safe end.
-        model: a flat model near the minimiser.
-        loss: the value of f at that model.
-        gap: an upper bound on how far that value is above the minimum f*; infinite if none is known.
-    """
-
-    num_workers: int
-    constants: Constants
-    model: npt.NDArray[np.float64]
-    loss: float
-    gap: float
-
-    def theorem_values(self, travel: float | None = None) -> tuple[dict[str, Any], dict[str, Kind]]:
-        """The values and their kinds by the names that the theorems use; mu is left out unless it is above 0.
-
-        zeta2 is the square of ``zeta_rms``: the theorems only need a mean over workers, each at its own model. They
-        are about runs of this federation from the first model that was certified.
-
-        Args:
-            travel: how far any entry of a model can get from that of the first model, as
-                :meth:`fedgauge.theory.Theorem.travel` says. Without it, or beyond G's radius, G counts as assumed.
-        """
-        values: dict[str, Any] = {"N": self.num_workers}
-        kinds: dict[str, Kind] = {"N": "exact"}
-        spelled = {"sigma": "sigma2", "zeta_rms": "zeta2"}
-        known = (*spelled, "L_tilde", "L_g", "L_h", "L_h_rms", "mu", "kappa", "F", "d0", "G")
-        fitted, _ = self.constants.fitted(Subject(travel=travel))
-        for estimate in fitted.values():
-            if estimate.symbol in known and (estimate.symbol != "mu" or estimate.value > 0):
-                name = spelled.get(estimate.symbol, estimate.symbol)
-                values[name] = estimate.value**2 if estimate.symbol in spelled else estimate.value
-                kinds[name] = estimate.kind
-        return values, kinds
 
 
 @undisturbed
@@ -233,3 +197,37 @@ def _linear(design: LinearDesign, first: Floats, batch: int, l2: float) -> Certi
     )
     f_star = gaps[0]
     return Certified(design.num_workers, Constants(constants), design.flat(best), f_star.high, f_star.high - f_star.low)
+
+
+# -- the reading of fedgauge measure -----------------------------------------------------------------------------
+
+
+class Regression:
+    """What proves constants of models for the rest of fedgauge (see :class:`~fedgauge.measurement.session.Prover`)."""
+
+    def __call__(self, session: Session) -> Iterable[Reading]:
+        """The constants of linear or softmax regression."""
+        federation = session.setup.federation
+        if not isinstance(federation, SupervisedFederation):
+            raise InputError("Only quadratics, linear and softmax regression can be certified; choose another reading.")
+        session.progress("certified", 0, None)
+        found = certify(federation, start=session.setup.first_model)
+        meaning = (
+            "Proved from the data for every model (F and d0 for the run's first model); bounds from these are"
+            " certified."
+        )
+        yield Reading("certified", meaning, found.constants.estimates, {"loss": found.loss, "gap": found.gap})
+
+    def covers(self, federation: Federation) -> bool:
+        """Whether it is linear or softmax regression."""
+        try:
+            return isinstance(federation, SupervisedFederation) and bool(layer(federation))
+        except InputError:
+            return False
+
+    def gap_at(self, federation: Federation, start: torch.Tensor, least: Estimate) -> Estimate:
+        """F at another first model, from a proved f_star."""
+        return gap_at(cast(SupervisedFederation, federation), start, least)
+
+
+reading = Regression()

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from fedgauge.base.types import Floats
-from fedgauge.measurement.gram import LinearDesign, eigenvalues
 from fedgauge.values import Estimate
+from fedgauge_verification.gram import LinearDesign, eigenvalues
 
 _EPS = float(np.finfo(np.float64).eps)
 

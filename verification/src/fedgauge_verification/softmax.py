@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from fedgauge.base.types import Floats
-from fedgauge.measurement.gram import LayerMoments, LinearDesign, eigenvalues, largest_eigenvalue, product
+from fedgauge_verification.gram import LayerMoments, LinearDesign, eigenvalues, largest_eigenvalue, product
 
 _EPS = float(np.finfo(np.float64).eps)
 _CURVATURE = 0.5

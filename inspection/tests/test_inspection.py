@@ -16,8 +16,9 @@ from torch import nn
 
 import fedgauge as fg
 from fedgauge.base.errors import InputError
-from fedgauge.measurement.inspection_result import InspectedLayer
 from fedgauge.show.views import view
+from fedgauge_inspection import Inspection, inspect_models
+from fedgauge_inspection.inspection_result import InspectedLayer
 
 CLOSE = pytest.approx
 Models = tuple[dict[str, torch.Tensor], list[dict[str, torch.Tensor]]]
@@ -51,7 +52,7 @@ def flat(model: dict[str, torch.Tensor]) -> torch.Tensor:
 def test_it_computes_what_the_formulas_say(given_models: Models, data: st.DataObject) -> None:
     start, clients = given_models
     sizes = data.draw(st.lists(st.floats(0.1, 10), min_size=len(clients), max_size=len(clients)))
-    found = fg.inspect_models(start, clients, sizes=sizes)
+    found = inspect_models(start, clients, sizes=sizes)
     p = torch.tensor(sizes, dtype=torch.float64) / sum(sizes)
     rows = torch.stack([flat(each) for each in clients])
     changes, mean = rows - flat(start), p @ rows
@@ -72,7 +73,7 @@ def test_it_computes_what_the_formulas_say(given_models: Models, data: st.DataOb
     assert sum(layer.spread for layer in found.layers) == CLOSE(found.spread, rel=1e-9, abs=1e-24)
     assert sum(layer.change2 for layer in found.layers) == CLOSE(found.change2)
     assert found.spread + (found.alignment or 0) * found.change2 == CLOSE(found.change2)
-    assert fg.Inspection.from_json(found.to_json()) == found
+    assert Inspection.from_json(found.to_json()) == found
 
 
 @given(models(least=2), st.data())
@@ -80,7 +81,7 @@ def test_it_computes_what_the_formulas_say(given_models: Models, data: st.DataOb
 def test_the_order_of_clients_does_not_matter(given_models: Models, data: st.DataObject) -> None:
     start, clients = given_models
     order = data.draw(st.permutations(range(len(clients))))
-    one, other = fg.inspect_models(start, clients), fg.inspect_models(start, [clients[place] for place in order])
+    one, other = inspect_models(start, clients), inspect_models(start, [clients[place] for place in order])
     assert (other.spread, other.alignment, other.mean_cosine) == CLOSE((one.spread, one.alignment, one.mean_cosine))
     assert [each.change for each in other.clients] == CLOSE([one.clients[place].change for place in order])
     assert [each.why for each in other.clients] == [one.clients[place].why for place in order]
@@ -91,7 +92,7 @@ def test_the_order_of_clients_does_not_matter(given_models: Models, data: st.Dat
 def test_lengths_scale_and_shares_do_not(given_models: Models, scale: float) -> None:
     start, clients = given_models
     scaled = [{name: scale * each for name, each in model.items()} for model in (start, *clients)]
-    one, other = fg.inspect_models(start, clients), fg.inspect_models(scaled[0], scaled[1:])
+    one, other = inspect_models(start, clients), inspect_models(scaled[0], scaled[1:])
     assert other.spread == CLOSE(scale**2 * one.spread, rel=1e-9, abs=1e-20 * scale**2)
     assert other.change2 == CLOSE(scale**2 * one.change2)
     assert (other.alignment, other.unrelated) == CLOSE((one.alignment, one.unrelated))
@@ -101,7 +102,7 @@ def test_lengths_scale_and_shares_do_not(given_models: Models, scale: float) -> 
 @settings(max_examples=40, deadline=None)
 def test_equal_clients_have_no_spread(given_models: Models, number: int) -> None:
     start, (client, *_) = given_models
-    found = fg.inspect_models(start, [client] * number)
+    found = inspect_models(start, [client] * number)
     assert found.spread == 0
     assert all(layer.spread == 0 for layer in found.layers)
     assert found.alignment == CLOSE(1)
@@ -112,7 +113,7 @@ def test_equal_clients_have_no_spread(given_models: Models, number: int) -> None
 def test_orthogonal_changes_leave_one_part_of_m(number: int, length: float) -> None:
     changes = length * torch.linalg.qr(torch.randn(8, 8, dtype=torch.float64))[0][:number]
     start = torch.randn(8, dtype=torch.float64)
-    found = fg.inspect_models(start, list(start + changes))
+    found = inspect_models(start, list(start + changes))
     assert found.alignment == CLOSE(1 / number)
     assert found.unrelated == CLOSE(1 / number)
     if number > 1:
@@ -130,7 +131,7 @@ def test_the_servers_step_is_recovered(given_models: Models, eta: float, data: s
         for name in start
     }
     following = {name: start[name] + eta * (means[name] - start[name]) for name in start}
-    found = fg.inspect_models(start, clients, following, sizes)
+    found = inspect_models(start, clients, following, sizes)
     assert found.server_step == CLOSE(eta, rel=1e-6)
     assert found.explained == CLOSE(1)
     # What is at right angles to the mean change is something else.
@@ -139,7 +140,7 @@ def test_the_servers_step_is_recovered(given_models: Models, eta: float, data: s
     other -= (other @ went) / (went @ went) * went
     assume(float(other.norm()) > 1e-3)
     other *= abs(eta) * went.norm() / other.norm()
-    beside = fg.inspect_models(flat(start), [flat(each) for each in clients], flat(following) + other, sizes)
+    beside = inspect_models(flat(start), [flat(each) for each in clients], flat(following) + other, sizes)
     assert beside.server_step == CLOSE(eta, rel=1e-6)
     assert beside.explained == CLOSE(0.5)
 
@@ -149,7 +150,7 @@ def test_who_stands_out() -> None:
     common = torch.randn(200)
     changes = [common + 0.5 * torch.randn(200) for _ in range(8)]
     changes[3], changes[5] = 4 * changes[3], -changes[5]
-    found = fg.inspect_models(torch.zeros(200), changes)
+    found = inspect_models(torch.zeros(200), changes)
     assert [place for place, each in enumerate(found.clients) if each.why] == [3, 5]
     assert "times as long as usual" in found.clients[3].why
     assert "another way" in found.clients[5].why
@@ -159,15 +160,15 @@ def test_who_stands_out() -> None:
 
 def test_nothing_changed() -> None:
     start = torch.ones(3)
-    found = fg.inspect_models(start, [start, start, start], next=start)
+    found = inspect_models(start, [start, start, start], next=start)
     assert (found.spread, found.alignment, found.server_step, found.explained) == (0, None, 0, None)
     assert "nothing has changed" in str(found)
     assert "made no step" in str(found)
     assert not view(found).charts
-    one_of_three = fg.inspect_models(start, [start, start, start + 1])
+    one_of_three = inspect_models(start, [start, start, start + 1])
     assert one_of_three.cosines[0][2] is None
     assert one_of_three.clients[2].why == "it alone has changed"
-    assert fg.Inspection.from_json(one_of_three.to_json()) == one_of_three
+    assert Inspection.from_json(one_of_three.to_json()) == one_of_three
 
 
 class Net(nn.Module):
@@ -194,23 +195,23 @@ def test_every_form_of_a_model(tmp_path: Path) -> None:
     save_file(
         {f"_orig_mod.module.{name}": part for name, part in two.state_dict().items()}, tmp_path / "two.safetensors"
     )
-    found = fg.inspect_models(changed(0), [one.state_dict(), two])
+    found = inspect_models(changed(0), [one.state_dict(), two])
     assert found.change2 == CLOSE(numbers * (1 + 4) / 2, rel=1e-6)
     assert len(found.notes) == 2
     assert "BatchNorm's running statistics: norm.running_mean and 1 more" in found.notes[0]
     assert "not floating-point numbers: norm.num_batches_tracked" in found.notes[1]
-    files = fg.inspect_models(changed(0), [tmp_path / "one.pt", str(tmp_path / "two.safetensors")])
+    files = inspect_models(changed(0), [tmp_path / "one.pt", str(tmp_path / "two.safetensors")])
     assert (files.spread, files.layers) == (found.spread, found.layers)
     assert [each.name for each in files.clients] == ["one.pt", "two.safetensors"]
     a, b = (np.array([1.0, 2.0]) * each for each in (1, 2))
-    assert fg.inspect_models(np.zeros(2), [a, b]).change2 == CLOSE(12.5)
+    assert inspect_models(np.zeros(2), [a, b]).change2 == CLOSE(12.5)
 
 
 def test_a_run_is_a_model(tmp_path: Path) -> None:
     federation = fg.random_quadratics(3, 2)
     for rounds in (1, 2):
         fg.simulate(federation, fg.fedavg(0.1), local_steps=2, rounds=rounds, keep=tmp_path / f"run{rounds}")
-    found = fg.inspect_models(federation.start(0), [tmp_path / "run1", tmp_path / "run2"])
+    found = inspect_models(federation.start(0), [tmp_path / "run1", tmp_path / "run2"])
     assert found.change2 > 0
     assert [each.name for each in found.clients] == ["run1", "run2"]
 
@@ -219,22 +220,22 @@ def test_clients_of_one_name_are_told_apart(tmp_path: Path) -> None:
     for place in ("a", "b"):
         (tmp_path / place).mkdir()
         torch.save({"x": torch.ones(2)}, tmp_path / place / "model.pt")
-    found = fg.inspect_models({"x": torch.zeros(2)}, [tmp_path / "a" / "model.pt", tmp_path / "b" / "model.pt"])
+    found = inspect_models({"x": torch.zeros(2)}, [tmp_path / "a" / "model.pt", tmp_path / "b" / "model.pt"])
     assert [each.name for each in found.clients] == [str(tmp_path / place / "model.pt") for place in ("a", "b")]
 
 
 def test_half_precision_says_what_rounding_may_be() -> None:
     start = torch.randn(1000, generator=torch.Generator().manual_seed(0))
     clients = [(start * (1 + change)).bfloat16() for change in (0.01, 0.02)]
-    found = fg.inspect_models(start.bfloat16(), clients)
+    found = inspect_models(start.bfloat16(), clients)
     assert any("Rounding in the models' number type" in note for note in found.notes)
-    whole = fg.inspect_models(start, [start * 1.01, start * 1.02])
+    whole = inspect_models(start, [start * 1.01, start * 1.02])
     assert not whole.notes
     assert found.change2 == CLOSE(whole.change2, rel=0.1)
 
 
 def test_it_says_what_cannot_be_told_without_data() -> None:
-    shown = view(fg.inspect_models(torch.zeros(2), [torch.ones(2), torch.tensor([1.0, -1.0])]))
+    shown = view(inspect_models(torch.zeros(2), [torch.ones(2), torch.tensor([1.0, -1.0])]))
     assert "L_h" in shown.notes[-1]
     assert "need data" in shown.notes[-1]
 
@@ -243,7 +244,7 @@ def test_many_clients_and_layers_fit_a_screen() -> None:
     torch.manual_seed(0)
     start = {f"layer{place}.weight": torch.randn(2, 2) for place in range(40)}
     clients = [{name: each + torch.randn_like(each) for name, each in start.items()} for _ in range(60)]
-    found = fg.inspect_models(start, clients)
+    found = inspect_models(start, clients)
     shown = view(found)
     assert max(len(table.rows) for table in shown.tables) <= 12
     assert "48 more clients" in shown.tables[0].note
@@ -271,7 +272,7 @@ def test_many_clients_and_layers_fit_a_screen() -> None:
 )
 def test_a_mistake_gets_one_sentence(arguments: Any, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence) as caught:
-        fg.inspect_models(*arguments)
+        inspect_models(*arguments)
     assert "\n" not in str(caught.value)
 
 
@@ -285,7 +286,7 @@ def test_no_pickle_is_trusted(tmp_path: Path) -> None:
         ("text.pt", "holds no tensors that can be read"),
     ):
         with pytest.raises(InputError, match=sentence):
-            fg.inspect_models(torch.ones(1), [tmp_path / name])
+            inspect_models(torch.ones(1), [tmp_path / name])
 
 
 def test_layers_are_values() -> None:

@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from fedgauge import SupervisedFederation, certify
+from fedgauge import SupervisedFederation
 from fedgauge.federation.kernels.base import squared_error
-from fedgauge.measurement.certification import gap_at
+from fedgauge_verification import certify
+from fedgauge_verification.certification import gap_at
 
 mpmath.mp.dps = 60
 

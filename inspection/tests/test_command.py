@@ -15,6 +15,7 @@ from torch import nn
 
 import fedgauge as fg
 from fedgauge.cli import main
+from fedgauge_inspection import Inspection, inspect_models
 
 
 @pytest.fixture
@@ -32,10 +33,10 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_it_prints_what_python_returns(files: Path, capsys: Capture) -> None:
     line = "runs inspect global.pt a.pt b.safetensors --next next.pt"
     printed = answer(capsys, line)
-    found = fg.inspect_models("global.pt", ["a.pt", "b.safetensors"], next="next.pt")
+    found = inspect_models("global.pt", ["a.pt", "b.safetensors"], next="next.pt")
     assert printed == found.to_json()
     assert (printed["alignment"], printed["spread"], printed["server_step"]) == (0.5, 0.5, 0.5)
-    assert fg.Inspection.from_json(printed) == found
+    assert Inspection.from_json(printed) == found
     text = words(capsys, line)
     assert "Averaging left 50% of the mean squared change of 2 clients" in " ".join(text.split())
     assert "The server's step is 0.5 times the mean change." in text
@@ -71,7 +72,8 @@ class Own(nn.Module):
         return torch.nn.functional.linear(self.drop(self.norm(self.flat(x))), self.last.weight, self.last.bias)
 
 
-DIGITS = "--experiment digits --workers 3 --scheme iid --model tests.cli.test_inspect:own --batch-norm averaged"
+OWN = "inspection.tests.test_command:own"
+DIGITS = f"--experiment digits --workers 3 --scheme iid --model {OWN} --batch-norm averaged"
 
 
 def own(shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -101,9 +103,9 @@ def measured(capsys: Capture, line: str) -> Any:
 
 def test_with_data_it_measures_what_python_does(round_of_digits: str, capsys: Capture) -> None:
     printed = measured(capsys, f"{round_of_digits} {DIGITS}")
-    chosen = {"source": "digits", "workers": 3, "scheme": "iid", "model": "tests.cli.test_inspect:own", "gamma": 1.0}
+    chosen = {"source": "digits", "workers": 3, "scheme": "iid", "model": OWN, "gamma": 1.0}
     federation = fg.prepare(fg.Experiment.of({**chosen, "batch_norm": "averaged"})).federation
-    found = fg.inspect_models("start.pt", ["0.pt", "1.pt", "2.pt"], federation=federation)
+    found = inspect_models("start.pt", ["0.pt", "1.pt", "2.pt"], federation=federation)
     assert printed == found.to_json()
     assert printed["measured"]["record"]["L_tilde_ratio"] > 0
     assert printed["clients"][0]["losses"][0] > 0
@@ -117,7 +119,7 @@ def test_with_data_it_measures_what_python_does(round_of_digits: str, capsys: Ca
 def test_an_experiment_names_data_model_and_weights(round_of_digits: str, capsys: Capture) -> None:
     Path("run.toml").write_text(
         'data = {name = "digits", scheme = "quantity", workers = 3}\n'
-        'model = {name = "tests.cli.test_inspect:own", batch_norm = "averaged"}\n'
+        'model = {name = "inspection.tests.test_command:own", batch_norm = "averaged"}\n'
         'algorithm = {name = "fedavg", gamma = 0.1}\nrun = {weights = "sizes"}\n'
     )
     printed = measured(capsys, f"{round_of_digits} --experiment run.toml")

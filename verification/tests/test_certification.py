@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import minimize
-from tests.measurement.adversary import Softmax, climb, draws, norm
 from torch import nn
 from torch.nn import functional
+from verification.tests.adversary import Softmax, climb, draws, norm
 
 import fedgauge as fg
 from fedgauge.base.errors import InputError
 from fedgauge.federation.kernels.base import squared_error
 from fedgauge.federation.supervised import SupervisedFederation
-from fedgauge.measurement.certification import Certified, certify
 from fedgauge.theory.answer import bound
 from fedgauge.theory.search import best_gamma
+from fedgauge_verification import Certified, certify
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -17,10 +17,10 @@ from fedgauge.base.errors import InputError, positive
 from fedgauge.base.threads import undisturbed
 from fedgauge.federation.protocols import Rows, carries_statistics
 from fedgauge.federation.supervised import SupervisedFederation
-from fedgauge.measurement.inspected_gradients import compare_gradients
-from fedgauge.measurement.inspection_result import InspectedClient, InspectedLayer, Inspection, outliers
 from fedgauge.simulation.runs.checkpoints import Given, read_tensors
 from fedgauge.values.display import short
+from fedgauge_inspection.inspected_gradients import compare_gradients
+from fedgauge_inspection.inspection_result import InspectedClient, InspectedLayer, Inspection, outliers
 
 Model = Given | npt.NDArray[Any]
 """What is taken for a model."""

@@ -14,6 +14,7 @@ from torch.nn.functional import cross_entropy
 import fedgauge as fg
 from fedgauge.base.errors import InputError
 from fedgauge.show.views import view
+from fedgauge_inspection import Inspection, inspect_models
 
 CLOSE = pytest.approx
 N = 3
@@ -113,7 +114,7 @@ def naive(start: nn.Module, clients: list[nn.Module], weights: list[float], l2: 
 @pytest.mark.parametrize("sizes", [None, [20, 30, 40]])
 def test_it_computes_what_a_naive_loop_does(kind: str, sizes: list[float] | None) -> None:
     federation, start, clients = case(kind)
-    found = fg.inspect_models(start, clients, sizes=sizes, federation=federation)
+    found = inspect_models(start, clients, sizes=sizes, federation=federation)
     weights = [each / sum(sizes or [1] * N) for each in sizes or [1] * N]
     expected = naive(start, clients, weights, 0.1 if kind == "plain" else 0.0)
     assert found.measured is not None
@@ -132,7 +133,7 @@ def test_it_computes_what_a_naive_loop_does(kind: str, sizes: list[float] | None
     assert list(layers) == [name for name, _ in start.named_parameters()]
     assert sum(each.deviation2 for each in layers.values()) == CLOSE(record.deviation2)
     assert sum(each.zeta2 for each in layers.values()) == CLOSE(record.zeta2)
-    assert fg.Inspection.from_json(found.to_json()) == found
+    assert Inspection.from_json(found.to_json()) == found
 
 
 @pytest.mark.parametrize("kind", ["plain", "foreign"])
@@ -151,7 +152,7 @@ def test_it_agrees_with_a_probe_that_was_in_the_job(kind: str) -> None:
     probe.before(clients)
     probe.after(average)
     (seen,) = probe.records
-    found = fg.inspect_models(start, clients, federation=federation).measured
+    found = inspect_models(start, clients, federation=federation).measured
     assert found is not None
     for name in ("loss", "grad2", "spread", "deviation2", "zeta2", "L_h_ratio", "L_tilde_ratio", "L_g_ratio"):
         assert getattr(found.record, name) == CLOSE(getattr(seen.record, name), rel=1e-4), name
@@ -163,7 +164,7 @@ def test_it_agrees_with_a_probe_that_was_in_the_job(kind: str) -> None:
 
 def test_quadratics_have_the_constants_of_their_hessians() -> None:
     federation = fg.QuadraticFederation([[[1.0]], [[3.0]]], [[-1.0], [2.0]])
-    found = fg.inspect_models(torch.zeros(1), [torch.tensor([1.0]), torch.tensor([-1.0])], federation=federation)
+    found = inspect_models(torch.zeros(1), [torch.tensor([1.0]), torch.tensor([-1.0])], federation=federation)
     assert found.measured is not None
     record = found.measured.record
     # At the mean 0 the gradients are b_i; at +-1 they differ from that by 1 and -3, on average by -1.
@@ -176,7 +177,7 @@ def test_quadratics_have_the_constants_of_their_hessians() -> None:
 
 def test_equal_clients_have_no_ratios() -> None:
     federation, start, (client, *_) = case("plain")
-    found = fg.inspect_models(start, [client] * N, federation=federation)
+    found = inspect_models(start, [client] * N, federation=federation)
     assert found.measured is not None
     record = found.measured.record
     assert (record.spread, record.deviation2, record.L_h_ratio, record.L_tilde_ratio) == (0, 0, None, None)
@@ -187,7 +188,7 @@ def test_equal_clients_have_no_ratios() -> None:
 
 def test_it_says_what_it_is_measured_on() -> None:
     federation, start, clients = case("foreign")
-    found = fg.inspect_models(start, clients, federation=federation)
+    found = inspect_models(start, clients, federation=federation)
     shown = view(found)
     notes = " ".join(shown.notes)
     assert "BatchNorm normalises by each client's own running statistics" in notes
@@ -212,7 +213,7 @@ def test_a_mistake_gets_one_sentence(arguments: Any, sentence: str) -> None:
     federation, start, clients = case("plain")
     first, others = arguments(start, clients)
     with pytest.raises(InputError, match=sentence) as caught:
-        fg.inspect_models(first, others, federation=federation)
+        inspect_models(first, others, federation=federation)
     assert "\n" not in str(caught.value)
 
 
@@ -220,5 +221,5 @@ def test_files_and_wrappers(tmp_path: Path) -> None:
     federation, start, clients = case("plain")
     for number, client in enumerate(clients):
         torch.save({f"module.{name}": each for name, each in client.state_dict().items()}, tmp_path / f"{number}.pt")
-    files = fg.inspect_models(start, [tmp_path / f"{number}.pt" for number in range(N)], federation=federation)
-    assert files.measured == fg.inspect_models(start, clients, federation=federation).measured
+    files = inspect_models(start, [tmp_path / f"{number}.pt" for number in range(N)], federation=federation)
+    assert files.measured == inspect_models(start, clients, federation=federation).measured

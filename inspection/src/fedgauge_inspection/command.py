@@ -73,8 +73,8 @@ def inspect(
         name, value = min(changes.items())
         raise InputError(f"{name}={value!r} belongs to the clients' data; name them too, as in experiment=digits.")
     with console.doing():
-        from fedgauge.measurement.inspection import inspect_models
         from fedgauge.show.views import view
+        from fedgauge_inspection.inspection import inspect_models
 
         federation, usual = (None, None) if experiment is None else _federation(experiment, changes)
         inspection = inspect_models(global_model, clients, next, weights or usual, federation)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from fedgauge.measurement.inspection_result import STANDS_OUT, WITH_DATA, WITHOUT_DATA, InspectedClient, Inspection
 from fedgauge.measurement.live.probe_result import ProbedRound
 from fedgauge.show.charts import HeatMap, Picture, Row, RowChart
 from fedgauge.show.views.view import Cell, Share, Table, View, Written, brief_name, view
 from fedgauge.values.display import counted
+from fedgauge_inspection.inspection_result import STANDS_OUT, WITH_DATA, WITHOUT_DATA, InspectedClient, Inspection
 
 _MOST = 12
 """The clients and layers that are listed."""
