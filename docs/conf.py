@@ -48,7 +48,10 @@ napoleon_use_ivar = True
 
 # Every reference must lead somewhere, except those that lead out of these pages: intersphinx would need the network.
 nitpicky = True
-_HOMES = "algorithms\\.adaptive_pace|base\\.randomness|federation\\.(participation|protocols|shards)|simulation|theory"
+_HOMES = (
+    "algorithms\\.adaptive_pace|base\\.randomness|federation\\.(participation|protocols|shards)"
+    "|simulation|theory|values\\.results"
+)
 nitpick_ignore_regex = [
     (r"py:.*", r"(torch|numpy|np|npt|collections|pathlib|typing|nn)(\..*)?"),
     # Names of types, which Python resolves before Sphinx sees them, or cannot resolve at all.

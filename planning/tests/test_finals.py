@@ -38,6 +38,6 @@ def course_of(times: dict[Candidate, Sequence[float]]) -> Course:
 def test_a_finalist_that_is_a_tenth_behind_with_two_seeds_gets_no_third(
     second: tuple[float, ...], trials: int, ending: str
 ) -> None:
-    found = finals(course_of({FIRST: (10.0, 12.0, 11.0), SECOND: second}), 3, lambda: False)
+    found = finals(course_of({FIRST: (10.0, 12.0, 11.0), SECOND: second}), 3)
     assert (found.trials, found.ending, found.winner) == (trials, ending, FIRST)
     assert found.clear == ("does not matter" in ending)

@@ -22,7 +22,7 @@ SPACE = Space(STEPS, GAMMAS, (1.0,), (10,), Candidate(8, 0.09, 1.0, 10), ("local
 def plan(world: World, cost: Cost, target: float, limit: float = 3e3, space: Space = SPACE, seeds: int = 3) -> Race:
     course = Course(world.runs(cost, target), target, None, limit)
     ended = Guided(course, space, cost).run()
-    return finals(course, seeds, lambda: False) if course.ready else course.unreached(ended)
+    return finals(course, seeds) if course.ready else course.unreached(ended)
 
 
 def test_winners_are_nearly_the_best_of_an_exhaustive_search_for_a_few_runs() -> None:

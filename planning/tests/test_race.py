@@ -112,7 +112,7 @@ def test_when_time_is_up_the_most_promising_is_given() -> None:
     def runs(trials: Sequence[Trial], seconds: Sequence[float]) -> list[Curve]:
         return [World().curve(t, t.candidate.seconds(cost), s, 1e-5) for t, s in zip(trials, seconds, strict=True)]
 
-    found = race(Course(runs, 1e-5, None, math.inf), GRID, first=1.0, time_is_up=lambda: next(laps))
+    found = race(Course(runs, 1e-5, None, math.inf, time_is_up=lambda: next(laps)), GRID, first=1.0)
     assert found.ending == "the time for planning is up"
     assert found.winner == found.entries[0].candidate
     assert not found.standings
@@ -126,7 +126,7 @@ def test_with_no_time_at_all_the_most_promising_have_run_and_no_others() -> None
         ran.extend(trial.candidate for trial in trials)
         return [World().curve(t, t.candidate.seconds(cost), s, 1e-5) for t, s in zip(trials, seconds, strict=True)]
 
-    found = race(Course(runs, 1e-5, None, math.inf), GRID, first=1.0, time_is_up=lambda: True)
+    found = race(Course(runs, 1e-5, None, math.inf, time_is_up=lambda: True), GRID, first=1.0)
     assert ran == GRID[:8]
     assert found.winner in ran
 

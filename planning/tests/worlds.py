@@ -93,10 +93,10 @@ class World:
         return found
 
 
-def race(course: Course, candidates: Sequence[Candidate], seeds: int = 3, **how: Any) -> Race:
+def race(course: Course, candidates: Sequence[Candidate], **how: Any) -> Race:
     """A search among candidates, and its finals, as a plan makes them."""
-    ended, time_is_up = search(course, candidates, **how), how.get("time_is_up", lambda: False)
-    return finals(course, seeds, time_is_up) if course.ready else course.unreached(ended)
+    ended = search(course, candidates, **how)
+    return finals(course, 3) if course.ready else course.unreached(ended)
 
 
 def _multiples(each: float, number: int) -> tuple[float, ...]:

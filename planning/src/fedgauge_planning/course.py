@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -89,10 +89,29 @@ class Race(Value):
 
 
 class Course:
-    """The state of a search while it runs."""
+    """The state of a search while it runs.
 
-    def __init__(self, run: Pilot, target: float | None, budget: float | None, limit: float) -> None:
+    Args:
+        run: function that runs trials.
+        target: the error to reach; None if there is a budget.
+        budget: seconds after which errors are compared; None if there is a target.
+        limit: seconds after which a candidate has failed to reach the target.
+        time_is_up: whether the time for planning is used up.
+        progress: called at every turn with the name of the leader.
+    """
+
+    def __init__(
+        self,
+        run: Pilot,
+        target: float | None,
+        budget: float | None,
+        limit: float,
+        *,
+        time_is_up: Callable[[], bool] = lambda: False,
+        progress: Callable[[str], None] = lambda who: None,
+    ) -> None:
         self._run, self.target, self.budget = run, target, budget
+        self.time_is_up, self.progress = time_is_up, progress
         self.limit = limit if budget is None else budget
         self.curves: dict[Trial, Curve] = {}
         self._trials: dict[Candidate, list[Trial]] = {}

@@ -104,8 +104,6 @@ class Guided:
         cost: the cost of a round.
         gauged: returns the steps to the goal for several I, if a candidate takes so many that the gauge is cheaper
             than runs; otherwise nothing.
-        time_is_up: whether the time for planning is used up.
-        progress: called with the name of the leader and the seconds spent.
     """
 
     def __init__(
@@ -115,12 +113,9 @@ class Guided:
         cost: Cost,
         *,
         gauged: Callable[[Candidate, int], dict[int, float]] = lambda candidate, steps: {},
-        time_is_up: Callable[[], bool] = lambda: False,
-        progress: Callable[[str, float], None] = lambda who, spent: None,
     ) -> None:
         assert course.target is not None
         self._course, self._space, self._cost, self._gauged = course, space, cost, gauged
-        self._time_is_up, self._progress = time_is_up, progress
         self._target: float = course.target
         self._fewest = min(space.local_steps)
 
@@ -150,7 +145,7 @@ class Guided:
         each, limit = single[0].seconds(self._cost), course.limit
         # The limit is one of time. Here it becomes one of steps: those that the user's own I takes in that time.
         course.limit = limit / self._each(space.own.I) * space.own.I / self._fewest * each
-        ended = search(course, single, first=_FIRST * each, time_is_up=self._time_is_up, progress=self._progress)
+        ended = search(course, single, first=_FIRST * each)
         # Forecasts may have misjudged the rates beside the best, which the ruler does not.
         while course.ready and self._contest(self._beside(self._leader), new=False):
             pass
@@ -173,7 +168,7 @@ class Guided:
             ways |= self._smaller_rates(middle, base, ways[base])
         # The smallest rate first: if it was tried, it was the best for a middle number of local steps.
         for each, way in reversed(ways.items()):
-            while (following := self._promising(way, each)) and not self._time_is_up():
+            while (following := self._promising(way, each)) and not self._course.time_is_up():
                 self._learn(way, replace(each, I=following))
         return ways.get(replace(self._leader, I=base.I), ways[base])
 
@@ -186,7 +181,7 @@ class Guided:
         ways: dict[Candidate, Way] = {}
         while gamma := self._next_smaller(base.gamma):
             length, before = self._longer(gamma, base) * way.known[base.I], way.steps(middle)
-            if before <= length or self._time_is_up():
+            if before <= length or self._course.time_is_up():
                 break
             base, way = replace(base, gamma=gamma), Way({base.I: length})
             self._learn(way, replace(base, I=middle))
@@ -231,7 +226,7 @@ class Guided:
         """The next larger I at the leader's rate, as long as it leads: nothing is known at a new rate."""
         choices = self._space.local_steps
         while larger := next((steps for steps in choices if steps > self._leader.I), 0):
-            if self._time_is_up() or not self._contest([replace(self._leader, I=larger)]):
+            if self._course.time_is_up() or not self._contest([replace(self._leader, I=larger)]):
                 return
 
     def _server(self) -> None:
@@ -240,7 +235,7 @@ class Guided:
         Smaller global rates are tried only if no larger one has led: a rate that was just raised is not lowered again.
         """
         risen = False
-        while not self._time_is_up():
+        while not self._course.time_is_up():
             leader = self._leader
             beside = [
                 candidate
@@ -265,7 +260,7 @@ class Guided:
     def _was_lucky(self) -> bool:
         """Run the leader with one more seed; whether it is clearly slower with it."""
         again, before = Trial(self._leader, 1), self._best
-        if again in self._course.curves or self._time_is_up():
+        if again in self._course.curves or self._course.time_is_up():
             return False
         self._course.run([again], [_PATIENCE * before])
         return self._best > _LUCK * before
@@ -328,9 +323,9 @@ class Guided:
         left = challengers
         for share, most in (*_EARLY, *_CHECKS):
             checked = [c for c in left if leader.I < c.I or (share, most) in _CHECKS]
-            if not left or self._time_is_up():
+            if not left or self._course.time_is_up():
                 break
-            self._progress(leader.name, course.spent)
+            course.progress(leader.name)
             # Two rounds, so that there is a pace.
             course.run([Trial(c, 0) for c in checked], [max(share * best, 2 * c.seconds(self._cost)) for c in checked])
             course.forecasts |= {c: on_course(course.curve(c), ruler, self._target) for c in checked}

@@ -247,7 +247,7 @@ _CLOSE = 1.1  # finalists are at least within this factor of the best, however l
 _CONTENDERS = 2  # largest number of finalists
 
 
-def finals(course: Course, seeds: int, time_is_up: Callable[[], bool]) -> Race:
+def finals(course: Course, seeds: int) -> Race:
     """Run the best candidates to the goal with one more seed after another."""
     order = sorted(course.ready, key=course.score)
     best = course.score(order[0])
@@ -257,7 +257,7 @@ def finals(course: Course, seeds: int, time_is_up: Callable[[], bool]) -> Race:
     if len(left) == 1 and seeds == 1:
         return course.result(standings, "no other candidate came close", True)
     for seed in range(1, seeds):
-        if time_is_up():
+        if course.time_is_up():
             return course.result(standings, "the time for planning is up", False)
         # A run that takes longer than this cannot win.
         most = math.inf if course.budget is not None else 2 * NEAR * standings[0].score

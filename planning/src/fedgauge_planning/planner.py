@@ -183,7 +183,7 @@ def _planned(
 
     leader = "pilots"
 
-    def lead(who: str, spent: float) -> None:
+    def lead(who: str) -> None:
         nonlocal leader
         leader = f"pilots, {who} ahead"
 
@@ -196,19 +196,19 @@ def _planned(
             scale.target,
             goal.budget,
             options.limit or _PATIENCE * shared.rounds * space.own.seconds(cost),
+            time_is_up=time_is_up,
+            progress=lead,
         )
         left_out = []
         # Where a state is reset after every round, more local steps make more of it: efficiency need not fall with I.
         resets = shared.algorithm.parameters.get("optimiser_state") == "reset"
         if goal.budget is None and len(fields) > _FEW and not resets:
             gauged = _long_way(shared, course, place, progress)
-            ended = Guided(course, space, cost, gauged=gauged, time_is_up=time_is_up, progress=lead).run()
+            ended = Guided(course, space, cost, gauged=gauged).run()
         else:
             left_out = _left_out(len(fields))
-            ended = search(
-                course, fields[:_FIELD], first=horizon, more=space.beside, time_is_up=time_is_up, progress=lead
-            )
-        race = finals(course, options.seeds, time_is_up) if course.ready else course.unreached(ended)
+            ended = search(course, fields[:_FIELD], first=horizon, more=space.beside)
+        race = finals(course, options.seeds) if course.ready else course.unreached(ended)
         refuse_divergence(race, pilots, before)
         progress("explaining", 0, None)
         model, records = pilots.model(Trial(race.winner, 0))

@@ -30,8 +30,6 @@ def search(
     *,
     first: float,
     more: Callable[[Candidate], Sequence[Candidate]] = lambda leader: (),
-    time_is_up: Callable[[], bool] = lambda: False,
-    progress: Callable[[str, float], None] = lambda who, spent: None,
 ) -> str:
     """Run candidates with one seed until one has reached the goal and no forecast is better; returns why it ended.
 
@@ -40,10 +38,8 @@ def search(
         candidates: the candidates, the most promising first.
         first: seconds of every candidate's first run.
         more: returns the neighbours of a candidate; those of the best candidate that reached the goal are always tried.
-        time_is_up: whether the time for planning is used up.
-        progress: called at every turn with the name of the leader and the seconds spent.
     """
-    _enter(course, candidates, first, time_is_up)
+    _enter(course, candidates, first)
     while True:
         ready = course.ready
         best = min(ready, key=course.score) if ready else None
@@ -51,18 +47,18 @@ def search(
         bar = NEAR * course.score(best) if best else math.inf
         beside: Sequence[Candidate] = more(best) if best else ()
         new = [c for c in beside if c not in course.field]
-        if new and not time_is_up():
-            _enter(course, new, first, time_is_up)
+        if new and not course.time_is_up():
+            _enter(course, new, first)
             continue
         running = [
             c for c in course.running() if best is None or course.score(c) < bar / NEAR or _due(course, c, beside, bar)
         ]
-        if not running or time_is_up():
+        if not running or course.time_is_up():
             return "the time for planning is up" if running else "no candidate reached the goal"
         # Candidates without a finite forecast run on only if there are no others.
         hopeful = [c for c in running if math.isfinite(course.score(c))]
         leaders = (hopeful or running)[:_TOGETHER]
-        progress(leaders[0].name, course.spent)
+        course.progress(leaders[0].name)
         course.run([Trial(c, 0) for c in leaders], [_further(course, c, bar) for c in leaders])
 
 
@@ -71,11 +67,11 @@ def _due(course: Course, candidate: Candidate, beside: Sequence[Candidate], bar:
     return candidate in beside and course.budget is None and course.curve(candidate).end < bar * (1 - 1e-9)
 
 
-def _enter(course: Course, candidates: Iterable[Candidate], seconds: float, time_is_up: Callable[[], bool]) -> None:
+def _enter(course: Course, candidates: Iterable[Candidate], seconds: float) -> None:
     """Let candidates make their first run, some at a time, so that the first ones have run if time is up."""
     new = [Trial(c, 0) for c in dict.fromkeys(candidates)]
     for at in range(0, len(new), _LINE):
-        if at and time_is_up():
+        if at and course.time_is_up():
             return
         some = new[at : at + _LINE]
         course.run(some, [seconds] * len(some))

@@ -102,11 +102,12 @@ class CommandGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that was asked for."""
-        groups = {name: getattr(each, "commands", {}) for name, each in self.commands.items()}
-        places = [f"'{ctx.command_path} {name} {args[0]}'" for name, inside in groups.items() if args[0] in inside]
-        if places and args[0] not in self.commands:
-            raise InputError(f"There is no command '{ctx.command_path} {args[0]}'; use {' or '.join(places)}.")
-        missing = remedy(" ".join([*ctx.command_path.split()[1:], args[0]]))
-        if missing and args[0] not in self.commands:
-            raise InputError(f"The command '{ctx.command_path} {args[0]}' comes with another package; {missing}")
+        if args[0] not in self.commands:
+            groups = {name: getattr(each, "commands", {}) for name, each in self.commands.items()}
+            places = [f"'{ctx.command_path} {name} {args[0]}'" for name, inside in groups.items() if args[0] in inside]
+            if places:
+                raise InputError(f"There is no command '{ctx.command_path} {args[0]}'; use {' or '.join(places)}.")
+            missing = remedy(" ".join([*ctx.command_path.split()[1:], args[0]]))
+            if missing:
+                raise InputError(f"The command '{ctx.command_path} {args[0]}' comes with another package; {missing}")
         return super().resolve_command(ctx, args)
