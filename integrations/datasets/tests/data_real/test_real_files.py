@@ -111,7 +111,7 @@ def test_100_percent_of_cifar10_but_not_of_mnist() -> None:
     cifar = load("cifar10")
     counts = make_partition(cifar, "paper", 10, percent=100.0).label_counts(cifar.train_labels)
     assert (counts == 5000 * np.eye(10)).all()
-    with pytest.raises(InputError, match="6000 of label 5, which has 5421"):
+    with pytest.raises(InputError, match="6000 examples of label 5, which has 5421"):
         make_partition(load("mnist"), "paper", 10, percent=100.0)
 
 
