@@ -90,6 +90,7 @@ SOURCES = [
     *ROOT.glob("integrations/*/src/**/*.py"),
     *ROOT.glob("verification/src/**/*.py"),
     *ROOT.glob("explorer/src/**/*.py"),
+    *ROOT.glob("inspection/src/**/*.py"),
 ]
 TEMPLATES = [*(ROOT / "src").rglob("*.html"), *(ROOT / "explorer").rglob("*.html")]
 
