@@ -62,7 +62,7 @@ def test_the_container_installs_what_is_there() -> None:
     (copied,) = (value.split()[1] for name, value in steps if name == "COPY")
     named = [each for name, value in steps if name == "RUN" for each in re.findall(rf"{copied}/([\w./]+)", value)]
     assert sorted(named) == sorted({*named})
-    assert len(named) == 6
+    assert len(named) == 7
     assert all((ROOT / each).exists() for each in named)
 
 

@@ -350,7 +350,7 @@ def test_ray_itself_is_imported_when_a_cluster_is_joined() -> None:
     code = (
         "import sys, fedgauge as fg;"
         "fg.simulate(fg.random_quadratics(3, 2), fg.fedavg(0.1), local_steps=2, rounds=2);"
-        "import fedgauge.simulation.experiment.sweep, fedgauge_ray.cluster;"
+        "import fedgauge_planning.sweep, fedgauge_ray.cluster;"
         "sys.exit('ray' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

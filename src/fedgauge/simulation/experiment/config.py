@@ -25,7 +25,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from fedgauge.algorithms import make_algorithm
 from fedgauge.base.codec import decoder, parse_toml, toml, toml_key
@@ -40,7 +40,9 @@ from fedgauge.simulation.experiment.sections import (
     keys,
 )
 from fedgauge.simulation.runs.manifest import verified
-from fedgauge.values import Trace
+
+if TYPE_CHECKING:
+    from fedgauge.values import Trace
 
 
 @dataclass(frozen=True)
