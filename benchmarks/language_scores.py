@@ -264,7 +264,7 @@ def draw(rows: Iterable[Mapping[str, Any]], fits: list[dict[str, Any]], target: 
     groups = groups_of(rows)
     counts = sorted({workers for workers, _, _ in groups})
     names = sorted({key[1:] for key in groups}, key=lambda key: (key[1] != "mean", SPLITS.index(key[0])))
-    with pictures.figure(target, panels=len(counts), width=4.0 * len(counts), height=3.6) as panels:
+    with pictures.figure(target, panels=len(counts), width=4.0, height=3.6) as panels:
         for axes, M in zip(panels, counts, strict=True):
             for (workers, split, outer), group in groups.items():
                 if workers != M:
@@ -281,8 +281,10 @@ def draw(rows: Iterable[Mapping[str, Any]], fits: list[dict[str, Any]], target: 
                         fine = np.geomspace(1, max(H), 100)
                         law = 1 / (1 + (fine / each["H0"]) ** each["p"])
                         axes.plot(fine, law, "-" if outer == "mean" else "--", color=colour, lw=1)
-            axes.set(xscale="log", ylim=(0, 1.05), xlabel="local steps H", ylabel="efficiency", title=f"M = {M}")
-            axes.legend()
+            axes.set(xscale="log", xlim=(0.9, 300), ylim=(0, 1.05), xlabel="local steps H", ylabel="efficiency", title=f"M = {M}")
+            axes.set_xticks(LOCAL_STEPS, [str(steps) for steps in LOCAL_STEPS])
+            axes.minorticks_off()
+            axes.legend(loc="lower left")
 
 
 def main() -> None:
