@@ -111,12 +111,13 @@ build/tools/.ready:
 	touch $@
 
 # The oldest versions that pyproject.toml allows, but for torch, and the tests of the core with them. The oldest matplotlib
-# calls functions that pyparsing warns of since 3.3.
+# calls functions that pyparsing warns of since 3.3. uv is told where pip finds wheels, as one of torch may lie there.
 LOWEST := tests/values tests/algorithms tests/theory/test_oracle.py tests/report tests/cli/test_help.py
 test-lowest: build/tools/.ready
 	rm -rf build/lowest
 	$(PYTHON) -m venv build/lowest
-	env -u PYTHONPATH build/tools/bin/uv pip install --quiet --python build/lowest/bin/python --resolution lowest-direct \
+	env -u PYTHONPATH UV_FIND_LINKS="$$PIP_FIND_LINKS" \
+	  build/tools/bin/uv pip install --quiet --python build/lowest/bin/python --resolution lowest-direct \
 	  --constraint torch.txt --editable '.[data,tensorboard,parquet]' \
 	  $(foreach each,$(filter-out integrations/flower integrations/ray,$(PLACES)),--editable $(each)) \
 	  'pytest>=8.4' 'pytest-xdist>=3.6' 'hypothesis>=6.130' 'mpmath>=1.3' 'ipython>=8.20' 'pandas>=2.1' 'pyparsing>=3.1,<3.3'
