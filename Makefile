@@ -13,11 +13,12 @@ HOME_OF := $(or $(realpath $(VENV)),$(abspath $(VENV)))
 STAMPED := $(shell cat '$(STAMP)' 2>/dev/null)
 OWN     := $(or $(filter $(CURDIR)/%,$(HOME_OF)),$(if $(realpath $(VENV)),,new),$(filter $(CURDIR),$(STAMPED)))
 
-# What stands beside the library: distributions of their own, installed from this clone like the library itself.
+# What stands beside the library: distributions of their own, installed from this clone like the library itself. Each comes
+# after those that it needs, as pip otherwise looks for one with extras on the package index.
 BESIDE := \
 	planning \
-	papers/wang2024 \
 	verification[sdp] \
+	papers/wang2024 \
 	explorer \
 	inspection \
 	integrations/datasets \
