@@ -62,7 +62,7 @@ quick-suite: setup
 # What takes a minute for itself: a cluster of several nodes on this machine, some of which are killed, jobs of replicas that
 # fail and join, everything on another device, and a user's program checked with the types of the wheel.
 test-long: setup
-	$(BIN)/python -m pytest -m long tests integrations/ray/tests
+	$(BIN)/python -m pytest -m long tests planning/tests integrations/ray/tests
 
 # The integration with NVFlare, in an environment of its own, and a job in NVFlare's simulator; takes a few minutes.
 test-nvflare: build/nvflare/.ready

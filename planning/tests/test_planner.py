@@ -220,7 +220,7 @@ def test_constants_measured_with_other_weights_are_refused(tmp_path: Path, capsy
         theory_of(Experiment.of(base), Goal("grad2", 5.0), COST, values=measured)
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_federation_is_planned_as_its_experiment_is(jobs: int, tmp_path: Path) -> None:
     federation = random_quadratics(4, 3, hessian_spread=0.5, sigma2=0.1, seed=1)
     federation.write(tmp_path / "fed.json")

@@ -76,7 +76,7 @@ def test_it_is_what_a_naive_loop_does(fragments: int, delay: int, mix: float, wi
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("delay", "mix"), [(0, 0.0), (2, 0.25)])
+@pytest.mark.parametrize(("delay", "mix"), [pytest.param(0, 0.0, marks=pytest.mark.long), (2, 0.25)])
 def test_it_is_that_of_torchft(delay: int, mix: float, tmp_path: Path) -> None:
     """There a fragment is sent ``delay`` steps before the end of a chunk: the first round is so much shorter."""
     root = Path(__file__).parents[2]

@@ -98,7 +98,9 @@ def assert_agree(printed: str, live: fg.LiveGauge) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "world"), [("torch_distributed.py", 4), ("accelerate_local_sgd.py", 2)], ids=["torch", "accelerate"]
+    ("name", "world"),
+    [("torch_distributed.py", 4), pytest.param("accelerate_local_sgd.py", 2, marks=pytest.mark.long)],
+    ids=["torch", "accelerate"],
 )
 def test_the_answer_is_that_of_one_process(name: str, world: int, noting: dict[str, str]) -> None:
     path = str(ROOT / "examples" / name)
