@@ -18,9 +18,24 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 NETWORK = ("/etc/resolv.conf", "/etc/hosts", "/etc/ssl/certs", "/etc/pip.conf", str(Path.home() / ".config/pip"))
-LEFT_OUT = shutil.ignore_patterns(
-    ".git", ".venv", ".peers", "build", "dist", "demo", "__pycache__", ".*_cache", ".hypothesis"
-)
+LEFT_OUT = {
+    ".git",
+    ".venv",
+    ".peers",
+    "build",
+    "dist",
+    "demo",
+    ".mypy_cache",
+    ".pytest_cache",
+    ".ruff_cache",
+    ".hypothesis",
+}
+"""What .containerignore leaves out, and caches: at the top of the clone alone, as packages may have such names too."""
+
+
+def left_out(directory: str, names: list[str]) -> set[str]:
+    """Which of the names in a directory are not copied."""
+    return {"__pycache__"} | (LEFT_OUT if Path(directory) == ROOT else set())
 
 
 def instructions(path: Path) -> list[tuple[str, str]]:
@@ -64,7 +79,7 @@ def main() -> None:
                 inside("/bin/sh", "-c", value)
             elif name == "COPY":
                 source, target = value.split()
-                shutil.copytree(ROOT / source, place / target.lstrip("/"), ignore=LEFT_OUT)
+                shutil.copytree((ROOT / source).resolve(), place / target.lstrip("/"), ignore=left_out)
             elif name == "ENV":
                 environment.update([value.split("=", 1)])  # type: ignore[list-item]
             elif name == "WORKDIR":
