@@ -136,11 +136,13 @@ def fits_of(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         for kind in LOSSES:
             # Runs with many local steps have few records: the first and the last of these ends are common to all.
             known = [row for row in group if np.isfinite([row[kind]["ends"][0], row[kind]["ends"][-1]]).all()]
-            if len({row["local_steps"] for row in known}) < 3:
+            seeds = [[row for row in known if row["seed"] == seed] for seed in sorted({row["seed"] for row in known})]
+            # A seed with one or two numbers of local steps would pull the curve towards these.
+            seeds = [some for some in seeds if len(some) >= 3]
+            if not seeds:
                 continue
-            H0, p, error = _fit(known, kind, -1)
-            seeds = [[row for row in known if row["seed"] == seed] for seed in {row["seed"] for row in known}]
-            each = [_fit(some, kind, end) for some in seeds if len(some) >= 3 for end in (0, -1)]
+            H0, p, error = _fit([row for some in seeds for row in some], kind, -1)
+            each = [_fit(some, kind, end) for some in seeds for end in (0, -1)]
             ranges = [[min(column), max(column)] for column in zip((H0, p, error), *each, strict=True)]
             names = {"split": split, "workers": workers, "outer": outer, "by": kind, "seeds": len(seeds)}
             found = {"H0": H0, "H0 range": ranges[0], "p": p, "p range": ranges[1], "error of log E": error}
@@ -207,8 +209,9 @@ def tables(numbers: Mapping[str, Any]) -> list[list[str]]:
     efficiency = [["efficiency", *(f"H = {H}" for H in columns), "seeds"]]
     for key, group in groups_of(shown(numbers["rows"])).items():
         by_steps = [[row for row in group if row["local_steps"] == H] for H in columns]
-        seeds = {row["seed"] for row in group}
-        efficiency.append([_name(*key), *(_range(efficiency_of(rows, "loss")) for rows in by_steps), str(len(seeds))])
+        counts = sorted({len(rows) for rows in by_steps if rows})
+        seeds = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+        efficiency.append([_name(*key), *(_range(efficiency_of(rows, "loss")) for rows in by_steps), seeds])
     fits = [["fit by the training loss", "H₀ (range)", "p (range)", "error of log E"]]
     for each in numbers["fits"]:
         if each["by"] == "loss":
