@@ -103,6 +103,11 @@ def _fits_and_can_be_read(browser: Browser, site: Path) -> None:
         page.evaluate("colour => { document.querySelector('h1').style.color = colour; }", "transparent")
         page.evaluate("colour => { document.querySelector('article p').style.color = colour; }", faint)
         assert len(page.evaluate(CONTRAST)) >= 2, tone
+    # So would text that is faded with all that it is part of.
+    page.reload()
+    assert page.evaluate(CONTRAST) == []
+    page.evaluate("() => { document.querySelector('article').style.opacity = '0.3'; }")
+    assert page.evaluate(CONTRAST) != []
     page.close()
 
 

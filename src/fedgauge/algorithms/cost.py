@@ -113,6 +113,10 @@ class Cost(Value):
         >>> Cost.parse("cross-devise")
         Traceback (most recent call last):
         fedgauge.base.errors.InputError: There is no cost cross-devise; did you mean cross-device?
+        >>> Cost.parse("banana")
+        Traceback (most recent call last):
+        fedgauge.base.errors.InputError: There is no cost banana; give what a round costs in local steps, or choose
+        one of cross-device, cross-silo, local.
         """
         first, *rest = (part.strip() for part in text.split(","))
         if not rest and (steps := _number(first)) is not None:
@@ -122,7 +126,9 @@ class Cost(Value):
         elif first in PRESETS:
             cost = cls(first, **PRESETS[first])  # type: ignore[arg-type]  # all are numbers
         else:
-            raise InputError(f"There is no cost {first}; {nearest(first, PRESETS)}")
+            hint = nearest(first, PRESETS)
+            number = "" if hint.startswith("did you mean") else "give what a round costs in local steps, or "
+            raise InputError(f"There is no cost {first}; {number}{hint}")
         changes: dict[str, Any] = {}
         for part in rest:
             name, _, number = (piece.strip() for piece in part.partition("="))
