@@ -13,7 +13,7 @@ import pytest
 
 from fedgauge.base.errors import InputError
 from fedgauge.cli import main
-from fedgauge_wang2024 import glance, ledger, ledger_page
+from fedgauge_wang2024 import glance, ledger, ledger_page, printed_sizes
 from fedgauge_wang2024.claims import CLAIMS
 from fedgauge_wang2024.verdicts import Claim, ResultData
 
@@ -35,7 +35,7 @@ def _verdict(claim: Claim, result: ResultData) -> str:
 def test_the_page_is_made_from_the_results() -> None:
     notes = ledger.notes_in(RESULTS)
     rows = ledger.rows(KEPT, notes)
-    page = ledger_page.page(rows, ledger.kept_in(RESULTS), notes.page)
+    page = ledger_page.page(rows, ledger.kept_in(RESULTS), notes.page, printed_sizes.compared(KEPT))
     assert (RESULTS / "ledger.md").read_text(encoding="utf-8") == page
     assert json.loads((RESULTS / "ledger.json").read_text(encoding="utf-8"))["claims"] == rows
 

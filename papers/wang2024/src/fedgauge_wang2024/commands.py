@@ -350,21 +350,27 @@ def ledger(
 
 
 def _ledger(results: Path, out: Path | None, json: bool) -> None:
+    from dataclasses import replace
+
     from fedgauge.base.files import write_atomically, write_json
     from fedgauge_wang2024 import ledger as book
-    from fedgauge_wang2024 import ledger_page
+    from fedgauge_wang2024 import ledger_page, printed_sizes
     from fedgauge_wang2024.results import Ledger
 
     found, notes = book.read(results), book.notes_in(results)
     rows = book.rows(found, notes)
-    made = Ledger.from_json({"verdicts": book.counts(rows), "claims": rows}).to_json()
+    sizes = printed_sizes.compared(found)
+    ledger = Ledger.from_json({"verdicts": book.counts(rows), "claims": rows})
+    made = replace(ledger, printed_sizes=tuple(sizes)).to_json()
     if out:
-        write_atomically(out, ledger_page.page(rows, book.kept_in(results), notes.page).encode())
+        write_atomically(out, ledger_page.page(rows, book.kept_in(results), notes.page, sizes).encode())
         write_json(out.with_suffix(".json"), made)
     if json:
         options.print_json(made)
     else:
         book.show(rows)
+        if sizes:
+            printed_sizes.show(sizes)
         if out:
             say(f"Written: {out}, {out.with_suffix('.json')}; 'fedgauge report' shows the latter as a page.")
 

@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from fedgauge_wang2024 import glance
+from fedgauge_wang2024 import glance, printed_sizes
 from fedgauge_wang2024.glance import SIGNS, Block, Line, Row, standing
+from fedgauge_wang2024.results import PrintedSizes
 from fedgauge_wang2024.studies import CURVES, STUDIES, title
 
 _ABOUT = """
@@ -99,13 +100,19 @@ class Kept(NamedTuple):
     picture: str
 
 
-def page(made: Sequence[Row], kept: Mapping[str, Sequence[Kept]], remark: str = "") -> str:
+def page(
+    made: Sequence[Row],
+    kept: Mapping[str, Sequence[Kept]],
+    remark: str = "",
+    sizes: Sequence[PrintedSizes] = (),
+) -> str:
     """The ledger as Markdown, with HTML where a plain git host shows it too.
 
     Args:
         made: its rows.
         kept: the results beside the page, by the name of the table or figure.
         remark: a paragraph about these results, from their notes.
+        sizes: how the sizes that Table 1 prints agree with what is measured.
     """
     names = dict.fromkeys(row["result"] for row in made)
     anchors = {id(row): f"{name}-{number}" for name in names for number, row in enumerate(_of(made, name), 1)}
@@ -117,9 +124,21 @@ def page(made: Sequence[Row], kept: Mapping[str, Sequence[Kept]], remark: str = 
         "## Table by table, figure by figure",
     ]
     parts += [part for name in names for part in _exhibit(name, _of(made, name), kept.get(name, ()), anchors)]
+    if sizes:
+        parts += [
+            "## The sizes that Table 1 prints",
+            _symbols(printed_sizes.conclusion(sizes)),
+            _sizes(sizes),
+        ]
     parts += ["## What the verdicts mean", *_folded("Reproduced, in order, not reproduced, not decided", _ABOUT)]
     parts += ["## Choices", *_folded("What the paper leaves open, and what the smaller scales change", _CHOICES)]
     return "\n\n".join([*parts, *([remark] if remark else [])]) + "\n"
+
+
+def _sizes(sizes: Sequence[PrintedSizes]) -> str:
+    heads = [_symbols(head) for head in printed_sizes.HEADS]
+    rows = [heads, ["---"] * len(heads), *printed_sizes.lines(sizes)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def _of(made: Sequence[Row], result: str) -> list[Row]:

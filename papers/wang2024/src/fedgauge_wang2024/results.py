@@ -149,6 +149,25 @@ class LedgerRow(Value):
 
 
 @dataclass(frozen=True)
+class PrintedSizes(Value):
+    """How one network's numbers in Table 1 agree with what is measured, in one reading of what is printed.
+
+    Attributes:
+        study: the network; ``None`` for all of them together.
+        power: of a printed number that is taken for the constant.
+        misfits: for each column, the typical factor between printed and measured numbers.
+        beyond: how many of the printed L_tilde and L_g are above 2/gamma.
+        printed: how many there are.
+    """
+
+    study: str | None
+    power: float
+    misfits: Mapping[str, float]
+    beyond: int
+    printed: int
+
+
+@dataclass(frozen=True)
 class Ledger(Result):
     """The claims of the paper, one by one."""
 
@@ -157,6 +176,7 @@ class Ledger(Result):
 
     verdicts: Mapping[str, int]
     claims: tuple[LedgerRow, ...]
+    printed_sizes: tuple[PrintedSizes, ...] = ()
 
     @property
     def verdict(self) -> str:
