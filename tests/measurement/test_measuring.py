@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import fedgauge as fg
+from fedgauge.measurement import session
 
 OPTIONS = fg.MeasureOptions(("divergence", "noise", "trajectory", "curvature"), rounds=2, seeds=2)
 
@@ -34,3 +35,19 @@ def test_what_an_experiment_says_already_is_not_said_twice() -> None:
         fg.measure(experiment, local_steps=3)
     with pytest.raises(fg.InputError, match="A federation needs an algorithm; pass one as well"):
         fg.measure(fg.random_quadratics(3, 2))
+
+
+def test_a_regression_that_nothing_installed_proves_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def remarks(model: str, **options: Any) -> list[str]:
+        experiment = fg.Experiment.of({"source": "digits", "gamma": 0.1, "model": model, "per_worker": 5})
+        few = fg.MeasureOptions(**options, rounds=1, seeds=1, most=1, passes=20)
+        return list(fg.measure(experiment, options=few).point.get("remarks", ()))
+
+    assert remarks("softmax") == []
+    monkeypatch.setattr(session, "plugins", lambda group: {})
+    assert remarks("softmax") == [
+        "Constants that hold at every model are not proved, which takes another package; install it: pip install"
+        " fedgauge-verification."
+    ]
+    assert remarks("mlp") == []  # nothing proves the constants of a network
+    assert remarks("softmax", readings=("divergence",)) == []  # not asked for

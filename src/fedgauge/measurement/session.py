@@ -20,6 +20,7 @@ from fedgauge.federation.identity import check_model
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.protocols import Federation, HasStatistics
 from fedgauge.federation.quadratic import QuadraticFederation
+from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.measurement.curvature import curvature
 from fedgauge.measurement.decomposition import decompose
 from fedgauge.measurement.divergence import divergence
@@ -167,6 +168,17 @@ def _default(federation: Federation) -> tuple[str, ...]:
     prove = prover()
     certain = isinstance(federation, QuadraticFederation) or (prove is not None and prove.covers(federation))
     return ("certified", *USUAL) if certain else USUAL
+
+
+def _without_proof(federation: Federation) -> list[str]:
+    """What is said of a regression, whose constants can be proved, where nothing installed does so."""
+    if prover() is not None or not isinstance(federation, SupervisedFederation):
+        return []
+    layers = [module for module in federation.module.modules() if any(True for _ in module.parameters(recurse=False))]
+    is_regression = len(layers) == 1 and isinstance(layers[0], torch.nn.Linear)
+    return [
+        f"Constants that hold at every model are not proved, which takes another package; {remedy('reading certified')}"
+    ] * is_regression
 
 
 def _trajectory(session: Session) -> Iterable[Reading]:
@@ -325,6 +337,7 @@ def _measured(
     at = None if model is None else given_model(setup.federation, model)
     setup, at = _with_fixed_statistics(setup, at)
     federation = setup.federation
+    remarks = [*getattr(federation, "remarks", ()), *([] if options.readings else _without_proof(federation))]
     options = replace(options, readings=options.readings or _default(federation))
     until = began + (float("inf") if options.seconds is None else options.seconds)
     point: dict[str, Any] = {"origin": origin}
@@ -355,7 +368,7 @@ def _measured(
             session.model, point = _train(session)
         else:
             session.model = check_model(federation, at)
-        complete = _take(session, point, lambda: keep(measurement(complete=False)))
+        complete = _take(session, point, remarks, lambda: keep(measurement(complete=False)))
     return measurement(complete)
 
 
@@ -392,7 +405,7 @@ def _train(session: Session) -> tuple[torch.Tensor, dict[str, Any]]:
     return model, {"origin": origin, **how}
 
 
-def _take(session: Session, point: dict[str, Any], keep: Callable[[], None]) -> bool:
+def _take(session: Session, point: dict[str, Any], remarks: Sequence[str], keep: Callable[[], None]) -> bool:
     """Take the readings one after another, each kept as soon as it is done; return whether all were taken."""
     try:
         loss, gradient = session.meter.evaluate(session.model)
@@ -401,7 +414,7 @@ def _take(session: Session, point: dict[str, Any], keep: Callable[[], None]) -> 
             "The budget is used up before one pass over the data; allow more, or name the model to measure at."
         ) from None
     point |= {"loss": loss, "grad2": float(gradient @ gradient)}
-    if remarks := getattr(session.setup.federation, "remarks", ()):
+    if remarks:
         point["remarks"] = list(remarks)
     if not torch.isfinite(gradient).all():
         raise InputError("The loss is not finite at this model: it has diverged; measure an earlier one.")
