@@ -38,6 +38,8 @@ STEPS, LONGER = 1024, 1.25
 WORKERS, SPLITS, SEEDS = (4, 2, 8), ("role", "iid"), (0, 1)
 LOCAL_STEPS, OUTER_STEPS, CANDIDATES = (1, 4, 16, 64, 256), (16, 64, 256), (1, 16, 64)
 ETAS = (0.7, 0.35, 1.0)
+CHECKED = (8, 32, 1024)
+"""Local steps on which laws are judged that were fitted to the others."""
 GAMMA, DECAY, CONTEXT, BATCH = 1e-3, 0.1, 64, 8
 MODEL = {"width": 128, "layers": 5, "heads": 4}
 EVALUATED = 512
@@ -91,7 +93,7 @@ class Cell:
 
 
 def cells() -> Iterator[Cell]:
-    """All cells, the most needed ones first; some come twice.
+    """The planned cells, the most needed ones first; some come twice.
 
     Each question gets its first cells before any gets its last: the shape in H, inside one run and with an outer step;
     the number of workers; another seed; the outer rate; and then the other division of all that.
@@ -121,6 +123,18 @@ def cells() -> Iterator[Cell]:
                 yield Cell(each, workers, "gradients", 1, seed)
                 yield Cell(each, workers, "mean", 0, seed + 10)
                 yield from _outer(each, workers, ETAS, seed)
+
+
+def checks() -> Iterator[Cell]:
+    """Cells beyond the plan, on which laws in H are judged; the first were named before any of them was run."""
+    yield from (Cell("role", 4, "mean", steps, 0) for steps in reversed(CHECKED))
+    yield from (Cell("role", workers, "mean", CHECKED[-1], 0) for workers in (2, 8))
+    yield from (Cell("role", 4, "mean", steps, 1) for steps in reversed(CHECKED))
+
+
+def every() -> list[Cell]:
+    """All cells, each once."""
+    return list(dict.fromkeys([*cells(), *checks()]))
 
 
 def _averaging(split: str, workers: int, seed: int) -> Iterator[Cell]:
@@ -240,7 +254,7 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=10**9, help="end after so many cells")
     parser.add_argument("--list", action="store_true", help="say which cells are there and which are missing")
     options = parser.parse_args()
-    wanted = [cell for cell in dict.fromkeys(cells()) if options.only in cell.name]
+    wanted = [cell for cell in every() if options.only in cell.name]
     if options.list:
         there = [(options.out / f"{cell.name}.json").exists() for cell in wanted]
         print("\n".join(f"{'there  ' if is_there else 'missing'} {cell.name}"

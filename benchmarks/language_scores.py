@@ -6,8 +6,10 @@
 Whatever runs are there are scored; what is known of others from an earlier numbers.json in OUT stays, and what is
 missing is named. The efficiency of H is the number of steps after which the reference has the loss at the end of a run
 with H, over the run's own. Its range is that over the seeds and over the last quarter of each run, whose records are
-taken as so many ends. H₀ and p of 1/(1 + (H/H₀)^p) are least squares of log E over all seeds; their ranges come from
-the same fit to each seed alone, at the first and the last of these ends.
+taken as so many ends. Two laws with two numbers each are fitted, by least squares of log E over all seeds: a *power*,
+E = 1/(1 + (H/H₀)^p), and a *floor*, E = e + (1 - e)/(1 + (H - 1)/H₀), below which E never falls. Ranges of their
+numbers come from the same fit to each seed alone, at the first and the last of these ends. Both are judged on numbers
+of local steps to which they were not fitted.
 """
 
 from __future__ import annotations
@@ -17,19 +19,20 @@ import json
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import isotonic_regression, least_squares
+from scipy.special import expit, logit
 from scipy.stats import kendalltau
 
 from fedgauge.algorithms.live.fit import Observations, fit, model_error
 from fedgauge.base.files import write_json
 from fedgauge.base.types import Floats
 from fedgauge.show import pictures
-from language import CANDIDATES, ETAS, LOCAL_STEPS, SPLITS, STEPS, Cell, cells
+from language import CANDIDATES, CHECKED, ETAS, LOCAL_STEPS, SPLITS, STEPS, Cell, cells, checks, every
 
 PLACE = "docs/results/language"
 NUMBERS = Path(__file__).parents[1] / PLACE / "numbers.json"
@@ -43,7 +46,7 @@ Runs = Mapping[Cell, Mapping[str, Any]]
 
 def read(place: Path) -> Runs:
     """The runs that are there."""
-    paths = {cell: place / f"{cell.name}.json" for cell in dict.fromkeys(cells())}
+    paths = {cell: place / f"{cell.name}.json" for cell in every()}
     return {cell: json.loads(path.read_text()) for cell, path in paths.items() if path.exists()}
 
 
@@ -68,15 +71,55 @@ def efficiencies(run: Mapping[str, Any], reference: Mapping[str, Any], kind: str
     return ends
 
 
-def fitted(steps: Iterable[int], values: Iterable[float]) -> tuple[float, float, float]:
-    """H₀, p, and the root mean square error of log E."""
+class Law(NamedTuple):
+    """How the efficiency falls with H.
+
+    Attributes:
+        log_efficiency: log E, given log H₀, the second number as it is fitted, and H.
+        read: the second number, from how it is fitted.
+        start: of the second number.
+    """
+
+    log_efficiency: Callable[[float, float, Floats], Floats]
+    read: Callable[[float], float]
+    start: float
+
+
+def _power(log_H0: float, p: float, H: Floats) -> Floats:
+    logs: Floats = -np.log1p(np.exp(np.clip(p * (np.log(H) - log_H0), -50, 50)))
+    return logs
+
+
+def _floor(log_H0: float, logit: float, H: Floats) -> Floats:
+    floor = expit(logit)
+    logs: Floats = np.log(floor + (1 - floor) / (1 + (H - 1) / math.exp(log_H0)))
+    return logs
+
+
+LAWS = {"power": Law(_power, float, 0.5), "floor": Law(_floor, lambda logit: float(expit(logit)), 0.0)}
+SHAPES = {"power": "p", "floor": "e"}
+"""The second number of each law."""
+
+
+def fitted(name: str, steps: Iterable[int], values: Iterable[float]) -> tuple[float, float, float]:
+    """H₀, the law's second number, and the root mean square error of log E."""
+    law = LAWS[name]
     H, logs = np.array(list(steps), dtype=float), np.log(np.array(list(values)))
 
     def residuals(x: Floats) -> Any:
-        return -np.log1p(np.exp(np.clip(x[1] * (np.log(H) - x[0]), -50, 50))) - logs
+        return law.log_efficiency(x[0], x[1], H) - logs
 
-    best = min((least_squares(residuals, (math.log(h), 0.5)) for h in (1.0, 30.0, 1000.0)), key=lambda each: each.cost)
-    return math.exp(best.x[0]), float(best.x[1]), float(np.sqrt(np.mean(best.fun**2)))
+    best = min(
+        (least_squares(residuals, (math.log(h), law.start)) for h in (1.0, 30.0, 1000.0)), key=lambda each: each.cost
+    )
+    return math.exp(best.x[0]), law.read(best.x[1]), float(np.sqrt(np.mean(best.fun**2)))
+
+
+def predicted(name: str, H0: float, shape: float, H: int) -> float:
+    """The efficiency that a law has for H."""
+    # The laws take their second number as it is fitted.
+    second = float(logit(shape)) if name == "floor" else shape
+    return float(np.exp(LAWS[name].log_efficiency(math.log(H0), second, np.array([float(H)]))[0]))
 
 
 def reference_of(cell: Cell, runs: Runs, outer: str = "mean") -> Mapping[str, Any] | None:
@@ -130,29 +173,29 @@ def groups_of(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[int, str, str], l
 
 
 def fits_of(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """H₀ and p of every federation and outer step with at least three numbers of local steps."""
+    """Both laws for every federation and outer step with at least three of the planned numbers of local steps."""
     fits = []
     for (workers, split, outer), group in groups_of(rows).items():
         for kind in LOSSES:
             # Runs with many local steps have few records: the first and the last of these ends are common to all.
             known = [row for row in group if np.isfinite([row[kind]["ends"][0], row[kind]["ends"][-1]]).all()]
+            known = [row for row in known if row["local_steps"] not in CHECKED]
             seeds = [[row for row in known if row["seed"] == seed] for seed in sorted({row["seed"] for row in known})]
             # A seed with one or two numbers of local steps would pull the curve towards these.
             seeds = [some for some in seeds if len(some) >= 3]
-            if not seeds:
-                continue
-            H0, p, error = _fit([row for some in seeds for row in some], kind, -1)
-            each = [_fit(some, kind, end) for some in seeds for end in (0, -1)]
-            ranges = [[min(column), max(column)] for column in zip((H0, p, error), *each, strict=True)]
-            names = {"split": split, "workers": workers, "outer": outer, "by": kind, "seeds": len(seeds)}
-            found = {"H0": H0, "H0 range": ranges[0], "p": p, "p range": ranges[1], "error of log E": error}
-            fits.append({**names, **found})
+            for law in LAWS if seeds else ():
+                H0, shape, error = _fit(law, [row for some in seeds for row in some], kind, -1)
+                each = [_fit(law, some, kind, end) for some in seeds for end in (0, -1)]
+                ranges = [[min(column), max(column)] for column in zip((H0, shape, error), *each, strict=True)]
+                names = {"split": split, "workers": workers, "outer": outer, "by": kind, "seeds": len(seeds)}
+                found = {"H0": H0, "H0 range": ranges[0], "shape": shape, "shape range": ranges[1]}
+                fits.append({**names, "law": law, **found, "error of log E": error})
     return fits
 
 
-def _fit(rows: Iterable[Mapping[str, Any]], kind: str, end: int) -> tuple[float, float, float]:
+def _fit(law: str, rows: Iterable[Mapping[str, Any]], kind: str, end: int) -> tuple[float, float, float]:
     pairs = [(row["local_steps"], row[kind]["ends"][end]) for row in rows]
-    return fitted(*zip(*pairs, strict=True))
+    return fitted(law, *zip(*pairs, strict=True))
 
 
 def live_of(runs: Runs) -> list[dict[str, Any]]:
@@ -204,7 +247,7 @@ def efficiency_of(rows: Iterable[Mapping[str, Any]], kind: str) -> tuple[float, 
 
 
 def tables(numbers: Mapping[str, Any]) -> list[list[str]]:
-    """The tables of the page: efficiencies, the fits, the outer rates, and the live gauge beside whole runs."""
+    """The tables of the page: efficiencies, laws, what these predict, the outer rates, and the live gauge."""
     columns = LOCAL_STEPS[1:]
     efficiency = [["efficiency", *(f"H = {H}" for H in columns), "seeds"]]
     for key, group in groups_of(shown(numbers["rows"])).items():
@@ -212,12 +255,21 @@ def tables(numbers: Mapping[str, Any]) -> list[list[str]]:
         counts = sorted({len(rows) for rows in by_steps if rows})
         seeds = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
         efficiency.append([_name(*key), *(_range(efficiency_of(rows, "loss")) for rows in by_steps), seeds])
-    fits = [["fit by the training loss", "H₀ (range)", "p (range)", "error of log E"]]
-    for each in numbers["fits"]:
-        if each["by"] == "loss":
-            H0, p = ((each[name], *each[f"{name} range"]) for name in ("H0", "p"))
-            name = _name(each["workers"], each["split"], each["outer"])
-            fits.append([name, _range(H0, ",.0f"), _range(p), f"{each['error of log E']:.3f}"])
+    of_laws = _laws(numbers["fits"])
+    fits = [["fit by the training loss", "power: H₀", "p", "error", "floor: H₀", "e", "error"]]
+    for key, laws in of_laws.items():
+        line = [_name(*key)]
+        for name in LAWS:
+            H0, shape = ((laws[name][of], *laws[name][f"{of} range"]) for of in ("H0", "shape"))
+            line += [_range(H0, ",.0f"), _range(shape), f"{laws[name]['error of log E']:.3f}"]
+        fits.append(line)
+    judged = [["not fitted to", *LAWS, "measured"]]
+    rows = {key: group for key, group in groups_of(shown(numbers["rows"])).items() if key in of_laws}
+    for key, H in dict.fromkeys(((each.workers, each.split, each.outer), each.local_steps) for each in checks()):
+        if key in rows:
+            foretold = [predicted(name, fit["H0"], fit["shape"], H) for name, fit in of_laws[key].items()]
+            measured = efficiency_of([row for row in rows[key] if row["local_steps"] == H], "loss")
+            judged.append([f"{_name(*key)}, H = {H:,}", *(f"{each:.2f}" for each in foretold), _range(measured)])
     etas = [f"{eta:g}" for eta in sorted(ETAS)]
     rates = [["training loss at the end", *(f"outer rate {eta}" for eta in etas)]]
     losses: dict[str, dict[str, float]] = defaultdict(dict)
@@ -233,7 +285,16 @@ def tables(numbers: Mapping[str, Any]) -> list[list[str]]:
         name = f"M = {workers[1:]}, {split}, H = {each['local_steps']}"
         ends = f"{each['low']:.2f} to {each['high']:.2f}"
         live.append([name, f"{each['value']:.2f}", ends, f"{each['truth']:.2f}"])
-    return [_markdown(table) for table in (efficiency, fits, rates, live)]
+    return [_markdown(table) for table in (efficiency, fits, judged, rates, live)]
+
+
+def _laws(fits: Iterable[Mapping[str, Any]]) -> dict[tuple[int, str, str], dict[str, Mapping[str, Any]]]:
+    """The fits by the training loss, by federation and outer step, and by law."""
+    found: dict[tuple[int, str, str], dict[str, Mapping[str, Any]]] = defaultdict(dict)
+    for each in fits:
+        if each["by"] == "loss":
+            found[each["workers"], each["split"], each["outer"]][each["law"]] = each
+    return found
 
 
 def _name(workers: int, split: str, outer: str) -> str:
@@ -266,6 +327,8 @@ def draw(rows: Iterable[Mapping[str, Any]], fits: list[dict[str, Any]], target: 
     """The efficiency against H, a panel for each number of workers."""
     groups = groups_of(rows)
     counts = sorted({workers for workers, _, _ in groups})
+    laws, most = _laws(fits), max(row["local_steps"] for group in groups.values() for row in group)
+    ticks = [steps for steps in (*LOCAL_STEPS, STEPS) if steps <= most]
     names = sorted({key[1:] for key in groups}, key=lambda key: (key[1] != "mean", SPLITS.index(key[0])))
     with pictures.figure(target, panels=len(counts), width=4.0, height=3.6) as panels:
         for axes, M in zip(panels, counts, strict=True):
@@ -279,14 +342,14 @@ def draw(rows: Iterable[Mapping[str, Any]], fits: list[dict[str, Any]], target: 
                 axes.fill_between(H, low, high, color=colour, alpha=0.15)
                 label = f"{split}, {'averaging' if outer == 'mean' else 'DiLoCo'}"
                 axes.plot(H, E, "o" if outer == "mean" else "s", color=colour, label=label)
-                for each in fits:
-                    if (each["workers"], each["split"], each["outer"], each["by"]) == (M, split, outer, "loss"):
-                        fine = np.geomspace(1, max(H), 100)
-                        law = 1 / (1 + (fine / each["H0"]) ** each["p"])
-                        axes.plot(fine, law, "-" if outer == "mean" else "--", color=colour, lw=1)
-            axes.set(xscale="log", xlim=(0.9, 300), ylim=(0, 1.05), title=f"M = {M}")
+                law = laws.get((M, split, outer), {}).get("floor")
+                if law:
+                    fine = np.unique(np.geomspace(1, max(H), 100).astype(int))
+                    curve = [predicted("floor", law["H0"], law["shape"], each) for each in fine]
+                    axes.plot(fine, curve, "-" if outer == "mean" else "--", color=colour, lw=1)
+            axes.set(xscale="log", xlim=(0.9, 1.3 * most), ylim=(0, 1.05), title=f"M = {M}")
             axes.set(xlabel="local steps H", ylabel="efficiency")
-            axes.set_xticks(LOCAL_STEPS, [str(steps) for steps in LOCAL_STEPS])
+            axes.set_xticks(ticks, [str(steps) for steps in ticks])
             axes.minorticks_off()
             axes.legend(loc="lower left")
 
@@ -320,7 +383,8 @@ def scored(place: Path, known: Mapping[str, Any]) -> dict[str, Any]:
     rows += [row for row in known.get("rows", ()) if row["cell"] not in scored_cells]
     live += [each for each in known.get("live", ()) if (each["run"], each["local_steps"]) not in read_live]
     seconds = {**known.get("seconds", {}), **{cell.name: run["seconds"] for cell, run in runs.items()}}
-    order = {cell.name: place for place, cell in enumerate(dict.fromkeys(cells()))}
+    order = {cell.name: place for place, cell in enumerate(every())}
+    planned = {cell.name for cell in cells()}
     rows.sort(key=lambda row: order[row["cell"]])
     first = "processor seconds of the first 24 cells"
     return {
@@ -331,7 +395,7 @@ def scored(place: Path, known: Mapping[str, Any]) -> dict[str, Any]:
         "fits": fits_of(shown(rows)),
         "live": live,
         "predicts": predictions_of(rows),
-        "missing": [name for name in order if name not in seconds],
+        "missing": [name for name in order if name in planned and name not in seconds],
     }
 
 
