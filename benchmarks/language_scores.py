@@ -32,7 +32,7 @@ from fedgauge.algorithms.live.fit import Observations, fit, model_error
 from fedgauge.base.files import write_json
 from fedgauge.base.types import Floats
 from fedgauge.show import pictures
-from language import CANDIDATES, CHECKED, ETAS, LOCAL_STEPS, SPLITS, STEPS, Cell, cells, checks, every
+from language import CANDIDATES, ETAS, LOCAL_STEPS, SPLITS, STEPS, Cell, cells, checks, every
 
 PLACE = "docs/results/language"
 NUMBERS = Path(__file__).parents[1] / PLACE / "numbers.json"
@@ -179,7 +179,7 @@ def fits_of(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         for kind in LOSSES:
             # Runs with many local steps have few records: the first and the last of these ends are common to all.
             known = [row for row in group if np.isfinite([row[kind]["ends"][0], row[kind]["ends"][-1]]).all()]
-            known = [row for row in known if row["local_steps"] not in CHECKED]
+            known = [row for row in known if row["local_steps"] in LOCAL_STEPS]
             seeds = [[row for row in known if row["seed"] == seed] for seed in sorted({row["seed"] for row in known})]
             # A seed with one or two numbers of local steps would pull the curve towards these.
             seeds = [some for some in seeds if len(some) >= 3]
@@ -265,7 +265,7 @@ def tables(numbers: Mapping[str, Any]) -> list[list[str]]:
         fits.append(line)
     judged = [["not fitted to", *LAWS, "measured"]]
     rows = {key: group for key, group in groups_of(shown(numbers["rows"])).items() if key in of_laws}
-    for key, H in dict.fromkeys(((each.workers, each.split, each.outer), each.local_steps) for each in checks()):
+    for key, H in sorted({((each.workers, each.split, each.outer), each.local_steps) for each in checks()}):
         if key in rows:
             foretold = [predicted(name, fit["H0"], fit["shape"], H) for name, fit in of_laws[key].items()]
             measured = efficiency_of([row for row in rows[key] if row["local_steps"] == H], "loss")
