@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from tests.cli.command import Capture, answer
 
 from fedgauge.cli import main
-from fedgauge.measurement import session
+from fedgauge.measurement import proofs
 from fedgauge.show.results.background import background_of
 from fedgauge.show.results.reading import read_results
 from fedgauge.theory.comparison import Comparison
@@ -187,17 +187,17 @@ def test_without_what_proves_them_a_report_and_a_plan_say_what_to_install(
     place: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F is then the first loss at most, as f is never negative."""
-    monkeypatch.setattr(session, "plugins", lambda group: {})
+    monkeypatch.setattr(proofs, "plugins", lambda group: {})
     found = background_of(read_results(Path("far"), {"measure": Path("s0/measure.json")}))
     assert found.comparison
     assert found.comparison.constants["F"].method == initial_gap(1.0, 0.0).method
-    assert session.UNPROVED in found.notes
-    assert session.UNPROVED.endswith("install it: pip install fedgauge-verification.")
-    assert session.UNPROVED not in background_of(read_results(Path("near"), {"measure": Path("s0/measure.json")})).notes
+    assert proofs.UNPROVED in found.notes
+    assert proofs.UNPROVED.endswith("install it: pip install fedgauge-verification.")
+    assert proofs.UNPROVED not in background_of(read_results(Path("near"), {"measure": Path("s0/measure.json")})).notes
     plan = f"plan {DIGITS} {RATE} --mode theory --goal grad2=0.1 --cost cross-device --values s0/measure.json"
     same, other = answer(capsys, plan), answer(capsys, f"{plan} --seed 3")
-    assert session.UNPROVED in other["notes"]
-    assert session.UNPROVED not in same["notes"]
+    assert proofs.UNPROVED in other["notes"]
+    assert proofs.UNPROVED not in same["notes"]
 
 
 def test_a_plan_for_another_seed_gets_its_own_gap(place: Path, capsys: Capture) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fedgauge as fg
-from fedgauge.measurement import session
+from fedgauge.measurement import proofs
 
 OPTIONS = fg.MeasureOptions(("divergence", "noise", "trajectory", "curvature"), rounds=2, seeds=2)
 
@@ -44,7 +44,7 @@ def test_a_regression_that_nothing_installed_proves_is_said(monkeypatch: pytest.
         return list(fg.measure(experiment, options=few).point.get("remarks", ()))
 
     assert remarks("softmax") == []
-    monkeypatch.setattr(session, "plugins", lambda group: {})
+    monkeypatch.setattr(proofs, "plugins", lambda group: {})
     assert remarks("softmax") == [
         "Constants that hold at every model are not proved, which takes another package; install it: pip install"
         " fedgauge-verification."

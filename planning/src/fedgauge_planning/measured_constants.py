@@ -8,7 +8,8 @@ from fedgauge.algorithms import is_plain
 from fedgauge.algorithms.cost import Cost
 from fedgauge.base.errors import InputError
 from fedgauge.federation.quadratic import QuadraticFederation
-from fedgauge.measurement.session import UNPROVED, MeasureOptions, measure, prover
+from fedgauge.measurement.proofs import UNPROVED, prover
+from fedgauge.measurement.session import MeasureOptions, measure
 from fedgauge.measurement.values import Measurement, whole
 from fedgauge.simulation.experiment.config import Experiment
 from fedgauge.simulation.experiment.prepare import prepare

@@ -141,7 +141,7 @@ ELSEWHERE: Mapping[str, tuple[str, ...]] = {
 """The commands, the kinds of results and the readings that come with other distributions of ours."""
 READINGS = "fedgauge.readings"
 """The group of functions of a :class:`~fedgauge.measurement.session.Session` that measure, each under the name that
-``--readings`` takes; ``certified`` is a :class:`~fedgauge.measurement.session.Prover`."""
+``--readings`` takes; ``certified`` is a :class:`~fedgauge.measurement.proofs.Prover`."""
 DATASETS = "fedgauge.datasets"
 """The group of functions that read data sets, each under the name of its data set; they are called with the arguments
 of :func:`~fedgauge.data.loader.load_dataset`, in their order, and return a :class:`~fedgauge.data.dataset.Dataset`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -19,8 +19,6 @@ from fedgauge.base.user_code import plugins, remedy
 from fedgauge.federation.identity import check_model
 from fedgauge.federation.participation import Participation
 from fedgauge.federation.protocols import Federation, HasStatistics
-from fedgauge.federation.quadratic import QuadraticFederation
-from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.measurement.curvature import curvature
 from fedgauge.measurement.decomposition import decompose
 from fedgauge.measurement.divergence import divergence
@@ -28,6 +26,7 @@ from fedgauge.measurement.gauge.gauge import gauge_reading
 from fedgauge.measurement.local_steps import LocalSteps
 from fedgauge.measurement.noise import noise
 from fedgauge.measurement.passes import Meter, OutOfBudgetError, why_ended
+from fedgauge.measurement.proofs import certified, is_certain, without_proof
 from fedgauge.measurement.sampled import sampled_deviation, sampled_divergence
 from fedgauge.measurement.trajectory import near_convergence, trajectory
 from fedgauge.measurement.values import Measurement, Reading
@@ -36,7 +35,7 @@ from fedgauge.simulation.experiment.prepare import setup_of
 from fedgauge.simulation.options import Compute
 from fedgauge.simulation.runs.checkpoints import Given, given_model
 from fedgauge.simulation.setup import Setup
-from fedgauge.values import Estimate, Observer, Round
+from fedgauge.values import Observer, Round
 
 
 @dataclass(frozen=True)
@@ -111,74 +110,9 @@ class Session:
         return lambda done, _: self.progress(what, done, total)
 
 
-class Prover(Protocol):
-    """What proves the constants of a model from its data: the reading ``certified`` that another package adds."""
-
-    def __call__(self, session: Session) -> Iterable[Reading]:
-        """Take the reading."""
-        ...
-
-    def covers(self, federation: Federation) -> bool:
-        """Whether the constants of a federation can be proved."""
-        ...
-
-    def gap_at(self, federation: Federation, start: torch.Tensor, least: Estimate) -> Estimate:
-        """Prove F at a first model, given f_star of the same federation as it was proved."""
-        ...
-
-
-def prover() -> Prover | None:
-    """What proves the constants of a model, if it is installed."""
-    found: Prover | None = plugins(ADDED).get("certified")
-    return found
-
-
-UNPROVED = f"F is not proved for this run's first model, which takes another package; {remedy('reading certified')}"
-"""What is said where f_star was proved, and nothing that is installed proves F from it."""
-
-
-def _certified(session: Session) -> Iterable[Reading]:
-    """Constants that hold at every model: known from a quadratic's matrices, or proved from a model's data."""
-    federation, setup = session.setup.federation, session.setup
-    if setup.participation.weights is not None:
-        raise InputError("Constants can be certified only for workers with equal weights; leave out the weights.")
-    if isinstance(federation, QuadraticFederation):
-        meaning = "Exact to rounding: from a quadratic's matrices (f*, F and d0 for the run's first model)."
-        exact = (*federation.constants().values(), *federation.constants_at(setup.first_model.numpy()).values())
-        taken: Iterable[Reading] = [Reading("certified", meaning, exact)]
-    elif prove := prover():
-        taken = prove(session)
-    else:
-        raise InputError(f"The constants of a model are proved by another package; {remedy('reading certified')}")
-    yield from (replace(reading, estimates=_of_seed(reading.estimates, setup)) for reading in taken)
-
-
-def _of_seed(estimates: Iterable[Estimate], setup: Setup) -> tuple[Estimate, ...]:
-    """Note the seed beside the digest of the first model, as a run says its seed and only a chosen model's digest."""
-    if setup.start is not None:
-        return tuple(estimates)
-    return tuple(
-        replace(item, scope=replace(item.scope, seed=setup.seed)) if item.scope and item.scope.start else item
-        for item in estimates
-    )
-
-
 def _default(federation: Federation) -> tuple[str, ...]:
     """The readings that are taken by default."""
-    prove = prover()
-    certain = isinstance(federation, QuadraticFederation) or (prove is not None and prove.covers(federation))
-    return ("certified", *USUAL) if certain else USUAL
-
-
-def _without_proof(federation: Federation) -> list[str]:
-    """What is said of a regression, whose constants can be proved, where nothing installed does so."""
-    if prover() is not None or not isinstance(federation, SupervisedFederation):
-        return []
-    layers = [module for module in federation.module.modules() if any(True for _ in module.parameters(recurse=False))]
-    is_regression = len(layers) == 1 and isinstance(layers[0], torch.nn.Linear)
-    return [
-        f"Constants that hold at every model are not proved, which takes another package; {remedy('reading certified')}"
-    ] * is_regression
+    return ("certified", *USUAL) if is_certain(federation) else USUAL
 
 
 def _trajectory(session: Session) -> Iterable[Reading]:
@@ -253,7 +187,7 @@ def _gauge(session: Session) -> Iterable[Reading]:
 
 
 READINGS: Mapping[str, Callable[[Session], Iterable[Reading]]] = {
-    "certified": _certified,
+    "certified": certified,
     "trajectory": _trajectory,
     "curvature": _curvature,
     "divergence": _divergence,
@@ -337,7 +271,7 @@ def _measured(
     at = None if model is None else given_model(setup.federation, model)
     setup, at = _with_fixed_statistics(setup, at)
     federation = setup.federation
-    remarks = [*getattr(federation, "remarks", ()), *([] if options.readings else _without_proof(federation))]
+    remarks = [*getattr(federation, "remarks", ()), *([] if options.readings else without_proof(federation))]
     options = replace(options, readings=options.readings or _default(federation))
     until = began + (float("inf") if options.seconds is None else options.seconds)
     point: dict[str, Any] = {"origin": origin}

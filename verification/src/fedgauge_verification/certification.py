@@ -203,7 +203,7 @@ def _linear(design: LinearDesign, first: Floats, batch: int, l2: float) -> Certi
 
 
 class Regression:
-    """What proves constants of models for the rest of fedgauge (see :class:`~fedgauge.measurement.session.Prover`)."""
+    """What proves constants of models for the rest of fedgauge (see :class:`~fedgauge.measurement.proofs.Prover`)."""
 
     def __call__(self, session: Session) -> Iterable[Reading]:
         """The constants of linear or softmax regression."""

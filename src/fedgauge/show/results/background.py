@@ -127,7 +127,7 @@ def _gap(experiment: Experiment | None, run: FoundRun, known: Constants, notes: 
 
 
 def _gap_of_regression(experiment: Experiment, run: FoundRun, least: Estimate, notes: list[str]) -> Estimate | None:
-    from fedgauge.measurement.session import UNPROVED, prover
+    from fedgauge.measurement.proofs import UNPROVED, prover
     from fedgauge.simulation.experiment.prepare import prepare
 
     prove = prover()
