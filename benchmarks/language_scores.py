@@ -329,6 +329,8 @@ def draw(rows: Iterable[Mapping[str, Any]], fits: list[dict[str, Any]], target: 
     counts = sorted({workers for workers, _, _ in groups})
     laws, most = _laws(fits), max(row["local_steps"] for group in groups.values() for row in group)
     ticks = [steps for steps in (*LOCAL_STEPS, STEPS) if steps <= most]
+    highs = [row["loss"]["high"] for group in groups.values() for row in group]
+    top = 1.03 * max([1.02, *filter(math.isfinite, highs)])
     names = sorted({key[1:] for key in groups}, key=lambda key: (key[1] != "mean", SPLITS.index(key[0])))
     with pictures.figure(target, panels=len(counts), width=4.0, height=3.6) as panels:
         for axes, M in zip(panels, counts, strict=True):
@@ -347,7 +349,7 @@ def draw(rows: Iterable[Mapping[str, Any]], fits: list[dict[str, Any]], target: 
                     fine = np.unique(np.geomspace(1, max(H), 100).astype(int))
                     curve = [predicted("floor", law["H0"], law["shape"], each) for each in fine]
                     axes.plot(fine, curve, "-" if outer == "mean" else "--", color=colour, lw=1)
-            axes.set(xscale="log", xlim=(0.9, 1.3 * most), ylim=(0, 1.05), title=f"M = {M}")
+            axes.set(xscale="log", xlim=(0.9, 1.3 * most), ylim=(0, top), title=f"M = {M}")
             axes.set(xlabel="local steps H", ylabel="efficiency")
             axes.set_xticks(ticks, [str(steps) for steps in ticks])
             axes.minorticks_off()
