@@ -25,7 +25,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import isotonic_regression, least_squares
-from scipy.special import expit, logit
 from scipy.stats import kendalltau
 
 from fedgauge.algorithms.live.fit import Observations, fit, model_error
@@ -71,55 +70,48 @@ def efficiencies(run: Mapping[str, Any], reference: Mapping[str, Any], kind: str
     return ends
 
 
+def _power(H0: float, p: float, H: Floats) -> Floats:
+    logs: Floats = -np.log1p((H / H0) ** p)
+    return logs
+
+
+def _floor(H0: float, e: float, H: Floats) -> Floats:
+    logs: Floats = np.log(e + (1 - e) / (1 + (H - 1) / H0))
+    return logs
+
+
 class Law(NamedTuple):
     """How the efficiency falls with H.
 
     Attributes:
-        log_efficiency: log E, given log H₀, the second number as it is fitted, and H.
-        read: the second number, from how it is fitted.
-        start: of the second number.
+        log_efficiency: log E, given H₀, the law's other number (p or e), and H.
+        most: the largest value of that number; the smallest is 0.
     """
 
     log_efficiency: Callable[[float, float, Floats], Floats]
-    read: Callable[[float], float]
-    start: float
+    most: float
 
 
-def _power(log_H0: float, p: float, H: Floats) -> Floats:
-    logs: Floats = -np.log1p(np.exp(np.clip(p * (np.log(H) - log_H0), -50, 50)))
-    return logs
-
-
-def _floor(log_H0: float, logit: float, H: Floats) -> Floats:
-    floor = expit(logit)
-    logs: Floats = np.log(floor + (1 - floor) / (1 + (H - 1) / math.exp(log_H0)))
-    return logs
-
-
-LAWS = {"power": Law(_power, float, 0.5), "floor": Law(_floor, lambda logit: float(expit(logit)), 0.0)}
-SHAPES = {"power": "p", "floor": "e"}
-"""The second number of each law."""
+LAWS = {"power": Law(_power, 20.0), "floor": Law(_floor, 1.0)}
 
 
 def fitted(name: str, steps: Iterable[int], values: Iterable[float]) -> tuple[float, float, float]:
-    """H₀, the law's second number, and the root mean square error of log E."""
+    """H₀, the law's other number, and the root mean square error of log E."""
     law = LAWS[name]
     H, logs = np.array(list(steps), dtype=float), np.log(np.array(list(values)))
 
     def residuals(x: Floats) -> Any:
-        return law.log_efficiency(x[0], x[1], H) - logs
+        return law.log_efficiency(math.exp(x[0]), x[1], H) - logs
 
-    best = min(
-        (least_squares(residuals, (math.log(h), law.start)) for h in (1.0, 30.0, 1000.0)), key=lambda each: each.cost
-    )
-    return math.exp(best.x[0]), law.read(best.x[1]), float(np.sqrt(np.mean(best.fun**2)))
+    bounds = ([math.log(1e-3), 0.0], [math.log(1e6), law.most])
+    fits = (least_squares(residuals, (math.log(h), 0.5), bounds=bounds, xtol=1e-12) for h in (1.0, 30.0, 1000.0))
+    best = min(fits, key=lambda each: each.cost)
+    return math.exp(best.x[0]), float(best.x[1]), float(np.sqrt(np.mean(best.fun**2)))
 
 
 def predicted(name: str, H0: float, shape: float, H: int) -> float:
     """The efficiency that a law has for H."""
-    # The laws take their second number as it is fitted.
-    second = float(logit(shape)) if name == "floor" else shape
-    return float(np.exp(LAWS[name].log_efficiency(math.log(H0), second, np.array([float(H)]))[0]))
+    return float(np.exp(LAWS[name].log_efficiency(H0, shape, np.array([float(H)]))[0]))
 
 
 def reference_of(cell: Cell, runs: Runs, outer: str = "mean") -> Mapping[str, Any] | None:

@@ -149,21 +149,27 @@ class LedgerRow(Value):
 
 
 @dataclass(frozen=True)
+class Misfit(Value):
+    """How what Table 1 prints agrees with what is measured: a typical factor for each column; sizes above 2/gamma."""
+
+    factors: Mapping[str, float]
+    beyond: int
+
+
+@dataclass(frozen=True)
 class PrintedSizes(Value):
-    """How one network's numbers in Table 1 agree with what is measured, in one reading of what is printed.
+    """One network's numbers in Table 1, read as constants and as their squares.
 
     Attributes:
         study: the network; ``None`` for all of them together.
-        power: of a printed number that is taken for the constant.
-        misfits: for each column, the typical factor between printed and measured numbers.
-        beyond: how many of the printed L_tilde and L_g are above 2/gamma.
-        printed: how many there are.
+        constants: how they agree with what is measured, as they stand.
+        squares: the same for their roots.
+        printed: how many different L_tilde and L_g are printed.
     """
 
     study: str | None
-    power: float
-    misfits: Mapping[str, float]
-    beyond: int
+    constants: Misfit
+    squares: Misfit
     printed: int
 
 
