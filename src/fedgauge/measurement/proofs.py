@@ -12,7 +12,6 @@ from fedgauge.base.errors import InputError
 from fedgauge.base.user_code import READINGS, plugins, remedy
 from fedgauge.federation.protocols import Federation
 from fedgauge.federation.quadratic import QuadraticFederation
-from fedgauge.federation.supervised import SupervisedFederation
 from fedgauge.measurement.values import Reading
 from fedgauge.simulation.setup import Setup
 from fedgauge.values import Estimate
@@ -79,12 +78,10 @@ def is_certain(federation: Federation) -> bool:
     return isinstance(federation, QuadraticFederation) or (prove is not None and prove.covers(federation))
 
 
-def without_proof(federation: Federation) -> list[str]:
-    """What is said of a regression, whose constants can be proved, where nothing installed does so."""
-    if prover() is not None or not isinstance(federation, SupervisedFederation):
+def without_proof(setup: Setup) -> list[str]:
+    """What is said of a model whose constants can be proved, where nothing that is installed does so."""
+    # Which models of a user's own can be proved, only what proves them knows.
+    if prover() is not None or setup.experiment.get("model", {}).get("name") not in ("linear", "softmax"):
         return []
-    layers = [module for module in federation.module.modules() if any(True for _ in module.parameters(recurse=False))]
-    is_regression = len(layers) == 1 and isinstance(layers[0], torch.nn.Linear)
-    return [
-        f"Constants that hold at every model are not proved, which takes another package; {remedy('reading certified')}"
-    ] * is_regression
+    missing = remedy("reading certified")
+    return [f"Constants that hold at every model are not proved, which takes another package; {missing}"]

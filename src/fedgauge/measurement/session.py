@@ -271,7 +271,7 @@ def _measured(
     at = None if model is None else given_model(setup.federation, model)
     setup, at = _with_fixed_statistics(setup, at)
     federation = setup.federation
-    remarks = [*getattr(federation, "remarks", ()), *([] if options.readings else without_proof(federation))]
+    remarks = [*getattr(federation, "remarks", ()), *([] if options.readings else without_proof(setup))]
     options = replace(options, readings=options.readings or _default(federation))
     until = began + (float("inf") if options.seconds is None else options.seconds)
     point: dict[str, Any] = {"origin": origin}
