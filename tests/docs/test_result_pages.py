@@ -79,12 +79,15 @@ def test_language_models_keep_what_is_known_when_nothing_new_is_there(tmp_path: 
         name: numbers[name] for name in ("rows", "live", "missing")
     }
     # What is kept of the laws follows from the rows, without those on which the laws are judged.
+    names = ("workers", "split", "outer", "by", "law", "seeds")
     assert len(found["fits"]) == len(numbers["fits"])
     for made, known in zip(found["fits"], numbers["fits"], strict=True):
-        for name, value in made.items():
-            # An e of 0 is found to within the solver's last step.
-            same = known[name] if isinstance(value, str) else pytest.approx(known[name], rel=1e-3, abs=1e-6)
-            assert value == same, name
+        assert [made[name] for name in names] == [known[name] for name in names]
+        assert made["error of log E"] == pytest.approx(known["error of log E"], abs=1e-4)
+        # With two workers under DiLoCo many pairs of H0 and p fit equally well: what they say of E is compared.
+        for H in (16, 64, 256):
+            foretold = [language_scores.predicted(fit["law"], fit["H0"], fit["shape"], H) for fit in (made, known)]
+            assert foretold[0] == pytest.approx(foretold[1], abs=2e-3)
 
 
 # -- the gauge ---------------------------------------------------------------------------------------------------------
